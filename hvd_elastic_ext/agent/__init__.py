@@ -1,8 +1,8 @@
 """Parent of one host's training processes: ``python -m hvd_elastic_ext.agent``.
 
-Belongs here: what starts training processes, owns their commit memory, restarts
-them and ends all their descendants. Standard library only, and of that only
-what loads in a few milliseconds (named tuples, since dataclasses load slowly).
+Belongs here: what starts training processes, owns their commit memory and ends
+all their descendants. Standard library only, and of that only what loads in a
+few milliseconds (named tuples, since dataclasses load slowly).
 ``prestop`` is a program of its own: what a worker pod runs before it ends.
 
 Never here: anything of ours but ``core.wire``, ``core.commit_record``, ``core.commands`` and the small modules of

@@ -5,16 +5,19 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from hvd_elastic_ext.agent.orders.orders import End, Join
-from hvd_elastic_ext.agent.orders.protocols import Membership
 from hvd_elastic_ext.agent.process.loop import Agent
 from hvd_elastic_ext.agent.slots.holder import STOP_SIGNALS
 from hvd_elastic_ext.agent.system.streams import Outbox, signals_as_bytes
 from hvd_elastic_ext.io import core_dumps, process_tree
 
+if TYPE_CHECKING:
+    from hvd_elastic_ext.agent.process.member import Job
 
-def _join(agent: Agent, order: Join | End) -> Membership:
+
+def _join(agent: Agent, order: Join | End) -> Job:
     # Signing takes milliseconds to load, and an agent that has no connection needs none.
     from hvd_elastic_ext.agent.process.member import join
 

@@ -37,49 +37,35 @@ _MADE_BY: Final = (
 """What a cloud's firmware has in which place. Microsoft's name is in every Hyper-V, the tag in Azure only."""
 
 
-class CloudSource:
-    """A cloud and its HTTP client."""
-
-    def __init__(self, cloud: Cloud, ask: Ask) -> None:
-        self._cloud, self._ask = cloud, ask
-        self.name, self.every_s = cloud.name, cloud.every_s
-
-    @property
-    def ahead_s(self) -> float:
-        return self._ask.ahead_s
-
-    def look(self) -> list[Announcement]:
-        return self._cloud.look(self._ask)
-
-
 class DetectedCloud:
-    """The first of several that answers; kept from then on."""
+    """The first of several clouds that answers its client; kept from then on."""
 
-    def __init__(self, candidates: list[CloudSource]) -> None:
+    def __init__(self, candidates: list[tuple[Cloud, Ask]]) -> None:
         self._candidates = candidates
 
     @property
     def name(self) -> str:
-        return self._candidates[0].name if len(self._candidates) == 1 else AUTO
+        return self._candidates[0][0].name if len(self._candidates) == 1 else AUTO
 
     @property
     def every_s(self) -> float:
-        return self._candidates[0].every_s
+        return self._candidates[0][0].every_s
 
     @property
     def ahead_s(self) -> float:
-        return self._candidates[0].ahead_s
+        return self._candidates[0][1].ahead_s
 
     def look(self) -> list[Announcement]:
         if len(self._candidates) == 1:
-            return self._candidates[0].look()
-        for each in self._candidates:
+            [(cloud, ask)] = self._candidates
+            return cloud.look(ask)
+        for cloud, ask in self._candidates:
             try:
-                words = each.look()
+                announcements = cloud.look(ask)
             except NoAnswer:
                 continue
-            self._candidates = [each]
-            return words
+            self._candidates = [(cloud, ask)]
+            return announcements
         raise NoAnswer("no cloud's metadata service answers here")
 
 
@@ -91,7 +77,7 @@ def choose(
         raise ValueError(f"{source!r} is no cloud that is known; known are {', '.join(sorted(CLOUDS))}")
     named = made_by(firmware) if source == AUTO else source
     chosen = [name for name in CLOUDS if named in (None, name)]
-    return DetectedCloud([CloudSource(make(), ask_at(url or home)) for make, home in (CLOUDS[name] for name in chosen)])
+    return DetectedCloud([(make(), ask_at(url or home)) for make, home in (CLOUDS[name] for name in chosen)])
 
 
 def made_by(firmware: Callable[[str], str]) -> str | None:

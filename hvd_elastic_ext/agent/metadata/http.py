@@ -6,7 +6,6 @@ import contextlib
 import io
 import socket
 import time
-from collections.abc import Callable
 from http.client import HTTPException, HTTPResponse
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -24,28 +23,21 @@ _TRUSTED_S: Final = 5.0
 class HttpClient:
     """Asks whoever is at ``url``. Raises ``ValueError`` for what is no such address."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        wall: Callable[[], float] = time.time,
-        mono: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname or parts.username or parts.query or parts.fragment:
             raise ValueError(f"{url!r} is no address of a metadata service; write it as http://host:port")
         self._address = (parts.hostname, parts.port or 80)
         self._named = parts.netloc
         self._prefix = parts.path.rstrip("/")
-        self._wall, self._mono = wall, mono
         self.ahead_s = 0.0
 
     def __call__(self, request: Request) -> Answer:
-        deadline = self._mono() + request.within_s
+        deadline = time.monotonic() + request.within_s
         try:
             with socket.create_connection(self._address, min(CONNECT_S, request.within_s)) as connection:
                 connection.sendall(self._words(request))
-                response = HTTPResponse(_TimedStream(connection, deadline, self._mono), method=request.method)  # type: ignore[arg-type]
+                response = HTTPResponse(_TimedStream(connection, deadline), method=request.method)  # type: ignore[arg-type]
                 with contextlib.closing(response):
                     response.begin()
                     return self._answer(response)
@@ -71,7 +63,7 @@ class HttpClient:
         if response.length:
             raise NoAnswer(f"{self._named}: an answer breaks off")
         headers = {name.lower(): value.strip() for name, value in response.getheaders()}
-        now = self._wall()
+        now = time.time()
         self.ahead_s = _ahead_s(headers.get("date"), now)
         return Answer(response.status, body.decode("utf-8", "replace"), headers, now + self.ahead_s)
 
@@ -88,8 +80,8 @@ def _ahead_s(date: str | None, now: float) -> float:
 class _TimedStream(io.RawIOBase):
     """What comes in over a connection, until the deadline and up to a size, however it drips."""
 
-    def __init__(self, connection: socket.socket, deadline: float, mono: Callable[[], float]) -> None:
-        self._connection, self._deadline, self._mono = connection, deadline, mono
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        self._connection, self._deadline = connection, deadline
         self._left = _MAX_ALL
 
     def makefile(self, *_: object) -> io.BufferedReader:
@@ -99,7 +91,7 @@ class _TimedStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        left_s = self._deadline - self._mono()
+        left_s = self._deadline - time.monotonic()
         if left_s <= 0:
             raise TimeoutError
         self._connection.settimeout(left_s)

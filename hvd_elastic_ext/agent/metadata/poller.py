@@ -7,10 +7,10 @@ import os
 import select
 import time
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from hvd_elastic_ext.agent.launcher.notice_files import Notice, soonest_of
-from hvd_elastic_ext.agent.metadata.detect import choose, firmware
+from hvd_elastic_ext.agent.metadata.detect import DetectedCloud, choose, firmware
 from hvd_elastic_ext.agent.metadata.http import HttpClient
 from hvd_elastic_ext.agent.metadata.model import Announcement, NoAnswer
 
@@ -24,18 +24,6 @@ VOID_S: Final = 600.0
 """Seconds past its time after which an announcement belongs to an earlier life of this machine."""
 
 
-class Source(Protocol):
-    """What is polled."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def every_s(self) -> float: ...
-    @property
-    def ahead_s(self) -> float: ...
-    def look(self) -> list[Announcement]: ...
-
-
 class Poller:
     """``say`` gets what changes: ``going`` and ``advice``, or a ``problem`` of polling.
 
@@ -43,7 +31,12 @@ class Poller:
     """
 
     def __init__(
-        self, source: Source, *, wall: Callable[[], float], say: Callable[..., None], before: Notice | None = None
+        self,
+        source: DetectedCloud,
+        *,
+        wall: Callable[[], float],
+        say: Callable[..., None],
+        before: Notice | None = None,
     ) -> None:
         self._source = source
         self._wall = wall

@@ -25,24 +25,23 @@ class OrderError(ValueError):
 class Fields:
     """Takes the fields of an object one by one and refuses what is wrong, missing or left over."""
 
-    def __init__(self, entry: dict[str, Any], *, within: str = "", slot: int | None = None) -> None:
+    def __init__(self, entry: dict[str, Any]) -> None:
         self._entry = dict(entry)
         self._known: list[str] = []
-        self._within = within
-        self._slot = slot
+        self._slot: int | None = None
 
     def slot(self) -> int:
         self._slot = self.whole("slot", most=MAX_SLOT)
         return self._slot
 
     def wrong(self, name: str, must_be: str) -> OrderError:
-        return OrderError(f"'{self._within}{name}' must be {must_be}", self._slot)
+        return OrderError(f"'{name}' must be {must_be}", self._slot)
 
     def take(self, name: str, default: object = _REQUIRED) -> Any:
         self._known.append(name)
         value = self._entry.pop(name, None)
         if value is None and default is _REQUIRED:
-            raise OrderError(f"'{self._within}{name}' is missing", self._slot)
+            raise OrderError(f"'{name}' is missing", self._slot)
         return default if value is None else value
 
     def whole(self, name: str, default: object = _REQUIRED, *, least: int = 0, most: int) -> int:
@@ -141,17 +140,11 @@ class Fields:
             raise self.wrong(name, f"an object of strings; the one named {bad[0]!r:.60} is not")
         return value
 
-    def inner(self, name: str) -> Fields:
-        value = self.take(name, {})
-        if not isinstance(value, dict):
-            raise self.wrong(name, "an object")
-        return Fields(value, within=f"{name}.", slot=self._slot)
-
     def done(self) -> None:
         if self._entry:
             name = next(iter(self._entry))
             known = ", ".join(self._known)
-            raise OrderError(f"'{self._within}{name:.60}' is unknown; known are {known}", self._slot)
+            raise OrderError(f"'{name:.60}' is unknown; known are {known}", self._slot)
 
 
 def is_name(value: str) -> bool:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import signal
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.agent.orders.fields import MAX_COUNT, Fields, OrderError, is_name
-from hvd_elastic_ext.agent.orders.restart_policy import RestartPolicy
 
 GRACE_S: Final = 5.0
 """Seconds between asking a process tree to end and killing it, unless the order says otherwise."""
@@ -32,7 +30,6 @@ class Start(NamedTuple):
     env: dict[str, str]
     cwd: str | None = None
     grace_s: float = GRACE_S
-    restart: RestartPolicy = RestartPolicy()
     commits: int = COMMITS
     core: bool = False
     output: str = "frames"
@@ -47,13 +44,6 @@ class Stop(NamedTuple):
 
     slot: int
     grace_s: float | None = None
-
-
-class Signal(NamedTuple):
-    """Send a signal to a slot's training process itself."""
-
-    slot: int
-    number: int
 
 
 class Kill(NamedTuple):
@@ -144,17 +134,12 @@ class Welcome(NamedTuple):
     orphan_grace_s: float | None
 
 
-ToSlot = Stop | Signal | Kill | Answer | Forget
+ToSlot = Stop | Kill | Answer | Forget
 Order = Start | ToSlot | Tell | Errand | Drop | Finish | Pace | Join | End
 
 
-def parse(line: bytes | None) -> Order:
-    """Read one order, None being a line that was too long to keep. Raises :class:`OrderError`."""
-    return read(entry_of(line))
-
-
 def entry_of(line: bytes | None) -> dict[str, Any]:
-    """The JSON object that stands in a line. Raises :class:`OrderError`."""
+    """The JSON object in a line, None being one that was too long to keep. Raises :class:`OrderError`."""
     if line is None:
         raise OrderError(f"is longer than {MAX_LINE} bytes")
     try:
@@ -206,7 +191,6 @@ def _start(fields: Fields) -> Start:
         env=fields.table("env"),
         cwd=fields.text("cwd"),
         grace_s=fields.span("grace_s", GRACE_S),
-        restart=_restart(fields.inner("restart")),
         commits=fields.whole("commits", COMMITS, most=MAX_COMMITS),
         core=fields.flag("core"),
         output=fields.choice("output", OUTPUTS, "frames"),
@@ -214,31 +198,6 @@ def _start(fields: Fields) -> Start:
         link=fields.flag("link"),
         note=None if fields.peek("note") is None else fields.name("note"),
     )
-
-
-def _restart(fields: Fields) -> RestartPolicy:
-    usual = RestartPolicy()
-    codes = fields.take("codes", [])
-    if not isinstance(codes, list) or not all(type(code) is int and 0 < code < 256 for code in codes):
-        raise fields.wrong("codes", "a list of exit codes from 1 to 255")
-    policy = RestartPolicy(
-        codes=frozenset(codes),
-        limit=fields.whole("limit", usual.limit, most=1_000_000),
-        within_s=fields.span("within_s", usual.within_s),
-        pause_s=fields.span("pause_s", usual.pause_s),
-        pause_max_s=fields.span("pause_max_s", usual.pause_max_s),
-    )
-    fields.done()
-    return policy
-
-
-def _signal(fields: Fields) -> Signal:
-    slot, value = fields.slot(), fields.take("signal")
-    if isinstance(value, str) and value in signal.Signals.__members__:
-        return Signal(slot, signal.Signals[value].value)
-    if type(value) is int and value in signal.valid_signals():
-        return Signal(slot, int(value))
-    raise fields.wrong("signal", "a signal's name, as SIGUSR1, or number")
 
 
 def _answer(fields: Fields) -> Answer:
@@ -271,7 +230,6 @@ _PORTS: Final = range(1, 65536)
 _READERS: Final[dict[str, Any]] = {
     "start": _start,
     "stop": lambda fields: Stop(fields.slot(), fields.seconds("grace_s", None)),
-    "signal": _signal,
     "kill": lambda fields: Kill(fields.slot()),
     "answer": _answer,
     "tell": lambda fields: Tell(fields.lives("to"), fields.thing("message")),

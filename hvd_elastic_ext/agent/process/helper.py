@@ -60,29 +60,20 @@ class Errand:
         """Of the process, as long as the number is its own."""
         return self._process.pid if self._code is None else None
 
-    @property
-    def over(self) -> bool:
-        """Whether it has ended, and its end was reported."""
-        return self._code is not None and not self._open
-
     def reaped(self, pid: int, code: int) -> None:
         """Note the end of a child of the agent, perhaps this one."""
         if pid == self.pid:
             self._code = self._process.returncode = code
             self._end()
 
-    def kill(self) -> None:
-        """Kill it; report nothing more."""
+    def drop(self) -> None:
+        """Kill it, and report nothing more."""
         if self.pid is not None:
             os.killpg(self.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
         self._tell = _nothing
-        for descriptor in self._pipes:
-            self._loop.unwatch(descriptor)
-
-    def close(self) -> None:
-        """Close its pipes."""
         for pipe in (self._process.stdout, self._process.stderr):
             assert pipe is not None
+            self._loop.unwatch(pipe.fileno())
             pipe.close()
 
     def _answered(self) -> None:
@@ -112,7 +103,7 @@ class Errand:
         self._end()
 
     def _end(self) -> None:
-        if self.over:
+        if self._code is not None and not self._open:
             words = self._words.decode("utf-8", "replace").strip()
             self._tell("errand_ended", id=self.number, code=self._code, words=words)
 

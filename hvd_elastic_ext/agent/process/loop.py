@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.agent.orders.fields import OrderError, is_name
 from hvd_elastic_ext.agent.orders.orders import (
@@ -20,7 +20,6 @@ from hvd_elastic_ext.agent.orders.orders import (
     Kill,
     Order,
     Pace,
-    Signal,
     Start,
     Stop,
     Tell,
@@ -29,14 +28,16 @@ from hvd_elastic_ext.agent.orders.orders import (
     read,
 )
 from hvd_elastic_ext.agent.orders.orders import Errand as ErrandOrder
-from hvd_elastic_ext.agent.orders.protocols import AgentExit, EventSink, Membership
 from hvd_elastic_ext.agent.process.helper import Errand
 from hvd_elastic_ext.agent.slots.holder import STOP_SIGNALS
 from hvd_elastic_ext.agent.slots.slot import NOT_STARTED, Slot
-from hvd_elastic_ext.agent.system.event_loop import Act, DescriptorLoop
+from hvd_elastic_ext.agent.system.event_loop import DescriptorLoop
 from hvd_elastic_ext.agent.system.oom import OutOfMemory
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, Outbox, warn
 from hvd_elastic_ext.io import process_tree
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.agent.process.member import Job
 
 REAP_S: Final = 1.0
 """Seconds that the agent waits at its end for what it killed: a process that waits for a disk ends late."""
@@ -44,24 +45,36 @@ FLUSH_S: Final = 2.0
 """Seconds that an agent without a launcher tries to send its last events."""
 
 
-Joining = Callable[["Agent", Join | End], Membership]
+Joining = Callable[["Agent", Join | End], "Job"]
 
 
-class Agent:
+class AgentExit(Exception):
+    """This process does not become the agent of its host; ``args`` is the exit code."""
+
+
+class Agent(DescriptorLoop):
     """See the module's docstring. Ends when it was told to finish, or its input has ended, and all has come to rest.
 
     ``joining`` makes it a member of a job, should its first order say so.
     """
 
-    def __init__(self, orders: int, outbox: Outbox, *, wake: int, clock: Callable[[], float], joining: Joining) -> None:
-        self.watches = DescriptorLoop()
+    def __init__(
+        self,
+        orders: int,
+        outbox: Outbox,
+        *,
+        wake: int,
+        clock: Callable[[], float],
+        joining: Callable[[Agent, Join | End], Job],
+    ) -> None:
+        super().__init__()
         self._orders = orders
         self._outbox = outbox
-        self._sink: EventSink = outbox
+        self._sink: Outbox | Job = outbox
         self._wake = wake
         self._clock = clock
         self._joining = joining
-        self._membership: Membership | None = None
+        self._membership: Job | None = None
         self._lines = Lines(MAX_LINE)
         self.memory = OutOfMemory()
         self._slots: dict[int, Slot] = {}
@@ -91,15 +104,6 @@ class Agent:
 
     def warn(self, problem: str) -> None:
         warn(problem)
-
-    def watch(self, descriptor: int, act: Act, *, output: bool = False) -> None:
-        self.watches.watch(descriptor, act, output=output)
-
-    def unwatch(self, descriptor: int) -> None:
-        self.watches.unwatch(descriptor)
-
-    def write(self, descriptor: int, act: Act | None) -> None:
-        self.watches.write(descriptor, act)
 
     def lost_holder(self) -> None:
         """A holder was killed: its processes are children of the agent now, and must end."""
@@ -140,9 +144,9 @@ class Agent:
         self.watch(self._wake, self._read_signals)
         try:
             while not self._over():
-                self.watches.hold_back(self._sink.full)
+                self.hold_back(self._sink.full)
                 self.write(self._outbox.descriptor, None if self._outbox.empty else self._outbox.write)
-                self.watches.look(self._pause())
+                self.look(self._pause())
                 self._tick()
                 self._sweep()
         except AgentExit as leaving:
@@ -168,8 +172,7 @@ class Agent:
     def _pause(self) -> float | None:
         """Seconds until something is due, None if nothing is."""
         now = self._clock()
-        due = [slot.restart_at for slot in self._slots.values()]
-        due += [slot.worker_link.due() for slot in self._slots.values() if slot.worker_link is not None]
+        due = [slot.worker_link.due() for slot in self._slots.values() if slot.worker_link is not None]
         due += [self._heartbeat_at, self._end_at]
         if self._membership is not None:
             due.append(self._membership.due())
@@ -183,8 +186,6 @@ class Agent:
     def _tick(self) -> None:
         now = self._clock()
         for slot in self._slots.values():
-            if slot.restart_at is not None and now >= slot.restart_at:
-                slot.launch()
             if slot.worker_link is not None:
                 slot.worker_link.tick()
         if self._end_at is not None and now >= self._end_at:
@@ -287,8 +288,7 @@ class Agent:
         if self._errand is not None:
             if self._errand.pid is not None:
                 self._dropped[self._errand.pid] = self._errand.slots
-            self._errand.kill()
-            self._errand.close()
+            self._errand.drop()
             self._errand = None
 
     def _join(self, order: Join | End) -> None:
@@ -304,8 +304,6 @@ class Agent:
         match order:
             case Stop():
                 slot.stop("told to stop", order.grace_s)
-            case Signal():
-                slot.signal(order.number)
             case Kill():
                 slot.kill()
             case Answer():

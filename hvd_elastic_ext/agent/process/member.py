@@ -25,8 +25,7 @@ from hvd_elastic_ext.agent.launcher.notice_files import (
 from hvd_elastic_ext.agent.launcher.orphan_policy import Orphan, decide
 from hvd_elastic_ext.agent.orders.fields import OrderError
 from hvd_elastic_ext.agent.orders.orders import End, Join, Pace, completed, read_welcome
-from hvd_elastic_ext.agent.orders.protocols import AgentExit
-from hvd_elastic_ext.agent.process.loop import Agent
+from hvd_elastic_ext.agent.process.loop import Agent, AgentExit
 from hvd_elastic_ext.agent.system.resolver import Found, Lookup
 from hvd_elastic_ext.agent.system.streams import warn
 from hvd_elastic_ext.core.wire import MAX_FIRST, WireError, key_from_hex

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from hvd_elastic_ext.agent.orders.orders import Start
 from hvd_elastic_ext.agent.slots.worker_link import Inheritance
@@ -98,7 +98,7 @@ class Holder:
             process_tree.die_with_parent()
             if os.getppid() != holder:  # died before the line above could take effect
                 os._exit(ORPHANED)
-            if order.core:  # else none, as the agent: a dump of a large process takes longer than all of a restart
+            if order.core:  # else none, as the agent: a dump of a large process takes longer than starting the next
                 core_dumps.allow()
 
         return subprocess.Popen(
@@ -165,14 +165,8 @@ class Holder:
             return False
         for line in self._orders.feed(data):
             if line is not None:
-                self._apply(json.loads(line))
+                self._end(json.loads(line)["stop"])
         return True
-
-    def _apply(self, entry: dict[str, Any]) -> None:
-        if "stop" in entry:
-            self._end(entry["stop"])
-        elif self._process.returncode is None:
-            os.kill(self._process.pid, entry["signal"])  # not reaped yet, so the number is still its own
 
     def _end(self, grace_s: float) -> None:
         """Ask the training process's group to end; whatever is left of the tree after the grace will be killed.

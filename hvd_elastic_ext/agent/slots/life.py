@@ -40,10 +40,10 @@ class Run:
         os.close(self.down)
         os.close(self.up)
 
-    def order(self, **words: object) -> None:
-        """Send the holder an order. If the holder is gone, its end is reported anyway."""
+    def stop(self, grace_s: float) -> None:
+        """Have the holder end everything. If the holder is gone, its end is reported anyway."""
         with contextlib.suppress(BrokenPipeError):
-            os.write(self.down, json.dumps(words).encode() + b"\n")
+            os.write(self.down, json.dumps({"stop": grace_s}).encode() + b"\n")
 
 
 def begin(loop: EventLoop, order: Start, inheritance: Inheritance, *, written: Callable[[str, str], None]) -> Run:

@@ -1,4 +1,4 @@
-"""One slot of the agent: its commit memory, the process that runs in it, and whether another follows."""
+"""One slot of the agent: its commit memory, and the process that runs in it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from hvd_elastic_ext.agent.orders.fields import OrderError
 from hvd_elastic_ext.agent.orders.orders import COMMITS, Start
-from hvd_elastic_ext.agent.orders.restart_policy import decide
 from hvd_elastic_ext.agent.slots.commit_memory import CommitMemory
 from hvd_elastic_ext.agent.slots.life import Run, begin
 from hvd_elastic_ext.agent.slots.worker_link import AgentServices, Inheritance, WorkerLink
@@ -21,7 +20,7 @@ NOT_STARTED: Final = 125
 
 
 class Slot:
-    """See the module's docstring. A slot is *at rest* when nothing runs in it and nothing is about to."""
+    """See the module's docstring. A slot is *at rest* when nothing runs in it."""
 
     def __init__(self, number: int, agent: AgentServices) -> None:
         self.number = number
@@ -30,7 +29,6 @@ class Slot:
         self._order: Start
         self._next: Start | None = None
         self._run: Run | None = None
-        self._history: tuple[float, ...] = ()
         self._stopping: str | None = None
         self._forget = False
         self.worker_link: WorkerLink | None = None
@@ -39,12 +37,10 @@ class Slot:
         """Number of the newest process in the slot, from 1."""
         self.code: int | None = None
         """How the last process ended, as a shell tells it; None if there was none yet."""
-        self.restart_at: float | None = None
-        """When the next process is due."""
 
     @property
     def at_rest(self) -> bool:
-        return self._run is None and self.restart_at is None
+        return self._run is None
 
     @property
     def holder(self) -> int | None:
@@ -80,7 +76,7 @@ class Slot:
         return {
             "life": self.life,
             "pid": None if run is None else run.pid,
-            "state": "running" if run is not None else "rest" if self.restart_at is None else "restarting",
+            "state": "rest" if run is None else "running",
             "code": self.code if run is None else run.code,
             **worker.status(),
             **({} if note is None else {"note": note}),
@@ -113,25 +109,15 @@ class Slot:
         if ending:
             self._next, self._stopping = order, None
             return
-        self._order = order
-        if order.life is not None:
-            self.life = order.life - 1
-        self._history, self._stopping, self._forget = (), None, False
-        self.launch()
+        self._order, self.life = order, order.life or self.life + 1
+        self._stopping, self._forget = None, False
+        self._launch()
 
     def stop(self, reason: str, grace_s: float | None = None) -> None:
-        """End what runs; start nothing after it."""
+        """End what runs."""
         self._stopping = reason
         if self._run is not None:
-            self._run.order(stop=self._order.grace_s if grace_s is None else grace_s)
-        elif self.restart_at is not None:
-            self._rest(reason)
-
-    def signal(self, number: int) -> None:
-        """Signal the training process. Raises :class:`OrderError` if there is none."""
-        if self._run is None:
-            raise OrderError("nothing runs in the slot that could be signalled", self.number)
-        self._run.order(signal=number)
+            self._run.stop(self._order.grace_s if grace_s is None else grace_s)
 
     def kill(self) -> None:
         """Kill what runs, at once."""
@@ -160,10 +146,7 @@ class Slot:
 
     # --- a process's life --------------------------------------------------------------------------
 
-    def launch(self) -> None:
-        """Start the process that was ordered, for the first time or again."""
-        self.restart_at = None
-        self.life += 1
+    def _launch(self) -> None:
         killed = self._agent.memory.count()
         try:
             self._run = begin(self._agent, self._order, self._inheritance(), written=self._written)
@@ -210,8 +193,7 @@ class Slot:
     def _take(self, run: Run, news: dict[str, Any]) -> None:
         if "started" in news:
             run.pid = news["started"]
-            event = "restarted" if self._history else "started"
-            self._tell(event, pid=run.pid, restarts=len(self._history))
+            self._tell("started", pid=run.pid)
             run.outputs.listen()  # only now: no output before the report of its start
             if self.worker_link is not None:
                 self.worker_link.listen()
@@ -274,7 +256,7 @@ class Slot:
             self._settle()
 
     def _settle(self) -> None:
-        """All processes of the run have ended: decide what follows."""
+        """All processes of the run have ended: go on with what was ordered meanwhile."""
         run = self._run
         assert run is not None
         if run.code is None:  # its holder was killed, and the kernel killed it with its holder
@@ -283,15 +265,10 @@ class Slot:
         if self.worker_link is not None:
             self.worker_link.end_of_life()
         self._run = None
-        self._follow()
-
-    def _follow(self) -> None:
-        if self._next is not None:
-            self._replace(self._next)
-        elif self._stopping is not None:
-            self._rest(self._stopping)
+        if self._next is None:
+            self._rest(self._stopping or "it has ended")
         else:
-            self._restart()
+            self._replace(self._next)
 
     def _replace(self, order: Start) -> None:
         """Start the process that was ordered meanwhile, unless it was stopped before its start."""
@@ -306,19 +283,7 @@ class Slot:
         self._forget = forget
         self._rest(reason)
 
-    def _restart(self) -> None:
-        assert self.code is not None
-        now = self._agent.now()
-        pause_s, reason = decide(now, self.code, self._history, limits=self._order.restart)
-        if pause_s is None:
-            self._rest(reason)
-            return
-        self.restart_at = now + pause_s
-        self._history = (*self._history, self.restart_at)
-        self._tell("restarting", pause_s=pause_s, reason=reason)
-
     def _rest(self, reason: str) -> None:
-        self.restart_at = None
         self._tell("ended", code=self.code, reason=reason)
         if self._forget:
             self._release()

@@ -1,61 +1,62 @@
-"""What holds of the look at every cloud: silence, notice, its end; and nothing that is no answer is taken for one."""
+"""How each cloud is looked at: silence, notice, its end; and nothing that is no answer is taken for one."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import pytest
 
-from hvd_elastic_ext.agent.metadata.alibaba import Alibaba
-from hvd_elastic_ext.agent.metadata.aws import Aws
-from hvd_elastic_ext.agent.metadata.azure import Azure
-from hvd_elastic_ext.agent.metadata.gcp import Gcp
-from hvd_elastic_ext.agent.metadata.http import MAX_BODY, HttpClient
-from hvd_elastic_ext.agent.metadata.model import Announcement, Cloud, NoAnswer
+from hvd_elastic_ext.agent.metadata import gcp
+from hvd_elastic_ext.agent.metadata.aws import REBALANCE, SCHEDULED
+from hvd_elastic_ext.agent.metadata.detect import CLOUDS
+from hvd_elastic_ext.agent.metadata.gcp import MAINTENANCE, PREEMPTED
+from hvd_elastic_ext.agent.metadata.http import HttpClient
+from hvd_elastic_ext.agent.metadata.model import NEAR_S, Announcement, NoAnswer
 from hvd_elastic_ext.agent.metadata.poller import going
 from tests.support.metadata import AlibabaService, AwsService, AzureService, GcpService, MetadataServer
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     service: Callable[[], Any]
-    cloud: Callable[[], Cloud]
     give: Callable[[Any], None]
     """Takes the machine back."""
     within_s: float
     """How much time that leaves."""
 
 
+def _interrupt(service: Any) -> None:
+    service.interrupt()
+
+
 KINDS = {
-    "aws": Kind(AwsService, Aws, lambda service: service.interrupt(), 120.0),
-    "gcp": Kind(GcpService, Gcp, lambda service: service.preempt(), 30.0),
-    "azure": Kind(AzureService, Azure, lambda service: service.schedule("Preempt"), 30.0),
-    "alibaba": Kind(AlibabaService, Alibaba, lambda service: service.interrupt(), 300.0),
-    "alibaba, hardened": Kind(
-        lambda: AlibabaService(hardened=True), Alibaba, lambda service: service.interrupt(), 300.0
-    ),
-    "alibaba, hardened by 401": Kind(
-        lambda: AlibabaService(hardened=True, refusal=401), Alibaba, lambda service: service.interrupt(), 300.0
-    ),
+    "aws": Kind(AwsService, _interrupt, 120.0),
+    "gcp": Kind(GcpService, lambda service: service.preempt(), 30.0),
+    "azure": Kind(AzureService, lambda service: service.schedule("Preempt"), 30.0),
+    "alibaba": Kind(AlibabaService, _interrupt, 300.0),
+    "alibaba, hardened": Kind(lambda: AlibabaService(hardened=True), _interrupt, 300.0),
+    "alibaba, hardened by 401": Kind(lambda: AlibabaService(hardened=True, refusal=401), _interrupt, 300.0),
 }
 
 
 class Looking:
     """One cloud, asked at its stand-in."""
 
-    def __init__(self, kind: Kind, server: MetadataServer[Any]) -> None:
-        self.kind, self.server = kind, server
-        self.cloud = kind.cloud()
+    def __init__(self, kind: str, server: MetadataServer[Any]) -> None:
+        self.kind, self.server, self.service = KINDS[kind], server, server.service
+        self.cloud = CLOUDS[kind.partition(",")[0]][0]()
         self.web = HttpClient(server.url)
 
     def give(self) -> None:
-        self.kind.give(self.server.service)
+        self.kind.give(self.service)
 
     def look(self) -> list[Announcement]:
         return self.cloud.look(self.web)
+
+    def soft(self) -> list[bool]:
+        return [announcement.soft for announcement in self.look()]
 
     def left_s(self, announcement: Announcement) -> float:
         """Seconds from now that the notice of a word tells of."""
@@ -65,11 +66,17 @@ class Looking:
         return by - now
 
 
-@pytest.fixture(params=KINDS)
-def looking(request: pytest.FixtureRequest) -> Iterator[Looking]:
-    kind = KINDS[request.param]
-    with MetadataServer(kind.service()) as server:
+@contextmanager
+def looking_at(kind: str) -> Iterator[Looking]:
+    with MetadataServer(KINDS[kind].service()) as server:
         yield Looking(kind, server)
+
+
+@pytest.fixture(params=KINDS)
+def looking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Looking]:
+    monkeypatch.setattr(gcp, "WAIT_S", 1)
+    with looking_at(request.param) as one:
+        yield one
 
 
 def test_a_machine_that_is_taken_back_is_told_until_that_is_called_off(looking: Looking) -> None:
@@ -79,7 +86,7 @@ def test_a_machine_that_is_taken_back_is_told_until_that_is_called_off(looking: 
     assert not announcement.soft
     assert looking.kind.within_s - 3 <= looking.left_s(announcement) <= looking.kind.within_s + 1
     assert looking.look() == [announcement]
-    looking.server.service.withdraw()
+    looking.service.withdraw()
     assert looking.look() == []
 
 
@@ -94,52 +101,26 @@ def test_a_clock_that_is_wrong_here_changes_nothing_about_how_long_there_is(look
     assert looking.left_s(announcement) == pytest.approx(looking.kind.within_s - ahead_s, abs=3)
 
 
-@pytest.mark.parametrize("status", [204, 301, 302, 400, 410, 429, 500, 503])
-def test_another_status_is_no_answer_and_the_next_one_counts_again(looking: Looking, status: int) -> None:
+def test_another_status_is_no_answer_and_the_next_one_counts_again(looking: Looking) -> None:
     looking.look()
     looking.give()
-    looking.server.faults.answer(status, Location=f"{looking.server.url}/elsewhere")
-    with pytest.raises(NoAnswer, match=str(status)):
-        looking.look()
-    looking.server.faults.clear()
+    for status in (204, 302, 400, 410, 429, 500):
+        looking.server.faults.answer(status, Location=f"{looking.server.url}/elsewhere")
+        with pytest.raises(NoAnswer, match=str(status)):
+            looking.look()
+        looking.server.faults.clear()
     assert len(looking.look()) == 1
     assert not looking.server.asked("/elsewhere")
 
 
-@pytest.mark.parametrize(
-    "body", ["", "<html>sign in</html>", "{", "[]", "null", "[" * 5000, '{"action": 1, "time": 2}', '{"Events": 1}']
-)
-def test_what_cannot_be_read_is_no_answer(looking: Looking, body: str) -> None:
+def test_what_cannot_be_read_is_no_answer(looking: Looking) -> None:
     looking.look()
-    looking.server.faults.answer(200, body)
-    with pytest.raises(NoAnswer) as said:
-        looking.look()
-    assert looking.server.faults.fired
-    assert len(str(said.value)) < 200
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"SSH-2.0-OpenSSH_9.2\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nTRU",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\nTRUE",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFF\r\nTRUE",
-        b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (MAX_BODY + 1) + b"x" * (MAX_BODY + 1),
-        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200 + b"\r\n",
-        b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70000 + b"\r\n\r\n",
-        b"HTTP/1.1 twohundred OK\r\n\r\n",
-    ],
-)
-def test_what_is_no_whole_answer_is_none(looking: Looking, data: bytes) -> None:
-    looking.look()
-    looking.server.faults.raw(data)
-    with pytest.raises(NoAnswer):
-        looking.look()
-    looking.server.faults.clear()
-    looking.give()
-    assert len(looking.look()) == 1
+    for body in ("", "<html>", "{", "[]", "null", "[" * 5000, '{"action": 1, "time": 2}', '{"Events": 1}'):
+        looking.server.faults.answer(200, body)
+        with pytest.raises(NoAnswer) as said:
+            looking.look()
+        looking.server.faults.clear()
+        assert len(str(said.value)) < 200
 
 
 def test_where_nobody_is_it_says_so_and_finds_who_comes_later(looking: Looking) -> None:
@@ -151,22 +132,99 @@ def test_where_nobody_is_it_says_so_and_finds_who_comes_later(looking: Looking) 
     assert len(looking.look()) == 1
 
 
-@pytest.mark.parametrize("kind", [name for name in KINDS if name.startswith(("aws", "alibaba,"))])
-def test_a_token_that_is_taken_no_more_is_replaced_at_once(kind: str) -> None:
-    with MetadataServer(KINDS[kind].service()) as server:
-        looking = Looking(KINDS[kind], server)
-        looking.look()
-        looking.give()
-        server.service.tokens.expire()
-        assert len(looking.look()) == 1
-        assert len(server.service.tokens) == 2
-        looking.look()
-        assert len(server.service.tokens) == 2
+@pytest.mark.parametrize("looking", [name for name in KINDS if name.startswith(("aws", "alibaba,"))], indirect=True)
+def test_a_token_that_is_taken_no_more_is_replaced_at_once(looking: Looking) -> None:
+    looking.look()
+    looking.give()
+    looking.service.tokens.expire()
+    assert len(looking.look()) == 1
+    assert len(looking.service.tokens) == 2
+    looking.look()
+    assert len(looking.service.tokens) == 2
 
 
-def test_a_token_that_would_write_a_head_of_its_own_is_none() -> None:
-    with MetadataServer(AwsService()) as server:
-        server.faults.answer(200, "good\r\nX-Evil: 1", times=1)
-        with pytest.raises(NoAnswer, match="no token"):
-            Aws().look(HttpClient(server.url))
-        assert len(server.calls) == 1
+@pytest.mark.parametrize(
+    ("kind", "status", "body", "why"),
+    [
+        ("aws", 200, "good\r\nX-Evil: 1", "no token"),  # it would write a head of its own
+        ("gcp", 200, "TRUE", "not by Google"),
+        ("alibaba", 404, "", "404"),
+    ],
+)
+def test_who_answers_as_anybody_might_is_not_that_cloud(kind: str, status: int, body: str, why: str) -> None:
+    with looking_at(kind) as looking:
+        looking.server.faults.answer(status, body)
+        with pytest.raises(NoAnswer, match=why):
+            looking.look()
+
+
+def test_a_recommendation_of_aws_is_advice_that_a_failing_answer_does_not_hide_and_an_interruption_outweighs() -> None:
+    with looking_at("aws") as aws:
+        aws.service.recommend()
+        assert aws.soft() == [True]
+        aws.service.fails = {REBALANCE, SCHEDULED}
+        assert aws.soft() == [True]
+        aws.service.interrupt()
+        assert aws.soft() == [False]
+
+
+def test_an_event_of_aws_is_advice_until_it_is_near_and_some_are_nothing() -> None:
+    with looking_at("aws") as aws:
+        for code, in_s, state, said in (
+            ("system-reboot", NEAR_S + 60, "active", [True]),
+            ("system-reboot", NEAR_S - 60, "active", [False]),
+            ("instance-retirement", NEAR_S + 60, "active", [True]),
+            ("system-maintenance", 10.0, "active", []),
+            ("system-reboot", 10.0, "completed", []),
+        ):
+            aws.service.schedule(code, in_s=in_s, state=state)
+            assert aws.soft() == said, (code, in_s)
+
+
+def test_google_is_waited_for_once_it_has_said_something_and_maintenance_is_looked_at_between() -> None:
+    with looking_at("gcp") as google:
+        assert google.look() == []
+        google.service.preempt()
+        (announcement,) = google.look()
+        assert announcement.within_s == 30.0
+        first, second = (call.query for call in google.server.asked(PREEMPTED))
+        assert first == {}
+        assert second["wait_for_change"] == "true"
+        assert second["last_etag"]
+        assert len(google.server.asked(MAINTENANCE)) == 1  # not when there is something to say
+
+
+@pytest.mark.parametrize("event", ["TERMINATE", "MIGRATE"])
+def test_maintenance_at_google_is_a_notice_only_if_it_ends_the_machine(event: str) -> None:
+    with looking_at("gcp") as google:
+        google.service.maintain(f"{event}_ON_HOST_MAINTENANCE")
+        said = [(announcement.soft, announcement.at, announcement.within_s) for announcement in google.look()]
+        assert said == [(False, None, None)] * (event == "TERMINATE")
+
+
+def test_events_of_azure_count_by_kind_name_and_time() -> None:
+    with looking_at("azure") as azure:
+        for kind, names, in_s, said in (
+            ("Preempt", ("VMSS_1",), 30.0, [False]),
+            ("Terminate", ("other", "vmss_1"), 200.0, [False]),
+            ("Terminate", ("vmss_1",), 900.0, [True]),
+            ("Redeploy", ("vmss_1",), 86400.0 * 7, [True]),
+            ("Reboot", ("vmss_10",), 30.0, []),
+            ("Freeze", ("vmss_1",), 30.0, []),
+            ("SomethingNew", ("vmss_1",), 30.0, []),
+        ):
+            azure.service.schedule(kind, *names, in_s=in_s)
+            assert azure.soft() == said, kind
+            azure.service.withdraw()
+        azure.service.schedule("Reboot", started=True)
+        (announcement,) = azure.look()
+        assert (announcement.soft, announcement.at) == (False, None)
+        assert azure.service.approved == []
+        assert len(azure.server.asked("/metadata/instance/compute/name")) == 1
+
+
+def test_alibaba_without_tokens_is_asked_without() -> None:
+    with looking_at("alibaba") as alibaba:
+        alibaba.service.gives_tokens = False
+        alibaba.service.interrupt()
+        assert alibaba.soft() == [False]

@@ -1,9 +1,9 @@
 """Real training with a real State, that Horovod aborts once: the next world's rendezvous is not there.
 
-    aborting.py STEPS [MARKER]
+    aborting.py STEPS MARKER
 
-The first process to make the file MARKER is aborted; without one nothing is. Prints "from N steps" at the start of
-each life, and at the end the fingerprint.
+The first process, which makes the file MARKER, is aborted. Prints "from N steps" at the start of each life, and at the
+end the fingerprint, and that of the same training undisturbed.
 """
 
 import os
@@ -19,14 +19,18 @@ import hvd_elastic_ext.torch as elastic
 ABORT_AFTER, COMMIT_EVERY = 8, 3
 
 
+def step(state: elastic.TorchState) -> None:
+    state.optimizer.zero_grad()
+    nn.functional.dropout(state.model(torch.ones(4, 8)), 0.3).pow(2).sum().backward()
+    state.optimizer.step()
+    state.batch += 1
+
+
 @elastic.run
 def train(state: elastic.TorchState, steps: int, *, aborts: bool) -> None:
     print(f"from {state.batch} steps", flush=True)
     while state.batch < steps:
-        state.optimizer.zero_grad()
-        nn.functional.dropout(state.model(torch.ones(4, 8)), 0.3).pow(2).sum().backward()
-        state.optimizer.step()
-        state.batch += 1
+        step(state)
         if state.batch % COMMIT_EVERY == 0:
             state.commit()
         if aborts and state.batch == ABORT_AFTER:
@@ -40,19 +44,26 @@ def train(state: elastic.TorchState, steps: int, *, aborts: bool) -> None:
             hvd.init()
 
 
-def main(steps: int, marker: Path | None) -> None:
+def begun(seed: int) -> elastic.TorchState:
+    torch.manual_seed(seed)
+    model = nn.Linear(8, 8)
+    return elastic.TorchState(model=model, optimizer=torch.optim.AdamW(model.parameters()), batch=0)
+
+
+def main(steps: int, marker: Path) -> None:
     torch.set_num_threads(1)
     hvd.init()
-    first = marker is not None and not marker.exists()
-    if marker is not None:
-        marker.touch()
+    first = not marker.exists()
+    marker.touch()
     # A second life begins with other random weights and generators, as lives do.
-    torch.manual_seed(1 if first or marker is None else 2)
-    model = nn.Linear(8, 8)
-    state = elastic.TorchState(model=model, optimizer=torch.optim.AdamW(model.parameters()), batch=0)
+    state = begun(1 if first else 2)
     train(state, steps, aborts=first)
-    print(f"end {state.fingerprint()}", flush=True)
+    undisturbed = begun(1)
+    assert undisturbed.batch == 0
+    while undisturbed.batch < steps:
+        step(undisturbed)
+    print(state.fingerprint(), undisturbed.fingerprint(), sep="\n", flush=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else None)
+    main(int(sys.argv[1]), Path(sys.argv[2]))

@@ -1,4 +1,4 @@
-"""A test parent for the agent, and families that are hard to end."""
+"""Agents to be ordered about, and families that are hard to end."""
 
 from __future__ import annotations
 
@@ -10,83 +10,41 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.faults.agent.joined import Begin
-from tests.faults.agent.launching import AGENT, Launcher, agent_process, launching, start_order
+from tests.faults.agent.launching import AGENT, Agent, Begin, Launcher, agent_process, launching
 from tests.support import marks
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until
 
 FAMILY = Path(__file__).with_name("family.py")
-PARENT = Path(__file__).with_name("parent.py")
-
-
-class Agent:
-    """A running agent, as a launcher sees it."""
-
-    def __init__(self, process: RunningProcess) -> None:
-        self.process = process
-        self._seen: list[dict[str, Any]] = []
-        self._offset = 0
-
-    def order(self, *orders: dict[str, Any] | str) -> None:
-        pipe = self.process.popen.stdin
-        assert pipe is not None
-        for order in orders:
-            pipe.write((order if isinstance(order, str) else json.dumps(order)) + "\n")
-        pipe.flush()
-
-    def start(self, slot: int, *argv: str | Path, **more: object) -> None:
-        self.order(start_order(slot, *argv, **more))
-
-    def python(self, slot: int, code: str, *arguments: str | Path, **more: object) -> None:
-        self.start(slot, sys.executable, "-c", code, *arguments, **more)
-
-    def hang_up(self) -> None:
-        assert self.process.popen.stdin is not None
-        self.process.popen.stdin.close()
-
-    def news(self, *events: str, slot: int | None = None) -> list[dict[str, Any]]:
-        new = self.process.stdout[self._offset :].rpartition("\n")[0]
-        self._seen += [json.loads(line) for line in new.splitlines()]
-        self._offset += len(new) + 1 if new else 0
-        return [
-            news
-            for news in self._seen
-            if (not events or news["event"] in events) and (slot is None or news.get("slot") == slot)
-        ]
-
-    def wait_for(self, event: str, slot: int | None = None, *, count: int = 1, timeout: float = 30) -> dict[str, Any]:
-        """The ``count``-th news of the kind."""
-        wait_until(
-            lambda: len(self.news(event, slot=slot)) >= count,
-            what=f"{event!r} number {count} of slot {slot}",
-            timeout=timeout,
-            show=lambda: self.process.output[-4000:],
-        )
-        return self.news(event, slot=slot)[count - 1]
-
-    def written(self, slot: int, stream: str = "stdout") -> bytes:
-        """What a process has written, exactly."""
-        texts = [news["text"] for news in self.news("output", slot=slot) if news["stream"] == stream]
-        return b"".join(text.encode("utf-8", "surrogateescape") for text in texts)
-
-    def wait_for_text(self, slot: int, text: bytes) -> None:
-        wait_until(
-            lambda: text in self.written(slot), what=f"{text!r} of slot {slot}", show=lambda: self.process.output
-        )
-
-    def kill(self) -> None:
-        self.process.kill()
 
 
 @pytest.fixture
 def agent() -> Iterator[Agent]:
     with run_process(AGENT, stdin=subprocess.PIPE) as process:
         yield Agent(process)
+
+
+@pytest.fixture
+def launcher() -> Iterator[Launcher]:
+    with launching() as one:
+        yield one
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    """Starts an agent, given its launcher or its line."""
+    with contextlib.ExitStack() as stack:
+
+        def start(whom: Launcher | str, *, preset: str = "", **more: object) -> RunningProcess:
+            line = whom if isinstance(whom, str) else whom.line(**more)
+            process = stack.enter_context(agent_process(line, tmp_path, preset=preset))
+            stack.callback(lambda: print(process.pid, process.output))  # shown where a test fails
+            return process
+
+        yield start
 
 
 @dataclass(frozen=True)
@@ -107,9 +65,13 @@ class Family:
     def wait_for_end(self, *, timeout: float = 15) -> None:
         wait_until(lambda: not self.remains(), what="the end of it all", timeout=timeout, show=self.remains)
 
+    def check_ended_but_for_its_memory(self) -> None:
+        """Which waits for the next process in the slot."""
+        assert not [line for line in self.remains() if "commit memory" not in line]
+
 
 def holders_of(memfds: set[tuple[int, int]]) -> list[int]:
-    """Processes that have one of these open or mapped."""
+    """Processes that have one of these open."""
     found = []
     for pid in marks.pids():
         with contextlib.suppress(OSError):
@@ -144,23 +106,3 @@ def family(tmp_path: Path) -> MakeFamily:
         return ["sh", "-c", 'trap "" TERM; "$@"; :', "sh", sys.executable, str(FAMILY), str(file)], born
 
     return make
-
-
-@pytest.fixture
-def launcher() -> Iterator[Launcher]:
-    with launching() as one:
-        yield one
-
-
-@pytest.fixture
-def begin(tmp_path: Path) -> Iterator[Begin]:
-    """Starts an agent, given its launcher or its line."""
-    with contextlib.ExitStack() as stack:
-
-        def start(whom: Launcher | str, **more: object) -> RunningProcess:
-            line = whom if isinstance(whom, str) else whom.line(**more)
-            process = stack.enter_context(agent_process(line, tmp_path))
-            stack.callback(lambda: print(process.pid, process.output))  # shown where a test fails
-            return process
-
-        yield start

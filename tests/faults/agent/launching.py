@@ -1,15 +1,16 @@
-"""A launcher for tests: a thread that takes the connections of agents and keeps what they say."""
+"""A launcher for tests: by the agent's own pipes (:class:`Agent`), or a thread that takes connections of agents."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import select
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,7 @@ from tests.support.waiting import wait_until
 AGENT = [sys.executable, "-m", "hvd_elastic_ext.agent"]
 GRACE_S = 30.0
 JOB, HOST = "job-1", "h1"
-
-
+WAIT = "import os, time\nprint('up', os.environ.get('HVD_ELASTIC_DOOR'), flush=True)\nwhile True: time.sleep(1)"
 LINKED = """
 import json, os, socket, sys, time
 link = socket.socket(fileno=int(os.environ["HVD_ELASTIC_LINK"]))
@@ -30,12 +30,96 @@ def say(**message): link.sendall(json.dumps(message).encode() + b"\\n")
 def hear(): return json.loads(lines.readline())
 """
 
+Begin = Callable[..., RunningProcess]
 
-def start_order(slot: int, *argv: str | Path, **more: object) -> dict[str, object]:
+
+def start_order(slot: int, *argv: str | Path | int, **more: object) -> dict[str, Any]:
     return {"do": "start", "slot": slot, "argv": list(map(str, argv)), "grace_s": 0.5, **more}
 
 
-class Session:
+def python(slot: int, code: str, **more: object) -> dict[str, Any]:
+    return start_order(slot, sys.executable, "-c", code, **more)
+
+
+def linked(slot: int, code: str, **more: object) -> dict[str, Any]:
+    return python(slot, LINKED + code, link=True, **more)
+
+
+def socket_file(tmp_path: Path) -> Path:
+    base = tmp_path / f"hvd-elastic-{os.geteuid()}"
+    return next(base.glob(f"{JOB}.*/{HOST}.sock"), base / JOB / "none.sock")
+
+
+class Said:
+    """What an agent has said."""
+
+    said: Any
+
+    def news(self, *events: str, slot: int | None = None) -> list[dict[str, Any]]:
+        return [
+            news
+            for news in list(self.said)
+            if (not events or news["event"] in events) and (slot is None or news.get("slot") == slot)
+        ]
+
+    def wait_for(self, event: str, slot: int | None = None, *, count: int = 1, timeout: float = 30) -> dict[str, Any]:
+        """The ``count``-th news of the kind."""
+        wait_until(
+            lambda: len(self.news(event, slot=slot)) >= count,
+            what=f"{event!r} number {count} of slot {slot}",
+            timeout=timeout,
+            show=lambda: [news for news in self.said if news["event"] != "beats"][-40:],
+        )
+        return self.news(event, slot=slot)[count - 1]
+
+    def written(self, slot: int, stream: str = "stdout") -> bytes:
+        """What a process has written, exactly."""
+        texts = [news["text"] for news in self.news("output", slot=slot) if news["stream"] == stream]
+        return "".join(texts).encode("utf-8", "surrogateescape")
+
+    def wait_for_text(self, slot: int, text: bytes, *, timeout: float = 90) -> bytes:
+        wait_until(lambda: text in self.written(slot), what=f"{text!r} of slot {slot}", timeout=timeout)
+        return self.written(slot)
+
+    def door(self, slot: int = 0) -> int:
+        """The port of the door of a slot that runs :data:`WAIT`."""
+        return int(self.wait_for_text(slot, b"\n").split()[1])
+
+
+class Agent(Said):
+    """A running agent that has its launcher at its pipes."""
+
+    def __init__(self, process: RunningProcess) -> None:
+        self.process = process
+        self._seen: list[dict[str, Any]] = []
+        self._offset = 0
+
+    @property
+    def said(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        new = self.process.stdout[self._offset :].rpartition("\n")[0]
+        self._seen += [json.loads(line) for line in new.splitlines()]
+        self._offset += len(new) + 1 if new else 0
+        return self._seen
+
+    def order(self, *orders: dict[str, Any] | str) -> None:
+        pipe = self.process.popen.stdin
+        assert pipe is not None
+        for order in orders:
+            pipe.write((order if isinstance(order, str) else json.dumps(order)) + "\n")
+        pipe.flush()
+
+    def start(self, slot: int, *argv: str | Path | int, **more: object) -> None:
+        self.order(start_order(slot, *argv, **more))
+
+    def python(self, slot: int, code: str, *arguments: str | Path, **more: object) -> None:
+        self.start(slot, sys.executable, "-c", code, *arguments, **more)
+
+    def hang_up(self) -> None:
+        assert self.process.popen.stdin is not None
+        self.process.popen.stdin.close()
+
+
+class Session(Said):
     """One connection of an agent. With ``welcome`` None it is left waiting after its hello."""
 
     def __init__(self, connection: socket.socket, key: bytes, welcome: dict[str, Any] | None) -> None:
@@ -86,28 +170,8 @@ class Session:
 
     @property
     def hello(self) -> dict[str, Any]:
-        wait_until(
-            lambda: self.said or self.problem,
-            what="a hello",
-            show=lambda: (self._thread.is_alive(), self._wire.ready, self.closed),
-        )
+        wait_until(lambda: self.said or self.problem, what="a hello", show=lambda: (self._wire.ready, self.closed))
         return self.said[0]
-
-    def news(self, *events: str, slot: int | None = None) -> list[dict[str, Any]]:
-        return [
-            news
-            for news in list(self.said)
-            if (not events or news["event"] in events) and (slot is None or news.get("slot") == slot)
-        ]
-
-    def wait_for(self, event: str, slot: int | None = None, *, count: int = 1, timeout: float = 20) -> dict[str, Any]:
-        what = f"{event!r} number {count} of slot {slot}"
-        show = lambda: [news for news in self.said if news["event"] != "beats"]  # noqa: E731
-        wait_until(lambda: len(self.news(event, slot=slot)) >= count, what=what, timeout=timeout, show=show)
-        return self.news(event, slot=slot)[count - 1]
-
-    def written(self, slot: int) -> bytes:
-        return "".join(news["text"] for news in self.news("output", slot=slot)).encode("utf-8", "surrogateescape")
 
 
 class Launcher:
@@ -128,9 +192,9 @@ class Launcher:
     def _accept(self) -> None:
         while self._over not in select.select([self._listener, self._over], [], [])[0]:
             connection, _ = self._listener.accept()
-            self.sessions.append(Session(connection, self.key, self._welcome() if self.welcomes else None))
+            self.sessions.append(Session(connection, self.key, self.welcome() if self.welcomes else None))
 
-    def _welcome(self) -> dict[str, Any]:
+    def welcome(self) -> dict[str, Any]:
         times = {"heartbeat_s": 0.2, "orphan_grace_s": self.grace_s}
         return {"do": "welcome", "incarnation": self.incarnation, **times}
 
@@ -147,28 +211,27 @@ class Launcher:
 
     def close(self) -> None:
         """As if it were killed."""
-        self._end.send(b"x")
-        self._thread.join(10)
-        for end in (self._listener, self._over, self._end):
-            end.close()
-        for session in self.sessions:
-            session.hang_up()
+        if self._thread.is_alive():
+            self._end.send(b"x")
+            self._thread.join(10)
+            for end in (self._listener, self._over, self._end):
+                end.close()
+            for session in self.sessions:
+                session.hang_up()
 
 
 @contextlib.contextmanager
 def launching(**options: Any) -> Iterator[Launcher]:
-    launcher = Launcher(**options)
-    try:
+    with contextlib.closing(Launcher(**options)) as launcher:
         yield launcher
-    finally:
-        if launcher._thread.is_alive():
-            launcher.close()
 
 
 @contextlib.contextmanager
-def agent_process(line: str, runtime: Path) -> Iterator[RunningProcess]:
-    """An agent that was given ``line``, whose socket lies below ``runtime``."""
-    with run_process(AGENT, stdin=subprocess.PIPE, env={"XDG_RUNTIME_DIR": str(runtime)}) as process:
+def agent_process(line: str, runtime: Path, *, preset: str = "") -> Iterator[RunningProcess]:
+    """An agent that was given ``line``, whose socket lies below ``runtime``; ``preset`` is run before it begins."""
+    main = f"{preset}\nfrom hvd_elastic_ext.agent.__main__ import main\nraise SystemExit(main())"
+    command = [sys.executable, "-c", main] if preset else AGENT
+    with run_process(command, stdin=subprocess.PIPE, env={"XDG_RUNTIME_DIR": str(runtime)}) as process:
         assert process.popen.stdin is not None
         process.popen.stdin.write(line)
         process.popen.stdin.flush()

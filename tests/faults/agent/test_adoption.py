@@ -12,8 +12,19 @@ from pathlib import Path
 import pytest
 
 from tests.faults.agent.conftest import MakeFamily
-from tests.faults.agent.joined import WAIT, Begin, linked, python, socket_file
-from tests.faults.agent.launching import HOST, JOB, LINKED, Launcher, launching, start_order
+from tests.faults.agent.launching import (
+    HOST,
+    JOB,
+    LINKED,
+    WAIT,
+    Begin,
+    Launcher,
+    launching,
+    linked,
+    python,
+    socket_file,
+    start_order,
+)
 from tests.support import marks
 from tests.support.waiting import wait_until
 
@@ -41,8 +52,7 @@ def test_training_that_needs_no_launcher_goes_on_until_it_does(begin: Begin) -> 
         session = launcher.session()
         entered = "say(say='entered', generation=1, rank=0, size=1)\n"
         session.order(python(0, LINKED + entered + WAIT, link=True))
-        wait_until(lambda: b"\n" in session.written(0), what="the door's port")
-        port = int(session.written(0).split()[1])
+        port = session.door()
         pid = session.wait_for("started", 0)["pid"]
         session.wait_for("said", 0)
         launcher.close()

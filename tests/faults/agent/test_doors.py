@@ -20,23 +20,15 @@ from typing import Any
 import pytest
 from horovod.runner.common.util import codec
 
-from tests.faults.agent.conftest import Agent
-from tests.faults.agent.launching import LINKED
+from tests.faults.agent.launching import LINKED, WAIT, Agent
 from tests.support import marks
 from tests.support.waiting import wait_until
-
-WAIT = "import time\nprint('up', os.environ['HVD_ELASTIC_DOOR'], flush=True)\nwhile True: time.sleep(1)"
-
-
-def door_of(agent: Agent, slot: int = 0) -> int:
-    wait_until(lambda: b"up" in agent.written(slot) and b"\n" in agent.written(slot), what="the door's port")
-    return int(agent.written(slot).split()[1])
 
 
 @pytest.fixture
 def door(agent: Agent) -> int:
-    agent.python(0, "import os\n" + WAIT, link=True)
-    return door_of(agent)
+    agent.python(0, WAIT, link=True)
+    return agent.door()
 
 
 class Asking:
@@ -44,14 +36,11 @@ class Asking:
 
     def __init__(self, port: int, method: str, path: str, body: bytes = b"") -> None:
         self.answer: tuple[int, bytes] | None = None
-        self._arguments = (port, method, path, body)
-        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._thread = threading.Thread(target=self._ask, args=(port, method, path, body), daemon=True)
         self._thread.start()
 
-    def _ask(self) -> None:
-        port, method, path, body = self._arguments
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-        with contextlib.closing(connection):
+    def _ask(self, port: int, method: str, path: str, body: bytes) -> None:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
             connection.request(method, path, body=body)
             response = connection.getresponse()
             assert response.getheader("Connection") == "close"
@@ -66,6 +55,14 @@ class Asking:
 def reply(agent: Agent, asked: dict[str, Any], status: int, body: bytes = b"") -> None:
     text = base64.b64encode(body).decode()
     agent.order({"do": "answer", "slot": asked["slot"], "id": asked["id"], "status": status, "body": text})
+
+
+def check_only_one_is_asked(agent: Agent, door: int) -> None:
+    """Whatever came before it would have been passed on before it."""
+    own = Asking(door, "GET", "/global/own")
+    reply(agent, agent.wait_for("asked", 0), 404)
+    assert own.wait() == (404, b"")
+    assert [asked["path"] for asked in agent.news("asked")] == ["/global/own"]
 
 
 def test_what_a_process_said_last_comes_before_its_question_for_a_rank(agent: Agent) -> None:
@@ -86,13 +83,8 @@ def test_what_a_process_said_last_comes_before_its_question_for_a_rank(agent: Ag
 def test_a_question_is_held_until_it_is_answered(agent: Agent, door: int) -> None:
     asking = Asking(door, "GET", "/rank_and_size/h1:0")
     asked = agent.wait_for("asked", 0)
-    assert {key: asked[key] for key in ("slot", "life", "method", "path", "body")} == {
-        "slot": 0,
-        "life": 1,
-        "method": "GET",
-        "path": "/rank_and_size/h1:0",
-        "body": "",
-    }
+    question = {"event": "asked", "slot": 0, "life": 1, "method": "GET", "path": "/rank_and_size/h1:0", "body": ""}
+    assert asked == {**question, "id": asked["id"]}
     other = Asking(door, "GET", "/global/1")  # answered while the first is held
     reply(agent, agent.wait_for("asked", 0, count=2), 404)
     assert other.wait() == (404, b"")
@@ -102,19 +94,15 @@ def test_a_question_is_held_until_it_is_answered(agent: Agent, door: int) -> Non
     assert agent.news("unasked") == []
 
 
-def test_put_and_delete_carry_their_bodies(agent: Agent, door: int) -> None:
-    body = bytes(range(256)) * 4000  # about a megabyte
-    put = Asking(door, "PUT", "/global/0", body)
-    asked = agent.wait_for("asked", 0)
-    assert (asked["method"], asked["path"], base64.b64decode(asked["body"])) == ("PUT", "/global/0", body)
-    reply(agent, asked, 200)
-    assert put.wait() == (200, b"")
-    delete = Asking(door, "DELETE", "/global/0")
-    reply(agent, agent.wait_for("asked", 0, count=2), 200)
-    assert delete.wait() == (200, b"")
-    get = Asking(door, "GET", "/global/0")
-    reply(agent, agent.wait_for("asked", 0, count=3), 200, body)
-    assert get.wait() == (200, body)
+def test_put_delete_and_get_carry_their_bodies(agent: Agent, door: int) -> None:
+    large = bytes(range(256)) * 4000  # about a megabyte
+    bodies = {"PUT": (large, b""), "DELETE": (b"", b""), "GET": (b"", large)}
+    for count, (method, (sent, answered)) in enumerate(bodies.items(), 1):
+        asking = Asking(door, method, "/global/0", sent)
+        asked = agent.wait_for("asked", 0, count=count)
+        assert (asked["method"], asked["path"], base64.b64decode(asked["body"])) == (method, "/global/0", sent)
+        reply(agent, asked, 200, answered)
+        assert asking.wait() == (200, answered)
 
 
 class Code:
@@ -133,77 +121,52 @@ def test_a_stock_workers_registration_is_taken_and_read_by_nobody(agent: Agent, 
     harmful = codec.dumps_base64(({"lo": [Code(tmp_path / "ran")]}, b"key"), to_ascii=False)
     assert Asking(door, "PUT", "/worker_addresses/h1:0", harmful).wait() == (200, b"")
     assert Asking(door, "PUT", "/worker_addresses/h1:0", b"no pickle").wait() == (200, b"")
-    other = Asking(door, "GET", "/rank_and_size/h1:0")  # what came before it would have been passed on before it
-    reply(agent, agent.wait_for("asked", 0), 200)
-    assert other.wait() == (200, b"")
-    assert [asked["path"] for asked in agent.news("asked")] == ["/rank_and_size/h1:0"]
+    check_only_one_is_asked(agent, door)
     assert not (tmp_path / "ran").exists()
     codec.loads_base64(harmful)  # Horovod's own server reads it like this
     assert (tmp_path / "ran").exists()
 
 
-def test_who_hangs_up_is_not_waited_for(agent: Agent, door: int) -> None:
+def test_who_hangs_up_or_ends_is_not_waited_for(agent: Agent, door: int) -> None:
+    question = b"GET /rank_and_size/h1:0 HTTP/1.1\r\nHost: x\r\n\r\n"
     with socket.create_connection(("127.0.0.1", door)) as asker:
-        asker.sendall(b"GET /rank_and_size/h1:0 HTTP/1.1\r\nHost: x\r\n\r\n")
+        asker.sendall(question)
         asked = agent.wait_for("asked", 0)
     assert agent.wait_for("unasked", 0)["id"] == asked["id"]
     reply(agent, asked, 200, b"too late")
+    with socket.create_connection(("127.0.0.1", door)) as asker:
+        asker.sendall(question)
+        agent.wait_for("asked", 0, count=2)
+        agent.order({"do": "kill", "slot": 0})
+        assert asker.recv(100) == b""
+    agent.wait_for("unasked", 0, count=2)
     assert agent.news("refused") == []
 
 
-@pytest.mark.parametrize(
-    ("request_", "status"),
-    [
-        (b"nonsense\r\n\r\n", 400),
-        (b"POST /a/b HTTP/1.1\r\n\r\n", 405),
-        (b"GET /a/b HTTP/1.1\r\nX: " + b"x" * 9000, 431),
-        (b"PUT /a/b HTTP/1.1\r\nContent-Length: 1048577\r\n\r\n", 413),
-        (b"PUT /a/b HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
-        (b"PUT /a/b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 501),
-    ],
-)
-def test_what_is_no_request_is_refused_and_passed_on_to_nobody(
-    agent: Agent, door: int, request_: bytes, status: int
-) -> None:
-    with socket.create_connection(("127.0.0.1", door)) as asker:
-        asker.sendall(request_)
-        assert asker.makefile("rb").readline().split()[1] == str(status).encode()
-    assert Asking(door, "PUT", "/worker_addresses/0", b"x").wait()[0] == 200
-    assert agent.news("asked") == []
+def test_what_is_no_request_is_refused_and_passed_on_to_nobody(agent: Agent, door: int) -> None:
+    for said, status in ((b"nonsense\r\n\r\n", 400), (b"PUT /a/b HTTP/1.1\r\nContent-Length: 1048577\r\n\r\n", 413)):
+        with socket.create_connection(("127.0.0.1", door)) as asker:
+            asker.sendall(said)
+            assert asker.makefile("rb").readline().split()[1] == str(status).encode()
+    check_only_one_is_asked(agent, door)
 
 
 def test_a_door_stays_where_it_is_and_knows_whose_life_it_is(agent: Agent) -> None:
     ask = (
-        "import http.client, os, sys\n"
+        "import http.client, os\n"
         "connection = http.client.HTTPConnection('127.0.0.1', int(os.environ['HVD_ELASTIC_DOOR']))\n"
         "connection.request('GET', '/rank_and_size/h1:0')\n"
         "print('up', os.environ['HVD_ELASTIC_DOOR'], connection.getresponse().status, flush=True)\n"
-        "os.abort()\n"
     )
-    agent.python(0, ask, link=True, restart={"codes": [134], "limit": 1, "pause_s": 0.01})
-    for life in (1, 2):
-        asked = agent.wait_for("asked", 0, count=life)
+    for count, (ordered, life) in enumerate(((None, 1), (None, 2), (7, 7)), 1):
+        agent.python(0, ask, link=True, **({"life": ordered} if ordered else {}))
+        asked = agent.wait_for("asked", 0, count=count)
         assert asked["life"] == life
         reply(agent, asked, 200)
-    assert agent.wait_for("ended", 0)["life"] == 2
-    first, second = agent.written(0).decode().splitlines()
-    assert first == second
-    assert [news["life"] for news in agent.news("started", "restarted", "exited")] == [1, 1, 2, 2]
-    agent.python(0, "import os\n" + WAIT, link=True, life=7)
-    assert agent.wait_for("started", 0, count=2)["life"] == 7
-    agent.order({"do": "stop", "slot": 0})
-    agent.wait_for("ended", 0, count=2)
+        assert agent.wait_for("ended", 0, count=count)["life"] == life
+    assert len(set(agent.written(0).decode().splitlines())) == 1
     agent.python(0, "", link=True, life=7)
     assert agent.wait_for("refused", 0)["reason"] == "'life' must be above 7, the slot's last"
-
-
-def test_a_process_that_ends_takes_its_questions_back(agent: Agent, door: int) -> None:
-    with socket.create_connection(("127.0.0.1", door)) as asker:
-        asker.sendall(b"GET /rank_and_size/h1:0 HTTP/1.1\r\n\r\n")
-        agent.wait_for("asked", 0)
-        agent.order({"do": "kill", "slot": 0})
-        assert asker.recv(100) == b""
-    agent.wait_for("unasked", 0)
 
 
 STRANGER = """
@@ -238,17 +201,11 @@ def knock_as_somebody_else(door: int, how: str, *, times: int) -> None:
     assert told.returncode == 0, told.stderr
 
 
-@pytest.mark.parametrize("how", ["reset", "closes", "stays"])
-def test_users_other_than_ours_do_not_get_through_a_door(agent: Agent, door: int, how: str) -> None:
-    knock_as_somebody_else(door, how, times=200)
-    own = Asking(door, "GET", "/global/own")  # comes after all of them
-    wait_until(lambda: agent.news("asked"), what="a question")
-    reply(agent, agent.wait_for("asked", 0), 404)
-    assert own.wait() == (404, b"")
-    assert [asked["path"] for asked in agent.news("asked")] == ["/global/own"]
-    assert "was refused by the rendezvous proxy" in agent.process.stderr
-    if how == "stays":
-        assert "a process of user 65534 was refused by the rendezvous proxy" in agent.process.stderr
+def test_users_other_than_ours_do_not_get_through_a_door(agent: Agent, door: int) -> None:
+    for how in ("reset", "closes", "stays"):
+        knock_as_somebody_else(door, how, times=100)
+    assert "a process of user 65534 was refused by the rendezvous proxy" in agent.process.stderr
+    check_only_one_is_asked(agent, door)
 
 
 def test_an_agent_with_no_descriptor_left_to_ask_with_trusts_nobody(agent: Agent, door: int) -> None:
@@ -267,10 +224,7 @@ def test_an_agent_with_no_descriptor_left_to_ask_with_trusts_nobody(agent: Agent
         resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
         for one in fill:
             one.close()
-    own = Asking(door, "GET", "/global/own")
-    reply(agent, agent.wait_for("asked", 0), 404)
-    assert own.wait() == (404, b"")
-    assert [asked["path"] for asked in agent.news("asked")] == ["/global/own"]
+    check_only_one_is_asked(agent, door)
 
 
 # --- links -------------------------------------------------------------------------------------------
@@ -295,48 +249,6 @@ def test_a_link_carries_both_ways_through_a_shell(agent: Agent, linked: Callable
     agent.order({"do": "tell", "to": {"0": 2}, "message": {"tell": "go"}})  # not that life
     agent.order({"do": "tell", "to": {"0": 1}, "message": {}})
     assert agent.wait_for("exited", 0)["code"] == 0
-
-
-def test_last_words_on_a_link_come_before_the_news_of_the_end(agent: Agent, linked: Callable[..., None]) -> None:
-    linked("[say(say='record', number=n) for n in range(50)]; say(say='done'); os._exit(0)")
-    agent.wait_for("exited", 0)
-    events = [news["event"] for news in agent.news("said", "exited")]
-    assert events == ["said"] * 51 + ["exited"]
-    assert agent.news("said")[-1]["message"] == {"say": "done"}
-
-
-def test_beats_are_batched_and_grow_old_while_a_process_stands_still(agent: Agent, linked: Callable[..., None]) -> None:
-    beat = "n = 0\nwhile True: n += 1; say(say='beat', step=n, progress=n); time.sleep(0.05)"
-    for slot in range(2):
-        linked(beat, slot)
-    wait_until(lambda: set(newest(agent)) == {"0", "1"}, what="beats of both")
-    assert newest(agent)["0"].keys() == {"life", "age", "beat"}
-    agent.order({"do": "signal", "slot": 0, "signal": "SIGSTOP"})
-    pid = next(
-        pid
-        for pid in marks.pids()
-        if "import json, os, socket" in marks.command_line(pid) and child_of_slot(agent, pid, 0)
-    )
-    os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: newest(agent)["0"]["age"] > 2, what="an old beat")
-    assert newest(agent)["1"]["age"] < 1
-    assert agent.news("said") == []
-    agent.order({"do": "kill", "slot": 0})
-    assert agent.wait_for("ended", 0)["code"] == 137
-    wait_until(lambda: set(newest(agent)) == {"1"}, what="beats of the other alone")
-    assert marks.start_time(pid) is None
-
-
-def newest(agent: Agent) -> dict[str, Any]:
-    beats = agent.news("beats")
-    found: dict[str, Any] = beats[-1]["slots"] if beats else {}
-    return found
-
-
-def child_of_slot(agent: Agent, pid: int, slot: int) -> bool:
-    shell = agent.wait_for("started", slot)["pid"]
-    with open(f"/proc/{pid}/stat") as file:
-        return int(file.read().rpartition(")")[2].split()[1]) == shell
 
 
 def test_a_flood_of_records_is_thinned_out_and_counted(agent: Agent, linked: Callable[..., None]) -> None:
@@ -383,6 +295,7 @@ def test_a_killed_tree_ends_at_once_also_where_it_stands_still(agent: Agent) -> 
     agent.wait_for_text(0, b"\n")
     child = int(agent.written(0))
     os.kill(child, signal.SIGSTOP)
-    agent.order({"do": "signal", "slot": 0, "signal": "SIGSTOP"}, {"do": "kill", "slot": 0})
+    os.kill(agent.wait_for("started", 0)["pid"], signal.SIGSTOP)
+    agent.order({"do": "kill", "slot": 0})
     assert agent.wait_for("ended", 0)["reason"] == "told to be killed"
     assert marks.start_time(child) is None

@@ -6,8 +6,7 @@ import hashlib
 import json
 import sys
 
-from tests.faults.agent.joined import Begin
-from tests.faults.agent.launching import Launcher, Session, launching
+from tests.faults.agent.launching import Begin, Launcher, Session, launching
 from tests.support.waiting import wait_until
 
 LOOK = """
@@ -27,18 +26,6 @@ def hashed(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def test_a_process_gets_what_came_with_the_join_and_above_it_what_its_start_says(
-    launcher: Launcher, begin: Begin
-) -> None:
-    begin(launcher, argv=ARGV, env={"MY_SECRET": "hunter2", "SEAT": "none"})
-    session = launcher.session()
-    session.order({"do": "start", "slot": 0, "env": {"SEAT": "5"}})
-    assert looked(session, 0) == [hashed("hunter2"), "5", "['a']", "0"]
-    session.order({"do": "start", "slot": 1, "argv": [*ARGV, "b"]})
-    assert looked(session, 1) == [hashed("hunter2"), "none", "['a',", "'b']", "0"]
-    assert "hunter2" not in json.dumps(session.said)
-
-
 def test_the_next_launchers_environment_reaches_a_living_agent_however_large_and_is_not_told_to_it(
     begin: Begin,
 ) -> None:
@@ -55,19 +42,10 @@ def test_the_next_launchers_environment_reaches_a_living_agent_however_large_and
         adopted = second.session()
         assert adopted.hello["pid"] == agent.pid
         assert adopted.hello["seats"].keys() == {"0"}
-        adopted.order({"do": "start", "slot": 1})
-        assert looked(adopted, 1) == [hashed("rosebud"), "0", "['a',", "'again']", "500000"]
+        adopted.order({"do": "start", "slot": 1, "env": {"SEAT": "5"}})
+        assert looked(adopted, 1) == [hashed("rosebud"), "5", "['a',", "'again']", "500000"]
         said = json.dumps(session.said + adopted.said) + agent.output + newcomer.output
         assert not any(word in said for word in ("hunter2", "rosebud", "sha256"))
-
-
-def test_an_agent_that_was_given_no_command_is_to_be_told_one(launcher: Launcher, begin: Begin) -> None:
-    begin(launcher, env={"MY_SECRET": "hunter2"})
-    session = launcher.session()
-    session.order({"do": "start", "slot": 0})
-    assert session.wait_for("refused", 0)["reason"] == "'argv' is missing"
-    session.order({"do": "start", "slot": 0, "argv": ["true"], "env": ["hunter2"]})
-    assert session.wait_for("refused", 0, count=2)["reason"] == "'env' must be an object"
 
 
 def test_what_is_wrong_with_an_environment_is_said_without_a_word_of_it(launcher: Launcher, begin: Begin) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.faults.agent.conftest import Agent
+from tests.faults.agent.launching import Agent
 from tests.support import marks
 from tests.support.waiting import wait_until
 
@@ -55,18 +55,10 @@ def write(store: Path, side: int) -> dict[str, Any]:
     return {"do": "errand", "id": 1, "slots": [0], "request": {**request, "shares": {"0": [0, 0, side]}}}
 
 
-def wait_for_words(agent: Agent, slot: int, words: bytes) -> None:
-    """Torch takes its time to load."""
-    wait_until(
-        lambda: words in agent.written(slot), what=f"{words!r}", timeout=90, show=lambda: agent.process.output[-3000:]
-    )
-
-
 def sealed(agent: Agent, store: Path) -> None:
     """Have a checkpoint made of what slot 0 keeps."""
     agent.python(0, KEEP)
-    wait_for_words(agent, 0, b"kept ")
-    agent.order(write(store, int(agent.written(0).split()[-1])))
+    agent.order(write(store, int(agent.wait_for_text(0, b"kept ").split()[-1])))
     part = agent.wait_for("errand")["answer"]
     assert "failed" not in part, part
     request = {"do": "seal", "place": str(store), "world": 1, "parts": 1, "written": [part], "keep": 3}
@@ -76,18 +68,20 @@ def sealed(agent: Agent, store: Path) -> None:
     assert (ended["id"], ended["code"]) == (2, 0)  # the first was not waited for
 
 
-def test_a_kept_commit_becomes_durable_and_fills_the_memory_of_a_slot_that_was_never_used(
+def test_a_kept_commit_becomes_durable_and_fills_the_memory_of_another_slot_and_no_errand_outlives_the_agent(
     agent: Agent, tmp_path: Path
 ) -> None:
     sealed(agent, tmp_path)
-    agent.order(
-        {"do": "errand", "id": 3, "slots": [1], "request": {"do": "load", "place": str(tmp_path), "ranks": {"1": 0}}}
-    )
+    agent.order(load(3, tmp_path, 1))
     loaded = agent.wait_for("errand", count=3)["answer"]
     assert (loaded["step"], loaded["generation"]) == (2, 1)
     agent.python(1, KEEP)
-    wait_for_words(agent, 1, f"sums {[2000.0, 65.0]}".encode())
-    assert b"found (2, True)" in agent.written(1)
+    assert b"found (2, True)" in agent.wait_for_text(1, f"sums {[2000.0, 65.0]}".encode())
+    errand = stopped_errand(agent, write(tmp_path, int(agent.written(0).split()[-1])))
+    agent.order({"do": "drop", "slots": [0]})
+    agent.order(*({"do": "stop", "slot": slot, "grace_s": 0} for slot in range(2)), {"do": "finish"})
+    agent.process.wait(30)
+    assert marks.start_time(errand) is None  # not even for a moment
 
 
 def load(number: int, store: Path, slot: int) -> dict[str, Any]:
@@ -154,18 +148,3 @@ def errands_of(agent: Agent) -> list[int]:
     """Errands that this agent has sent somebody on."""
     children = psutil.Process(agent.process.pid).children()
     return [child.pid for child in children if "checkpoint.programs.agent_requests" in marks.command_line(child.pid)]
-
-
-def test_an_agent_that_ends_leaves_no_errand_not_even_for_a_moment(agent: Agent, tmp_path: Path) -> None:
-    agent.python(0, KEEP)
-    wait_for_words(agent, 0, b"kept ")
-    order = write(tmp_path, int(agent.written(0).split()[-1]))
-    agent.order(order)
-    wait_until(lambda: errands_of(agent), what="the errand")
-    [errand] = errands_of(agent)
-    os.kill(errand, signal.SIGSTOP)
-    agent.order({"do": "drop", "slots": [0]})
-    agent.order({"do": "stop", "slot": 0, "grace_s": 0})
-    agent.order({"do": "finish"})
-    agent.process.wait(30)
-    assert marks.start_time(errand) is None

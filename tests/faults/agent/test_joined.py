@@ -6,6 +6,7 @@ import base64
 import http.client
 import importlib.metadata
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,8 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from hvd_elastic_ext.core.wire import NONCE_SIZE, LauncherWire, new_key
-from tests.faults.agent.joined import WAIT, Begin, linked, python, socket_file
-from tests.faults.agent.launching import AGENT, HOST, JOB, Launcher, launching, start_order
+from tests.faults.agent.launching import (
+    AGENT,
+    HOST,
+    JOB,
+    WAIT,
+    Begin,
+    Launcher,
+    launching,
+    linked,
+    python,
+    socket_file,
+    start_order,
+)
 from tests.support.waiting import wait_until
 
 
@@ -29,7 +41,8 @@ def test_it_says_who_it_is_serves_and_ends_when_told_to_finish(
     assert hello["seats"] == {}
     facts = hello["facts"]
     assert facts["python"] == "{}.{}.{}".format(*sys.version_info)
-    assert facts["versions"].keys() == {"horovod", "torch", "hvd-elastic-ext", "numpy"}
+    packages = ("horovod", "torch", "hvd-elastic-ext", "numpy")
+    assert facts["versions"] == {name: importlib.metadata.version(name) for name in packages}
     assert (facts["hostname"], facts["interfaces"][facts["via"]]) == (os.uname().nodename, "127.0.0.1")
     assert 0 < facts["boot"] < 20
     session.wait_for("beats", count=2)
@@ -39,26 +52,6 @@ def test_it_says_who_it_is_serves_and_ends_when_told_to_finish(
     assert events == ["started", "output", "exited", "ended"]
     assert session.written(0) == b"hello\n"
     assert not socket_file(tmp_path).parent.parent.exists()  # nothing of it is left there
-
-
-def test_the_versions_that_it_tells_are_those_that_are_installed(launcher: Launcher, begin: Begin) -> None:
-    begin(launcher)
-    told = launcher.session().hello["facts"]["versions"]
-    assert told == {name: importlib.metadata.version(name) for name in told}
-
-
-def test_neither_the_end_of_its_input_nor_of_its_output_ends_it(launcher: Launcher, begin: Begin) -> None:
-    agent = begin(launcher)
-    session = launcher.session()
-    for pipe in (agent.popen.stdin, agent.popen.stdout, agent.popen.stderr):
-        os.close(os.dup(pipe.fileno()))  # type: ignore[union-attr]
-    agent.popen.stdin.close()  # type: ignore[union-attr]
-    session.order(python(0, WAIT, output="stderr"))
-    session.wait_for("output", 0)  # output goes over the connection, whatever was ordered
-    session.order({"do": "nonsense"})
-    session.wait_for("refused")
-    session.order({"do": "stop", "slot": 0}, {"do": "finish"})
-    assert agent.wait() == 143
 
 
 def test_the_end_of_a_carrier_neither_ends_nor_blocks_it(launcher: Launcher, tmp_path: Path) -> None:
@@ -72,8 +65,11 @@ def test_the_end_of_a_carrier_neither_ends_nor_blocks_it(launcher: Launcher, tmp
     session = launcher.session()
     for pipe in (agent.stdin, agent.stdout, agent.stderr):
         pipe.close()  # type: ignore[union-attr]
-    session.order({"do": "nonsense"}, start_order(0, "sh", "-c", "echo through; exit 4"), {"do": "finish"})
+    # Output goes over the connection, whatever was ordered.
+    talking = start_order(0, "sh", "-c", "echo through; exit 4", output="stderr")
+    session.order({"do": "nonsense"}, talking, {"do": "finish"})
     assert agent.wait(20) == 4
+    assert session.news("refused")
     assert session.written(0) == b"through\n"
 
 
@@ -84,20 +80,17 @@ def test_a_launcher_with_another_key_is_not_obeyed(begin: Begin) -> None:
         assert "not signed with this job's key" in str(stranger.sessions[0].problem)
         wait_until(lambda: len(stranger.sessions) > 1, what="another attempt")
         assert agent.returncode is None
-        # One that does not notice, and orders something all the same:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        mine, theirs = new_key(), new_key()
-        one = Launcher(key=theirs)
-        one.close()
-        agent = begin(one.line(key=mine.hex(), launcher=["127.0.0.1", port], host="h2"))
-
+    with (
+        launching() as one,
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):  # one that orders something all the same
+        address = ["127.0.0.1", listener.getsockname()[1]]
+        agent = begin(one.line(key=new_key().hex(), launcher=address, host="h2"))
         connection, _ = listener.accept()
         with connection:
-            wire = LauncherWire(theirs)
+            wire = LauncherWire(one.key)
             connection.sendall(wire.greeting)
-            nonce = connection.recv(NONCE_SIZE)
-            wire.feed(nonce)
+            wire.feed(connection.recv(NONCE_SIZE))
             connection.sendall(wire.seal({"do": "welcome", "incarnation": 1}))
             agent.wait_for("not signed with this job's key")
             assert connection.makefile("rb").read() is not None  # it hangs up
@@ -113,8 +106,7 @@ def test_a_lost_connection_is_made_again_and_open_questions_are_asked_again(laun
     begin(launcher)
     session = launcher.session()
     session.order(python(0, WAIT, link=True))
-    wait_until(lambda: b"\n" in session.written(0), what="the door's port")
-    port = int(session.written(0).split()[1])
+    port = session.door()
     answers: list[tuple[int, bytes]] = []
 
     def ask() -> None:
@@ -158,13 +150,13 @@ def test_news_are_kept_while_there_is_no_launcher_and_too_much_output_is_counted
     session.hang_up()
     waiting = launcher.session(2)
     go.touch()
-    wait_until(lambda: "\0" not in agent.output and len(agent.tree()) == 0, what="the end of the process")
+    wait_until(lambda: len(agent.tree()) == 0, what="the end of the process")
     launcher.welcomes = True
     waiting.hang_up()
     again = launcher.session(3)
     again.wait_for("ended", 0)
-    assert again.hello["seats"]["0"]["done"] is True
-    assert (again.hello["seats"]["0"]["state"], again.hello["seats"]["0"]["code"]) == ("rest", 134)
+    seat = again.hello["seats"]["0"]
+    assert (seat["done"], seat["state"], seat["code"]) == (True, "rest", 134)
     assert again.news("said", slot=0)[-1]["message"] == {"say": "done"}
     assert again.wait_for("exited", 0)["code"] == 134
     dropped = again.wait_for("dropped")
@@ -194,7 +186,7 @@ def test_only_the_highest_incarnation_is_obeyed(begin: Begin) -> None:
 def test_a_launcher_that_stands_still_holds_up_neither_training_for_ever_nor_the_agent(
     launcher: Launcher, begin: Begin, tmp_path: Path
 ) -> None:
-    begin(launcher)
+    begin(launcher, preset="from hvd_elastic_ext.agent.launcher import channel\nchannel.UNHEARD_S = 1.0")
     session = launcher.session()
     session.wait_for("beats")
     session.stand_still()
@@ -205,31 +197,45 @@ def test_a_launcher_that_stands_still_holds_up_neither_training_for_ever_nor_the
     session.go_on()
 
 
-def test_in_a_large_job_most_beats_tell_only_of_who_is_quiet(launcher: Launcher, begin: Begin) -> None:
+def test_beats_grow_old_while_a_process_is_quiet_and_in_a_large_job_tell_of_those_only(
+    launcher: Launcher, begin: Begin
+) -> None:
     begin(launcher)
     session = launcher.session()
-    session.order({"do": "pace", "heartbeat_s": 0.2, "figures_every": 1000})
-    beating = "n = 0\nwhile True: n += 1; say(say='beat', step=n, pid=os.getpid()); time.sleep(0.02)"
-    session.order(linked(0, beating), linked(1, "say(say='beat', step=7); time.sleep(1000)"))
 
     def newest(*slots: str) -> dict[str, Any] | None:
         beats = session.news("beats")
         return beats[-1] if beats and beats[-1]["slots"].keys() == set(slots) else None
 
+    beating = "n = 0\nwhile True: n += 1; say(say='beat', step=n, pid=os.getpid()); time.sleep(0.02)"
+    session.order(linked(0, beating), linked(1, beating))
+    both = wait_until(lambda: newest("0", "1"), what="a beat that tells of both")
+    assert both["slots"]["0"].keys() == {"life", "age", "beat"}
+    assert "part" not in both
+    os.kill(session.wait_for("started", 1)["pid"], signal.SIGSTOP)
+    session.order({"do": "pace", "heartbeat_s": 0.2, "figures_every": 1000})
     told = wait_until(lambda: newest("1"), what="a beat that tells of the quiet one alone")
     assert told["part"] is True
     assert told["slots"]["1"]["age"] > 0.2
-    assert told["slots"]["1"]["beat"]["step"] == 7
     session.order({"do": "pace", "heartbeat_s": 0.2, "figures_every": 1})
-    assert "part" not in wait_until(lambda: newest("0", "1"), what="a beat that tells of both")
+    wait_until(
+        lambda: (beats := newest("0", "1")) and beats["slots"]["0"]["age"] < 0.5 < beats["slots"]["1"]["age"],
+        what="one that is old and one that is not",
+    )
+    assert session.news("said") == []
+    session.order({"do": "kill", "slot": 1})
+    assert session.wait_for("ended", 1)["code"] == 137
+    wait_until(lambda: newest("0"), what="beats of the other alone")
 
 
 def test_what_a_process_told_last_is_told_before_its_end(launcher: Launcher, begin: Begin) -> None:
     begin(launcher)
     session = launcher.session()
     session.order({"do": "pace", "heartbeat_s": 3600.0})
-    session.order(linked(0, "say(say='beat', step=7, commit=[1, 2, 3]); os._exit(9)"))
+    last = "[say(say='record', number=n) for n in range(50)]; say(say='beat', step=7, commit=[1, 2, 3]); os._exit(9)"
+    session.order(linked(0, last))
     session.wait_for("exited", 0)
-    said, exited = session.news("said", "exited")
-    assert said["message"] == {"say": "beat", "step": 7, "commit": [1, 2, 3]}
-    assert (said["life"], exited["code"]) == (1, 9)
+    *records, beat, exited = session.news("said", "exited")
+    assert [news["message"] for news in records] == [{"say": "record", "number": n} for n in range(50)]
+    assert beat["message"] == {"say": "beat", "step": 7, "commit": [1, 2, 3]}
+    assert (beat["life"], exited["event"], exited["code"]) == (1, "exited", 9)

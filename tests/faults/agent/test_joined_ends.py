@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tests.faults.agent.conftest import MakeFamily
-from tests.faults.agent.joined import WAIT, Begin, linked, python
-from tests.faults.agent.launching import Launcher, Session, start_order
+from tests.faults.agent.launching import WAIT, Begin, Launcher, Session, linked, python, start_order
 from tests.support.processes import RunningProcess
 
 
 def test_a_signal_is_a_notice_first_and_the_end_only_after_the_grace(launcher: Launcher, begin: Begin) -> None:
     agent = begin(launcher)
     session = launcher.session()
+    assert "notice" not in session.hello
     session.order(python(0, WAIT, grace_s=0.5))
     session.wait_for("output", 0)
     agent.terminate()
@@ -36,7 +36,6 @@ def test_after_a_notice_the_launcher_may_end_it_its_own_way(launcher: Launcher, 
 def test_an_agent_that_has_nothing_to_end_gives_notice_too(launcher: Launcher, begin: Begin) -> None:
     agent = begin(launcher)
     session = launcher.session()
-    assert "notice" not in session.hello
     agent.terminate()
     assert session.wait_for("notice") == {"event": "notice", "reason": "SIGTERM", "grace_s": 0.0}
     assert agent.wait() == 0
@@ -82,9 +81,8 @@ def test_a_process_may_be_ordered_while_the_last_one_is_being_cleared_away(launc
     session = being_cleared_away(launcher, begin, grace_s=1)
     session.order(start_order(0, "echo", "next", life=2))
     assert session.wait_for("started", 0, count=2)["life"] == 2
-    assert [news["event"] for news in session.news("exited", "ended", "started", slot=0)][:4] == [
-        "started", "exited", "ended", "started",
-    ]  # fmt: skip
+    events = [news["event"] for news in session.news("exited", "ended", "started", slot=0)]
+    assert events[:4] == ["started", "exited", "ended", "started"]
 
 
 def test_a_process_that_is_told_to_end_before_it_began_never_begins(launcher: Launcher, begin: Begin) -> None:
@@ -108,13 +106,15 @@ page[: len(head)] = head
 """
 
 
-def holding(launcher: Launcher, begin: Begin) -> tuple[RunningProcess, Session]:
-    """An agent whose process has ended and left a commit in its memory."""
-    agent = begin(launcher)
+def holding(launcher: Launcher, begin: Begin, *, preset: str = "") -> tuple[RunningProcess, Session]:
+    """An agent whose process has left a commit in its memory, and that was sent SIGTERM."""
+    agent = begin(launcher, preset=preset)
     session = launcher.session()
     session.order(python(0, SEAL))
     assert session.wait_for("exited", 0)["held"] == [1, 2, 7, 70]
     session.wait_for("ended", 0)
+    agent.terminate()
+    session.wait_for("notice")
     return agent, session
 
 
@@ -122,7 +122,6 @@ def test_an_agent_with_a_commit_stays_after_a_signal_until_its_launcher_says_tha
     launcher: Launcher, begin: Begin
 ) -> None:
     agent, session = holding(launcher, begin)
-    agent.terminate()
     assert session.wait_for("notice") == {"event": "notice", "reason": "SIGTERM", "grace_s": 5.0}
     session.hang_up()
     again = launcher.session(2)  # it is there
@@ -134,7 +133,5 @@ def test_an_agent_with_a_commit_stays_after_a_signal_until_its_launcher_says_tha
 def test_an_agent_with_a_commit_of_which_nobody_says_anything_ends_when_its_time_is_over(
     launcher: Launcher, begin: Begin
 ) -> None:
-    agent, session = holding(launcher, begin)
-    agent.terminate()
-    session.wait_for("notice")
+    agent, _ = holding(launcher, begin, preset="from hvd_elastic_ext.agent.process import loop\nloop.GRACE_S = 0.5")
     assert agent.wait(15.0) == 0

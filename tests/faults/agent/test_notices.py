@@ -9,14 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.agent.joined import WAIT, Begin, linked, python, socket_file
-from tests.faults.agent.launching import Launcher
+from tests.faults.agent.launching import WAIT, Begin, Launcher, linked, python, socket_file
 from tests.support.processes import RunningProcess, run_process
+from tests.support.waiting import wait_until
 
 
 def notice_file(tmp_path: Path) -> Path:
     path = socket_file(tmp_path)
     return path.with_name(f"{path.name}.notice")
+
+
+def wait_for_a_look(tmp_path: Path) -> None:
+    """The agent makes its own file again when it looks."""
+    notice_file(tmp_path).unlink()
+    wait_until(notice_file(tmp_path).exists, what="a look")
 
 
 def test_a_notice_in_the_agents_own_file_is_passed_on_until_it_is_taken_back(
@@ -33,51 +39,39 @@ def test_a_notice_in_the_agents_own_file_is_passed_on_until_it_is_taken_back(
     assert 20 < session.wait_for("going", count=2)["in_s"] <= 100
     session.order(python(0, "print('up')"))  # it is the launcher who gives it no work
     assert session.wait_for("exited", 0)["code"] == 0
+    session.hang_up()
+    again = launcher.session(2)  # the next launcher, say
+    assert again.hello["going"]["reason"] == "drained by Ops"
     path.unlink()
-    assert session.wait_for("staying") == {"event": "staying"}
+    assert again.wait_for("staying") == {"event": "staying"}
 
 
 def test_what_changes_between_hello_and_welcome_is_told(launcher: Launcher, begin: Begin, tmp_path: Path) -> None:
     launcher.welcomes = False
-    begin(launcher)
+    named = tmp_path / "annotations"
+    begin(launcher, env={"HVD_ELASTIC_NOTICE_FILE": str(named)})
     session = launcher.session()
-    notice_file(tmp_path).write_text("drained")
-    time.sleep(1.5)  # for a look that has nobody to tell
-    session.order({"do": "welcome", "incarnation": 1, "heartbeat_s": 0.2, "orphan_grace_s": 30.0})
-    assert session.wait_for("going")["reason"] == "drained"
+    named.write_text("spot reclaim")
+    wait_for_a_look(tmp_path)  # that has nobody to tell
+    session.order(launcher.welcome())
+    assert session.wait_for("going")["reason"] == "spot reclaim"
 
 
 def test_news_of_before_a_lost_connection_do_not_have_the_last_word(
     launcher: Launcher, begin: Begin, tmp_path: Path
 ) -> None:
-    begin(launcher)
+    named = tmp_path / "annotations"
+    begin(launcher, env={"HVD_ELASTIC_NOTICE_FILE": str(named)})
     session = launcher.session()
     session.stand_still()
-    notice_file(tmp_path).write_text("drained")
-    time.sleep(1.5)
-    notice_file(tmp_path).unlink()
-    time.sleep(1.5)
+    named.write_text("drained")
+    wait_for_a_look(tmp_path)
+    named.unlink()
+    wait_for_a_look(tmp_path)
     session.hang_up()
     again = launcher.session(2)
     again.wait_for("beats", count=3)
     assert [news["event"] for news in again.news("going", "staying")][-1] == "staying"
-
-
-def test_the_job_may_name_another_file(launcher: Launcher, begin: Begin, tmp_path: Path) -> None:
-    path = tmp_path / "annotations"
-    begin(launcher, env={"HVD_ELASTIC_NOTICE_FILE": str(path)})
-    session = launcher.session()
-    path.write_text("spot reclaim")
-    assert session.wait_for("going")["reason"] == "spot reclaim"
-
-
-def test_a_notice_is_told_to_the_next_launcher_too(launcher: Launcher, begin: Begin, tmp_path: Path) -> None:
-    begin(launcher)
-    session = launcher.session()
-    notice_file(tmp_path).write_text("drained")
-    session.wait_for("going")
-    session.hang_up()
-    assert launcher.session(2).hello["going"] == {"reason": "drained", "in_s": None}
 
 
 @pytest.fixture
@@ -94,12 +88,14 @@ def test_a_signal_leaves_the_launcher_the_time_that_the_notice_tells_of(
     launcher: Launcher, busy: RunningProcess, tmp_path: Path
 ) -> None:
     session = launcher.session()
-    notice_file(tmp_path).write_text(json.dumps({"reason": "its pod ends", "deadline": time.time() + 100}))
+    path = notice_file(tmp_path)
+    path.write_text(json.dumps({"reason": "its pod ends", "deadline": time.time() + 100}))
     busy.terminate()
     assert 20 < session.wait_for("notice")["grace_s"] <= 99
     assert session.wait_for("going")["reason"] == "its pod ends"
     session.order({"do": "tell", "to": {"0": 1}, "message": {"tell": "update", "leave": True}})
     assert busy.wait() == 0
+    assert not path.parent.exists()
 
 
 def test_a_notice_that_tells_of_less_time_than_processes_need_takes_none_of_that(
@@ -109,16 +105,6 @@ def test_a_notice_that_tells_of_less_time_than_processes_need_takes_none_of_that
     busy.terminate()
     assert launcher.session().wait_for("notice")["grace_s"] == 1.0
     assert busy.wait() == 143
-
-
-def test_nothing_of_the_file_is_left_when_the_agent_ends(launcher: Launcher, begin: Begin, tmp_path: Path) -> None:
-    agent = begin(launcher)
-    launcher.session()
-    path = notice_file(tmp_path)
-    path.write_text("drained")
-    agent.terminate()
-    assert agent.wait() == 0
-    assert not path.parent.exists()
 
 
 def test_the_pre_stop_hook_writes_it(launcher: Launcher, begin: Begin, tmp_path: Path) -> None:

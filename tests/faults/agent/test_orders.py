@@ -2,66 +2,51 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from pathlib import Path
 
-import pytest
-
-from tests.faults.agent.conftest import Agent
-from tests.faults.agent.launching import AGENT
+from tests.faults.agent.launching import AGENT, WAIT, Agent
 from tests.support.waiting import wait_until
 
-WAIT = "import time\nprint('up', flush=True)\nwhile True: time.sleep(1)"
+TAKEN = "the slot is taken: stop its process and wait until it has ended"
+NEVER = "nothing was ever started in the slot"
 
 
-def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-@pytest.mark.parametrize(
-    ("order", "reason"),
-    [
-        ("nonsense", "is not JSON at character 0"),
-        ("x" * (9 << 20), "is longer than 8388608 bytes"),
-        (
-            {"do": "start", "slot": 0, "argv": ["true"]},
-            "the slot is taken: stop its process and wait until it has ended",
-        ),
-        ({"do": "start", "slot": 1, "argv": "true"}, "'argv' must be a list of strings that names a program"),
-        ({"do": "stop", "slot": 5}, "nothing was ever started in the slot"),
-        ({"do": "signal", "slot": 5, "signal": 15}, "nothing was ever started in the slot"),
-        ({"do": "signal", "slot": 0, "signal": 1000}, "'signal' must be a signal's name, as SIGUSR1, or number"),
-    ],
-)
-def test_a_bad_order_is_refused_and_changes_nothing(agent: Agent, order: dict[str, object] | str, reason: str) -> None:
+def test_a_bad_order_is_refused_to_the_launcher_and_on_standard_error_and_changes_nothing(agent: Agent) -> None:
     agent.python(0, WAIT)
     agent.wait_for_text(0, b"up")
-    agent.order(order)
-    assert agent.wait_for("refused")["reason"] == reason
-    wait_until(lambda: reason in agent.process.stderr, what="the same for people")
-    assert "Traceback" not in agent.process.output
+    bad: list[tuple[dict[str, object] | str, str]] = [
+        ("nonsense", "is not JSON at character 0"),
+        ("x" * (9 << 20), "is longer than 8388608 bytes"),
+        ({"do": "start", "slot": 0, "argv": ["true"]}, TAKEN),
+        ({"do": "start", "slot": 1, "argv": "true"}, "'argv' must be a list of strings that names a program"),
+        ({"do": "stop", "slot": 5}, NEVER),
+    ]
+    agent.order(*(order for order, _ in bad))
+    agent.wait_for("refused", count=len(bad))
+    assert [news["reason"] for news in agent.news("refused")] == [reason for _, reason in bad]
+    wait_until(lambda: agent.process.stderr.count("order refused") == len(bad), what="the same for people")
     agent.python(2, "print('still here')")
     agent.wait_for_text(2, b"still here")
     assert agent.news("exited", "ended", slot=0) == []
+    assert "Traceback" not in agent.process.output
 
 
-@pytest.mark.parametrize(
-    ("order", "reason"),
-    [
-        ({"argv": ["/nowhere/python"]}, "[Errno 2] No such file or directory: '/nowhere/python'"),
-        ({"argv": ["/etc/passwd"]}, "[Errno 13] Permission denied: '/etc/passwd'"),
-        ({"argv": ["true"], "cwd": "/nowhere"}, "[Errno 2] No such file or directory: '/nowhere'"),
-    ],
-)
-def test_a_process_that_cannot_be_started_is_named_and_not_tried_again(
-    agent: Agent, order: dict[str, object], reason: str
-) -> None:
-    agent.python(1, WAIT)
-    agent.order({"do": "start", "slot": 0, "restart": {"codes": [125]}, **order})
-    assert agent.wait_for("not_started", 0)["reason"] == reason
-    assert agent.wait_for("ended", 0)["code"] == 125
-    assert agent.news("exited", "ended", slot=1) == []
-    wait_until(lambda: reason in agent.process.stderr, what="the same for people")
+def test_a_process_that_cannot_be_started_is_named(agent: Agent) -> None:
+    agent.python(9, WAIT)
+    orders = {
+        "[Errno 2] No such file or directory: '/nowhere/python'": {"argv": ["/nowhere/python"]},
+        "[Errno 13] Permission denied: '/etc/passwd'": {"argv": ["/etc/passwd"]},
+        "[Errno 2] No such file or directory: '/nowhere'": {"argv": ["true"], "cwd": "/nowhere"},
+    }
+    for slot, (reason, order) in enumerate(orders.items()):
+        agent.order({"do": "start", "slot": slot, **order})
+        assert agent.wait_for("not_started", slot)["reason"] == reason
+        assert agent.wait_for("ended", slot)["code"] == 125
+        wait_until(lambda reason=reason: reason in agent.process.stderr, what="the same for people")
+    assert agent.news("exited", "ended", slot=9) == []
     assert "Traceback" not in agent.process.output
 
 
@@ -73,34 +58,16 @@ def test_settings_reach_the_process_and_no_command_line(agent: Agent) -> None:
     assert "hunter2" not in Path(f"/proc/{agent.process.pid}/cmdline").read_text()
 
 
-def test_signals_reach_the_training_process_of_their_slot_alone(agent: Agent) -> None:
-    code = "import signal\nsignal.signal(signal.SIGUSR1, lambda *_: print('heard', flush=True))\n" + WAIT
-    for slot in range(2):
-        agent.python(slot, code)
+def test_a_process_that_stands_still_can_be_asked_to_end_and_killed(agent: Agent) -> None:
+    asked = "import atexit, signal\natexit.register(print, 'bye', flush=True)\nsignal.signal(15, lambda *_: exit())\n"
+    for slot, code in enumerate((asked + WAIT, WAIT)):
+        agent.python(slot, code, grace_s=1000)
         agent.wait_for_text(slot, b"up")
-    agent.order({"do": "signal", "slot": 1, "signal": "SIGUSR1"})
-    agent.wait_for_text(1, b"heard")
-    assert agent.written(0) == b"up\n"
-
-
-def test_a_process_can_be_stopped_continued_and_ended_while_it_stands_still(agent: Agent) -> None:
-    agent.python(0, "import atexit\natexit.register(print, 'bye', flush=True)\n"
-                    "import signal\nsignal.signal(15, lambda *_: exit())\n" + WAIT)  # fmt: skip
-    agent.wait_for_text(0, b"up")
-    pid = agent.wait_for("started", 0)["pid"]
-    for number, expected in ((19, "T"), (18, "S"), (19, "T")):
-        agent.order({"do": "signal", "slot": 0, "signal": number})
-        wait_until(lambda expected=expected: state(pid) == expected, what=f"state {expected}")
-    agent.order({"do": "stop", "slot": 0, "grace_s": 30})
+        os.kill(agent.wait_for("started", slot)["pid"], signal.SIGSTOP)
+    agent.order({"do": "stop", "slot": 0, "grace_s": 30}, {"do": "stop", "slot": 1, "grace_s": 0})
     assert agent.wait_for("exited", 0)["code"] == 0
     assert b"bye" in agent.written(0)
-
-
-def test_without_grace_a_process_that_stands_still_is_killed_at_once(agent: Agent) -> None:
-    agent.python(0, WAIT, grace_s=1000)
-    agent.wait_for_text(0, b"up")
-    agent.order({"do": "signal", "slot": 0, "signal": "SIGSTOP"}, {"do": "stop", "slot": 0, "grace_s": 0})
-    assert agent.wait_for("exited", 0)["signal"] == 9
+    assert agent.wait_for("exited", 1)["signal"] == 9
 
 
 def test_a_slot_can_be_used_again(agent: Agent) -> None:
@@ -112,15 +79,14 @@ def test_a_slot_can_be_used_again(agent: Agent) -> None:
     assert agent.wait_for("refused", 0)["reason"] == "'commits' must be 3, as many as the slot has; or forget it first"
 
 
-def test_told_to_finish_the_agent_ends_with_its_last_process_and_starts_no_other(agent: Agent) -> None:
-    agent.python(0, "raise SystemExit(3)")
-    agent.python(1, "input() if False else __import__('time').sleep(0.2); raise SystemExit(4)")
+def test_told_to_finish_the_agent_ends_with_the_last_of_many_processes_and_starts_no_other(agent: Agent) -> None:
+    for slot in range(16):
+        agent.start(slot, "sh", "-c", f"echo {slot}; sleep 0.2; exit {slot}")
     agent.order({"do": "finish"})
-    agent.python(2, "print('never')")
-    assert agent.process.wait() == 3
+    agent.start(16, "echo", "never")
+    assert agent.process.wait() == 1  # the first that is not 0
     assert agent.news("refused")[0]["reason"] == "nothing is started any more: the agent is about to end"
-    assert agent.news("ended", slot=1)[0]["code"] == 4
-    assert agent.written(2) == b""
+    assert [agent.written(slot) for slot in range(17)] == [*(f"{slot}\n".encode() for slot in range(16)), b""]
 
 
 def test_an_agent_that_never_got_a_good_order_says_so_by_its_exit_code(agent: Agent) -> None:
@@ -134,11 +100,3 @@ def test_orders_may_come_from_a_file_and_news_go_to_one(tmp_path: Path) -> None:
     with orders.open() as source, news.open("w") as sink:
         assert subprocess.run(AGENT, stdin=source, stdout=sink, timeout=30, check=False).returncode == 143
     assert '"event":"ended"' in news.read_text().splitlines()[-1]
-
-
-def test_as_many_slots_as_a_large_host_has(agent: Agent) -> None:
-    for slot in range(16):
-        agent.start(slot, "sh", "-c", f"echo {slot}; exit {slot}")
-    agent.order({"do": "finish"})
-    assert agent.process.wait() == 1  # the first that is not 0
-    assert [agent.written(slot) for slot in range(16)] == [f"{slot}\n".encode() for slot in range(16)]

@@ -5,20 +5,18 @@ from __future__ import annotations
 import signal
 import subprocess
 
-from tests.faults.agent.conftest import Agent
-from tests.faults.agent.launching import AGENT
+from tests.faults.agent.launching import AGENT, WAIT, Agent
 from tests.support.memory import limited
 from tests.support.processes import run_process
 
 LIMIT = 192 << 20
 EATER = "import time\nprint('up', flush=True)\nkept = bytearray(400 << 20)\ntime.sleep(600)"
-IDLER = "import time\nprint('up', flush=True)\ntime.sleep(600)"
 
 
 def test_a_process_that_the_kernel_killed_for_memory_is_told_from_one_that_somebody_killed() -> None:
     with limited(LIMIT) as within, run_process([*within, *AGENT], stdin=subprocess.PIPE) as process:
         agent = Agent(process)
-        agent.python(1, IDLER)
+        agent.python(1, WAIT)
         agent.wait_for_text(1, b"up")
         agent.python(0, EATER)
         eaten = agent.wait_for("exited", 0)

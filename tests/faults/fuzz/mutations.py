@@ -11,69 +11,16 @@ LONGEST: Final = 64 << 10
 """Bytes of an input."""
 
 WORDS: Final = (
-    b"[",
-    b"{",
-    b"]",
-    b"}",
-    b'"',
-    b"[" * 2000,
-    b'{"a":' * 2000,
-    b"\x00",
-    b"\xff" * 8,
-    b"1e999999",
-    b"1e3000000",
-    b"-",
-    b"9" * 5000,
-    b"NaN",
-    b"0x" + b"f" * 3000,
-    b"\r\n\r\n",
-    b"\n",
-    b"\n" * 3000,
-    b"Content-Length: 99999999999\r\n",
-    b"%s%n",
-    b"::",
-    b":",
-    b"@",
-    b"#",
-    b" slots=",
-    b"\x96\xff\xff\xff\x7f\x00\x00\x00\x00",
-    b"2\x86" * 60,
-    b"\x85" * 3000,
-    b"\x80\x05",
-    b"\xff\xff\xff\xff",
-    b"\xe2\x80\xae",
-    b"\\ud800",
-)
+    b"[", b"{", b"]", b"}", b'"', b"[" * 2000, b'{"a":' * 2000, b"\x00", b"\xff" * 8, b"1e999999", b"1e3000000", b"-",
+    b"9" * 5000, b"NaN", b"0x" + b"f" * 3000, b"\r\n\r\n", b"\n", b"\n" * 3000, b"Content-Length: 99999999999\r\n",
+    b"%s%n", b"::", b":", b"@", b"#", b" slots=", b"\x96\xff\xff\xff\x7f\x00\x00\x00\x00",
+    b"2\x86" * 60, b"\x85" * 3000, b"\x80\x05", b"\xff\xff\xff\xff", b"\xe2\x80\xae", b"\\ud800",
+)  # fmt: skip
 """Bytes that mean something to some reader."""
 VALUES: Final[tuple[Any, ...]] = (
-    None,
-    True,
-    -1,
-    0,
-    1,
-    2**31,
-    2**63,
-    2**64,
-    10**18,
-    1.5,
-    1e308,
-    "",
-    "a",
-    "x" * 3000,
-    "\ud800",
-    "../x",
-    "/",
-    "1e3000000",
-    "1/3",
-    "<f8",
-    "|S",
-    "<U999999999",
-    [],
-    {},
-    [[]],
-    [0] * 300,
-    {"a": 1},
-)
+    None, True, -1, 0, 1, 2**31, 2**63, 2**64, 10**18, 1.5, 1e308, "", "a", "x" * 3000, "\ud800", "../x", "/",
+    "1e3000000", "1/3", "<f8", "|S", "<U999999999", [], {}, [[]], [0] * 300, {"a": 1},
+)  # fmt: skip
 
 
 def mutated(random_: random.Random, seeds: Sequence[bytes], values: Sequence[Any] = ()) -> bytes:
@@ -85,7 +32,7 @@ def mutated(random_: random.Random, seeds: Sequence[bytes], values: Sequence[Any
     for _ in range(random_.choice((1, 1, 2, 3, 8))):
         tree = _tree_of(data) if random_.random() < 0.5 else None
         if tree is not None:
-            data = _written(_changed(random_, tree, (*VALUES, *values)))
+            data = json.dumps(_changed(random_, tree, (*VALUES, *values))).encode()
         else:
             data = _bytes_changed(random_, data, seeds)
     return data[:LONGEST]
@@ -98,22 +45,11 @@ def _tree_of(data: bytes) -> Any:
         return None
 
 
-def _written(tree: Any) -> bytes:
-    return json.dumps(tree).encode()
-
-
 def _bytes_changed(random_: random.Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
     at, end = sorted((random_.randrange(len(data) + 1), random_.randrange(len(data) + 1)))
     end = min(end, at + random_.choice((1, 4, 64, LONGEST)))
-    piece = random_.choice(
-        (
-            b"",
-            bytes([random_.randrange(256)]),
-            random_.choice(WORDS),
-            data[at:end] * random_.choice((2, 3, 50)),
-            random_.choice(seeds)[at:end],
-        )
-    )
+    byte, again = bytes([random_.randrange(256)]), data[at:end] * random_.choice((2, 3, 50))
+    piece = random_.choice((b"", byte, random_.choice(WORDS), again, random_.choice(seeds)[at:end]))
     return data[:at] + piece + data[random_.choice((at, end)) :]
 
 

@@ -78,35 +78,17 @@ def _conversation() -> tuple[bytes, bytes]:
 
 def _state() -> dict[str, Any]:
     big = collections.OrderedDict(a=1)
+    counts, table = collections.Counter("abca"), collections.defaultdict(list, {1: [2]})
     return {
         "list": list(range(50)),
         "tuple": (1, (2.5, None)),
         "set": {1, (2, 3)},
         "frozenset": frozenset({b"x"}),
         "bytes": b"abc",
-        "numbers": [
-            2 + 3j,
-            2**3000,
-        ],
-        "collections": [
-            collections.Counter("abca"),
-            collections.deque([1, 2], 5),
-            collections.defaultdict(list, {1: [2]}),
-            big,
-            big,
-        ],
-        "torch": [
-            torch.Size([1, 2]),
-            torch.device("cpu"),
-            torch.float32,
-            torch.ones(2),
-            torch.eye(2).to_sparse(),
-        ],
-        "numpy": [
-            numpy.arange(6).reshape(2, 3),
-            numpy.float32(2.5),
-            numpy.empty((0, 3)),
-        ],
+        "numbers": [2 + 3j, 2**3000],
+        "collections": [counts, collections.deque([1, 2], 5), table, big, big],
+        "torch": [torch.Size([1, 2]), torch.device("cpu"), torch.float32, torch.ones(2), torch.eye(2).to_sparse()],
+        "numpy": [numpy.arange(6).reshape(2, 3), numpy.float32(2.5), numpy.empty((0, 3))],
     }
 
 
@@ -174,13 +156,7 @@ def _targets() -> dict[str, Target]:
     tree, lines = trees.encode(texts), tuple(text.encode() for text in texts.values())
     hosts = HostSet.of({"a": 2, "host-1.example": 4})
     pushed = publication.to_json(Publication("x", 3, hosts, (Departure("b", "spot", 12.5),)))
-    line = {
-        "do": "start",
-        "slot": 0,
-        "argv": ["python", "x.py"],
-        "env": {"A": "1"},
-        "restart": {"codes": [134], "limit": 7},
-    }
+    line = {"do": "start", "slot": 0, "argv": ["python", "x.py"], "env": {"A": "1"}}
     return {
         "frames": Target(_launcher_hears, (agent,), (wire.WireError,)),
         "frames-to-agent": Target(_agent_hears, (launcher,), (wire.WireError,)),

@@ -133,6 +133,11 @@ class Checkpointed(Training):
         assert steps == once, [pair for pair in zip(steps, once, strict=True) if pair[0] != pair[1]][:5]
         assert not self.events("rolled_back")
 
+    def sealed_steps(self) -> list[int]:
+        """Of the checkpoints that are there."""
+        listed = catalog.listing(open_store(str(self.checkpoints))) if self.checkpoints.exists() else []
+        return [entry.step for entry in listed if entry.sealed and entry.step is not None]
+
     def check_whole(self, step: int | None = None) -> None:
         """Every checkpoint is whole, and holds what its steps made of the weights; that of ``step`` is there."""
         store = open_store(str(self.checkpoints))

@@ -118,7 +118,7 @@ class Training(Launched):
     def last(self, event: str) -> Record:
         return self.events(event)[-1]
 
-    def check_steps(self) -> None:
+    def check_steps(self, *, first: int = 1) -> None:
         """Nobody skipped a step, lost more than one commit's worth, or differs from anybody in anything."""
         steps = self.shown()
         prints: dict[int, str] = {}
@@ -126,7 +126,7 @@ class Training(Launched):
             assert prints.setdefault(step.count, step.fingerprint) == step.fingerprint, step
         ranks_0 = [step for step in steps if step.rank == 0]
         assert ranks_0
-        assert ranks_0[0].count == 1
+        assert ranks_0[0].count == first
         for before, after in pairwise(ranks_0):
             assert before.count - COMMIT_EVERY <= after.count - 1 <= before.count, (before, after)
 

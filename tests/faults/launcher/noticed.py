@@ -20,9 +20,9 @@ import torch
 import hvd_elastic_ext.torch as elastic
 
 HOST = os.environ["HOROVOD_HOSTNAME"]
-PAUSE_S = 0.02
+PAUSE_S = 0.1
 COMMIT_EVERY = 5
-EVALUATES = 0.01
+EVALUATES = 0.05
 """How likely a step is followed by an evaluation."""
 SHORT_S, LONG_S, LONG = (0.1, 2.0), (4.0, 7.0), 0.05
 """How long that takes: from … to …, and how likely it is a long one."""

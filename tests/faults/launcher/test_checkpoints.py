@@ -6,11 +6,11 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from hvd_elastic_ext.core.journal import Record
 from tests.faults.launcher.checkpointed import Checkpointed, job, wait_until_gone
 from tests.faults.launcher.test_agent_faults import agent_of
 from tests.support import marks
@@ -74,25 +74,23 @@ def test_processes_that_stay_for_a_last_checkpoint_train_on_when_its_launcher_is
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("host", ["localhost", BESIDE])
-def test_an_agent_killed_while_its_errand_writes_costs_that_checkpoint_and_no_other(
-    job: Checkpointed, host: str
-) -> None:
+def test_an_agent_killed_while_its_errand_writes_costs_that_checkpoint_and_no_other(job: Checkpointed) -> None:
     job.set_hosts(*HOSTS)
     with job.go() as process:
-        job.wait_for_sealed()
-        written = job.stopped_errands(2)
-        agent = agent_of(job, host)
-        assert agent in [errand.agent for errand in written]
-        os.kill(agent, signal.SIGKILL)
-        wait_until(lambda: marks.start_time(agent) is None, what="the end of the agent")
-        before = job.sealed()[-1]
-        job.check_whole(before)
-        job.wait_for("a world without it", lambda: job.causes()[-1] == "worker failed")
-        wait_until_gone(written)
-        job.wait_for("a later checkpoint", lambda: job.sealed()[-1] > before)
-        job.wait_for("its return", lambda: job.causes()[-1] == "cooldown over")
-        job.wait_for_size(2)
+        for host in (BESIDE, "localhost"):
+            job.wait_for_sealed()
+            written = job.stopped_errands(2)
+            agent = agent_of(job, host)
+            assert agent in [errand.agent for errand in written]
+            os.kill(agent, signal.SIGKILL)
+            wait_until(lambda agent=agent: marks.start_time(agent) is None, what="the end of the agent")
+            before = job.sealed()[-1]
+            job.check_whole(before)
+            job.wait_for("a world without it", lambda: job.causes()[-1] == "worker failed")
+            wait_until_gone(written)
+            job.wait_for("a later checkpoint", lambda before=before: job.sealed()[-1] > before)
+            job.wait_for("its return", lambda: job.causes()[-1] == "cooldown over")
+            job.wait_for_size(2)
         job.wait_for_sealed()
         assert process.returncode is None
     job.check_steps()
@@ -172,38 +170,36 @@ class Disk:
         subprocess.run(["nsenter", "--user", "--mount", "--target", pid, "--preserve-credentials", *mount], check=True)
 
 
-FAULTS: dict[str, tuple[Callable[[Disk], None], Callable[[Disk], None], str]] = {
-    "full": (Disk.fill, Disk.empty, "No space left on device"),
-    "read-only": (Disk.forbid, Disk.allow, "Read-only file system"),
-}
-
-
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("since", ["the beginning", "the first checkpoint"])
 def test_training_does_not_mind_storage_that_takes_nothing_and_a_checkpoint_is_sealed_once_it_does(
-    job: Checkpointed, fault: str, since: str
+    job: Checkpointed,
 ) -> None:
-    begin, end, reason = FAULTS[fault]
     disk = Disk(job)
     probe = subprocess.run([*disk.wrap, "true"], capture_output=True, text=True, check=False)
     if probe.returncode:
         pytest.skip("needs a mount namespace of its own: run as root, or allow unprivileged user namespaces")
+
+    def wait_for_failures(reason: str) -> list[Record]:
+        known = len(job.events("not_sealed"))
+        job.wait_for("two attempts", lambda: len(job.events("not_sealed")) >= known + 2)
+        failed = job.events("not_sealed")[known + 1 :]  # the first may have begun before
+        assert all(reason in record.get("reason") and "\n" not in record.get("reason") for record in failed), failed
+        return failed
+
     job.set_hosts(*HOSTS)
     with job.go(wrap=disk.wrap) as process:
-        if since == "the first checkpoint":
-            job.wait_for_sealed()
-        else:
-            wait_until(lambda: os.path.ismount(disk.inside), what="the disk", timeout=60)
-        begin(disk)
-        job.wait_for("two attempts", lambda: len(job.events("not_sealed")) >= 2)
-        before, failed = job.sealed(), job.events("not_sealed")
-        assert all(reason in record.get("reason") for record in failed), failed
-        assert all("\n" not in record.get("reason") for record in failed), failed
-        end(disk)
+        wait_until(lambda: os.path.ismount(disk.inside), what="the disk", timeout=60)
+        disk.fill()  # from the beginning
+        wait_for_failures("No space left on device")
+        disk.empty()
         job.wait_for_sealed()
-        assert job.sealed()[-1] > max(before, default=0)
+        disk.forbid()
+        failed = wait_for_failures("Read-only file system")
+        before = job.sealed()[-1]
+        disk.allow()
+        job.wait_for_sealed()
+        assert job.sealed()[-1] > before
         for host in ("localhost", BESIDE):
             job.check_uninterrupted(host)
             assert job.longest_pause(host, since=failed[0].mono - 5) < 5
@@ -263,32 +259,31 @@ def _every_host_is_replaced(job: Checkpointed) -> None:
     job.wait_for("newcomers", lambda: len(job.events("standby")) >= 2)
 
 
+CHANGES = (_a_host_comes, _a_host_is_let_in, _a_host_goes, _a_host_is_lost, _a_process_is_lost, _every_host_is_replaced)
+
+
 @pytest.mark.soak
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "change",
-    [_a_host_comes, _a_host_is_let_in, _a_host_goes, _a_host_is_lost, _a_process_is_lost, _every_host_is_replaced],
-)
-def test_a_job_that_is_told_to_end_while_hosts_change_goes_on_later_where_it_was(
-    job: Checkpointed, change: Callable[[Checkpointed], None]
-) -> None:
+@pytest.mark.timeout(600)
+def test_a_job_that_is_told_to_end_while_hosts_change_goes_on_later_where_it_was(job: Checkpointed) -> None:
     job.every = "notice"
-    job.set_hosts(*HOSTS)
-    with job.go("--elastic-timeout", "60") as process:
-        job.wait_for_size(2, more=15)
-        change(job)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 143, process.output
-        assert [marks.command_line(pid) for pid in process.tree()] == []
-        job.check_steps()
-    [sealed] = job.sealed()
-    assert job.steps()[-1] == sealed
-    assert not [
-        record for record in job.events("exited") if "by the launcher" in record.get("reason")
-    ]  # but by SIGTERM
-    job.check_whole(sealed)
-    job.set_hosts(*HOSTS)
-    with job.go():
-        job.wait_for_size(2)
-        assert [record.get("step") for record in job.events("resumed")] == [sealed]
-        assert min(step.count for step in job.shown()) == sealed + 1
+    for change in (*CHANGES, None):
+        if job.journal.exists():
+            job.journal.unlink()
+        last = max(job.sealed_steps(), default=0)
+        job.set_hosts(*HOSTS)
+        with job.go("--elastic-timeout", "60") as process:
+            job.wait_for_size(2, more=15)
+            assert [record.get("step") for record in job.events("resumed")] == [last] * bool(last)
+            if change is None:
+                job.check_steps(first=last + 1)
+                return
+            change(job)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 143, process.output
+            assert [marks.command_line(pid) for pid in process.tree()] == []
+            job.check_steps(first=last + 1)
+        [sealed] = job.sealed()
+        assert job.steps()[-1] == sealed, change
+        told = [record.get("reason") for record in job.events("exited")]
+        assert not [reason for reason in told if "by the launcher" in reason], told  # but by SIGTERM
+        job.check_whole(sealed)

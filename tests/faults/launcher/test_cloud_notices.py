@@ -1,4 +1,4 @@
-"""Whole jobs on hosts that ask their cloud: one is taken back, and then not; another is merely advised."""
+"""Whole jobs on hosts that ask their cloud: one is taken back, and then not; the last one stays."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def asking(server: MetadataServer[AwsService], processes: int) -> tuple[str, ...
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_a_spot_instance_that_is_taken_back_leaves_without_losing_a_step_and_returns_if_it_stays_after_all(
+def test_a_spot_instance_leaves_without_losing_a_step_and_returns_and_advice_and_a_notice_to_the_last_change_nothing(
     training: Training,
 ) -> None:
     training.set_hosts("localhost:1", f"{BESIDE}:1")
@@ -37,42 +37,32 @@ def test_a_spot_instance_that_is_taken_back_leaves_without_losing_a_step_and_ret
         training.wait_for("a world without it", lambda: training.causes()[-1] == "hosts removed")
         (notice,) = training.events("notice")
         gone = notice.get("host")
+        (stays,) = {"localhost", BESIDE} - {gone}
         assert "terminated by AWS" in notice.get("reason")
         assert 200 < notice.get("deadline") - notice.mono <= 300
         training.wait_for_size(1)
         server.service.withdraw()
         training.wait_for("its return", lambda: training.causes()[-1] == "hosts added")
         training.wait_for_size(2)
-        assert process.returncode is None
-    (stays,) = {"localhost", BESIDE} - {gone}
-    training.check_steps()
-    training.check_uninterrupted(stays)
-    assert [each.get("host") for each in training.events("notice", "notice_over")] == [gone, gone]
-    assert training.causes() == ["start", "hosts removed", "hosts added"]
-    assert [record.get("steps_lost") for record in training.events("resized")[1:]] == [0, 0]
-    assert not training.events("struck")
+        assert [each.get("host") for each in training.events("notice", "notice_over")] == [gone, gone]
+        assert [record.get("steps_lost") for record in training.events("resized")[1:]] == [0, 0]
 
-
-@pytest.mark.soak
-@pytest.mark.timeout(300)
-def test_advice_and_a_notice_to_the_only_host_that_is_called_off_change_nothing(training: Training) -> None:
-    training.set_hosts("localhost:1")
-    with MetadataServer(AwsService()) as server, training.train(*asking(server, 1)) as process:
+        training.set_hosts(f"{stays}:1")
         training.wait_for_size(1)
         server.service.schedule("system-reboot", in_s=86400.0)
         training.wait_for("the advice", lambda: training.events("advised"))
+        assert "reboot" in training.events("advised")[0].get("reason")
         server.service.interrupt(in_s=90.0)
-        training.wait_for("the notice", lambda: training.events("notice"))
+        training.wait_for("the notice", lambda: len(training.events("notice")) == 2)
         before = len(training.shown())
         training.wait_for("further steps", lambda: len(training.shown()) > before + 20)
         server.service.withdraw()
-        training.wait_for("its end", lambda: training.events("notice_over"))
+        training.wait_for("its end", lambda: len(training.events("notice_over")) == 2)
         assert process.returncode is None
     training.check_steps()
-    training.check_uninterrupted("localhost")
-    assert training.causes() == ["start"]
+    training.check_uninterrupted(stays)
+    assert training.causes() == ["start", "hosts removed", "hosts added", "hosts removed"]
     assert not training.events("struck", "deaf")
-    assert "reboot" in training.events("advised")[0].get("reason")
 
 
 @contextlib.contextmanager

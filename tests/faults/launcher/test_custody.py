@@ -76,7 +76,7 @@ def check_to_the_end(job: Job, *, held: int, shown: int, entry: Line) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kill_both", [kill_at_once, kill_in_turn])
+@pytest.mark.parametrize("kill_both", [pytest.param(kill_at_once, marks=pytest.mark.soak), kill_in_turn])
 def test_when_all_processes_are_killed_while_a_newcomer_is_parked_training_goes_on_from_their_last_commit(
     tmp_path: Path, kill_both: Callable[[Job, str, str], None]
 ) -> None:

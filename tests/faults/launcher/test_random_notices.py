@@ -30,11 +30,11 @@ IN_S: Final = 30.0
 AT_MOST: Final = 1
 """How many notices of a hundred may cost a step, or leave a process on its host that is killed in the end."""
 SEED: Final = int(os.environ.get("HVD_TEST_SEED", "20260"))
-HOSTS: Final = 3
+HOSTS: Final = 5
 ALL: Final = 2
 """How often all hosts go at once."""
-TWO: Final = 0.3
-"""How likely two of them do."""
+AT_ONCE: Final = (1, 1, 1, 2, 2, 3)
+"""How many do otherwise: one of these, drawn."""
 PAUSE_S: Final = 1.5
 """The longest from when there are enough hosts again to the next notice."""
 PATIENCE_S: Final = 300.0
@@ -137,7 +137,7 @@ def episodes(chance: random.Random) -> list[list[int]]:
     rest = NOTICES - ALL * HOSTS
     planned: list[int] = []
     while sum(planned) < rest:
-        planned.append(min(rest - sum(planned), 2 if chance.random() < TWO else 1))
+        planned.append(min(rest - sum(planned), chance.choice(AT_ONCE)))
     ends = [round(len(planned) * number / (ALL + 1)) for number in range(ALL + 2)]
     parts = [planned[begin:end] for begin, end in pairwise(ends)]
     return [*([*part, HOSTS] for part in parts[:-1]), parts[-1]]

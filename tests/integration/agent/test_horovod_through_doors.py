@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.agent.conftest import Agent
-from tests.faults.agent.launching import AGENT
+from tests.faults.agent.launching import AGENT, Agent
 from tests.support.processes import run_process
 from tests.support.waiting import wait_until
 

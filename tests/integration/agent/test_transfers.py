@@ -16,8 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.faults.agent.joined import python
-from tests.faults.agent.launching import Launcher, Session, agent_process, launching
+from tests.faults.agent.launching import Launcher, Session, agent_process, launching, python
 from tests.support import marks
 from tests.support.waiting import wait_until
 
@@ -42,7 +41,7 @@ else:
         buffer.take(Contents(b"tree", tensors, [True, True], b"own"), Identity(5, 1, 1, number), step=10 * number)
     print("committed")
 """
-SMALL, LARGE = TRAIN.replace("SIZE", "1000"), TRAIN.replace("SIZE", "5_000_000")
+LARGE, OLDER = TRAIN.replace("SIZE", "5_000_000"), TRAIN.replace("SIZE", "1000").replace("(1, 2, 3)", "(1, 2)")
 
 
 class Pair:
@@ -105,29 +104,6 @@ def hello_again(pair: Pair, host: str) -> dict[str, Any]:
     return pair.sessions[host].hello["seats"]  # type: ignore[no-any-return]
 
 
-def test_a_commit_of_one_host_is_what_the_other_holds_and_trains_on_with(pair: Pair) -> None:
-    assert "committed" in pair.train("h1", 0, SMALL)
-    [exited] = pair.sessions["h1"].news("exited")
-    assert exited["held"] == [*COMMIT, 30]
-    number, address = pair.send()
-    got = pair.answer("h2", pair.receive(address))
-    assert got["held"] == [*COMMIT, 30]
-    assert got["bytes"] > 4000
-    sent = pair.answer("h1", number, count=2)
-    assert sent["sent"] == got["bytes"]
-    assert hello_again(pair, "h1")["0"]["held"] == [*COMMIT, 30]
-    seat = hello_again(pair, "h2")["2"]
-    assert (seat["life"], seat["state"], seat["held"]) == (0, "rest", [*COMMIT, 30])
-    assert f"found {[5, *COMMIT]} {[3000.0, 75.0]} b'tree' b''" in pair.train("h2", 2, SMALL)
-
-
-def test_a_commit_goes_from_slot_to_slot_of_one_host(pair: Pair) -> None:
-    pair.train("h1", 0, SMALL)
-    got = pair.answer("h1", pair.errand("h1", [0, 1], do="copy", to=1, commit=COMMIT, **{"from": 0}))
-    assert got["held"] == [*COMMIT, 30]
-    assert f"found {[5, *COMMIT]}" in pair.train("h1", 1, SMALL)
-
-
 @contextmanager
 def stalling(address: list[Any], length: int) -> Iterator[tuple[list[Any], threading.Event]]:
     """A way to a sender on which only so many of its bytes come through; and whether they have."""
@@ -155,10 +131,15 @@ def stalling(address: list[Any], length: int) -> Iterator[tuple[list[Any], threa
         assert not thread.is_alive()
 
 
-def test_a_receiver_that_is_killed_between_blocks_leaves_what_was_held_and_the_next_one_gets_it_all(pair: Pair) -> None:
-    pair.train("h1", 0, LARGE)
-    older = SMALL.replace("(1, 2, 3)", "(1, 2)")
-    pair.train("h2", 2, older)
+def test_a_commit_goes_to_the_right_agent_and_to_another_slot_and_is_trained_on_with_and_its_secret_stands_nowhere(
+    pair: Pair,
+) -> None:
+    assert "committed" in pair.train("h1", 0, LARGE)
+    [exited] = pair.sessions["h1"].news("exited")
+    assert exited["held"] == [*COMMIT, 30]
+    pair.train("h2", 2, OLDER)
+
+    # A receiver that is killed between blocks leaves what was held.
     number, address = pair.send()
     with stalling(address, 10_000_000) as (door, stalled):
         pair.receive(door)
@@ -167,32 +148,28 @@ def test_a_receiver_that_is_killed_between_blocks_leaves_what_was_held_and_the_n
         os.kill(receiver, signal.SIGKILL)
     assert pair.answer("h1", number, count=2)["for_good"] is False
     assert hello_again(pair, "h2")["2"]["held"] == [1, 1, 2, 20]
-    _, address = pair.send()
-    assert pair.answer("h2", pair.receive(address))["held"] == [*COMMIT, 30]
-    assert f"found {[5, *COMMIT]} {[1.5e7, 75.0]} b'tree' b'own'" in pair.train("h2", 2, SMALL)
 
-
-def test_agents_of_other_transfers_get_nothing_and_the_right_one_is_served_after_them(pair: Pair) -> None:
-    pair.train("h1", 0, SMALL)
-    number, address = pair.send()
-    refused = pair.answer("h2", pair.receive(address, token="f" * 32))
-    assert refused["for_good"] is False
-    assert "held" in pair.answer("h2", pair.receive(address))
-    assert "sent" in pair.answer("h1", number, count=2)
-
-
-def test_the_secret_of_a_transfer_stands_in_no_command_line_environment_or_news(pair: Pair) -> None:
-    pair.train("h1", 0, SMALL)
     number, address = pair.send()
     [sender] = errands_of(pair.sessions["h1"])
     readable = Path(f"/proc/{sender}/cmdline").read_bytes() + Path(f"/proc/{sender}/environ").read_bytes()
     readable += json.dumps(pair.sessions["h1"].said).encode()
     secret = hmac.digest(pair.launcher.key, b"transfer" + TOKEN.encode(), "sha256").hex()
-    assert secret.encode() not in readable
-    assert pair.launcher.key.hex().encode() not in readable
-    received = pair.answer("h2", pair.receive(address))
-    assert "held" in received  # with that secret
-    pair.answer("h1", number, count=2)
+    assert not any(each.encode() in readable for each in (secret, pair.launcher.key.hex()))
+    refused = pair.answer("h2", pair.receive(address, token="f" * 32))  # of another transfer
+    assert refused["for_good"] is False
+    got = pair.answer("h2", pair.receive(address))  # served after it
+    assert got["held"] == [*COMMIT, 30]
+    assert got["bytes"] > 20_000_000
+    assert pair.answer("h1", number, count=2)["sent"] == got["bytes"]
+    seat = hello_again(pair, "h2")["2"]
+    assert (seat["state"], seat["held"]) == ("rest", [*COMMIT, 30])
+
+    copied = pair.answer("h2", pair.errand("h2", [2, 3], do="copy", to=3, commit=COMMIT, **{"from": 2}))
+    assert copied["held"] == [*COMMIT, 30]
+    seat = hello_again(pair, "h2")["3"]
+    assert (seat["life"], seat["state"], seat["held"]) == (0, "rest", [*COMMIT, 30])  # nothing was ever started there
+    assert hello_again(pair, "h1")["0"]["held"] == [*COMMIT, 30]
+    assert f"found {[5, *COMMIT]} {[1.5e7, 75.0]} b'tree'" in pair.train("h2", 3, OLDER)
 
 
 def test_what_a_slot_does_not_hold_is_told_as_failed_for_good(pair: Pair) -> None:

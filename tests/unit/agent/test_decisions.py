@@ -11,8 +11,6 @@ import pytest
 from hvd_elastic_ext.agent.launcher import host_facts
 from hvd_elastic_ext.agent.launcher.backlog import MAX_EVENT_BYTES, Backlog
 from hvd_elastic_ext.agent.launcher.orphan_policy import Orphan, decide
-from hvd_elastic_ext.agent.orders.fields import OrderError
-from hvd_elastic_ext.agent.orders.orders import Answer, End, Join, Kill, Pace, Start, Tell, read, read_welcome
 from hvd_elastic_ext.agent.slots.worker_status import MESSAGES_A_SECOND, RateLimit, WorkerStatus
 from hvd_elastic_ext.agent.system.cpu_activity import CpuActivity, used_s
 from hvd_elastic_ext.agent.system.oom import OutOfMemory
@@ -214,48 +212,3 @@ def test_the_kernels_counter_is_found_wherever_it_is(tmp_path: Path, own: str, c
 
 def test_where_there_is_no_counter_memory_never_runs_out(tmp_path: Path) -> None:
     assert not OutOfMemory(str(tmp_path), str(tmp_path)).explains(0)
-
-
-# --- orders of a launcher ----------------------------------------------------------------------------
-
-JOIN = {"do": "join", "job": "j", "host": "h", "key": "00", "launcher": ["10.0.0.1", 5000], "incarnation": 2}
-
-
-def test_what_only_a_launcher_over_a_connection_orders_is_read() -> None:
-    assert read({"do": "kill", "slot": 3}) == Kill(3)
-    assert read({"do": "tell", "to": {"0": 2, "7": 1}, "message": {"tell": "go"}}) == Tell({0: 2, 7: 1}, {"tell": "go"})
-    assert read({"do": "answer", "slot": 0, "id": 9, "status": 200, "body": "YWI="}) == Answer(0, 9, 200, b"ab")
-    assert read({"do": "answer", "slot": 0, "id": 9, "status": 404}) == Answer(0, 9, 404, b"")
-    started = read({"do": "start", "slot": 0, "argv": ["a"], "life": 4, "link": True})
-    assert isinstance(started, Start)
-    assert (started.life, started.link) == (4, True)
-    assert read(JOIN) == Join("j", "h", "00", ("10.0.0.1", 5000), 2, 60.0)
-    assert read({"do": "end", "job": "j", "host": "h", "key": "00"}) == End("j", "h", "00", 0.0)
-    welcome = {"do": "welcome", "incarnation": 7, "heartbeat_s": 0.5, "of a later version": 1}
-    assert read_welcome(welcome) == (7, Pace(0.5, 1), None)
-    assert read({"do": "pace", "heartbeat_s": 2, "figures_every": 4}) == Pace(2.0, 4)
-
-
-@pytest.mark.parametrize(
-    ("entry", "problem"),
-    [
-        ({"do": "tell", "to": {"0": 1}, "message": []}, "'message' must be an object"),
-        ({"do": "tell", "to": {"first": 1}, "message": {}}, "'to' must be an object of lives by slot"),
-        ({"do": "tell", "to": {"0": "1"}, "message": {}}, "'to' must be an object of lives by slot"),
-        ({"do": "tell", "to": [0], "message": {}}, "'to' must be an object of lives by slot"),
-        ({"do": "start", "slot": 0, "argv": ["a"], "life": 0}, "'life' must be a whole number from 1"),
-        ({"do": "answer", "slot": 0, "id": 1, "status": 99}, "'status' must be a whole number from 100 to 599"),
-        ({"do": "answer", "slot": 0, "id": 1, "status": 200, "body": "a"}, "'body' must be base64"),
-        ({"do": "answer", "slot": 0, "id": 1, "status": 200, "body": 5}, "'body' must be base64"),
-        ({**JOIN, "launcher": "10.0.0.1:5000"}, "'launcher' must be an address and a port"),
-        ({**JOIN, "launcher": ["10.0.0.1", True]}, "'launcher' must be an address and a port"),
-        ({**JOIN, "launcher": ["10.0.0.1", 0]}, "'launcher' must be an address and a port"),
-        ({"do": "pace", "heartbeat_s": 1, "figures_every": 0}, "'figures_every' must be a whole number from 1"),
-        ({**JOIN, "job": ""}, "'job' must be a name"),
-        ({**JOIN, "host": "a\nb"}, "'host' must be a name"),
-    ],
-)
-def test_what_is_wrong_with_them_is_said(entry: dict[str, object], problem: str) -> None:
-    with pytest.raises(OrderError) as refusal:
-        read(entry)
-    assert problem in str(refusal.value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from hvd_elastic_ext.agent.slots.commit_memory import CommitMemory
 from hvd_elastic_ext.agent.slots.slot import Slot
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.wire import MAX_FIRST
-from tests.support.processes import run_process
 from tests.unit.worker.commit_kit import buffer_over, contents
 
 
@@ -80,18 +78,3 @@ def test_what_slots_hold_is_told_however_little_room_there_is() -> None:
     assert [status["held"] for status in fitting.values()] == [[1, 2, 3, slot] for slot in range(300)]
     assert len(str(fitting)) < MAX_FIRST
     assert all("beat" not in status for status in fitting.values())
-
-
-def test_an_agent_loads_nothing_more_for_that_than_it_has_loaded_already() -> None:
-    code = "import sys; import hvd_elastic_ext.agent.process.member; print(*sys.modules)"
-    with run_process([sys.executable, "-c", code]) as process:
-        assert process.wait(timeout=30) == 0
-    loaded = set(process.stdout.split())
-    assert "hvd_elastic_ext.core.commit_record" in loaded
-    ours = {name for name in loaded if name.startswith("hvd_elastic_ext.")}
-    core = {"hvd_elastic_ext.core", "hvd_elastic_ext.core.commit_record", "hvd_elastic_ext.core.wire"}
-    assert {name for name in ours if f"{name}.".startswith("hvd_elastic_ext.core.")} <= {
-        *core,
-        "hvd_elastic_ext.core.commands",
-    }
-    assert not {name for name in ours if ".checkpoint" in name} | loaded & {"torch", "numpy", "psutil", "dataclasses"}

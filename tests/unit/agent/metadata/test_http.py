@@ -1,4 +1,4 @@
-"""The one edge: an answer in time and of some size, or none."""
+"""An answer in time and of some size, or none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hvd_elastic_ext.agent.metadata.http import HttpClient
+from hvd_elastic_ext.agent.metadata.http import MAX_BODY, HttpClient
 from hvd_elastic_ext.agent.metadata.model import NoAnswer, Request
 from tests.support.metadata import GcpService, MetadataServer
 
@@ -19,14 +19,6 @@ GOOGLE = {"Metadata-Flavor": "Google"}
 def server() -> Iterator[MetadataServer[GcpService]]:
     with MetadataServer(GcpService()) as server:
         yield server
-
-
-def asked(server: MetadataServer[GcpService], within_s: float = 0.5) -> float:
-    """Ask for what is not answered; how long that took."""
-    begun = time.monotonic()
-    with pytest.raises(NoAnswer):
-        HttpClient(server.url)(Request("GET", NAME, GOOGLE, within_s))
-    return time.monotonic() - begun
 
 
 def test_an_answer_has_status_headers_and_body(server: MetadataServer[GcpService]) -> None:
@@ -47,21 +39,33 @@ def test_a_body_may_come_in_chunks(server: MetadataServer[GcpService]) -> None:
     assert HttpClient(server.url)(Request("GET", NAME, GOOGLE)).body == "TRUE"
 
 
-def test_half_an_answer_is_none_however_sensible(server: MetadataServer[GcpService]) -> None:
-    server.faults.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nvm-1")
-    with pytest.raises(NoAnswer, match="breaks off"):
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nvm-1",  # half an answer, however sensible
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\nTRUE",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFF\r\nTRUE",
+        b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (MAX_BODY + 1) + b"x" * (MAX_BODY + 1),
+        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70000 + b"\r\n\r\n",
+        b"HTTP/1.1 twohundred OK\r\n\r\n",
+    ],
+)
+def test_what_is_no_whole_answer_is_none(server: MetadataServer[GcpService], data: bytes) -> None:
+    server.faults.raw(data)
+    with pytest.raises(NoAnswer):
         HttpClient(server.url)(Request("GET", NAME, GOOGLE))
 
 
-def test_who_hangs_is_given_up(server: MetadataServer[GcpService]) -> None:
-    server.faults.hang()
-    assert 0.4 < asked(server) < 5
-
-
-@pytest.mark.parametrize("data", [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", b"x"])
-def test_who_drips_is_given_up_all_the_same(server: MetadataServer[GcpService], data: bytes) -> None:
-    server.faults.drip(data)
-    assert 0.4 < asked(server, 0.6) < 5
+@pytest.mark.parametrize(
+    "drip", [None, b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", b"x"]
+)
+def test_who_hangs_or_drips_is_given_up(server: MetadataServer[GcpService], drip: bytes | None) -> None:
+    server.faults.hang() if drip is None else server.faults.drip(drip)
+    with pytest.raises(NoAnswer, match="in time"):
+        HttpClient(server.url)(Request("GET", NAME, GOOGLE, 0.4))
 
 
 def test_proxies_of_the_environment_are_not_used(
@@ -85,16 +89,7 @@ def test_a_clock_is_taken_for_another_when_it_is_off_by_more_than_a_header_can_t
 
 @pytest.mark.parametrize(
     "url",
-    [
-        "https://169.254.169.254",
-        "169.254.169.254",
-        "http://",
-        "http://user:word@host",
-        "http://host/?a=b",
-        "http://host:port",
-        "ftp://host",
-        "",
-    ],
+    ["https://host", "169.254.169.254", "http://", "http://user:word@host", "http://host/?a=b", "http://host:port"],
 )
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"."):

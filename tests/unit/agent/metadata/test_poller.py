@@ -15,7 +15,6 @@ from hvd_elastic_ext.agent.metadata.poller import (
     VOID_S,
     Poller,
     going,
-    pause,
 )
 
 NOW = 1000.0
@@ -161,9 +160,3 @@ def test_who_never_answered_is_asked_rarely_and_who_did_is_asked_often(polling: 
     polling.once()
     assert max(polling.fail() for _ in range(10)) == LOST_S
     assert polling.once() == 5.0
-
-
-def test_no_pause_is_longer_than_the_shortest_notice_for_one_that_has_answered() -> None:
-    for failures in range(1, 100_000, 999):
-        assert all(pause(failures, every_s, met=True) <= 15.0 for every_s in (1.0, 5.0))
-    assert pause(1, 20.0, met=True) == 20.0

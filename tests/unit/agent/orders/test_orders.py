@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from typing import Any
 
 import pytest
@@ -12,21 +11,30 @@ from hypothesis import strategies as st
 
 from hvd_elastic_ext.agent.orders.fields import OrderError
 from hvd_elastic_ext.agent.orders.orders import (
+    Answer,
     Drop,
+    End,
     Errand,
     Finish,
     Forget,
     Join,
-    Signal,
+    Kill,
+    Order,
+    Pace,
     Start,
     Stop,
+    Tell,
     completed,
-    parse,
+    entry_of,
     read,
+    read_welcome,
 )
-from hvd_elastic_ext.agent.orders.restart_policy import RestartPolicy
 
 SECRET = "hunter2"
+
+
+def parse(line: bytes | None) -> Order:
+    return read(entry_of(line))
 
 
 def line(**order: object) -> bytes:
@@ -46,19 +54,20 @@ def test_a_start_says_everything_about_its_process() -> None:
             env={"RANK": "0", "EMPTY": ""},
             cwd="/job",
             grace_s=2,
-            restart={"codes": [134], "limit": 7, "within_s": 60, "pause_s": 0.25, "pause_max_s": 4},
             commits=3,
             core=True,
             output="stderr",
+            life=4,
+            link=True,
             note="3",
         )
     )
-    policy = RestartPolicy(codes=frozenset({134}), limit=7, within_s=60.0, pause_s=0.25, pause_max_s=4.0)
     environment = {"RANK": "0", "EMPTY": ""}
     argv = ("python", "train.py", "")
-    assert order == Start(3, argv, environment, "/job", 2.0, policy, 3, True, "stderr", note="3")
+    assert order == Start(3, argv, environment, "/job", 2.0, 3, True, "stderr", 4, True, "3")
 
 
+JOIN = {"do": "join", "job": "j", "host": "h", "key": "00", "launcher": ["10.0.0.1", 5000], "incarnation": 2}
 JOINED = Join("j", "h", "00", ("10.0.0.1", 5000), 2, 60.0, argv=("train",), env={"TOKEN": "t", "SEAT": "none"})
 
 
@@ -77,16 +86,14 @@ def test_orders_that_start_nothing_or_are_wrong_are_left_as_they_are(entry: dict
 
 
 def test_a_join_says_environment_and_command_of_every_process_or_neither() -> None:
-    join = {"do": "join", "job": "j", "host": "h", "key": "00", "launcher": ["10.0.0.1", 5000], "incarnation": 2}
     usual = {"argv": ["train"], "env": {"TOKEN": "t", "SEAT": "none"}}
-    assert parse(line(**join, **usual)) == JOINED
-    assert parse(line(**join)) == JOINED._replace(argv=(), env={})
+    assert parse(line(**JOIN, **usual)) == JOINED
+    assert parse(line(**JOIN)) == JOINED._replace(argv=(), env={})
 
 
-def test_by_default_nothing_is_restarted_no_core_is_dumped_and_there_is_memory_for_three_commits() -> None:
+def test_by_default_no_core_is_dumped_and_there_is_memory_for_three_commits() -> None:
     order = parse(start())
     assert isinstance(order, Start)
-    assert not order.restart.codes
     assert not order.core
     assert order.commits == 3
 
@@ -96,16 +103,25 @@ def test_by_default_nothing_is_restarted_no_core_is_dumped_and_there_is_memory_f
     [
         ({"do": "stop", "slot": 1}, Stop(1)),
         ({"do": "stop", "slot": 1, "grace_s": 0}, Stop(1, 0.0)),
-        ({"do": "signal", "slot": 1, "signal": "SIGUSR1"}, Signal(1, signal.SIGUSR1)),
-        ({"do": "signal", "slot": 1, "signal": 19}, Signal(1, 19)),
         ({"do": "forget", "slot": 1}, Forget(1)),
         ({"do": "finish"}, Finish()),
         ({"do": "errand", "id": 3, "slots": [0, 2], "request": {"a": 1}}, Errand(3, (0, 2), {"a": 1})),
         ({"do": "drop", "slots": [1]}, Drop((1,))),
+        ({"do": "kill", "slot": 3}, Kill(3)),
+        ({"do": "tell", "to": {"0": 2, "7": 1}, "message": {"tell": "go"}}, Tell({0: 2, 7: 1}, {"tell": "go"})),
+        ({"do": "answer", "slot": 0, "id": 9, "status": 200, "body": "YWI="}, Answer(0, 9, 200, b"ab")),
+        ({"do": "answer", "slot": 0, "id": 9, "status": 404}, Answer(0, 9, 404, b"")),
+        ({"do": "end", "job": "j", "host": "h", "key": "00"}, End("j", "h", "00", 0.0)),
+        ({"do": "pace", "heartbeat_s": 2, "figures_every": 4}, Pace(2.0, 4)),
     ],
 )
 def test_the_other_orders_are_read(order: dict[str, Any], read: object) -> None:
     assert parse(line(**order)) == read
+
+
+def test_a_welcome_may_say_what_only_a_later_version_knows() -> None:
+    welcome = {"do": "welcome", "incarnation": 7, "heartbeat_s": 0.5, "of a later version": 1}
+    assert read_welcome(welcome) == (7, Pace(0.5, 1), None)
 
 
 @pytest.mark.parametrize(
@@ -117,14 +133,8 @@ def test_the_other_orders_are_read(order: dict[str, Any], read: object) -> None:
         (b"[" * 100_000, "is not JSON"),
         (b"[]", "is not a JSON object"),
         (b"{}", "'do' is missing"),
-        (
-            line(do="halt"),
-            "'do' must be one of start, stop, signal, kill, answer, tell, forget, errand, drop, finish, pace",
-        ),
-        (
-            line(do=["start"]),
-            "'do' must be one of start, stop, signal, kill, answer, tell, forget, errand, drop, finish, pace",
-        ),
+        (line(do="halt"), "'do' must be one of start, stop, kill, answer, tell, forget, errand, drop, finish"),
+        (line(do=["start"]), "'do' must be one of start"),
         (line(do="finish", slot=1), "'slot' is unknown; known are do"),
         (line(do="stop"), "'slot' is missing"),
         (line(do="stop", slot=-1), "'slot' must be a whole number from 0 to 1023"),
@@ -147,11 +157,20 @@ def test_the_other_orders_are_read(order: dict[str, Any], read: object) -> None:
         (start(core=1), "'core' must be true or false"),
         (start(note=3), "'note' must be a name of at most 255 printable ASCII characters"),
         (start(output="file"), "'output' must be one of frames, stderr"),
-        (start(restart=[134]), "'restart' must be an object"),
-        (start(restart={"codes": [0]}), "'restart.codes' must be a list of exit codes from 1 to 255"),
-        (start(restart={"tries": 3}), "'restart.tries' is unknown; known are codes, limit"),
-        (line(do="signal", slot=0, signal="SIGNONE"), "'signal' must be a signal's name, as SIGUSR1, or number"),
-        (line(do="signal", slot=0, signal=0), "'signal' must be a signal's name, as SIGUSR1, or number"),
+        (line(do="tell", to={"0": 1}, message=[]), "'message' must be an object"),
+        (line(do="tell", to={"first": 1}, message={}), "'to' must be an object of lives by slot"),
+        (line(do="tell", to={"0": "1"}, message={}), "'to' must be an object of lives by slot"),
+        (line(do="tell", to=[0], message={}), "'to' must be an object of lives by slot"),
+        (start(life=0), "'life' must be a whole number from 1"),
+        (line(do="answer", slot=0, id=1, status=99), "'status' must be a whole number from 100 to 599"),
+        (line(do="answer", slot=0, id=1, status=200, body="a"), "'body' must be base64"),
+        (line(do="answer", slot=0, id=1, status=200, body=5), "'body' must be base64"),
+        (line(**{**JOIN, "launcher": "10.0.0.1:5000"}), "'launcher' must be an address and a port"),
+        (line(**{**JOIN, "launcher": ["10.0.0.1", True]}), "'launcher' must be an address and a port"),
+        (line(**{**JOIN, "launcher": ["10.0.0.1", 0]}), "'launcher' must be an address and a port"),
+        (line(**{**JOIN, "job": ""}), "'job' must be a name"),
+        (line(**{**JOIN, "host": "a\nb"}), "'host' must be a name"),
+        (line(do="pace", heartbeat_s=1, figures_every=0), "'figures_every' must be a whole number from 1"),
     ],
 )
 def test_a_bad_order_is_refused_in_one_line_that_says_what_is_wrong(text: bytes | None, problem: str) -> None:
@@ -189,8 +208,8 @@ _values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
-_names = st.sampled_from(["do", "slot", "argv", "env", "cwd", "grace_s", "restart", "commits", "signal", "output"])
-_kinds = st.sampled_from(["start", "stop", "signal", "forget", "finish"])
+_names = st.sampled_from(["do", "slot", "argv", "env", "cwd", "grace_s", "commits", "output"])
+_kinds = st.sampled_from(["start", "stop", "forget", "finish"])
 
 
 @given(st.dictionaries(_names, _values), _kinds, st.integers(-1, 1025))
@@ -201,7 +220,7 @@ def test_no_object_does_anything_but_be_read_or_be_refused(entry: dict[str, Any]
         except OrderError as refusal:
             assert "\n" not in str(refusal)  # noqa: PT017 - most are refused, some are not
         else:
-            assert isinstance(read, Start | Stop | Signal | Forget | Finish)
+            assert isinstance(read, Start | Stop | Forget | Finish)
 
 
 @given(st.binary(max_size=200))

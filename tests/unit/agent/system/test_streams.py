@@ -82,10 +82,3 @@ def test_a_reader_that_went_away_costs_the_news_and_nothing_else() -> None:
     assert outbox.empty
     assert not outbox.full
     os.close(writer)
-
-
-@given(st.binary(max_size=40), st.integers(1, 5))
-def test_any_bytes_survive_being_framed_in_pieces(data: bytes, size: int) -> None:
-    pieces = [data[at : at + size] for at in range(0, len(data), size)]
-    frames = [json.dumps(piece.decode("utf-8", "surrogateescape")) for piece in pieces]
-    assert b"".join(json.loads(frame).encode("utf-8", "surrogateescape") for frame in frames) == data
