@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import binascii
-import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -132,8 +131,7 @@ def is_name(value: object) -> bool:
 
 
 def _is_time(value: object) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value) and 0 <= value <= _LONG_S  # type: ignore[arg-type,operator]
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LONG_S
 
 
 def _is_text(value: object) -> bool:
