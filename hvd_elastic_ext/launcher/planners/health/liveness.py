@@ -10,7 +10,6 @@ from hvd_elastic_ext.launcher.planners.health import blame
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.stalls import Member, Stall, absence, left_waiting, stall
 from hvd_elastic_ext.launcher.rules.health.stragglers import SUSTAINED, Straggler, stragglers
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
@@ -212,7 +211,7 @@ def _find_stragglers(job: JobState) -> None:
             _report_straggler(job, straggler, drained=straggler.seat in leave)
 
 
-def _report_straggler(job: JobState, straggler: Straggler[Seat], *, drained: bool) -> None:
+def _report_straggler(job: JobState, straggler: Straggler, *, drained: bool) -> None:
     seat, worker = straggler.seat, job.roster.workers[straggler.seat]
     place = job.rendezvous.place(worker.life)
     rank = -1 if place is None else place.rank

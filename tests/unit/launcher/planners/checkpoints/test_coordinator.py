@@ -20,7 +20,6 @@ from tests.unit.launcher.storing import Storing
 
 def trained(every: Cadence, seconds: float = 30.0, **slots: int) -> Storing:
     cluster = Storing(every)
-    cluster.answers = {(host, "load"): {} for host in slots or {"a": 2, "b": 1}}
     cluster.hosts(**(slots or {"a": 2, "b": 1}))
     cluster.until(lambda: len(cluster.training) == sum((slots or {"a": 2, "b": 1}).values()))
     cluster.run(seconds)
@@ -75,7 +74,6 @@ def test_every_rank_writes_its_share_of_one_commit_and_one_host_makes_it_exist()
 
 def test_nothing_is_made_exist_before_every_share_is_there() -> None:
     cluster = Storing(Cadence(steps=5))
-    cluster.answers = {(host, "load"): {} for host in "ab"}
     cluster.silent = set()
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: cluster.of("load"))
@@ -99,7 +97,6 @@ def test_older_checkpoints_that_cannot_be_removed_are_told_of(caplog: pytest.Log
 
 def test_hosts_that_share_no_storage_each_make_a_whole_one() -> None:
     cluster = Storing(Cadence(steps=10))
-    cluster.answers = {(host, "load"): {} for host in "ab"}
     cluster.answers |= {("a", "write"): {"store": "one"}, ("b", "write"): {"store": "another"}}
     cluster.hosts(a=2, b=1)
     cluster.until(lambda: len(cluster.events("sealed")) == 2)
@@ -113,7 +110,6 @@ def test_hosts_that_share_no_storage_each_make_a_whole_one() -> None:
 
 def test_files_of_the_users_own_are_written_where_rank_0_is_and_of_the_others_their_own_state() -> None:
     cluster = Storing(Cadence(steps=10))
-    cluster.answers = {(host, "load"): {} for host in "ab"}
     cluster.saves = ""
     cluster.hosts(a=2, b=1)
     cluster.until(lambda: cluster.events("sealed"))
@@ -128,7 +124,6 @@ def test_how_long_training_stands_still_for_the_users_function_decides_how_often
     intervals = []
     for saves in (None, ""):
         cluster = Storing(AUTO)
-        cluster.answers = {(host, "load"): {} for host in "ab"}
         cluster.saves = saves
         cluster.hosts(a=1, b=1)
         cluster.until(lambda: cluster.events("sealed"), within=120.0)  # noqa: B023
@@ -138,7 +133,6 @@ def test_how_long_training_stands_still_for_the_users_function_decides_how_often
 
 def test_without_storage_that_hosts_share_only_the_host_of_rank_0_has_such_files() -> None:
     cluster = Storing(Cadence(steps=10))
-    cluster.answers = {(host, "load"): {} for host in "ab"}
     cluster.answers |= {("a", "write"): {"store": "one"}, ("b", "write"): {"store": "another"}}
     cluster.saves = ""
     cluster.hosts(a=2, b=1)
@@ -150,7 +144,6 @@ def test_without_storage_that_hosts_share_only_the_host_of_rank_0_has_such_files
 
 def test_a_save_that_fails_is_told_and_tried_again_ever_later() -> None:
     cluster = Storing(Cadence(steps=5))
-    cluster.answers = {(host, "load"): {} for host in "ab"}
     cluster.saves = "save of checkpoint= failed: OSError: no"
     cluster.hosts(a=1, b=1)
     cluster.run(60.0)
@@ -171,7 +164,6 @@ def test_checkpoints_come_again_and_again_each_so_many_steps() -> None:
 
 def test_a_commit_that_was_missed_is_named_further_ahead() -> None:
     cluster = Storing(Cadence(steps=5))
-    cluster.answers = {(host, "load"): {} for host in "ab"}
     cluster.late = 3
     cluster.hosts(a=1, b=1)
     cluster.run(60.0)
@@ -181,7 +173,6 @@ def test_a_commit_that_was_missed_is_named_further_ahead() -> None:
 
 def test_a_world_that_changes_takes_its_checkpoint_with_it_and_the_next_one_makes_another() -> None:
     cluster = Storing(Cadence(steps=5))
-    cluster.answers = {(host, "load"): {} for host in "abc"}
     cluster.takes_s["write"] = 20.0
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: len(cluster.of("write")) == 2)
@@ -198,7 +189,6 @@ def test_a_world_that_changes_takes_its_checkpoint_with_it_and_the_next_one_make
 
 def test_a_connection_that_is_lost_while_a_commit_is_named_costs_that_attempt_and_not_all_that_follow() -> None:
     cluster = Storing(Cadence(steps=10))
-    cluster.answers = {(host, "load"): {} for host in "ab"}
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: cluster.driver.job.checkpoints.attempt is not None)
     cluster.disconnect("b")  # which commit it is to keep was on its way
@@ -255,7 +245,6 @@ def test_by_itself_it_begins_soon_and_then_goes_by_what_a_seal_costs() -> None:
 
 def test_without_a_state_of_ours_there_is_nothing_to_keep() -> None:
     cluster = Storing(Cadence(steps=1))
-    cluster.answers = {("a", "load"): {}}
     cluster.hosts(a=1)
     cluster.until(lambda: cluster.training)
     for worker in cluster.driver.job.roster.workers.values():

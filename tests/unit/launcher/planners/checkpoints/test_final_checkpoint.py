@@ -36,7 +36,6 @@ def test_agents_stay_as_long_as_storage_may_still_take_it(
 def trained(every: Cadence = ON_NOTICE, **hosts: int) -> Storing:
     cluster = Storing(every)
     hosts = hosts or {"a": 1, "b": 1}
-    cluster.answers = {(host, "load"): {} for host in hosts}
     cluster.hosts(**hosts)
     cluster.until(lambda: len(cluster.training) == sum(hosts.values()))
     cluster.run(10.0)

@@ -14,7 +14,6 @@ from hvd_elastic_ext.launcher.rules.membership.custody import (
     Commit,
     Facts,
     Holding,
-    Limits,
     Reach,
     Stored,
     Verdict,
@@ -24,7 +23,7 @@ from hvd_elastic_ext.launcher.rules.membership.custody import (
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 
 NOW = 1000.0
-LIMITS = Limits(commit_wait_s=60.0)
+WAIT_S = 60.0
 A, B, C = Seat("a", 0), Seat("b", 0), Seat("c", 0)
 
 
@@ -39,7 +38,7 @@ def held(seat: Seat, step: int, reach: Reach = Reach.HERE, *, since: float = NOW
 def verdict(*holdings: Holding, members: tuple[Seat, ...] = (C,), now: float = NOW, **more: object) -> Verdict:
     """Of a world of ``members`` that is ready to form, whose memory may be written."""
     facts = Facts(tuple(holdings), members, ready=True, writable=frozenset(members))
-    return judge(now, replace(facts, **more), LIMITS)  # type: ignore[arg-type]
+    return judge(now, replace(facts, **more), WAIT_S)  # type: ignore[arg-type]
 
 
 def test_a_job_of_which_nobody_holds_anything_begins() -> None:
@@ -85,7 +84,7 @@ def test_nobody_is_asked_for_a_commit_whose_process_may_still_make_another_one()
     assert (found.act, found.source) == (Act.WAIT, None)
     leaving = held(A, 101, leaves_by=math.inf)
     facts = Facts((leaving,), keepers=(B,), writable=frozenset({B}), active=frozenset({A}))
-    assert judge(NOW, facts, LIMITS).act is Act.FORM
+    assert judge(NOW, facts, WAIT_S).act is Act.FORM
 
 
 def test_a_holder_that_cannot_be_reached_is_waited_for_and_then_no_longer() -> None:
@@ -167,10 +166,10 @@ def test_a_checkpoint_that_cannot_be_loaded_for_so_long_is_a_loss() -> None:
 def test_what_only_a_leaving_host_holds_goes_to_one_that_stays_though_nobody_may_work() -> None:
     leaving = held(A, 101, leaves_by=math.inf)
     facts = Facts((leaving, held(B, 20)), keepers=(B,), writable=frozenset({B}))
-    found = judge(NOW, facts, LIMITS)
+    found = judge(NOW, facts, WAIT_S)
     assert (found.act, found.source, found.target) == (Act.SEND, leaving, B)
-    assert judge(NOW, replace(facts, holdings=(leaving, held(B, 101))), LIMITS).act is Act.FORM
-    assert judge(NOW, replace(facts, stored=Stored((1, 1, 101), 101, "x")), LIMITS).act is Act.FORM
+    assert judge(NOW, replace(facts, holdings=(leaving, held(B, 101))), WAIT_S).act is Act.FORM
+    assert judge(NOW, replace(facts, stored=Stored((1, 1, 101), 101, "x")), WAIT_S).act is Act.FORM
 
 
 def test_an_agent_that_may_end_stays_until_somebody_who_stays_holds_as_much() -> None:
@@ -178,7 +177,7 @@ def test_an_agent_that_may_end_stays_until_somebody_who_stays_holds_as_much() ->
 
     def needed(*others: Holding, now: float = NOW, own: Holding = leaving, heard: str = "abc", **more: object) -> bool:
         facts = replace(Facts((own, *others)), **more)  # type: ignore[arg-type]
-        return is_needed(now, "a", facts, LIMITS, told_at=NOW, heard=heard)[0]
+        return is_needed(now, "a", facts, WAIT_S, told_at=NOW, heard=heard)[0]
 
     assert needed()
     assert needed(held(B, 100))
@@ -191,7 +190,7 @@ def test_an_agent_that_may_end_stays_until_somebody_who_stays_holds_as_much() ->
     assert needed(now=NOW + 99, own=held(A, 101, leaves_by=NOW + 100))  # as long as its notice says
     assert needed(now=NOW + 5, own=held(A, 101, leaves_by=NOW + 5))
     assert not needed(now=NOW + 60, own=held(A, 101, leaves_by=NOW + 5))
-    assert not is_needed(NOW, "c", Facts((leaving,)), LIMITS, told_at=NOW, heard="abc")[0]
+    assert not is_needed(NOW, "c", Facts((leaving,)), WAIT_S, told_at=NOW, heard="abc")[0]
 
 
 SEATS = st.sampled_from([A, B, C, Seat("a", 1)])
@@ -221,7 +220,7 @@ def test_a_world_forms_with_the_newest_commit_or_says_what_is_lost_and_every_wai
     loading: float,
 ) -> None:
     facts = Facts(tuple(holdings), tuple(members), True, frozenset(members), (), stored, failing, loading)
-    found = judge(NOW, facts, LIMITS)
+    found = judge(NOW, facts, WAIT_S)
     assert found.reason
     inside = [each.commit for each in holdings if each.seat in members and each.reach is Reach.HERE]
     told = [each.commit for each in holdings] + ([stored.commit] if stored is not None and stored.commit else [])
@@ -240,11 +239,11 @@ def test_a_world_forms_with_the_newest_commit_or_says_what_is_lost_and_every_wai
             assert found.target in members
         case Act.WAIT:
             assert found.until is not None
-            assert NOW < found.until <= NOW + LIMITS.commit_wait_s
+            assert NOW < found.until <= NOW + WAIT_S
     late = judge(
         NOW + 200.0,
         replace(facts, failing=dict.fromkeys([A, B, C, Seat("a", 1)], 60.0), loading=60.0),
-        LIMITS,
+        WAIT_S,
     )
     assert late.act is Act.FORM  # whatever it was that did not work
 
