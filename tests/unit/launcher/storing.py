@@ -175,6 +175,13 @@ class Stored(Scenario):
         """The memory of its slot 0 was given up, and no other's."""
         assert self.cluster.forgotten == [(host, 0)], self.cluster.forgotten
 
+    def finished_(self, finished: bool = True) -> None:
+        """The newest checkpoint says that it is the end of training."""
+        assert (self.cluster.of("seal")[-1][1]["facts"].get("finished") == "this") is finished
+
+    def unfinished_(self) -> None:
+        self.finished_(finished=False)
+
     def accepts_(self, host: str, errand: str) -> None:
         del self.cluster.answers[host, errand]
 
