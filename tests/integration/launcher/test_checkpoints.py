@@ -78,29 +78,9 @@ def test_a_job_of_which_nothing_is_left_but_its_checkpoints_ends_as_if_it_had_ne
     assert {record.get("step") for record in launched.events("inherited")} == {line.get("step")}
 
 
-def test_a_job_that_is_told_to_end_loses_no_step_and_may_go_on_with_fewer_or_more_processes(launched: Launched) -> None:
-    launched.set_hosts("localhost:2")
-    with launched.run(*job(launched, steps=10**6, every="notice")) as first:
-        launched.wait_for_steps(2)
-        first.send_signal(signal.SIGTERM)
-        assert first.wait(60) == 143, first.output
-        [sealed] = launched.events("sealed")
-        assert f"the same command goes on after step {sealed.get('step')}, with the checkpoint" in first.output
-        assert not [record for record in launched.events("committed") if record.get("step") > sealed.get("step")]
-    for processes in (1, 3):
-        launched.journal.unlink()
-        launched.set_hosts(f"localhost:{processes}")
-        with launched.run(*job(launched, steps=10**6, every="notice", processes=processes)) as again:
-            launched.wait_for_steps(processes)
-            [resumed] = launched.events("resumed")
-            assert resumed.get("step") == sealed.get("step")
-            again.send_signal(signal.SIGTERM)
-            assert again.wait(60) == 143, again.output
-            [sealed] = launched.events("sealed")
-            assert sealed.get("step") > resumed.get("step")
-
-
-def test_a_notice_to_the_only_host_costs_no_step(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_a_notice_to_the_only_host_nor_the_end_of_a_job_costs_a_step_and_processes_may_be_fewer_or_more(
+    launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
     notice = launched.directory / "notice"
     monkeypatch.setenv("HVD_ELASTIC_NOTICE_FILE", str(notice))
     launched.set_hosts("localhost:2")
@@ -114,10 +94,18 @@ def test_a_notice_to_the_only_host_costs_no_step(launched: Launched, monkeypatch
             steps = [record.get("step") for record in read(lines) if record.event == "stepped"]
         assert max(steps) == last
     notice.unlink()
-    with launched.run(*job(launched, steps=10**6, every="notice")) as again:
-        launched.wait_for_steps(2)
-        assert [record.get("step") for record in launched.events("resumed")] == [last]
-        again.kill()
+    for processes in (1, 2):
+        launched.journal.unlink(missing_ok=True)
+        launched.set_hosts(f"localhost:{processes}")
+        with launched.run(*job(launched, steps=10**6, every="notice", processes=processes)) as again:
+            launched.wait_for_steps(processes)
+            assert [record.get("step") for record in launched.events("resumed")] == [last]
+            again.send_signal(signal.SIGTERM)
+            assert again.wait(60) == 143, again.output
+        before, [last] = last, sealed_steps(launched)
+        assert last > before
+        assert f"the same command goes on after step {last}, with the checkpoint" in again.output
+        assert not [record for record in launched.events("committed") if record.get("step") > last]
 
 
 def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before_and_that_is_said(launched: Launched) -> None:
