@@ -39,8 +39,8 @@ NODES: Final = 100
 CHANGES, QUICK_CHANGES = 100, 5
 MANY, QUICK_MANY = 10_000, 200
 RATE: Final = 1000.0
-RATE_S, QUICK_RATE_S = 60.0, 3.0
-IDLE_S, QUICK_IDLE_S = 30.0, 3.0
+RATE_S, QUICK_RATE_S = 60.0, 2.0
+IDLE_S, QUICK_IDLE_S = 30.0, 1.0
 GRACE_S: Final = 30.0
 """Between the deletion of a pod and its end."""
 LATER: Final = 1.05

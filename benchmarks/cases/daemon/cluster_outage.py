@@ -16,7 +16,7 @@ from benchmarks.model import BenchmarkError, Case, Figure, Timing, Trial, Values
 
 ATTEMPTS: Final = "connections tried meanwhile, by the busier reflector"
 BACK: Final = "server back to hosts file that knows what came meanwhile"
-AWAY_S, QUICK_AWAY_S = 600.0, 5.0
+AWAY_S, QUICK_AWAY_S = 600.0, 3.0
 SETTLED_S: Final = 3.0
 """From the first hosts file until all watches are open."""
 LATE_S: Final = 60.0

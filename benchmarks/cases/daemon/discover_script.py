@@ -20,7 +20,7 @@ from benchmarks.scripts.api_server import SELECTOR
 
 CALL: Final = "a call of the script (stock's asks kubectl)"
 ROUNDS: Final = 5
-CALLS, QUICK_CALLS = 300, 20
+CALLS, QUICK_CALLS = 300, 2
 KUBECTL_CALLS, QUICK_KUBECTL_CALLS = 10, 1
 SCRIPT: Final = Path(__file__).parents[3] / "scripts" / "discover_hosts.sh"
 ASKS_KUBECTL: Final = f"""#!/bin/sh

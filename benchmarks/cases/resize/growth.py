@@ -15,8 +15,8 @@ from benchmarks.model import BenchmarkError, Case, Figure, Timing, Trial, Values
 STALL: Final = "survivor's longest pause"
 JOINED: Final = "hosts file to first step at size 2"
 DEADLINE_S: Final = 90.0
-STEPS, QUICK_STEPS = 60, 20
-SLOW_S, QUICK_SLOW_S = 20.0, 4.0
+STEPS, QUICK_STEPS = 60, 8
+SLOW_S, QUICK_SLOW_S = 20.0, 1.0
 BAR_S, BAR_RATIO = 0.25, 1 / 8
 
 

@@ -16,14 +16,15 @@ from benchmarks.model import Case, Figure, Timing, Trial, Values
 QUANTITY: Final = "hosts file to the last worker that knows"
 DEADLINE_S: Final = 20.0
 BAR_S: Final = 0.03
-STEPS, QUICK_STEPS = 40, 20
+STEPS, QUICK_STEPS = 40, 8
+SIZES, QUICK_SIZES = (3, 2), (2,)
 
 
 def measure(trial: Trial) -> Values:
-    """Three workers, then two, then one: the last one's host leaves."""
-    settle, found = trial.pick(STEPS, QUICK_STEPS), []
-    with jobs.training(trial, jobs.Shape(hosts=jobs.HOSTS, max_np=3)) as job:
-        for size in (3, 2):
+    """Three workers, then two, then one: the last one's host leaves. A quick run begins with two."""
+    settle, sizes, found = trial.pick(STEPS, QUICK_STEPS), trial.pick(SIZES, QUICK_SIZES), []
+    with jobs.training(trial, jobs.Shape(hosts=jobs.HOSTS[: sizes[0]], max_np=sizes[0])) as job:
+        for size in sizes:
             job.settle(size, steps_each=settle)
             jobs.between_polls(job, random.Random(trial.number))
             members = steps.members(job.stamps())

@@ -26,10 +26,10 @@ ALONE: Final = "agent's first packet to its welcome, nobody else there"
 IDLE: Final = "the same, 2,000 silent connections of another user"
 AGAIN: Final = "the same, each returns within 2 s after it is closed"
 STORM: Final = "the same, 5,000 that return at once"
-CONNECTIONS, QUICK_CONNECTIONS = 2000, 100
-MANY, QUICK_MANY = 5000, 200
+CONNECTIONS, QUICK_CONNECTIONS = 2000, 20
+MANY, QUICK_MANY = 5000, 40
 ROUNDS, QUICK_ROUNDS = 6, 1
-JOINS, QUICK_JOINS = 20, 5
+JOINS, QUICK_JOINS = 20, 2
 FEW_JOINS, QUICK_FEW_JOINS = 5, 1
 BETWEEN_S: Final = 0.05
 """Between two agents: some come while many foreign connections are closed at once, others in a calm moment."""

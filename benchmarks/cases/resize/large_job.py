@@ -23,10 +23,10 @@ from benchmarks.model import BenchmarkError, Case, Figure, Timing, Trial, Values
 IDLE: Final = "launcher's CPU, nothing happening"
 TOLD: Final = "hosts file to the last of 4,096 processes told"
 RANKS: Final = "hosts file to the last of 4,088 processes with its new rank"
-HOSTS, QUICK_HOSTS = 512, 32
+HOSTS, QUICK_HOSTS = 512, 8
 SLOTS: Final = 8
 CHANGES, QUICK_CHANGES = 5, 1
-IDLE_S, QUICK_IDLE_S = 20.0, 3.0
+IDLE_S, QUICK_IDLE_S = 20.0, 1.0
 CALM_S: Final = 2.0
 """Between two changes."""
 FORMING_S: Final = 300.0

@@ -12,8 +12,8 @@ from benchmarks.model import BenchmarkError, Case, Figure, Timing, Trial, Values
 REMOVAL: Final = "hosts file to first step at size {}"
 KILL: Final = "kill to next step, {} to {} workers"
 CUT: Final = "link cut to first step at size 1"
-STEPS: Final = (40, 20)
-RANKS: Final = (16, 4)
+STEPS: Final = (40, 8)
+RANKS: Final = (16, 3)
 """Of ``removal-16``, and of its quick run."""
 LINK_TIMEOUT_S: Final = 3
 MANY_START_S: Final = 180.0

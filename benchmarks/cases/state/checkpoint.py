@@ -27,7 +27,7 @@ ZEROS: Final = "as many zeros, dd conv=fsync"
 LOAD: Final = "back into memory, verified (stock: torch.load)"
 READ: Final = "the same files, only read"
 PARAMETERS, QUICK_PARAMETERS = 50_300_000, 1_000_000
-TIMES, QUICK_TIMES = 5, 2
+TIMES, QUICK_TIMES = 5, 1
 RANKS: Final = 2
 TIMEOUT_S: Final = 300.0
 CHUNK: Final = 8 << 20

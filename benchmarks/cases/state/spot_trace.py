@@ -23,8 +23,8 @@ from benchmarks.model import Case, Figure, Timing, Trial, Values
 
 Contender = Literal["ours", "stock", "torchrun"]
 
-HOSTS: Final = 4
-LASTS_S, QUICK_S = 240.0, 25.0
+HOSTS, QUICK_HOSTS = 4, 2
+LASTS_S, QUICK_S = 240.0, 14.0
 """Length of the whole trace, and of the part that a quick run replays."""
 NOTICE_S: Final = 10.0
 """A third of the shortest notice of a cloud, in real seconds, as the reactions to it are."""
@@ -33,7 +33,7 @@ SEED: Final = 4
 CHECKPOINT: Final = "2s"
 GLOO_S: Final = 10
 """In stock's favour: with the usual 30 s some recoveries take a tenth of the replay."""
-STEPS, QUICK_STEPS = 60, 20
+STEPS, QUICK_STEPS = 60, 8
 SCRIPTS: Final = Path(__file__).parents[2] / "scripts"
 LAUNCHERS: Final = ("hvd_elastic_ext.cli", "benchmarks.scripts.torchrun_hosts")
 
@@ -69,12 +69,13 @@ def measure(trial: Trial) -> Values:
 def played(trial: Trial, contender: Contender, folder: Path) -> list[list[Timing]]:
     """The figures of one contender. The clock starts when all its hosts train."""
     script = [str(SCRIPTS / "spot.py"), contender, str(folder / "stamps"), str(folder / "saved")]
+    count = trial.pick(HOSTS, QUICK_HOSTS)
     hosts = list(itertools.islice(names(), 100))
-    with running(trial, contender, folder, hosts[:HOSTS], script) as job:
-        job.settle(HOSTS, steps_each=trial.pick(STEPS, QUICK_STEPS), timeout=3 * jobs.START_TIMEOUT_S)
-        events = replay.events(hosts=HOSTS, lasts_s=LASTS_S, notice_s=NOTICE_S, seed=SEED + trial.number)
+    with running(trial, contender, folder, hosts[:count], script) as job:
+        job.settle(count, steps_each=trial.pick(STEPS, QUICK_STEPS), timeout=3 * jobs.START_TIMEOUT_S)
+        events = replay.events(hosts=count, lasts_s=LASTS_S, notice_s=NOTICE_S, seed=SEED + trial.number)
         since = time.monotonic()
-        play(job, events, hosts, until=since + trial.pick(LASTS_S, QUICK_S))
+        play(job, events, hosts, count=count, until=since + trial.pick(LASTS_S, QUICK_S))
         until = time.monotonic()
         done = kept_work.work(job.stamps(), since=since, until=until)
     rate = max(done.kept, 1) * BATCH / (until - since)
@@ -90,7 +91,7 @@ def running(
     job.set_hosts(jobs.lines(hosts))
     try:
         if contender == "torchrun":
-            command = [sys.executable, "-m", LAUNCHERS[1], str(job.hosts), str(HOSTS), *script]
+            command = [sys.executable, "-m", LAUNCHERS[1], str(job.hosts), str(len(hosts)), *script]
             job.launch(command)
         else:
             job.start(shape(trial, folder, hosts), [sys.executable, *script])
@@ -104,16 +105,16 @@ def shape(trial: Trial, folder: Path, hosts: Sequence[str]) -> jobs.Shape:
     durable = ("--checkpoint-dir", str(folder / "checkpoints"), "--checkpoint-every", CHECKPOINT)
     return jobs.Shape(
         hosts=tuple(hosts),
-        max_np=HOSTS,
+        max_np=len(hosts),
         options=() if trial.side == "ours" else ("--gloo-timeout-seconds", str(GLOO_S)),
         ours=durable,
         within=(sys.executable, "-m", "benchmarks.scripts.restart_loop"),
     )
 
 
-def play(job: jobs.Job, events: Sequence[replay.Event], hosts: Sequence[str], *, until: float) -> None:
-    """Add and remove hosts, each at its time."""
-    begun, listed = time.monotonic(), list(hosts[:HOSTS])
+def play(job: jobs.Job, events: Sequence[replay.Event], hosts: Sequence[str], *, count: int, until: float) -> None:
+    """Add and remove hosts, each at its time. The first ``count`` are there."""
+    begun, listed = time.monotonic(), list(hosts[:count])
     doing: dict[replay.What, Callable[[str], None]] = {
         "comes": listed.append,
         "told": listed.remove,

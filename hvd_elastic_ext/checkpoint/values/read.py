@@ -6,6 +6,7 @@ import base64
 import collections
 import dataclasses
 import enum
+import itertools
 import json
 import math
 import re
@@ -16,12 +17,18 @@ from typing import Any, Final
 from hvd_elastic_ext.checkpoint.values import records
 from hvd_elastic_ext.core.errors import Permanent
 
+DEEPEST: Final = 64
+"""Levels of containers in containers."""
 CLASHING: Final = 100
 """Keys of one dict, or members of one set, that may have the same hash: each is compared with all the others."""
 
 _WIDEST: Final = 4096
 """Bytes of an element of an array without elements."""
 _LONGEST_WHY: Final = 300
+_BRACKETS: Final = 5 * DEEPEST + 4
+"""That the text opens inside one another: up to five for a container (``$ordered`` of ``$dict``), four for the rest."""
+_NO_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^][{}"]+')
+_STEPS: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 _DTYPE: Final = re.compile(r"[<>|=]?[biufcmMSU]\d{0,10}(\[\w{1,8}(/\d{1,9})?\])?")
 _UNREADABLE: Final = (
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError, struct.error,
@@ -53,6 +60,7 @@ def plain(text: str, tensor: TensorAt) -> Any:
 def check(text: str) -> None:
     """Raise :class:`Permanent` if ``text`` is no value of this notation, without making anything of it."""
     try:
+        _demand_shallow(text)
         json.loads(text, object_hook=_checked, parse_constant=_refuse)
     except (ValueError, LookupError, RecursionError, MemoryError) as error:
         raise Permanent(f"a value cannot be read: {str(error)[:_LONGEST_WHY]}") from None
@@ -66,12 +74,20 @@ def _checked(found: dict[str, Any]) -> None:
 
 def _read(text: str, reader: _Reader, source: str) -> Any:
     try:
+        _demand_shallow(text)
         return json.loads(text, object_hook=reader.made, parse_constant=_refuse)
     except ImportError as error:
         raise Permanent(f"{' '.join(str(error).split())}; install what the training used") from error
     except _UNREADABLE as error:
         why = " ".join(str(error).split())[:_LONGEST_WHY] or type(error).__name__
         raise Permanent(f"the State of {source} cannot be read: {why}; it is damaged or crafted") from error
+
+
+def _demand_shallow(text: str) -> None:
+    """Raise ``ValueError`` for what is deeper than the writer writes: making it would take a C stack as deep."""
+    steps = (_STEPS.get(mark, 0) for mark in _NO_BRACKETS.sub("", text))
+    if max(itertools.accumulate(steps), default=0) > _BRACKETS:
+        raise ValueError(f"it is nested more than {DEEPEST} levels deep")
 
 
 def _refuse(word: str) -> Any:

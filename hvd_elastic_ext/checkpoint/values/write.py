@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from hvd_elastic_ext.checkpoint.values import records
+from hvd_elastic_ext.checkpoint.values.read import DEEPEST
 
-DEEPEST: Final = 100
-"""Levels of containers in containers."""
 MOST: Final = 1 << 22
 """Containers in one value. A value that holds another one twice at each of many levels has more."""
 

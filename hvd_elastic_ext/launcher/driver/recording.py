@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from hvd_elastic_ext.core.errors import Interrupted, JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
@@ -24,22 +24,7 @@ from hvd_elastic_ext.launcher.state.actions import Action
 from hvd_elastic_ext.launcher.state.rules import Rules
 
 VERSION: Final = 1
-_PLAIN: Final[Mapping[str, type[Event]]] = {
-    kind.__name__: kind
-    for kind in (
-        events.AgentJoined,
-        events.AgentUnfit,
-        events.AgentLost,
-        events.LaunchEnded,
-        events.AgentEnded,
-        events.News,
-        events.LauncherPaused,
-        events.PeersChanged,
-        events.WorldNotBegun,
-        events.Look,
-    )
-}
-"""Events with plain fields only."""
+_KINDS: Final[Mapping[str, type[Event]]] = {kind.__name__: kind for kind in get_args(Event)}
 
 
 class Recorder:
@@ -89,9 +74,9 @@ def to_json(event: Event, now: float) -> dict[str, Any]:
 def from_json(told: Mapping[str, Any], now: float) -> Event:
     """The event that :func:`to_json` wrote. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for anything else."""
     kind = told["kind"]
-    if kind in _PLAIN:
-        return _PLAIN[kind](**{name: value for name, value in told.items() if name != "kind"})
-    return _READERS[kind](told, now)
+    if kind in _READERS:
+        return _READERS[kind](told, now)
+    return _KINDS[kind](**{name: value for name, value in told.items() if name != "kind"})
 
 
 def _hosts_changed(told: Mapping[str, Any], _: float) -> Event:
@@ -112,6 +97,7 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any], float], Event]]] = {
     ),
     "End": _end,
 }
+"""Of events with fields that JSON has no words for."""
 
 
 # --- rules

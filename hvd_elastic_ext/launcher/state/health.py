@@ -48,7 +48,7 @@ class Liveness:
     """What each process had counted, and when that was new (mono)."""
     times: dict[Life, deque[float]] = field(default_factory=dict)
     """The latest step times of each process."""
-    watch: Watch[Seat] = field(default_factory=Watch)
+    watch: Watch = field(default_factory=Watch)
     told: frozenset[Life] | None = None
     """Who holds the world up, as far as that was said; None while it gets on."""
     finished: dict[Life, Member] = field(default_factory=dict)

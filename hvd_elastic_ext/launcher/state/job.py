@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last
 from hvd_elastic_ext.launcher.rules.health.causes import Cause, announced
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
@@ -266,14 +265,6 @@ class JobState:
     def record(self, event: str, **fields: Any) -> None:
         """Have a journal line written."""
         self.do(actions.Record(event, self.generation, fields))
-
-    def start_agent(self, host: Host) -> None:
-        """Have an agent started on a host."""
-        self.do(actions.StartAgent(host))
-
-    def stop_launch(self, host: str) -> None:
-        """Give up the start of a host's agent."""
-        self.do(actions.StopLaunch(host))
 
     def is_connected(self, host: str) -> bool:
         """Whether a host's agent is connected, as far as is known."""

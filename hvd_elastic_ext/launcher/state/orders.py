@@ -8,6 +8,7 @@ from typing import Final
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.membership import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.state.actions import StopLaunch
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent, Worker
 
@@ -77,6 +78,6 @@ def dismiss(job: JobState, agent: Agent) -> None:
         return
     agent.finishing = agent.dismissed = True
     if not job.send(agent.host.name, {"do": "finish"}):
-        job.stop_launch(agent.host.name)
+        job.do(StopLaunch(agent.host.name))
         job.roster.agents.pop(agent.host.name, None)
         job.roster.commits.lost(agent.host.name, heard=agent.heard, why="it was not connected when it was to end")

@@ -184,10 +184,6 @@ class Roster:
         if agent is not None and agent.joined and worker.holds is not None:
             self.commits.heartbeat(worker.seat, worker.holds, worker.step, agent=agent.identity)
 
-    def holders(self) -> frozenset[str]:
-        """Hosts whose agent holds the newest reachable commit; empty if there is none."""
-        return self.commits.newest_hosts()
-
     def going(self) -> dict[str, float]:
         """Hosts whose agent has given notice, and when that, or the host, will be gone (mono)."""
         return {name: agent.leaves_by for name, agent in self.agents.items() if agent.leaves_by is not None}
@@ -198,13 +194,14 @@ class Roster:
         return {seat: worker.stage for seat, worker in workers if worker.killed is None and worker.leaving is None}
 
     def processes(self, *, broken: frozenset[Life], leaves_by: Mapping[str, float]) -> dict[Seat, Process]:
-        """Processes that may be in the next world: not those that are ending."""
+        """Processes that may be in the next world: not those that are ending. There may be thousands."""
+        held = self.commits.held
         return {
             seat: Process(
                 worker.life,
                 worker.stage,
                 worker.since,
-                self.commits.commit_of(seat),
+                found.commit if (found := held.get(seat)) is not None else None,
                 bool(broken) and worker.life in broken,
                 leaves_by.get(seat.host) if leaves_by else None,
                 worker.done,

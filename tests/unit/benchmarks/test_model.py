@@ -58,10 +58,6 @@ def test_a_statistic_of_timings(kind: Statistic, values: list[Timing], expected:
     assert statistic(kind, values) == expected
 
 
-def test_no_measurement_has_an_empty_summary() -> None:
-    assert summary("median", []) == Summary(None, None, None, 0)
-
-
 @given(TIMINGS)
 def test_every_statistic_lies_within_the_spread(values: list[Timing]) -> None:
     found = summary("median", values)

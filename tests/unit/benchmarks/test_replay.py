@@ -16,11 +16,6 @@ def played(seed: int = 1) -> list[replay.Event]:
     return replay.events(hosts=4, lasts_s=240.0, notice_s=10.0, seed=seed)
 
 
-def test_a_replay_depends_on_its_seed_alone() -> None:
-    assert played() == played()
-    assert played(1) != played(2)
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_there_are_as_many_hosts_as_in_the_trace_and_each_comes_and_goes_once(seed: int) -> None:
     there, ever = set(range(4)), set(range(4))

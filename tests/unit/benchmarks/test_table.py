@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import platform
-
 import pytest
 
 from benchmarks import table
-from benchmarks.machine import Machine, cpu_model, this_machine
+from benchmarks.machine import Machine
 from benchmarks.model import Figure, Ratio, Repetition, Row, Summary, Timing
 
 MACHINE = Machine("Some CPU", 2, "Linux 6.1", "3.11.7", "2.13.0", "0.28.1", "0.1.0", (0.5, 0.25, 0.125))
@@ -90,18 +88,6 @@ def test_a_report_without_failures_speaks_of_none_and_names_machine_and_versions
     assert "Failed" not in report
     assert "Some CPU, 2 cores, Linux 6.1; load average before the run: 0.50 0.25 0.12." in report
     assert "Python 3.11.7, torch 2.13.0, Horovod 0.28.1, hvd-elastic-ext 0.1.0." in report
-
-
-def test_the_cpu_is_what_proc_cpuinfo_names_or_else_the_architecture() -> None:
-    assert cpu_model("processor\t: 0\nmodel name\t: Big   CPU @ 3 GHz\n") == "Big CPU @ 3 GHz"
-    assert cpu_model("model name\t:\n") == platform.machine()
-
-
-def test_this_machine_is_described_in_full() -> None:
-    machine = this_machine()
-    assert machine.cores >= 1
-    assert machine.horovod != "not installed"
-    assert len(machine.load) == 3
 
 
 def test_a_case_that_this_machine_cannot_do_is_named_with_the_reason() -> None:

@@ -5,13 +5,6 @@ import threading
 import pytest
 
 
-def test_it_stands_still_until_it_is_told_to_move(manual_clock):
-    assert (manual_clock.mono(), manual_clock.wall()) == (manual_clock.mono(), manual_clock.wall())
-    before = manual_clock.mono(), manual_clock.wall()
-    manual_clock.advance(3)
-    assert (manual_clock.mono(), manual_clock.wall()) == (before[0] + 3, before[1] + 3)
-
-
 def test_it_refuses_to_go_back(manual_clock):
     with pytest.raises(ValueError, match="cannot go back"):
         manual_clock.advance(-1)

@@ -53,16 +53,6 @@ def test_what_was_recorded_is_read_back(entries):
     assert all((r.t, r.mono) == (1_000_000.0, 100.0) for r in records)
 
 
-@given(st.lists(entries, max_size=4))
-def test_every_record_is_one_line_with_the_names_that_all_lines_have(entries):
-    sink = io.StringIO()
-    written(entries, sink)
-    lines = sink.getvalue().split("\n")
-    assert lines.pop() == ""
-    assert len(lines) == len(entries)
-    assert all({"t", "mono", "generation", "event"} <= json.loads(line).keys() for line in lines)
-
-
 @given(st.lists(entries, min_size=1, max_size=4), st.data())
 def test_a_last_line_cut_anywhere_costs_at_most_itself(entries, data):
     sink = io.StringIO()
@@ -120,11 +110,6 @@ def test_a_full_disk_loses_lines_and_says_how_many_once_there_is_room(room):
     assert journal.dropped == 0
 
 
-def test_a_failing_sink_never_stops_the_job():
-    journal = written([("published", 1, {})] * 3, FullDisk(0))
-    assert journal.dropped == 3
-
-
 def test_numbers_that_json_does_not_know_become_null():
     sink = io.StringIO()
     values = {"loss": math.nan, "all": [1.0, math.inf], "deep": {"x": -math.inf}, "kept": 1.5}
@@ -152,16 +137,6 @@ def test_an_event_nobody_declared_is_an_error_of_ours():
 def test_a_field_that_every_line_has_of_its_own_is_an_error_of_ours(name):
     with pytest.raises(ValueError, match=f"'{name}' is every line's own"):
         Journal(io.StringIO(), ManualClock()).record("finished", generation=1, **{name: 0})
-
-
-def test_the_clock_it_was_given_stamps_the_lines(manual_clock):
-    sink = io.StringIO()
-    journal = Journal(sink, manual_clock)
-    journal.record("started", generation=0)
-    manual_clock.advance(2.5)
-    journal.record("finished", generation=0)
-    first, last = read(sink.getvalue().splitlines())
-    assert (last.t - first.t, last.mono - first.mono) == (2.5, 2.5)
 
 
 WRITER = """

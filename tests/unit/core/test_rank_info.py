@@ -8,7 +8,7 @@ from horovod.runner.gloo_run import create_slot_env_vars
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.core.rank_info import ALONE, Place, place_of
+from hvd_elastic_ext.core.rank_info import Place, place_of
 
 PLACES = st.builds(Place, *[st.integers(0, 100_000)] * 6)
 
@@ -33,7 +33,3 @@ def test_what_was_written_is_read_again(place: Place) -> None:
 )
 def test_what_is_no_place_is_read_as_none(text: str) -> None:
     assert place_of(text) is None
-
-
-def test_alone_is_the_first_and_only_one() -> None:
-    assert Place(rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1) == ALONE

@@ -95,11 +95,6 @@ def test_a_stream_that_is_not_what_was_sent_is_refused(tamper):
         opened(b"".join(frames))
 
 
-def test_a_frame_of_one_direction_is_not_one_of_the_other():
-    with pytest.raises(WireError, match="not signed"):
-        opened(sealed({}, direction=b"l")[0])
-
-
 @pytest.mark.parametrize(
     ("payload", "why"),
     [

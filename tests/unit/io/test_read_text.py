@@ -21,16 +21,11 @@ def mute_kernel(monkeypatch):
     monkeypatch.setattr(file_watch, "_lease", lambda fd: None)
 
 
-def test_a_file_nobody_writes_is_read_at_once(tmp_path):
+@pytest.mark.parametrize("text", ["a:1\n", ""])
+def test_a_file_nobody_writes_is_read_at_once(tmp_path, text):
     path = tmp_path / "hosts"
-    path.write_text("a:1\n")
-    assert read_text(path, pause=no_pause) == "a:1\n"
-
-
-def test_an_empty_file_nobody_writes_is_empty(tmp_path):
-    path = tmp_path / "hosts"
-    path.touch()
-    assert read_text(path, pause=no_pause) == ""
+    path.write_text(text)
+    assert read_text(path, pause=no_pause) == text
 
 
 @pytest.mark.parametrize("so_far", ["", "a:1\n", "a:1\nb:"])
@@ -74,20 +69,15 @@ def test_asking_the_kernel_leaves_no_lease_that_would_hold_up_a_writer(tmp_path)
     os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))  # EWOULDBLOCK if a lease were left
 
 
-def test_where_the_kernel_is_mute_a_file_must_stand_still(tmp_path, mute_kernel):
+@pytest.mark.parametrize(("text", "settle"), [("a:1\n", SETTLE), ("", SETTLE_EMPTY)])
+def test_where_the_kernel_is_mute_a_file_must_stand_still_and_an_empty_one_for_longer(
+    tmp_path, mute_kernel, text, settle
+):
     path = tmp_path / "hosts"
-    path.write_text("a:1\n")
+    path.write_text(text)
     pauses: list[float] = []
-    assert read_text(path, pause=pauses.append) == "a:1\n"
-    assert pauses == [SETTLE]
-
-
-def test_where_the_kernel_is_mute_an_empty_file_must_stand_still_for_longer(tmp_path, mute_kernel):
-    path = tmp_path / "hosts"
-    path.touch()
-    pauses: list[float] = []
-    assert read_text(path, pause=pauses.append) == ""
-    assert pauses == [SETTLE_EMPTY]
+    assert read_text(path, pause=pauses.append) == text
+    assert pauses == [settle]
 
 
 def test_where_the_kernel_is_mute_a_file_that_changes_meanwhile_is_not_taken(tmp_path, mute_kernel):
@@ -97,26 +87,32 @@ def test_where_the_kernel_is_mute_a_file_that_changes_meanwhile_is_not_taken(tmp
         read_text(path, pause=lambda _: path.write_text("a:1\n") and None)
 
 
-def test_a_missing_file_is_unavailable(tmp_path):
-    with pytest.raises(SourceUnavailable, match=r"hosts: does not exist; keeping"):
+def too_long(path: Path) -> None:
+    path.touch()
+    os.truncate(path, MAX_BYTES + 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda path: None, "hosts: does not exist; keeping"),
+        (lambda path: path.mkdir(), "is a directory"),
+        (os.mkfifo, "no regular file"),
+        (lambda path: path.symlink_to("hosts"), "too many levels"),
+        (lambda path: path.write_bytes(b"a:1\nb:1\n\xff\xfe:1\n"), "line 3 is not UTF-8"),
+        (too_long, f"has {MAX_BYTES + 1} bytes"),
+    ],
+    ids=["missing", "a directory", "a pipe", "links in a circle", "not UTF-8", "far too long"],
+)
+def test_what_cannot_be_read_is_unavailable_with_the_reason(tmp_path, make, why):
+    make(tmp_path / "hosts")
+    with pytest.raises(SourceUnavailable, match=why):
         read_text(tmp_path / "hosts")
 
 
-def test_a_directory_is_unavailable(tmp_path):
-    with pytest.raises(SourceUnavailable, match="is a directory"):
-        read_text(tmp_path)
-
-
-def test_a_pipe_is_unavailable_and_holds_nobody_up(tmp_path):
-    os.mkfifo(tmp_path / "hosts")
-    with pytest.raises(SourceUnavailable, match="no regular file"):
-        read_text(tmp_path / "hosts")
-
-
-def test_a_circle_of_links_is_unavailable(tmp_path):
-    (tmp_path / "hosts").symlink_to("hosts")
-    with pytest.raises(SourceUnavailable, match="too many levels"):
-        read_text(tmp_path / "hosts")
+def test_a_path_with_a_null_byte_is_unavailable():
+    with pytest.raises(SourceUnavailable, match="is not a path"):
+        read_text(Path("/tmp/a\0b"))
 
 
 @pytest.fixture
@@ -136,26 +132,6 @@ def test_a_file_one_may_not_read_is_unavailable(tmp_path, request):
     request.getfixturevalue("ordinary_user")
     with pytest.raises(SourceUnavailable, match="may not be read by this user"):
         read_text(path)
-
-
-def test_what_is_not_utf8_is_unavailable_and_its_line_named(tmp_path):
-    path = tmp_path / "hosts"
-    path.write_bytes(b"a:1\nb:1\n\xff\xfe:1\n")
-    with pytest.raises(SourceUnavailable, match="line 3 is not UTF-8"):
-        read_text(path)
-
-
-def test_what_is_far_too_long_is_unavailable(tmp_path):
-    path = tmp_path / "hosts"
-    with path.open("wb") as file:
-        file.truncate(MAX_BYTES + 1)
-    with pytest.raises(SourceUnavailable, match=f"has {MAX_BYTES + 1} bytes"):
-        read_text(path)
-
-
-def test_a_path_with_a_null_byte_is_unavailable():
-    with pytest.raises(SourceUnavailable, match="is not a path"):
-        read_text(Path("/tmp/a\0b"))
 
 
 def test_a_writer_that_truncates_in_a_loop_is_never_read_half_way(tmp_path):

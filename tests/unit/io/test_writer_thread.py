@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
@@ -196,12 +195,7 @@ def test_what_cannot_even_be_opened_for_now_holds_nobody_up(tmp_path: Path, pipe
         assert reader.read() == "one\n"
 
 
-def test_a_process_started_without_a_stream_says_nothing() -> None:
-    say(None, "to nobody\n")
-
-
 def test_last_words_are_written_when_somebody_reads_them(pipe: Pipe) -> None:
-    began = time.monotonic()
+    say(None, "to nobody\n")  # a process that was started without a stream
     say(pipe.stream(), "the end\n")
     assert pipe.read(8) == "the end\n"
-    assert time.monotonic() - began < 60

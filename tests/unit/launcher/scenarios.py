@@ -23,9 +23,9 @@ from tests.unit.launcher.simulated_processes import Process
 _LIMITS = {field.name for field in fields(Limits)}
 
 
-def play(text: str, kind: Callable[[Rules], Cluster] = Cluster) -> Cluster:
-    """Play a scenario. A step that fails is named, with the journal."""
-    played = Scenario(kind)
+def play(text: str, kind: Callable[[Rules], Cluster] = Cluster, *, steps: type[Scenario] | None = None) -> Any:
+    """Play a scenario; the cluster. A step that fails is named, with the journal."""
+    played = (steps or Scenario)(kind)
     for step in filter(None, map(str.strip, re.split(r"[;\n]", text))):
         verb, _, rest = step.partition(" ")
         try:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
+from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
+from tests.unit.launcher.scenarios import Scenario
 from tests.unit.launcher.simulated import Cluster, Rules
 from tests.unit.launcher.simulated_processes import Process
 
@@ -17,7 +20,7 @@ class Storing(Cluster):
     says to a kind of errand instead of that it went well; ``exits_s`` after that the errand's process has ended.
     ``busy_s``: so long ranks do something else before they keep what was named. ``saves``: rank 0 has a function that
     saves files; why it fails, if it does. ``late``: so many of the first words of a commit to keep arrive when it has
-    passed. ``forgotten``: whose memory was given up.
+    passed. ``forgotten``: whose memory was given up. Storage has no checkpoint at first.
     """
 
     def __init__(self, every: Cadence, *, expects: str | None = None, **rules: Any) -> None:
@@ -25,7 +28,7 @@ class Storing(Cluster):
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.dropped: list[str] = []
         self.takes_s = {"write": 0.5, "seal": 0.1, "load": 0.5, "held": 0.2, "verify": 0.3}
-        self.answers: dict[tuple[str, str], dict[str, Any] | int] = {}
+        self.answers: dict[tuple[str, str], dict[str, Any] | int] = {(host, "load"): {} for host in "abc"}
         self.held_s: dict[str, float] = {}
         self.forgotten: list[tuple[str, int]] = []
         self.exits_s = 0.0005
@@ -116,3 +119,116 @@ class Storing(Cluster):
         if news["event"] == "errand":
             end = {"event": "errand_ended", "id": order["id"], "code": 0, "words": ""}
             self.later(takes_s + self.exits_s, lambda: self._arrive(host, end))
+
+
+def storing(every: Cadence, *, expects: str | None = None) -> Callable[[Rules], Cluster]:
+    """For :func:`tests.unit.launcher.scenarios.play`."""
+
+    def made(rules: Rules) -> Storing:
+        options = {field.name: getattr(rules, field.name) for field in fields(rules) if field.name != "durability"}
+        return Storing(every, expects=expects, **options)
+
+    return made
+
+
+class Stored(Scenario):
+    """More steps, for clusters with checkpoints."""
+
+    cluster: Storing
+
+    def takes_(self, errand: str, seconds: str) -> None:
+        self.cluster.takes_s[errand] = float(seconds)
+
+    def held_(self, host: str, seconds: str) -> None:
+        """Its errands take so much longer."""
+        self.cluster.held_s[host] = float(seconds)
+
+    def refuses_(self, host: str, errand: str, *why: str) -> None:
+        self.cluster.answers[host, errand] = {"failed": " ".join(why)}
+
+    def breaks_(self, host: str, errand: str) -> None:
+        """The errand's process fails."""
+        self.cluster.answers[host, errand] = 1
+
+    def found_(self, *hosts: str) -> None:
+        """What they load is a checkpoint of step 40."""
+        for host in hosts:
+            self.cluster.answers[host, "load"] = {"path": "/store/y", "step": 40, "generation": 3}
+
+    def damaged_(self, host: str) -> None:
+        """All of its checkpoints are."""
+        self.cluster.answers[host, "load"] = {"failed": "all are damaged", "for_good": True}
+
+    def trains_(self, *words: str) -> None:
+        """Somebody does."""
+        self._wait(lambda _: self.cluster.training, *words)
+
+    def first_world_(self, host: str) -> None:
+        """It was formed with that host."""
+        assert host in self.cluster.events("resized")[0]["added"]
+
+    def loaded_(self, host: str, times: str) -> None:
+        found = [each for each, _ in self.cluster.of("load")].count(host)
+        assert found >= int(times), found
+
+    def forgotten_(self, host: str) -> None:
+        """The memory of its slot 0 was given up, and no other's."""
+        assert self.cluster.forgotten == [(host, 0)], self.cluster.forgotten
+
+    def finished_(self, finished: bool = True) -> None:
+        """The newest checkpoint says that it is the end of training."""
+        assert (self.cluster.of("seal")[-1][1]["facts"].get("finished") == "this") is finished
+
+    def unfinished_(self) -> None:
+        self.finished_(finished=False)
+
+    def accepts_(self, host: str, errand: str) -> None:
+        del self.cluster.answers[host, errand]
+
+    def silent_(self, *hosts: str) -> None:
+        self.cluster.silent = set(hosts)
+
+    def busy_(self, seconds: str) -> None:
+        self.cluster.busy_s = float(seconds)
+
+    def lose_b_(self) -> None:
+        self.cluster.lose_agent("b")
+        self.cluster.lose_world("a")
+        self.cluster.hosts(a=1)
+
+    def asked_(self, *words: str) -> None:
+        """Wait for so many errands of a kind, or one."""
+        self._wait(lambda w: len(self.cluster.of(w[0])) >= int(w[1] if w[1:] else 1), *words)
+
+    def errands_(self, kind: str, *hosts: str) -> None:
+        """Which hosts have been asked for that."""
+        found = [host for host, _ in self.cluster.of(kind)]
+        assert found == list(hosts), found
+
+    def dropped_(self, *hosts: str) -> None:
+        assert self.cluster.dropped == list(hosts), self.cluster.dropped
+
+    def stays_(self, *words: str) -> None:
+        """Wait until nobody may go beyond the commit that is named."""
+        self._wait(lambda _: True in self.cluster.stays, *words)
+
+    def held_back_(self) -> None:
+        """Nobody is let beyond the last commit that was named."""
+        assert None not in self.cluster.stays
+        assert self.cluster.stays[-1] is True
+
+    def released_(self) -> None:
+        """All may go on."""
+        assert self.cluster.stays[-1] is None, self.cluster.stays
+
+    def note_step_(self, host: str) -> None:
+        self.step = self._process(host).steps
+
+    def sealed_there_(self) -> None:
+        """The newest checkpoint is of that step."""
+        assert self.cluster.events("sealed")[-1]["step"] == self.step
+
+    def asleep_(self, path: str = "/store/x", within: str = "<120") -> None:
+        self.over_(within)
+        assert isinstance(self.cluster.driver.outcome, Asleep), self.cluster.driver.outcome
+        assert str(self.cluster.driver.outcome.path) == path

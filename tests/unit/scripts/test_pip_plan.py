@@ -26,9 +26,3 @@ def test_cuda_packages_give_a_warning_with_the_remedy() -> None:
 
 def test_the_project_itself_is_no_download() -> None:
     assert describe(Plan((("ours", "0.1"),)), own="ours").startswith("Nothing to download")
-
-
-def test_long_plans_are_wrapped() -> None:
-    text = describe(Plan(tuple((f"package-{number}", "1.0") for number in range(50))), own="ours")
-    assert max(map(len, text.splitlines())) <= 112
-    assert all(f"package-{number} 1.0" in text for number in range(50))

@@ -49,8 +49,15 @@ def gone(pid: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-@pytest.mark.parametrize("whom", ["supervisor", "guard"])
+@pytest.mark.parametrize(
+    ("whom", "how"),
+    [
+        ("supervisor", signal.SIGTERM),
+        ("supervisor", signal.SIGINT),
+        ("supervisor", signal.SIGKILL),
+        ("guard", signal.SIGKILL),
+    ],
+)
 def test_the_whole_tree_ends_with_its_supervisor_or_guard(
     tmp_path: Path, root: Path, how: signal.Signals, whom: str
 ) -> None:

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 from tooling import progress
-from tooling.progress import Ticker, elapsed, step_in
+from tooling.progress import Ticker, step_in
 
 
 class Terminal(io.StringIO):
@@ -43,10 +43,6 @@ class Terminal(io.StringIO):
 )
 def test_a_line_of_output_becomes_a_short_step(line: str, step: str | None) -> None:
     assert step_in(line) == step
-
-
-def test_durations_read_as_minutes_and_seconds() -> None:
-    assert [elapsed(seconds) for seconds in (0, 59.9, 60, 605)] == ["0:00", "0:59", "1:00", "10:05"]
 
 
 def test_a_terminal_sees_the_step_and_the_time_while_the_command_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,4 +52,4 @@ def save(job: JobState) -> Plan:
 
 def _anything_to_save(job: JobState) -> bool:
     at_rest = job.rules.durability is not None and not job.standing
-    return coordinator.request(job) or (at_rest and bool(job.roster.holders()))
+    return coordinator.request(job) or (at_rest and bool(job.roster.commits.newest_hosts()))

@@ -127,21 +127,14 @@ def _let_train_on(job: JobState, attempt: Attempt) -> None:
 
 def readers(job: JobState) -> frozenset[str] | None:
     """Hosts whose storage is known to have the newest checkpoint; None: all hosts share it."""
-    return None if job.rules.durability is not None and "://" in job.rules.durability.place else job.checkpoints.readers
-
-
-def note_reader(job: JobState, host: str) -> None:
-    """A host has loaded the newest checkpoint."""
-    job.checkpoints.readers |= {host}
+    how = job.rules.durability
+    return None if how is not None and "://" in how.place else job.checkpoints.readers
 
 
 def covers_all_commits(job: JobState) -> bool:
     """Whether the newest checkpoint is as new as every known commit."""
-    state = job.checkpoints
-    newest, stored = (
-        job.roster.commits.newest,
-        None if state.stored is None else state.stored.commit,
-    )
+    newest, known = job.roster.commits.newest, job.checkpoints.stored
+    stored = None if known is None else known.commit
     return stored is not None and (newest is None or stored >= newest)
 
 
@@ -188,7 +181,9 @@ def plan(job: JobState) -> Plan:
     if attempt is None:
         if now >= state.not_before and _due(job):
             _begin(job)
-    elif attempt.generation != job.generation or not (attempt.at_rest or _all_there(job, attempt)):
+    elif attempt.generation != job.generation or not (
+        attempt.at_rest or len(job.roster.present(attempt.ranks)) == len(attempt.ranks)
+    ):
         _give_up(job, "the world has changed", blame=False)
     elif now >= attempt.deadline:
         _give_up(job, f"no answer from {', '.join(sorted(attempt.waits_for))} after {WRITE_S:g} s")
@@ -210,13 +205,13 @@ def _warn_of_stateless(job: JobState) -> None:
 
 def _next_look(job: JobState) -> float:
     """When something may be due (mono)."""
-    state = job.checkpoints
-    if job.rules.durability is None or job.rules.durability.every.notice_only:
+    state, how = job.checkpoints, job.rules.durability
+    if how is None or how.every.notice_only:
         return math.inf
     if state.attempt is not None:
         return state.attempt.deadline
-    seconds = cost.interval_s(job) if job.rules.durability.every.seconds is None else job.rules.durability.every.seconds
-    at = math.inf if job.rules.durability.every.steps else max(state.not_before, state.last.at + seconds)
+    seconds = job.cost.choice.seconds if how.every.seconds is None else how.every.seconds
+    at = math.inf if how.every.steps else max(state.not_before, state.last.at + seconds)
     return at if at > job.now else math.inf  # one that is due and cannot be made yet needs no earlier look
 
 
@@ -226,7 +221,7 @@ def _due(job: JobState) -> bool:
     newest = _newest(job)
     if newest is None or not job.settled:
         return False
-    return state.asked or due(job.now, _step(job), state.last, job.rules.durability.every, cost.interval_s(job))
+    return state.asked or due(job.now, _step(job), state.last, job.rules.durability.every, job.cost.choice.seconds)
 
 
 def _step(job: JobState) -> int:
@@ -258,10 +253,6 @@ def _age_s(job: JobState, newest: Name) -> float:
 def _pace_per_s(job: JobState) -> float:
     """Commits per second until the named one: none is left out meanwhile."""
     return max([job.checkpoints.pace.per_s, *(worker.calls_per_s for worker in _members(job))])
-
-
-def _all_there(job: JobState, attempt: Attempt) -> bool:
-    return len(job.roster.present(attempt.ranks)) == len(attempt.ranks)
 
 
 def _reachable(job: JobState, lives: Iterable[Life]) -> bool:
@@ -310,9 +301,8 @@ def not_kept(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
         return
     attempt.misses += 1
     if not isinstance(newest, list) or len(newest) != 3:
-        _give_up(
-            job, f"{worker.seat} has no access to its agent's memory; start it with the file descriptors of its parent"
-        )
+        why = "has no access to its agent's memory; start it with the file descriptors of its parent"
+        _give_up(job, f"{worker.seat} {why}")
     elif attempt.misses > MISSES:
         _give_up(job, "commits are made faster than processes can be told of them")
     else:
@@ -435,10 +425,7 @@ def _completed(job: JobState, attempt: Attempt, answer: Mapping[str, Any]) -> No
     state.readers = frozenset(attempt.written) if state.apart else shared
     slowed = job.cost.slowing.ends(now, _step(job)) if attempt.measurable else None
     cost.measured(job, took, slowed, stall_s=attempt.stall_s)
-    state.failed_in_a_row, state.asked = (
-        0,
-        state.asked and state.stay and not attempt.stay,
-    )
+    state.failed_in_a_row, state.asked = 0, state.asked and state.stay and not attempt.stay
     state.staying = attempt if attempt.stay else None
     _drop(job, attempt)
 

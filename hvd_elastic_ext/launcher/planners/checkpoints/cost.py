@@ -15,11 +15,6 @@ FIRST_S: Final = 5.0
 """Assumed time for a commit to become durable, before one was measured."""
 
 
-def interval_s(job: JobState) -> float:
-    """Seconds from the start of one checkpoint to that of the next."""
-    return job.cost.choice.seconds
-
-
 def durable_s(job: JobState) -> float:
     """Seconds in which the last commit became durable; a guess at first."""
     return job.cost.seals[-1].durable_s if job.cost.seals else FIRST_S
@@ -64,7 +59,5 @@ def _choose(job: JobState) -> None:
 
 def _watched(job: JobState) -> Failures:
     state = job.cost
-    now = job.now
-    watched, state.watched_from = state.failures.watched(now - state.watched_from), now
-    state.failures = watched
-    return watched
+    state.failures, state.watched_from = state.failures.watched(job.now - state.watched_from), job.now
+    return state.failures

@@ -220,7 +220,7 @@ def _loaded(job: JobState, agent: Agent, loading: Loading, answer: Mapping[str, 
             commits.told(seat, *has, agent=agent.identity)
     if isinstance(generation, int):
         job.generation = max(job.generation, generation)
-    coordinator.note_reader(job, host)
+    job.checkpoints.readers |= {host}
     first, state.path = state.path is None, path
     if first:
         facts = answer.get("facts")

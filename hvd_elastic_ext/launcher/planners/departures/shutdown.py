@@ -125,7 +125,7 @@ def _end_unconnected(job: JobState) -> None:
     state.gone_by = now + LAST_S + LAST_EACH_S * len(state.untold)
     for name, host in list(state.untold.items()):
         job.roster.agents.pop(name, None)
-        job.stop_launch(name)
+        job.do(actions.StopLaunch(name))
         job.do(actions.EndAgent(host))
 
 

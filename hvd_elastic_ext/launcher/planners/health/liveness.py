@@ -10,7 +10,6 @@ from hvd_elastic_ext.launcher.planners.health import blame
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.stalls import Member, Stall, absence, left_waiting, stall
 from hvd_elastic_ext.launcher.rules.health.stragglers import SUSTAINED, Straggler, stragglers
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
@@ -135,11 +134,10 @@ def _find_left_waiting(job: JobState) -> bool:
     now, state = job.now, job.liveness
     _start_generation(job)
     for worker in job.roster.present(job.world.members):
-        place = job.rendezvous.place(worker.life)
-        if worker.done and place is not None:
+        if worker.done and (place := job.rendezvous.place(worker.life)) is not None:
             state.finished.setdefault(worker.life, Member(worker.life, place.rank, now))
-        elif worker.life in state.finished:
-            del state.finished[worker.life]  # a script may train more than once
+        elif state.finished:
+            state.finished.pop(worker.life, None)  # a script may train more than once
     if not state.finished or not _all_hosts_heard(job):
         return False
     limit = min(FINISHED_S, job.rules.progress_timeout_s or FINISHED_S)
@@ -212,7 +210,7 @@ def _find_stragglers(job: JobState) -> None:
             _report_straggler(job, straggler, drained=straggler.seat in leave)
 
 
-def _report_straggler(job: JobState, straggler: Straggler[Seat], *, drained: bool) -> None:
+def _report_straggler(job: JobState, straggler: Straggler, *, drained: bool) -> None:
     seat, worker = straggler.seat, job.roster.workers[straggler.seat]
     place = job.rendezvous.place(worker.life)
     rank = -1 if place is None else place.rank

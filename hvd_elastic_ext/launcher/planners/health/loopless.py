@@ -12,7 +12,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.health.endings import Ended, Fate, Left, Verdict, alone, begins_anew, fate
+from hvd_elastic_ext.launcher.rules.health.endings import Ended, Fate, Verdict, alone, begins_anew, fate
 from hvd_elastic_ext.launcher.rules.membership.membership import Decision, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -37,9 +37,9 @@ def see_lost_training(job: JobState) -> JobFailed | None:
     if not state.trained:
         _warn_of_the_unknown(job)
         return None
-    why = begins_anew(Left(state.trained, state.kept, survivors, state.loops, state.step, state.last))
-    if why is None or verdict(job).fate is not Fate.LOST:
+    if verdict(job).fate is not Fate.LOST:
         return None
+    why = begins_anew(state.step, state.last, loops=state.loops)
     if not job.rules.restart_from_scratch:
         return JobFailed(f"{why}; --restart-from-scratch would start the script again")
     state.anew += 1
@@ -108,7 +108,7 @@ def _cut_off_those_who_wait(job: JobState) -> None:
     if silent > 0 and state.fenced != generation:
         state.fenced = generation
         for worker in present:
-            job.tell(worker, "fence", addresses=None)
+            job.tell(worker, "fence")
 
 
 def can_end_by_itself(job: JobState) -> bool:

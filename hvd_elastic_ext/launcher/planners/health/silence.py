@@ -110,7 +110,7 @@ def cut_off(job: JobState, agent: Agent, reason: str, *, blame: bool) -> None:
         if worker.stage is Stage.LIVE:
             fleet.cut_off_live.add(worker.life)
             fleet.recovering.update([name] if blame else [])
-    job.stop_launch(name)
+    job.do(actions.StopLaunch(name))
     job.do(actions.HangUp(name, reason))  # a machine that paused has not noticed anything
     if not blame or agent.finishing or agent.leaves_by is not None or name in job.leaves_by:
         return

@@ -10,6 +10,7 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.planners.health import liveness
 from hvd_elastic_ext.launcher.planners.health.link_loss import RETURN_S
 from hvd_elastic_ext.launcher.planners.membership import custody, world
+from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Agent
@@ -116,4 +117,4 @@ def _call(job: JobState, host: Host) -> None:
     job.adoption.failed.pop(host.name, None)
     job.adoption.handed_over.pop(host.name, None)
     job.roster.agents[host.name] = Agent(host, job.now)
-    job.start_agent(host)
+    job.do(actions.StartAgent(host))

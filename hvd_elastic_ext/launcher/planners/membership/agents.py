@@ -7,7 +7,7 @@ from typing import Final
 from hvd_elastic_ext.launcher.planners.health import blame
 from hvd_elastic_ext.launcher.planners.membership import custody
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.state import orders
+from hvd_elastic_ext.launcher.state import actions, orders
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Agent
@@ -25,7 +25,7 @@ def plan(job: JobState) -> Plan:
         host = job.fleet.hosts.get(name)
         if name not in agents and host is not None:
             agents[name] = Agent(host, now)
-            job.start_agent(host)
+            job.do(actions.StartAgent(host))
     timeout = JOIN_S + JOIN_EACH_S * sum(not agent.heard for agent in agents.values())
     for name, agent in list(agents.items()):
         # A finishing agent ends in any case; if its host is wanted again, a new agent follows.
@@ -34,7 +34,7 @@ def plan(job: JobState) -> Plan:
             orders.dismiss(job, agent)  # the agent of a blocked host stays: its commit may be needed
         if not agent.heard and now - agent.since > timeout and name in agents:
             del agents[name]
-            job.stop_launch(name)
+            job.do(actions.StopLaunch(name))
             detail = f"no agent came within {timeout:g} s"
             blame.strike(job, Cause.UNREACHABLE, agent.host, detail=detail, tried_s=now - agent.since)
     return NOTHING
@@ -43,6 +43,6 @@ def plan(job: JobState) -> Plan:
 def _may_end(job: JobState, host: str) -> bool:
     """Whether nobody needs the commit of a host's agent: others hold it, and a job that may sleep has saved it."""
     sleeps = job.rules.sleep_after_s is not None
-    if sleeps and not job.standing and host in job.roster.holders():
+    if sleeps and not job.standing and host in job.roster.commits.newest_hosts():
         return False
     return not custody.is_needed(job, host)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator, restore
 from hvd_elastic_ext.launcher.planners.membership import transfers
 from hvd_elastic_ext.launcher.rules.membership import custody
-from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, Act, Facts, Limits, Loss, Stored, Verdict
+from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, Act, Facts, Loss, Stored, Verdict
 from hvd_elastic_ext.launcher.rules.membership.membership import Decision, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -116,8 +116,7 @@ def is_needed(job: JobState, host: str) -> bool:
     if _calm(job) and not _is_ahead(job, host) and not members <= leaving.keys():
         return members.isdisjoint(heard)  # a member that is silent since then may be gone with its commit
     facts = _facts(job, (), ready=False)
-    limits = Limits(job.rules.commit_wait_s)
-    return custody.is_needed(job.now, host, facts, limits, told_at=since, heard=heard)[0]
+    return custody.is_needed(job.now, host, facts, job.rules.commit_wait_s, told_at=since, heard=heard)[0]
 
 
 def pause(job: JobState) -> None:
@@ -137,8 +136,7 @@ def launcher_paused(job: JobState, seconds: float) -> None:
 def is_awaited(job: JobState) -> bool:
     """Whether the only holder of the newest commit is awaited: nothing older may replace that commit yet."""
     return (
-        not _calm(job)
-        and custody.awaited(job.now, _facts(job, (), ready=False), Limits(job.rules.commit_wait_s)) is not None
+        not _calm(job) and custody.awaited(job.now, _facts(job, (), ready=False), job.rules.commit_wait_s) is not None
     )
 
 
@@ -261,7 +259,7 @@ def _stored(job: JobState) -> Stored | None:
 
 def _judge(job: JobState, seats: Iterable[Seat], *, ready: bool) -> Verdict:
     """Ask the rules, and start the transfer that they want."""
-    verdict = custody.judge(job.now, _facts(job, seats, ready=ready), Limits(job.rules.commit_wait_s))
+    verdict = custody.judge(job.now, _facts(job, seats, ready=ready), job.rules.commit_wait_s)
     _log(job, verdict)
     if verdict.act not in (Act.SEND, Act.LOAD):
         return verdict

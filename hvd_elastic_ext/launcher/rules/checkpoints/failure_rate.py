@@ -27,15 +27,10 @@ MEMORY: Final = 0.85
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """``per_s``: failures a second. ``seen``: how many that rests on; None where somebody said so."""
+    """``per_s``: failures a second. ``seen``: how many that rests on."""
 
     per_s: float
-    seen: int | None = None
-
-    @classmethod
-    def given(cls, every_s: float) -> Rate:
-        """As somebody knows it: one failure in ``every_s`` seconds."""
-        return cls(1.0 / every_s)
+    seen: int = 0
 
     @property
     def every_s(self) -> float:
@@ -61,12 +56,6 @@ class Failures:
     count: float = WEIGHT
     exposure_s: float = WEIGHT * EVERY_S
     seen: int = 0
-
-    @classmethod
-    def expected(cls, every_s: float = EVERY_S, *, weight: float = WEIGHT) -> Failures:
-        """Nothing was seen yet; one failure in ``every_s`` seconds of a unit is expected, as surely as if ``weight``
-        of a failure had been seen."""
-        return cls(weight, weight * every_s)
 
     def watched(self, seconds: float, units: int = 1) -> Failures:
         """So many seconds went by in which failures would have been seen.

@@ -14,14 +14,8 @@ What remains is to solve ``x - 1 + e^-x = r · cost`` for ``x = r · interval``:
 series expands it), with the *stall* where a checkpoint that blocks has its writing time; to first order it is Young's
 ``sqrt(2 · cost / r)``. With the writing time there, as is right for one that blocks, it would be sealed too seldom.
 
-**The other form**, ``T = Ts + sqrt(2 · (Tf + Tr) · Ts + Ts²)``, is derived from availability: it is where
-``(1 - Ts / T) · Tf / (Tf + Tr + T / 2)`` is largest. In that, nothing fails while a job restarts *or does lost steps
-again*, so that a long restart makes failures rarer and long intervals cheaper. Steps that are done again take place
-on the same hosts, which fail then as ever: it does not hold here. Where failures are rare the two are the same.
-
 - J. W. Young, A first order approximation to the optimum checkpoint interval, CACM 17(9), 1974.
 - J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22(3), 2006.
-- N. R. Saxena et al., Optimal checkpoint interval with availability as an objective function, arXiv 2410.18124, 2024.
 
 The loss is flat around the best interval: a rate that is wrong by a factor of two costs 6 % of what seals and failures
 cost together. So a choice stands until it is off by more than ``TOLERANCE``, and the journal does not fill.
@@ -44,6 +38,11 @@ LATEST: Final = 9
 """Seals (or commits) whose median counts: one slow write is chance, five are the storage."""
 TOLERANCE: Final = 1.25
 """A choice stays while the best is no further off than by this factor, which costs 2.5 % of what is lost anyway."""
+WRITES: Final = 2.0
+"""An interval is at least so many times as long as a seal takes to be durable: the storage is others' for the rest."""
+LEAST_S: Final = 10.0
+MOST_S: Final = 3600.0
+"""A job that nothing ever happened to loses no more than an hour to the first thing that does."""
 FREE_SHARE: Final = 0.01
 """A share of the time that is not worth a lost step: commits that take no more are not thinned."""
 MAX_SHARE: Final = 0.05
@@ -72,20 +71,6 @@ class Seal:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """Of the interval from one seal to the next.
-
-    ``writes``: it is at least so many times as long as a seal takes to be durable, and the storage is others' for the
-    rest of the time; this holds even against ``most_s``. ``least_s`` and ``most_s`` are seconds: a job that nothing
-    ever happened to loses no more than an hour to the first thing that does.
-    """
-
-    writes: float = 2.0
-    least_s: float = 10.0
-    most_s: float = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
 class Choice:
     """``seconds`` from the start of one seal to that of the next. ``reason`` is for journal and people."""
 
@@ -102,7 +87,6 @@ class Thinning:
     reason: str
 
 
-BOUNDS: Final = Bounds()
 UNMEASURED: Final = Choice(FIRST_S, "no seal has been measured yet", measured=False)
 
 
@@ -122,9 +106,7 @@ def best_interval(cost_s: float, failures_per_s: float) -> float:
     return x / failures_per_s
 
 
-def checkpoint_interval(
-    seals: Sequence[Seal], rate: Rate, *, before: Choice | None = None, bounds: Bounds = BOUNDS
-) -> Choice:
+def checkpoint_interval(seals: Sequence[Seal], rate: Rate, *, before: Choice | None = None) -> Choice:
     """Say how often to seal; ``before`` itself where that stands.
 
     ``seals``: those that were measured, newest last. ``rate``: of failures that lose every commit in memory, and
@@ -134,30 +116,26 @@ def checkpoint_interval(
         return before or UNMEASURED
     cost, durable = (median(values) for values in zip(*((s.cost_s, s.durable_s) for s in seals[-LATEST:]), strict=True))
     best = best_interval(cost, rate.per_s)
-    floor = max(bounds.least_s, bounds.writes * durable)
-    wanted = max(floor, min(best, bounds.most_s))
+    wanted = max(LEAST_S, WRITES * durable, min(best, MOST_S))
     if before is not None and before.measured and _near(before.seconds, wanted):
         return before
     what = f"a seal costs {cost:.3g} s and is durable after {durable:.3g} s"
-    return Choice(wanted, f"{what}; {_expected(rate)}{_bound(best, wanted, bounds)}")
+    return Choice(wanted, f"{what}; {_expected(rate)}{_bound(best, wanted)}")
 
 
-def _bound(best: float, wanted: float, bounds: Bounds) -> str:
+def _bound(best: float, wanted: float) -> str:
     """What was in the way of the best, if anything was."""
     if wanted > best:
-        least = f"{bounds.writes:g} × that" if wanted > bounds.least_s else f"{wanted:.3g} s"
+        least = f"{WRITES:g} × that" if wanted > LEAST_S else f"{wanted:.3g} s"
         return f"; every {best:.3g} s would be best, and {least} is the least"
     return f"; {wanted:.3g} s is the most" if wanted < best else ""
 
 
-def commit_every(
-    commits_s: Sequence[float], step_s: float, rate: Rate, *, before: Thinning | None = None, redo: float = 1.0
-) -> Thinning:
+def commit_every(commits_s: Sequence[float], step_s: float, rate: Rate, *, before: Thinning | None = None) -> Thinning:
     """Say how many steps to go from one commit to the next; ``before`` itself where that stands.
 
     ``commits_s``: seconds that commits took, newest last; ``step_s``: those of a step without one. ``rate``: of
-    failures of any process. ``redo``: what a lost step costs when it is done again, in steps: more than 1 where
-    a failure made the world smaller.
+    failures of any process.
 
     The best interval by the same form, but for two things. Commits that take at most ``FREE_SHARE`` of the time are
     done whatever would be best, as a lost step is worse to a user than a percent. And between two of them lies at
@@ -166,7 +144,7 @@ def commit_every(
     if not commits_s or step_s <= 0.0:
         return before or Thinning(1, "no commit has been measured yet")
     commit = median(commits_s[-LATEST:])
-    best = _training_between(commit, rate.per_s * redo)
+    best = _training_between(commit, rate.per_s)
     most = max(MAX_LOST_S, commit / MAX_SHARE)
     steps = max(1, min(math.ceil(commit / FREE_SHARE / step_s), int(min(best, most) / step_s)))
     if before is not None and _near(before.steps, steps):
@@ -188,5 +166,5 @@ def _near(standing: float, wanted: float) -> bool:
 
 
 def _expected(rate: Rate) -> str:
-    said = "as was given" if rate.seen is None else f"{rate.seen} seen" if rate.seen else "none seen yet"
+    said = f"{rate.seen} seen" if rate.seen else "none seen yet"
     return f"a failure is expected every {duration(rate.every_s)} ({said})"

@@ -67,33 +67,17 @@ def _failure(size: int, well: int, ended: Sequence[Ended]) -> str:
     return f"{bad[0]}{more}; {well} of {size} processes ended well"
 
 
-class Left(NamedTuple):
-    """What is left of training.
+def begins_anew(step: int, last: str, *, loops: bool) -> str:
+    """Why the next world would begin at the beginning, and what would have kept that from happening.
 
-    ``trained``: some process had agreed on the state, or done a step, and told of no commit. ``kept``: another one told
-    of one, or has a State of ours; or a checkpoint is known; or one saw by ``check_alive()`` that it had to save what
-    it has. ``survivors``: processes that live and have trained.
-    ``loops``: the script has an elastic loop. ``step``: the newest one that was told of. ``last``: who was lost last,
-    and how.
+    All who have trained are lost, and no commit is known. ``step``: the newest one that was told of. ``last``: who was
+    lost last, and how. ``loops``: the script has an elastic loop.
     """
-
-    trained: bool
-    kept: bool
-    survivors: int
-    loops: bool
-    step: int
-    last: str
-
-
-def begins_anew(left: Left) -> str | None:
-    """Why the next world would begin at the beginning, and what would have kept that from happening; None if not so."""
-    if not left.trained or left.kept or left.survivors:
-        return None
-    kept = f"{left.step} steps were" if left.step else "what was trained was"
+    kept = f"{step} steps were" if step else "what was trained was"
     remedy = (
         "a State of hvd_elastic_ext, or --adopt, keeps commits when processes die, and --checkpoint-dir with it "
         "when hosts do"
-        if left.loops
+        if loops
         else "the script has no elastic loop, and only elastic.run with a State of hvd_elastic_ext keeps commits"
     )
-    return f"no process is left that has trained ({left.last}), and {kept} kept nowhere: {remedy}"
+    return f"no process is left that has trained ({last}), and {kept} kept nowhere: {remedy}"

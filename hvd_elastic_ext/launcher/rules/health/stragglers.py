@@ -5,20 +5,20 @@ In synchronous training all wait for the slowest, so ``step_s`` must leave out t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Final, Generic, TypeVar
+from typing import Final
+
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 
 FACTOR: Final = 1.5
 SUSTAINED: Final = 20
 """Steps in a row. A slow batch, a checkpoint or a page fault is over by then; a hot or shared device is not."""
 
-Seat = TypeVar("Seat", bound=Hashable)
 
-
-@dataclass(frozen=True)  # no slots: Python cannot make Name[Seat]() of a frozen generic that has them
-class Straggler(Generic[Seat]):
+@dataclass(frozen=True, slots=True)
+class Straggler:
     """``seconds`` is its own median step, ``median`` that of the median process."""
 
     seat: Seat
@@ -30,37 +30,33 @@ class Straggler(Generic[Seat]):
         return f"{self.seat} takes {self.seconds:.3g} s a step, {self.seconds / self.median:.2g} × the median"
 
 
-def stragglers(
-    step_times: Mapping[Seat, Sequence[float]], *, factor: float = FACTOR, sustained: int = SUSTAINED
-) -> list[Straggler[Seat]]:
-    """Name the processes whose last ``sustained`` steps *each* took over ``factor`` times the median, slowest first.
+def stragglers(step_times: Mapping[Seat, Sequence[float]]) -> list[Straggler]:
+    """Name the processes whose last ``SUSTAINED`` steps *each* took over ``FACTOR`` times the median, slowest first.
 
     ``step_times`` holds each process's recent steps, newest last. The median is
     taken over the processes' own medians. With fewer than three processes
     nothing can be said.
     """
-    typical = {seat: median(times[-sustained:]) for seat, times in step_times.items() if len(times) >= sustained}
+    typical = {seat: median(times[-SUSTAINED:]) for seat, times in step_times.items() if len(times) >= SUSTAINED}
     if len(typical) < 3:
         return []
     usual = median(typical.values())
     found = [
         Straggler(seat, seconds, usual)
         for seat, seconds in typical.items()
-        if usual > 0 and all(time > factor * usual for time in step_times[seat][-sustained:])
+        if usual > 0 and all(time > FACTOR * usual for time in step_times[seat][-SUSTAINED:])
     ]
     return sorted(found, key=lambda straggler: -straggler.seconds)
 
 
-@dataclass(frozen=True)
-class Watch(Generic[Seat]):
+@dataclass(frozen=True, slots=True)
+class Watch:
     """Stragglers that were reported or drained already: each is reported once and drained at most once."""
 
     named: frozenset[Seat] = frozenset()
     drained: frozenset[Seat] = frozenset()
 
-    def look(
-        self, found: Collection[Straggler[Seat]], *, drain: bool = False
-    ) -> tuple[Watch[Seat], list[Straggler[Seat]], list[Seat]]:
+    def look(self, found: Collection[Straggler], *, drain: bool = False) -> tuple[Watch, list[Straggler], list[Seat]]:
         """Return ``(next watch, whom to report, whom to drain)``.
 
         One that caught up and falls behind again is reported again, but never

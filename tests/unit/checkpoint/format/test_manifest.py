@@ -112,12 +112,6 @@ def test_any_bytes_are_a_manifest_or_an_error(data: bytes) -> None:
         manifests.decode(data)
 
 
-def test_what_is_not_all_there_is_told() -> None:
-    assert manifests.incomplete(FILES, 2) is None
-    assert manifests.incomplete(FILES[:3] + FILES[4:], 2) == "there are the parts 0 of 2"
-    assert manifests.incomplete(FILES[1:], 2) == "the layout is not there, or twice"
-
-
 def test_facts_that_are_no_json_are_not_written() -> None:
     for facts in ({"a": float("nan")}, {"a": object()}):
         with pytest.raises((ValueError, TypeError)):

@@ -25,11 +25,6 @@ def test_the_worker_and_storage_agree_where_each_tensor_lies(rows: list[Any]) ->
     assert [getattr(torch, p.dtype) for p in ours.all] == [p.dtype for p in theirs.places]
 
 
-def test_the_width_of_every_type_is_torchs() -> None:
-    for name, width in tensor_places.WIDTHS.items():
-        assert getattr(torch, name).itemsize == width
-
-
 def test_every_plain_type_of_torch_has_a_width() -> None:
     plain = {str(dtype).removeprefix("torch.") for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
     unusual = {

@@ -216,7 +216,7 @@ def cut_off(address: Any, length: int) -> Iterator[Any]:
         assert not thread.is_alive()
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(length=st.integers(0, 50_000))
 def test_a_transfer_that_ends_at_any_byte_leaves_the_slot_s_commit_and_no_half_of_another(length: int) -> None:
     with memory_files(3) as source, memory_files(3) as target, pytest.MonkeyPatch.context() as patch:

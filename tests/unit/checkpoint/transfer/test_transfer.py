@@ -114,18 +114,14 @@ def test_what_arrives_is_what_was_sent_and_its_record_is_marked_as_foreign() -> 
         assert sent.result(20) >= 0
 
 
-def test_nobody_in_between_is_noticed_who_changes_nothing() -> None:
-    assert edited(bytes) == (RECORD, DATA)
-
-
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(at=st.integers(0, STREAM - 1), change=st.integers(1, 255))
 def test_one_byte_changed_anywhere_fails_the_transfer_at_both_ends(at: int, change: int) -> None:
     with pytest.raises(TransferFailed):
         edited(lambda data: data[:at] + bytes([data[at] ^ change]) + data[at + 1 :])
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(length=st.integers(0, STREAM - 1))
 def test_a_transfer_that_is_cut_off_anywhere_fails_at_both_ends(length: int) -> None:
     with pytest.raises(TransferFailed):
@@ -212,14 +208,6 @@ def test_what_was_said_on_an_earlier_connection_opens_no_other() -> None:
         edited(lambda data: said[0])  # a sender's words again
 
 
-def test_strangers_who_say_nothing_hold_up_nobody() -> None:
-    with contextlib.ExitStack() as stack, sending() as (address, sent):
-        for _ in range(2 * transfer.PENDING):
-            stack.enter_context(socket.create_connection(address))
-        assert received(address) == (RECORD, DATA)
-        assert sent.result(20) < transfer.HANDSHAKE_S
-
-
 def test_only_so_many_strangers_are_listened_to_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "HANDSHAKE_S", 60.0)
     with contextlib.ExitStack() as stack, sending() as (address, sent):
@@ -297,11 +285,6 @@ def test_a_commit_that_the_receiver_does_not_hold_in_the_end_was_not_sent() -> N
 
 
 GOOD = {"identity": [7, 2, 3, 40], "stored": False, "step": 1, "loose": 0, "data": 9, "layout": 2, "tree": 1}
-
-
-def test_a_good_record_is_read() -> None:
-    record = transfer.record_of(json.dumps(GOOD).encode())
-    assert (record.identity, record.shared, record.local) == (Identity(7, 2, 3, 40), 12, 0)
 
 
 @pytest.mark.parametrize(

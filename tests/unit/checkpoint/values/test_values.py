@@ -27,8 +27,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from hvd_elastic_ext.checkpoint.values import records, trees
-from hvd_elastic_ext.checkpoint.values.read import CLASHING, plain, read
-from hvd_elastic_ext.checkpoint.values.write import DEEPEST, Unfit, is_fit, write
+from hvd_elastic_ext.checkpoint.values.read import CLASHING, DEEPEST, check, plain, read
+from hvd_elastic_ext.checkpoint.values.write import Unfit, is_fit, write
 from hvd_elastic_ext.core.errors import Permanent
 from tests.unit.checkpoint.values.records import Best, Colour, Key, Listed, Mode, Own, Point
 
@@ -190,7 +190,7 @@ UNFIT: dict[str, Callable[[], Any]] = {
     r"layout torch\.sparse_csr": lambda: torch.eye(2).to_sparse_csr(),
     r"nested tensors": lambda: torch.nested.nested_tensor([torch.ones(1), torch.ones(2)], layout=torch.jagged),
     r"not initialised yet": lambda: nn.LazyLinear(1).weight,
-    r"nested more than 100 levels deep, or holds itself": ring,
+    r"nested more than 64 levels deep, or holds itself": ring,
     r"lists and dicts; keep numbers in a tensor": doubled,
 }
 
@@ -207,7 +207,11 @@ def test_what_is_not_on_the_list_is_refused_with_its_path(why: str, monkeypatch:
     assert not is_fit(value)
 
 
-@pytest.mark.parametrize("around", [lambda value: {1: value}, lambda value: [value], lambda value: {"a": value}])
+@pytest.mark.parametrize(
+    "around",
+    [lambda value: {1: value}, lambda value: [value], lambda value: {"a": value},
+     lambda value: collections.OrderedDict({1: value}), lambda value: Best(value)],
+)  # fmt: skip
 def test_a_value_may_be_as_deep_as_the_limit_whatever_is_beside_it(around: Callable[[Any], Any]) -> None:
     value: Any = 1
     for _ in range(DEEPEST - 1):
@@ -216,6 +220,13 @@ def test_a_value_may_be_as_deep_as_the_limit_whatever_is_beside_it(around: Calla
     assert there_and_back([*beside, value]) == [*beside, value]
     with pytest.raises(Unfit, match="levels deep"):
         write([*beside, around(value)], [])
+
+
+@pytest.mark.parametrize("reader", [read, plain, lambda text, tensor: check(text)])
+def test_text_that_is_deeper_than_any_value_is_refused_before_it_is_made(reader: Callable[..., Any]) -> None:
+    reader(json.dumps(["[" * 400, '"[{' * 400]), never)
+    with pytest.raises(Permanent, match="nested more than 64 levels deep"):
+        reader("[" * 400 + "]" * 400, never)
 
 
 # Classes of the script

@@ -10,8 +10,8 @@ from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.launcher.driver.events import End
 from hvd_elastic_ext.launcher.planners.checkpoints.before_exit import LAST_CHECKPOINT_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE, Cadence
-from hvd_elastic_ext.launcher.rules.membership.membership import Limits
-from tests.unit.launcher.storing import Storing
+from tests.unit.launcher.scenarios import play
+from tests.unit.launcher.storing import Stored, Storing, storing
 
 
 class Slow(Storing):
@@ -20,7 +20,6 @@ class Slow(Storing):
     def __init__(self) -> None:
         super().__init__(Cadence(steps=1000))
         self.orders: list[str] = []
-        self.answers = {("a", "load"): {}}
         self.hosts(a=2)
         self.until(lambda: len(self.training) == 2)
         self.run(10.0)
@@ -52,21 +51,8 @@ def test_where_a_last_checkpoint_does_not_come_that_is_said_once(caplog: pytest.
     assert "kill" not in cluster.orders
 
 
-@pytest.mark.parametrize("first", ["the process", "the launcher"])
-def test_a_process_lost_at_the_moment_of_the_end_has_the_others_memory_saved(first: str) -> None:
+@pytest.mark.parametrize("order", ["kill a; interrupt", "interrupt; run 0.005; kill a"])
+def test_a_process_lost_at_the_moment_of_the_end_has_the_others_memory_saved(order: str) -> None:
     """The commit that was named for the last checkpoint never came, and it was waited for to the end."""
-    cluster = Storing(ON_NOTICE, limits=Limits(start=2, least=1, settle_s=0.1))
-    cluster.answers = {(host, "load"): {} for host in "ab"}
-    cluster.hosts(a=1, b=1)
-    cluster.until(lambda: len(cluster.training) == 2)
-    cluster.run(5.0)
-    newest = cluster.training[0].steps
-    if first == "the process":
-        cluster.kill("a")
-    cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
-    cluster.run(0.005)
-    if first == "the launcher":
-        cluster.kill("a")
-    cluster.until(lambda: cluster.driver.over, within=60.0)
-    [sealed] = cluster.events("sealed")
-    assert sealed["step"] >= newest
+    cluster = play(f"train a b; run 5; {order}; over; number sealed 1", storing(ON_NOTICE), steps=Stored)
+    assert cluster.events("sealed")[0]["step"] >= 4

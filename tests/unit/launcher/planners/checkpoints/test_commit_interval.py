@@ -132,7 +132,6 @@ class Sealed(Storing):
 
     def __init__(self) -> None:
         super().__init__(Cadence(steps=30))
-        self.answers = {(host, "load"): {} for host in "ab"}
         self.named: list[int] = []
         self.hosts(a=1, b=1)
         self.run(60.0)

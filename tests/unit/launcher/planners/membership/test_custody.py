@@ -145,7 +145,6 @@ def test_nobody_may_train_while_its_memory_is_written() -> None:
 @pytest.mark.parametrize("whole", [True, False])
 def test_when_all_agents_are_killed_training_goes_on_from_the_newest_checkpoint_that_is_whole(*, whole: bool) -> None:
     cluster = Storing(Cadence(steps=5), limits=LIMITS)
-    cluster.answers = {(host, "load"): {} for host in "ab"}
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: len(cluster.world) == 2)
     cluster.until(lambda: cluster.events("sealed"), within=30.0)

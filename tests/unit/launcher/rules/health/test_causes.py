@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from hvd_elastic_ext.launcher.rules.health.causes import BLAME, Cause, ending
 
+WARNED = "it ended by itself after check_alive() was False"
+
 
 @pytest.mark.parametrize(
     ("code", "known", "cause", "text"),
@@ -28,19 +30,9 @@ from hvd_elastic_ext.launcher.rules.health.causes import BLAME, Cause, ending
         (134, {"peer_lost": True}, Cause.PEER_LOST, "aborted by Horovod because a peer was lost"),
         (134, {}, Cause.CRASHED, "crashed: killed by SIGABRT"),
         (1, {"peer_lost": True}, Cause.CRASHED, "crashed: exit code 1"),
-        (255, {"warned": True}, Cause.PREEMPTED, "preempted: it ended by itself after check_alive() was False"),
-        (
-            255,
-            {"warned": True, "told_to_leave": True},
-            Cause.PREEMPTED,
-            "preempted: it ended by itself after check_alive() was False",
-        ),
-        (
-            255,
-            {"warned": True, "going": Cause.DRAINED},
-            Cause.DRAINED,
-            "drained: it ended by itself after check_alive() was False",
-        ),
+        (255, {"warned": True}, Cause.PREEMPTED, "preempted: " + WARNED),
+        (255, {"warned": True, "told_to_leave": True}, Cause.PREEMPTED, "preempted: " + WARNED),
+        (255, {"warned": True, "going": Cause.DRAINED}, Cause.DRAINED, "drained: " + WARNED),
         (1, {"warned": True}, Cause.CRASHED, "crashed: exit code 1"),
         (255, {"warned": True, "done": True}, Cause.DONE, "done, then exit code 255"),
         (255, {}, Cause.UNREACHABLE, "unreachable: ssh failed or lost the connection"),

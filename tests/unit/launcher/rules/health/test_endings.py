@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.rules.health.endings import Ended, Fate, Left, Verdict, alone, begins_anew, fate
+from hvd_elastic_ext.launcher.rules.health.endings import Ended, Fate, Verdict, alone, begins_anew, fate
 
 WELL = Ended("rank 1 on b[0]", "left with exit code 0 before training was done", well=True)
 BAD = Ended("rank 0 on a[0]", "crashed: exit code 7", well=False)
-TRAINED = Left(trained=True, kept=False, survivors=0, loops=True, step=40, last="a[0] crashed: killed by SIGKILL")
 
 
 @pytest.mark.parametrize(
@@ -45,18 +44,10 @@ def test_programs_that_need_no_world_have_failed_unless_as_many_as_are_wanted_en
     assert alone([WELL], wanted=2) is None  # the other host never ran it
 
 
-def test_training_begins_anew_only_where_nothing_is_left_of_it() -> None:
-    assert begins_anew(TRAINED._replace(trained=False)) is None
-    assert begins_anew(TRAINED._replace(kept=True)) is None
-    assert begins_anew(TRAINED._replace(survivors=1)) is None
-
-
-def test_it_is_said_what_would_have_kept_it() -> None:
-    assert begins_anew(TRAINED) == (
+def test_it_is_said_what_would_have_kept_what_was_trained() -> None:
+    assert begins_anew(40, "a[0] crashed: killed by SIGKILL", loops=True) == (
         "no process is left that has trained (a[0] crashed: killed by SIGKILL), and 40 steps were kept nowhere: "
         "a State of hvd_elastic_ext, or --adopt, keeps commits when processes die, and --checkpoint-dir with it when "
         "hosts do"
     )
-    plain = begins_anew(TRAINED._replace(loops=False, step=0))
-    assert plain is not None
-    assert "what was trained was kept nowhere: the script has no elastic loop" in plain
+    assert "what was trained was kept nowhere: the script has no elastic loop" in begins_anew(0, "x", loops=False)

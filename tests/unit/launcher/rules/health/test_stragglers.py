@@ -28,15 +28,15 @@ def test_between_two_there_is_no_telling_who_is_slow() -> None:
     assert stragglers({"a": [1.0] * SUSTAINED, "b": [9.0] * SUSTAINED}) == []
 
 
-@given(st.dictionaries(st.integers(), st.lists(st.floats(0, 100), max_size=8), max_size=8))
+@given(st.dictionaries(st.integers(), st.lists(st.floats(0, 100), min_size=1, max_size=2), max_size=8))
 def test_never_are_half_of_them_stragglers(times: dict[int, list[float]]) -> None:
-    found = stragglers(times, sustained=3)
-    assert len(found) <= len(times) / 2
+    repeated = {seat: SUSTAINED * each for seat, each in times.items()}
+    assert len(stragglers(repeated)) <= len(times) / 2  # type: ignore[arg-type]
 
 
 def test_each_straggler_is_reported_once_until_it_has_caught_up() -> None:
     slow = [Straggler("d", 2.0, 1.0)]
-    watch, said, _ = Watch[str]().look(slow)
+    watch, said, _ = Watch().look(slow)
     assert said == slow
     watch, said, _ = watch.look(slow)
     assert said == []
@@ -46,8 +46,8 @@ def test_each_straggler_is_reported_once_until_it_has_caught_up() -> None:
 
 def test_a_straggler_is_drained_only_when_asked_one_at_a_time_and_once() -> None:
     slow = [Straggler("d", 3.0, 1.0), Straggler("e", 2.0, 1.0)]
-    assert Watch[str]().look(slow)[2] == []
-    watch, _, first = Watch[str]().look(slow, drain=True)
+    assert Watch().look(slow)[2] == []
+    watch, _, first = Watch().look(slow, drain=True)
     watch, _, second = watch.look(slow, drain=True)
     watch, _, third = watch.look([], drain=True)
     _, _, fourth = watch.look(slow, drain=True)
