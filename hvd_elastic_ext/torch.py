@@ -5,9 +5,8 @@
     @elastic.run
     def train(state): ...
 
-Both work with Horovod's own counterparts too: this State under
-``hvd.elastic.run``, this ``run`` with a plain Horovod State, either under
-``horovodrun`` or ``hvd-elastic run``.
+Both work with Horovod's own counterparts too: this State under ``hvd.elastic.run``, this ``run`` with a plain Horovod
+State, either under ``horovodrun`` or ``hvd-elastic run``.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from hvd_elastic_ext.worker.patches import horovod_hook
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.state.importing import Names, Source
 from hvd_elastic_ext.worker.state.loop import elastic as _elastic
-from hvd_elastic_ext.worker.state.mixin import Choices, ElasticMixin, Face, keeper_for, part_for
+from hvd_elastic_ext.worker.state.mixin import ElasticMixin, Face, keeper_for, part_for
 from hvd_elastic_ext.worker.state.user_files import Checkpoint, chosen
 
 __all__ = [
@@ -110,8 +109,9 @@ class TorchState(Face, hvd.elastic.TorchState):  # type: ignore[misc]
                 self._saved_state.pop(name, None)
         for name, part in parts.items():
             setattr(self, name, part.value)
-        choices = Choices(rng=rng, comms=comms, checkpoint=own_files)
-        self._keeper = keeper_for(self, parts, values=tuple(values), names=names, choices=choices)
+        self._keeper = keeper_for(
+            self, parts, values=tuple(values), names=names, rng=rng, comms=comms, checkpoint=own_files
+        )
 
     def save(self) -> None:
         """Commit everything to memory, without a check for host updates."""

@@ -1,7 +1,6 @@
 """Notice a change, keep a commit, return to it.
 
-Belongs here: what runs inside a training process. torch is welcome;
-``horovod.torch`` only behind ``comms.horovod``.
+Belongs here: what runs inside a training process. torch is welcome; ``horovod.torch`` only behind ``comms.horovod``.
 
 Never here: the daemon, the launcher, the agent, or anything that decides about hosts.
 

@@ -5,11 +5,15 @@
 * What a killed session left is removed when the next one starts
   (:mod:`tests.support.leftovers`).
 * ``HVD_TEST_STRICT=1`` turns skips into failures, but for a missing GPU, cluster or right to make cgroups.
+* An ``async def`` test runs in an event loop of its own, within its arguments that ``async with`` takes.
 * ``@pytest.mark.gpu`` skips where there is no CUDA device.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import inspect
 import itertools
 import os
 from collections.abc import Generator
@@ -31,6 +35,7 @@ FRESH = {
 """Environment of a pytest of its own."""
 CLUSTER = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 """What a test starts finds the cluster that the test names: never the one that it runs in, or the user's."""
+ASYNC_TEST_S = 90.0
 ALLOWED_SKIPS = ("needs a GPU", "needs a cluster", "needs a memory cgroup")
 
 
@@ -121,6 +126,24 @@ def pytest_fixture_setup(
     finally:
         os.environ[marks.MARK] = frame.test_mark
         frame.wide |= leaks.snapshot() - before
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """An ``async def`` test runs in an event loop of its own, and within its arguments that ``async with`` takes."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+
+    async def run() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            for name, value in given.items():
+                if isinstance(value, contextlib.AbstractAsyncContextManager):
+                    given[name] = await stack.enter_async_context(value)
+            await asyncio.wait_for(pyfuncitem.obj(**given), ASYNC_TEST_S)
+
+    asyncio.run(run())
+    return True
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

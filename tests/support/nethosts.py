@@ -23,7 +23,6 @@ import functools
 import itertools
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -164,14 +163,6 @@ class NetHost:
         """Put the cable back."""
         ip("-n", self._network.bridge, "link", "set", self._port, "master", "br0")
 
-    def freeze(self) -> None:
-        """SIGSTOP every process of the host: the kernel still answers for it, no program does."""
-        self._signal_all(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """SIGCONT every process of the host."""
-        self._signal_all(signal.SIGCONT)
-
     def configure_ssh(self, text: str) -> None:
         """Let ``text`` be this host's own /etc/ssh/ssh_config."""
         (ETC / self.namespace / "ssh" / "ssh_config").write_text(text)
@@ -289,14 +280,6 @@ class NetHost:
         assert self._init is not None
         table = Path(f"/proc/{self._init.pid}/net/tcp").read_text()
         return any(line.split()[1].endswith(":0016") and line.split()[3] == "0A" for line in table.splitlines()[1:])
-
-    def _signal_all(self, number: int) -> None:
-        seen: set[int] = set()
-        while fresh := set(self.pids()) - seen:  # again, for what was forked meanwhile
-            for pid in fresh:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
-            seen |= fresh
 
     def _reap(self) -> None:
         for process in (self._sshd, self._init):

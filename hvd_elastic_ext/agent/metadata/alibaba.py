@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hvd_elastic_ext.agent.metadata.model import Announcement, Ask, NoAnswer, body_of, iso_time, understood
+from hvd_elastic_ext.agent.metadata.model import Announcement, Ask, NoAnswer, body_of, iso_time
 from hvd_elastic_ext.agent.metadata.token import Session
 
 SPOT: Final = "/latest/meta-data/instance/spot/termination-time"
@@ -33,10 +33,9 @@ class Alibaba:
             if not body_of(request, answer).startswith("i-"):
                 raise NoAnswer(f"{NAME} is answered, and not with the name of an ECS instance")
             self._met = True
-        request, answer = self._session.get(ask, SPOT)
-        return [] if answer.status == 404 else understood(request, body_of(request, answer), interruption)
+        return self._session.read(ask, SPOT, interruption)
 
 
-def interruption(body: str) -> list[Announcement]:
+def interruption(body: str, _: float) -> list[Announcement]:
     """What ``2020-04-07T17:03:00Z`` says."""
     return [Announcement("this spot instance is being taken back by Alibaba Cloud", iso_time(body))]

@@ -14,31 +14,17 @@ with a network of its own gets none unless the instance's hop limit is 2.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from hvd_elastic_ext.agent.metadata.model import (
-    NEAR_S,
-    Announcement,
-    Ask,
-    body_of,
-    entries,
-    iso_time,
-    mail_time,
-    or_before,
-    understood,
-)
+from hvd_elastic_ext.agent.metadata.model import NEAR_S, Announcement, Ask, entries, iso_time, mail_time, or_before
 from hvd_elastic_ext.agent.metadata.token import Session
 
 SPOT: Final = "/latest/meta-data/spot/instance-action"
 REBALANCE: Final = "/latest/meta-data/events/recommendations/rebalance"
 SCHEDULED: Final = "/latest/meta-data/events/maintenance/scheduled"
 
-_ENDS: Final[Mapping[str, str]] = {
-    "terminate": "terminated",
-    "stop": "stopped",
-    "hibernate": "hibernated",
-}
+_ENDS: Final[Mapping[str, str]] = {"terminate": "terminated", "stop": "stopped", "hibernate": "hibernated"}
 _EVENTS: Final[Mapping[str, str]] = {
     "instance-stop": "is going to stop this instance",
     "instance-retirement": "is going to retire this instance",
@@ -46,8 +32,6 @@ _EVENTS: Final[Mapping[str, str]] = {
     "system-reboot": "is going to reboot this instance's machine",
 }
 """Of the scheduled events those that end what runs here."""
-
-Reading = Callable[[str, float], list[Announcement]]
 
 
 class Aws:
@@ -59,31 +43,24 @@ class Aws:
         self._lesser: dict[str, list[Announcement]] = {}
 
     def look(self, ask: Ask) -> list[Announcement]:
-        taken_back = self._read(ask, SPOT, interruption)
-        if taken_back:
+        if taken_back := self._session.read(ask, SPOT, interruption):
             return taken_back  # at once: nothing else can matter more
         for path, reading in ((REBALANCE, rebalance), (SCHEDULED, scheduled)):
             self._lesser[path] = or_before(
-                lambda path=path, reading=reading: self._read(ask, path, reading),  # type: ignore[misc]
+                lambda path=path, reading=reading: self._session.read(ask, path, reading),  # type: ignore[misc]
                 self._lesser.get(path, []),
             )
         return [announcement for announcements in self._lesser.values() for announcement in announcements]
 
-    def _read(self, ask: Ask, path: str, reading: Reading) -> list[Announcement]:
-        request, answer = self._session.get(ask, path)
-        if answer.status == 404:
-            return []
-        return understood(request, body_of(request, answer), lambda body: reading(body, answer.now))
 
-
-def interruption(body: str, _: float = 0.0) -> list[Announcement]:
+def interruption(body: str, _: float) -> list[Announcement]:
     """What ``{"action": "terminate", "time": "2017-09-18T08:22:00Z"}`` says."""
     said: dict[str, Any] = json.loads(body)
     end = _ENDS.get(said["action"], "taken back")
     return [Announcement(f"this spot instance is going to be {end} by AWS", iso_time(said["time"]))]
 
 
-def rebalance(body: str, _: float = 0.0) -> list[Announcement]:
+def rebalance(body: str, _: float) -> list[Announcement]:
     """What ``{"noticeTime": "2020-10-27T08:22:00Z"}`` says."""
     iso_time(json.loads(body)["noticeTime"])
     return [Announcement("this spot instance is likely to be taken back by AWS", soft=True)]

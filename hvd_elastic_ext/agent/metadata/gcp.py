@@ -56,13 +56,9 @@ class Gcp:
         self._tag = tag if 0 < len(tag) <= _LONGEST_TAG else None
         if announcements:
             return announcements
-        self._maintenance = or_before(lambda: _maintenance(ask), self._maintenance)
+        maintained = Request("GET", MAINTENANCE, HEADERS)
+        self._maintenance = or_before(lambda: maintenance(_genuine(maintained, ask(maintained))), self._maintenance)
         return self._maintenance
-
-
-def _maintenance(ask: Ask) -> list[Announcement]:
-    request = Request("GET", MAINTENANCE, HEADERS)
-    return maintenance(_genuine(request, ask(request)))
 
 
 def _genuine(request: Request, answer: Answer) -> str:
@@ -74,12 +70,8 @@ def _genuine(request: Request, answer: Answer) -> str:
 
 def preemption(body: str) -> list[Announcement]:
     """What ``TRUE`` or ``FALSE`` says."""
-    said = body.strip()
-    if said not in ("TRUE", "FALSE"):
-        raise ValueError("neither TRUE nor FALSE")
-    return (
-        [Announcement("this machine is being preempted by Google Cloud", within_s=NOTICE_S)] if said == "TRUE" else []
-    )
+    preempted = {"TRUE": True, "FALSE": False}[body.strip()]
+    return [Announcement("this machine is being preempted by Google Cloud", within_s=NOTICE_S)] * preempted
 
 
 def maintenance(body: str) -> list[Announcement]:

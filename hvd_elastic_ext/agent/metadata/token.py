@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-from hvd_elastic_ext.agent.metadata.model import Answer, Ask, NoAnswer, Request, body_of
+from hvd_elastic_ext.agent.metadata.model import Announcement, Answer, Ask, NoAnswer, Request, body_of, understood
 
 LIFE_S: Final = 21600
 """Seconds a token is good for: as long as can be had."""
@@ -30,6 +31,13 @@ class Session:
             if not fresh:
                 return self._get(ask, path)
         return request, answer
+
+    def read(self, ask: Ask, path: str, reading: Callable[[str, float], list[Announcement]]) -> list[Announcement]:
+        """What is answered at ``path``, read together with the time there; nothing for 404."""
+        request, answer = self.get(ask, path)
+        if answer.status == 404:
+            return []
+        return understood(request, body_of(request, answer), lambda body: reading(body, answer.now))
 
     def _get(self, ask: Ask, path: str) -> tuple[Request, Answer]:
         if self._token is None:

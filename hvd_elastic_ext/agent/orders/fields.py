@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import binascii
-import math
+from collections.abc import Callable
 from typing import Any, Final
 
 MAX_SLOT: Final = 1023
@@ -44,11 +44,16 @@ class Fields:
             raise OrderError(f"'{name}' is missing", self._slot)
         return default if value is None else value
 
-    def whole(self, name: str, default: object = _REQUIRED, *, least: int = 0, most: int) -> int:
+    def checked(self, name: str, must_be: str, valid: Callable[[Any], bool], default: object = _REQUIRED) -> Any:
+        """The field if it is ``valid``, or the default if it is missing."""
         value = self.take(name, default)
-        if type(value) is not int or not least <= value <= most:
-            raise self.wrong(name, f"a whole number from {least} to {most}")
+        if value is not default and not valid(value):
+            raise self.wrong(name, must_be)
         return value
+
+    def whole(self, name: str, default: object = _REQUIRED, *, least: int = 0, most: int) -> int:
+        must_be = f"a whole number from {least} to {most}"
+        return int(self.checked(name, must_be, lambda value: type(value) is int and least <= value <= most, default))
 
     def life(self) -> int | None:
         return None if self.peek("life") is None else self.whole("life", least=1, most=MAX_COUNT)
@@ -58,12 +63,8 @@ class Fields:
         return self._entry.get(name)
 
     def seconds(self, name: str, default: float | None) -> float | None:
-        value = self.take(name, default)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not _is_time(value):
-            raise self.wrong(name, f"seconds from 0 to {_LONG_S:g}")
-        return float(value)
+        value = self.checked(name, f"seconds from 0 to {_LONG_S:g}", _is_time, default)
+        return None if value is None else float(value)
 
     def span(self, name: str, default: float) -> float:
         value = self.seconds(name, default)
@@ -71,22 +72,14 @@ class Fields:
         return value
 
     def choice(self, name: str, choices: tuple[str, ...], default: object = _REQUIRED) -> str:
-        value = self.take(name, default)
-        if value not in choices:
-            raise self.wrong(name, f"one of {', '.join(choices)}")
-        return str(value)
+        return str(self.checked(name, f"one of {', '.join(choices)}", lambda value: value in choices, default))
 
     def flag(self, name: str) -> bool:
-        value = self.take(name, False)
-        if not isinstance(value, bool):
-            raise self.wrong(name, "true or false")
-        return value
+        return bool(self.checked(name, "true or false", lambda value: isinstance(value, bool), False))
 
     def text(self, name: str) -> str | None:
-        value = self.take(name, None)
-        if value is not None and not _is_word(value):
-            raise self.wrong(name, "a string that is not empty")
-        return value if value is None else str(value)
+        value = self.checked(name, "a string that is not empty", _is_word, None)
+        return None if value is None else str(value)
 
     def data(self, name: str, *, most: int) -> bytes:
         """Bytes, written in base64."""
@@ -99,42 +92,27 @@ class Fields:
             raise self.wrong(name, f"at most {most} bytes")
         return data
 
-    def thing(self, name: str) -> dict[str, Any]:
-        value = self.take(name)
-        if not isinstance(value, dict):
-            raise self.wrong(name, "an object")
+    def thing(self, name: str, default: object = _REQUIRED) -> dict[str, Any]:
+        value: dict[str, Any] = self.checked(name, "an object", lambda value: isinstance(value, dict), default)
         return value
 
     def name(self, name: str) -> str:
         """A word that may stand in a message to people."""
-        value = self.take(name)
-        if not isinstance(value, str) or not is_name(value):
-            raise self.wrong(name, "a name of at most 255 printable ASCII characters")
-        return value
+        return str(self.checked(name, "a name of at most 255 printable ASCII characters", is_name))
 
     def lives(self, name: str) -> dict[int, int]:
         """Lives by slot."""
-        value = self.take(name)
-        if not isinstance(value, dict) or not all(map(_is_life, value.items())):
-            raise self.wrong(name, "an object of lives by slot")
+        value = self.checked(name, "an object of lives by slot", _is_lives)
         return {int(slot): life for slot, life in value.items()}
 
     def slots(self, name: str) -> tuple[int, ...]:
-        value = self.take(name)
-        if not isinstance(value, list) or not all(type(slot) is int and 0 <= slot <= MAX_SLOT for slot in value):
-            raise self.wrong(name, "a list of slots")
-        return tuple(value)
+        return tuple(self.checked(name, "a list of slots", _is_slots))
 
     def words(self, name: str) -> tuple[str, ...]:
-        value = self.take(name)
-        if not isinstance(value, list) or not value or not _is_word(value[0]) or not all(map(_is_text, value)):
-            raise self.wrong(name, "a list of strings that names a program")
-        return tuple(value)
+        return tuple(self.checked(name, "a list of strings that names a program", _is_command))
 
     def table(self, name: str) -> dict[str, str]:
-        value = self.take(name, {})
-        if not isinstance(value, dict):
-            raise self.wrong(name, "an object")
+        value = self.thing(name, {})
         bad = [key for key, text in value.items() if not _is_word(key) or "=" in key or not _is_text(text)]
         if bad:
             raise self.wrong(name, f"an object of strings; the one named {bad[0]!r:.60} is not")
@@ -147,13 +125,13 @@ class Fields:
             raise OrderError(f"'{name:.60}' is unknown; known are {known}", self._slot)
 
 
-def is_name(value: str) -> bool:
+def is_name(value: object) -> bool:
     """True for a word that may stand in a message to people."""
-    return 0 < len(value) < 256 and value.isascii() and value.isprintable()
+    return isinstance(value, str) and 0 < len(value) < 256 and value.isascii() and value.isprintable()
 
 
-def _is_time(value: float) -> bool:
-    return math.isfinite(value) and 0 <= value <= _LONG_S
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LONG_S
 
 
 def _is_text(value: object) -> bool:
@@ -165,6 +143,18 @@ def _is_text(value: object) -> bool:
 
 def _is_word(value: object) -> bool:
     return bool(value) and _is_text(value)
+
+
+def _is_command(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and _is_word(value[0]) and all(map(_is_text, value))
+
+
+def _is_slots(value: object) -> bool:
+    return isinstance(value, list) and all(type(slot) is int and 0 <= slot <= MAX_SLOT for slot in value)
+
+
+def _is_lives(value: object) -> bool:
+    return isinstance(value, dict) and all(map(_is_life, value.items()))
 
 
 def _is_life(item: tuple[str, Any]) -> bool:

@@ -277,7 +277,7 @@ class Agent(DescriptorLoop):
         transfer = request.get("transfer")
         if transfer is None:
             return {}
-        if not isinstance(transfer, str) or not is_name(transfer):
+        if not is_name(transfer):
             raise OrderError("'request.transfer' must be a name of at most 255 printable ASCII characters")
         if self._membership is None:
             raise OrderError("commits are transferred between agents that have joined a job")

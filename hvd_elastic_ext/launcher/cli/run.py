@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import logging
 import os
@@ -61,6 +62,17 @@ from hvd_elastic_ext.launcher.sources.sources import (
 PREFIX: Final = "HVD_ELASTIC_"
 RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE", "DEVICES", "NOTICE_FILE")
 """Environment names with our prefix that are no options of ``run``: workers and agents read them."""
+
+SAME: Final = (
+    *("num_proc", "max_num_proc", "reset_limit", "rsh", "ssh_port", "ssh_identity_file", "verbose", "failure_budget"),
+    *("adopt", "restart_from_scratch", "engine", "below_min", "restart_stalled", "drain_stragglers", "resume"),
+)
+"""Options that are settings of the same name."""
+SECONDS: Final = (
+    *("settle", "standby_timeout", "heartbeat_interval", "heartbeat_timeout"),
+    *("orphan_grace", "commit_wait", "sleep_after", "progress_timeout"),
+)
+"""Options that are settings with ``_s`` behind their name."""
 
 COLLECT: Final = (50_000, 20, 100)
 """When the launcher looks for unreachable cycles: seldom. It makes next to none, and to look is to look at all that it
@@ -235,152 +247,110 @@ def why_no_program(command: Sequence[str]) -> str | None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Our own options of ``run``."""
-    group = parser.add_argument_group("hvd-elastic")
-    group.add_argument("--hosts-file", metavar="PATH", help="file of host:slots lines, followed as it changes")
-    group.add_argument("--discovery", metavar="URL", help="push of hvd-discover: unix:///path or http://host:port")
-    group.add_argument(
+    option = parser.add_argument_group("hvd-elastic").add_argument
+    seconds = functools.partial(option, type=float, metavar="S")
+    number = functools.partial(option, type=int, metavar="N")
+    switch = functools.partial(option, action="store_true")
+    option("--hosts-file", metavar="PATH", help="file of host:slots lines, followed as it changes")
+    option("--discovery", metavar="URL", help="push of hvd-discover: unix:///path or http://host:port")
+    option(
         "--discovery-user", type=int, metavar="UID", help="who runs hvd-discover, if neither you nor root (its number)"
     )
-    group.add_argument(
+    option(
         "--rsh",
         choices=("ssh", "local", "pod"),
         help="how hosts are reached; pod is the API server's exec (default: this machine's names directly, else ssh)",
     )
-    group.add_argument(
+    option(
         "--engine",
         choices=ENGINES,
         default="horovod",
         help="what forms worlds: Horovod, within the processes; torchrun's way or mpirun, with new processes (horovod)",
     )
-    group.add_argument("--job", metavar="NAME", help="name of the job (default: that of what it runs)")
-    group.add_argument("--journal", metavar="PATH", help="journal of what happened (default: STATE_DIR/journal.jsonl)")
-    group.add_argument(
+    option("--job", metavar="NAME", help="name of the job (default: that of what it runs)")
+    option("--journal", metavar="PATH", help="journal of what happened (default: STATE_DIR/journal.jsonl)")
+    option(
         "--record-events",
         metavar="FILE",
         help="write down all that the launcher's decisions depend on, for `hvd-elastic events --replay FILE`",
     )
-    group.add_argument("--state-dir", metavar="DIR", help="the job's own folder (default: ./.hvd-elastic/JOB)")
-    group.add_argument(
-        "--settle", type=float, default=3.0, metavar="S", help="seconds additions may gather before one resize (3)"
-    )
-    group.add_argument(
-        "--standby-timeout",
-        type=float,
-        default=600.0,
-        metavar="S",
-        help="seconds a newcomer may take to be ready (600)",
-    )
-    group.add_argument(
-        "--heartbeat-interval", type=float, default=1.0, metavar="S", help="seconds between two heartbeats (1)"
-    )
-    group.add_argument(
-        "--heartbeat-timeout", type=float, default=10.0, metavar="S", help="seconds of silence that are a failure (10)"
-    )
-    group.add_argument(
+    option("--state-dir", metavar="DIR", help="the job's own folder (default: ./.hvd-elastic/JOB)")
+    seconds("--settle", default=3.0, help="seconds additions may gather before one resize (3)")
+    seconds("--standby-timeout", default=600.0, help="seconds a newcomer may take to be ready (600)")
+    seconds("--heartbeat-interval", default=1.0, help="seconds between two heartbeats (1)")
+    seconds("--heartbeat-timeout", default=10.0, help="seconds of silence that are a failure (10)")
+    seconds(
         "--progress-timeout",
-        type=float,
-        metavar="S",
         help="seconds without progress, while others wait, after which a process is named stalled (default: off)",
     )
-    group.add_argument("--restart-stalled", action="store_true", help="and restart a process that is stalled")
-    group.add_argument(
-        "--drain-stragglers", action="store_true", help="send away, once, a process that stays slower than the others"
-    )
-    group.add_argument(
+    switch("--restart-stalled", help="and restart a process that is stalled")
+    switch("--drain-stragglers", help="send away, once, a process that stays slower than the others")
+    option(
         "--notices-from",
         choices=CLOUDS,
         default="none",
         help="cloud that hosts ask whether they are taken back; auto finds out which (none)",
     )
-    group.add_argument("--metadata-url", metavar="URL", help="where they ask it (default: the cloud's usual address)")
-    group.add_argument("--allowed-sizes", metavar="N,N,…", help="sizes that a world may have (default: any)")
-    group.add_argument(
+    option("--metadata-url", metavar="URL", help="where they ask it (default: the cloud's usual address)")
+    option("--allowed-sizes", metavar="N,N,…", help="sizes that a world may have (default: any)")
+    option(
         "--below-min",
         choices=("wait", "sleep", "fail"),
         default="wait",
         help="what to do below --min-np: wait for --elastic-timeout, sleep without any process, or fail at once (wait)",
     )
-    group.add_argument(
-        "--sleep-after",
-        type=float,
-        default=30.0,
-        metavar="S",
-        help="seconds below it before the job goes to sleep (30)",
-    )
-    group.add_argument(
+    seconds("--sleep-after", default=30.0, help="seconds below it before the job goes to sleep (30)")
+    seconds(
         "--max-wait-time",
-        type=float,
-        metavar="S",
         help="seconds that it may sleep at a time; then exit code 75 (default: as long as it takes)",
     )
-    group.add_argument(
+    option(
         "--sleep-releases",
         choices=("none", "pods", "job"),
         default="none",
         help="what it lets go while it sleeps: worker pods; with job it is suspended besides at exit code 75 (none)",
     )
-    group.add_argument("--release-job", metavar="KIND/NAME", help="what makes these pods, such as mpijob/digits")
-    group.add_argument(
-        "--wake-every", type=float, default=300.0, metavar="S", help="seconds between two tries to get them back (300)"
-    )
-    group.add_argument(
-        "--wake-timeout", type=float, default=600.0, metavar="S", help="seconds all may take to be ready then (600)"
-    )
-    group.add_argument(
+    option("--release-job", metavar="KIND/NAME", help="what makes these pods, such as mpijob/digits")
+    seconds("--wake-every", default=300.0, help="seconds between two tries to get them back (300)")
+    seconds("--wake-timeout", default=600.0, help="seconds all may take to be ready then (600)")
+    option(
         "--job-restart-policy",
         choices=("Never", "OnFailure"),
         default="Never",
         help="whether a job that failed begins again from its newest checkpoint (Never)",
     )
-    group.add_argument(
-        "--job-backoff-limit", type=int, default=6, metavar="N", help="how often, at most, with OnFailure (6)"
-    )
-    group.add_argument(
-        "--failure-budget", type=int, default=10, metavar="N", help="faults within an hour that end the job (10)"
-    )
-    group.add_argument(
-        "--orphan-grace", type=float, default=60.0, metavar="S", help="seconds hosts wait for a lost launcher (60)"
-    )
-    group.add_argument(
+    number("--job-backoff-limit", default=6, help="how often, at most, with OnFailure (6)")
+    number("--failure-budget", default=10, help="faults within an hour that end the job (10)")
+    seconds("--orphan-grace", default=60.0, help="seconds hosts wait for a lost launcher (60)")
+    seconds(
         "--commit-wait",
-        type=float,
         default=60.0,
-        metavar="S",
         help="seconds to wait for a host that alone holds the newest commit, before training goes on behind it (60)",
     )
-    group.add_argument(
-        "--adopt", action="store_true", help="give plain hvd.elastic scripts our State, sampler and loop, unedited"
-    )
-    group.add_argument(
+    switch("--adopt", help="give plain hvd.elastic scripts our State, sampler and loop, unedited")
+    switch(
         "--restart-from-scratch",
-        action="store_true",
         help="begin training anew where all processes are lost and no commit was kept (default: the job fails)",
     )
-    group.add_argument(
+    option(
         "--commit-every",
         metavar="auto|N",
         help="make every N-th state.commit() only, or as many as pay: what copying costs against what is lost (1: all)",
     )
-    group.add_argument(
+    option(
         "--checkpoint-dir",
         metavar="DIR",
         help="where durable checkpoints go, a folder or a URL; also turns them on (default: STATE_DIR/checkpoints)",
     )
-    group.add_argument(
+    option(
         "--checkpoint-every",
         metavar="auto|N|Ns|notice",
         help="how often: by itself, in steps, in seconds, or on notice only; also turns them on (auto)",
     )
-    group.add_argument(
-        "--checkpoint-keep", type=int, default=3, metavar="N", help="how many of the newest checkpoints are left (3)"
-    )
-    group.add_argument(
-        "--train-on", action="store_true", help="train on from the last checkpoint of a job that is done"
-    )
-    group.add_argument(
-        "--resume", action="store_true", help="go on with the last run's journal and strikes, even if it has ended"
-    )
-    group.add_argument("--config", metavar="FILE", help="YAML or TOML file of any of these options by their long names")
+    number("--checkpoint-keep", default=3, help="how many of the newest checkpoints are left (3)")
+    switch("--train-on", help="train on from the last checkpoint of a job that is done")
+    switch("--resume", help="go on with the last run's journal and strikes, even if it has ended")
+    option("--config", metavar="FILE", help="YAML or TOML file of any of these options by their long names")
 
 
 def _config_of(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[Mapping[str, Any], str]:
@@ -403,51 +373,28 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
     return RunSettings(
         command=command,
         sources=_sources(args, hosts),
-        num_proc=args.num_proc,
         min_num_proc=args.min_num_proc if args.min_num_proc is not None else args.num_proc,
-        max_num_proc=args.max_num_proc,
         default_slots=args.slots,
         elastic_timeout_s=args.elastic_timeout if args.elastic_timeout is not None else _elastic_timeout(),
-        reset_limit=args.reset_limit,
-        cooldown_s=DEFAULT_COOLDOWN_S
-        if args.cooldown_range is None
-        else (args.cooldown_range[0], args.cooldown_range[1]),
+        cooldown_s=DEFAULT_COOLDOWN_S if args.cooldown_range is None else tuple(args.cooldown_range),
         interfaces=tuple(sorted(args.nics or ())),
-        rsh=args.rsh,
-        ssh_port=args.ssh_port,
-        ssh_identity_file=args.ssh_identity_file,
         output_dir=Path(args.output_filename) if args.output_filename else None,
         timestamps=args.prefix_output_with_timestamp,
-        verbose=args.verbose,
         job=job,
         journal=Path(args.journal or state_dir / "journal.jsonl"),
         state_dir=state_dir,
         allowed_sizes=_sizes(args.allowed_sizes),
-        settle_s=args.settle,
-        standby_timeout_s=args.standby_timeout,
-        heartbeat_interval_s=args.heartbeat_interval,
-        heartbeat_timeout_s=args.heartbeat_timeout,
-        orphan_grace_s=args.orphan_grace,
-        commit_wait_s=args.commit_wait,
-        failure_budget=args.failure_budget,
-        adopt=args.adopt,
-        restart_from_scratch=args.restart_from_scratch,
-        engine=args.engine,
-        below_min=args.below_min,
-        sleep_after_s=args.sleep_after,
         max_wait_s=args.max_wait_time,
         releases=limits_of(args.sleep_releases, args.release_job, args.wake_every, args.wake_timeout),
         restart_policy=args.job_restart_policy,
         backoff_limit=args.job_backoff_limit,
-        progress_timeout_s=args.progress_timeout,
-        restart_stalled=args.restart_stalled,
-        drain_stragglers=args.drain_stragglers,
         durability=_durability(args, state_dir, mark=finished_check.mark_of(command)),
-        resume=args.resume,
         record_events=Path(args.record_events) if args.record_events else None,
         commit_every=None if args.commit_every is None else parse_commit_every(args.commit_every),
         notices=CloudNotices(args.notices_from, args.metadata_url or None),
         env=env,
+        **{name: getattr(args, name) for name in SAME},
+        **{f"{name}_s": getattr(args, name) for name in SECONDS},
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
-from hvd_elastic_ext.launcher.job.output import LineAssembler, Outlets, Output
+from hvd_elastic_ext.launcher.job.output import LineAssembler, Outlets, Write
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 
 
@@ -19,9 +20,8 @@ class Console:
         self._folder = folder
         self._timestamps = timestamps
         self._rank = rank
-        self._writes = {"stdout": outlets.stdout, "stderr": outlets.stderr}
-        self._terminals = {stream: Output(tap, timestamps=timestamps) for stream, tap in self._writes.items()}
-        self._files: dict[tuple[str, str], Output] = {}
+        self._terminals = {"stdout": outlets.stdout, "stderr": outlets.stderr}
+        self._files: dict[tuple[str, str], Write] = {}
         self._partial: dict[tuple[Life, str], LineAssembler] = {}
 
     def take(self, life: Life, stream: str, text: str) -> None:
@@ -39,7 +39,7 @@ class Console:
 
     def remark(self, host: str, line: str) -> None:
         """Write a line of an agent or its transport."""
-        self._terminals["stderr"].write(line.rstrip("\n") + "\n", label=f"[{host}]<stderr>:")
+        self._show("stderr", f"[{host}]<stderr>:", line.rstrip("\n") + "\n")
 
     def close(self) -> None:
         """Write unfinished lines. The caller closes the outlets."""
@@ -49,15 +49,15 @@ class Console:
     def _write(self, life: Life, stream: str, line: str) -> None:
         rank = self._rank(life)
         who = str(life.seat) if rank is None else str(rank)
-        self._sink(who, stream).write(line, label=f"[{who}]<{stream}>:")
+        self._show(stream, f"[{who}]<{stream}>:", line)
+        if self._folder is not None:
+            if (who, stream) not in self._files:
+                self._files[who, stream] = self._outlets.file(self._folder / f"rank.{who}" / stream)
+            self._files[who, stream](line)
 
-    def _sink(self, who: str, stream: str) -> Output:
-        if self._folder is None:
-            return self._terminals[stream]
-        if (who, stream) not in self._files:
-            file = self._outlets.file(self._folder / f"rank.{who}" / stream)
-            self._files[who, stream] = Output(self._writes[stream], file, timestamps=self._timestamps)
-        return self._files[who, stream]
+    def _show(self, stream: str, label: str, line: str) -> None:
+        time_of_day = time.asctime() if self._timestamps else ""  # as horovodrun writes it
+        self._terminals[stream](f"{time_of_day}{label}{line}")
 
 
 def seat_of(host: str, slot: object, life: object) -> Life | None:

@@ -31,8 +31,8 @@ from hvd_elastic_ext.launcher.options.policy import rules_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.health import host_requests
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
-from hvd_elastic_ext.launcher.suspend import releaser, sleep
-from hvd_elastic_ext.launcher.suspend.sleep import NoReleases, SleepingJob
+from hvd_elastic_ext.launcher.suspend import releaser
+from hvd_elastic_ext.launcher.suspend.sleep import Releases, SleepingJob
 
 log = logging.getLogger(__name__)
 
@@ -182,11 +182,11 @@ class Job:
         if self._stop is not None:
             raise self._stop
 
-    def _new_releases(self) -> sleep.Releases:
+    def _new_releases(self) -> Releases:
         """Raises :class:`UsageError` if there is no cluster in which to release workers."""
         settings = self._settings
         if settings.releases is None:
-            return NoReleases()
+            return Releases()
         rules = rules_of(settings, woken=True)
         return releaser.found(
             settings.releases,
@@ -208,7 +208,6 @@ class Job:
 
     def _hosts_changed(self) -> None:
         if self._sleeping is not None:
-            self._feed.changed.clear()
             self._sleeping.changed()
             return
         self._session.hosts_changed()

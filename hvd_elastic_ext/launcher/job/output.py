@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Final, TextIO
 
 from hvd_elastic_ext.io.writer_thread import Appended, Outlet, Stream
@@ -22,7 +21,7 @@ Write = Callable[[str], None]
 """Accepts text without blocking; texts are written in order."""
 
 
-class Outlets:
+class Outlets(contextlib.AbstractContextManager["Outlets"]):
     """Where the launcher writes: ``stdout``, ``stderr``, files. One that blocks does not block the others.
 
     A full disk or a closed pipe never stops training: text that cannot be written is dropped, with one warning.
@@ -37,10 +36,7 @@ class Outlets:
         self.stdout: Write = lambda text: self._out.put(out, text)
         self.stderr: Write = lambda text: self._err.put(err, text)
 
-    def __enter__(self) -> Outlets:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def file(self, path: Path) -> Write:
@@ -68,21 +64,6 @@ class Log(logging.Handler):
             self._tap(self.format(record) + "\n")
         except (ValueError, TypeError):  # arguments that do not fit their text
             self.handleError(record)
-
-
-class Output:
-    """Writes one stream of one worker to the ``terminal``, with a label, and to its own ``file`` if given."""
-
-    def __init__(self, terminal: Write, file: Write | None = None, *, timestamps: bool = False) -> None:
-        self._terminal = terminal
-        self._file = file
-        self._timestamps = timestamps
-
-    def write(self, text: str, *, label: str) -> None:
-        time_of_day = time.asctime() if self._timestamps else ""  # as horovodrun writes it
-        self._terminal(f"{time_of_day}{label}{text}")
-        if self._file is not None:
-            self._file(text)
 
 
 def _same(one: int | None, other: int | None) -> bool:

@@ -6,12 +6,12 @@ hangs could keep this process from ending.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from types import TracebackType
 from typing import Any, Final
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
@@ -138,7 +138,7 @@ def ports_of(saved: Saved) -> dict[str, int]:
     return {str(address): port for address, port in found if type(port) is int and 0 < port < 1 << 16}
 
 
-class StateWriter:
+class StateWriter(contextlib.AbstractContextManager["StateWriter"]):
     """Calls ``save`` in a thread; ``save`` may be slow and reports its own errors.
 
     Of waiting states only the newest is written. ``__exit__`` waits for the last one.
@@ -150,10 +150,7 @@ class StateWriter:
         self._next: Saved | None = None
         self._busy = False
 
-    def __enter__(self) -> StateWriter:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._turn:
             done = self._turn.wait_for(lambda: not self._busy, CLOSE_S)
         if not done:

@@ -149,7 +149,11 @@ class Session:
 
     def end(self, why: JobFailed) -> None:
         """End the job with this outcome. A second call ends it at once."""
-        self.driver.tell(End(why))
+        self._tell(End(why))
+
+    def _tell(self, event: events.Event) -> None:
+        """Tell the driver, and have it look soon."""
+        self.driver.tell(event)
         self._look_soon.set()
 
     async def _open_admin_socket(self) -> None:
@@ -215,7 +219,6 @@ class Session:
 
     def hosts_changed(self) -> None:
         """Take in the host list. Call it in the loop's thread."""
-        self._feed.changed.clear()
         if self._feed.failure is not None:
             self.driver.tell(End(JobFailed(str(self._feed.failure))))
         now, wall = self._clock.mono(), time.time()
@@ -224,8 +227,7 @@ class Session:
             for each in self._feed.departing()
         }
         self.last_hosts = self._hosts or self.last_hosts
-        self.driver.tell(HostsChanged(self._hosts, departing))
-        self._look_soon.set()
+        self._tell(HostsChanged(self._hosts, departing))
 
     @property
     def _hosts(self) -> HostSet:
@@ -288,8 +290,7 @@ class Session:
             self.driver.executor.begin_world = self._program.begin
 
     def _program_ended(self, generation: int, why: str) -> None:
-        self.driver.tell(WorldNotBegun(generation, why))
-        self._look_soon.set()
+        self._tell(WorldNotBegun(generation, why))
 
     def _expect_agents(self) -> None:
         """Expect the agents of a launcher that died: they may still train."""
@@ -326,8 +327,7 @@ class Session:
 
     def health_changed(self, ledger: HealthLedger, event: str, fields: Mapping[str, Any]) -> None:
         """An operator changed a host's health; ``event`` and ``fields`` go into the journal."""
-        self.driver.tell(HealthChanged(ledger, event, fields))
-        self._look_soon.set()
+        self._tell(HealthChanged(ledger, event, fields))
 
     # --- orders of the driver
 
@@ -338,10 +338,9 @@ class Session:
         try:
             address = await self._addresses.address(name)
         except OSError as error:
-            self.driver.tell(
+            self._tell(
                 LaunchEnded(name, SSH_FAILED, f"the launcher cannot listen on the address for this host: {error}")
             )
-            self._look_soon.set()
             return
         line = join_line(
             self._settings.job,
@@ -357,8 +356,7 @@ class Session:
             self.driver.tell(PeersChanged(name))
         ended = await self._launches.run(self._transport, name, line)
         if ended is not None:
-            self.driver.tell(LaunchEnded(name, ended.code, ended.last_words))
-            self._look_soon.set()
+            self._tell(LaunchEnded(name, ended.code, ended.last_words))
 
     def stop_launch(self, host: str) -> None:
         self._launches.drop(host)
@@ -370,8 +368,7 @@ class Session:
         line = end_line(self._settings.job, name, key=self._control.key, grace_s=self._settings.grace_s)
         ended = await self._launches.run(self._transport, name, line)
         if ended is not None:
-            self.driver.tell(AgentEnded(name, ended.code, ended.last_words))
-            self._look_soon.set()
+            self._tell(AgentEnded(name, ended.code, ended.last_words))
 
     def hang_up(self, host: str, reason: str) -> None:
         self._control.drop(host, reason)
@@ -385,12 +382,14 @@ class Session:
         return {"env": env, "grace_s": self._settings.grace_s}
 
     def go_env(self, host: str) -> dict[str, str]:
-        agent = self.driver.job.roster.agents.get(host)
-        return self._addresses.environment(host, agent.facts if agent is not None else {})
+        return self._addresses.environment(host, self._facts(host))
 
     def peer_address(self, host: str) -> str:
+        return self._addresses.peer_address(host, self._facts(host))
+
+    def _facts(self, host: str) -> Mapping[str, Any]:
         agent = self.driver.job.roster.agents.get(host)
-        return self._addresses.peer_address(host, agent.facts if agent is not None else {})
+        return {} if agent is None else agent.facts
 
     def unfit(self, host: Host, facts: Mapping[str, Any]) -> str | None:
         return self._addresses.unfit(host.name, there(self.driver.job.roster.agents.values()))
@@ -431,5 +430,4 @@ class Session:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a defect of hvd-elastic", exc_info=error)
-            self.driver.tell(End(JobFailed(f"a defect of hvd-elastic: {type(error).__name__}: {error}")))
-            self._look_soon.set()
+            self._tell(End(JobFailed(f"a defect of hvd-elastic: {type(error).__name__}: {error}")))

@@ -28,7 +28,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
@@ -64,7 +63,7 @@ class InUse(UsageError):
     """Another launcher holds the folder."""
 
 
-class StateDir:
+class StateDir(contextlib.AbstractContextManager["StateDir"]):
     """A folder that this process locks, until :meth:`close` or its end.
 
     Raises :class:`InUse` if another process holds it, and :class:`UsageError`
@@ -81,10 +80,7 @@ class StateDir:
         make(path)
         self._lock = _hold(path)
 
-    def __enter__(self) -> StateDir:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

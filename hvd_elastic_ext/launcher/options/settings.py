@@ -196,30 +196,37 @@ def _of_hosts(s: RunSettings) -> Checks:
     ]
 
 
+def _from_0(flag: str, value: float | None, what: str = "0 or more seconds") -> tuple[bool, str]:
+    return value is not None and not value >= 0, f"{flag} is {value or 0:g}; give {what}"
+
+
+def _above_0(flag: str, value: float | None, more: str = "") -> tuple[bool, str]:
+    wrong = value is not None and not value > 0
+    return wrong, f"{flag} is {value or 0:g}; give a number of seconds above 0{more}"
+
+
 def _of_times(s: RunSettings) -> Checks:
-    beat, silence, progress = s.heartbeat_interval_s, s.heartbeat_timeout_s, s.progress_timeout_s
+    beat, silence = s.heartbeat_interval_s, s.heartbeat_timeout_s
     return [
-        (s.elastic_timeout_s <= 0, f"--elastic-timeout is {s.elastic_timeout_s:g}; give a number of seconds above 0"),
-        (s.settle_s < 0, f"--settle is {s.settle_s:g}; give 0 or more seconds"),
-        (s.standby_timeout_s <= 0, f"--standby-timeout is {s.standby_timeout_s:g}; give a number of seconds above 0"),
+        _above_0("--elastic-timeout", s.elastic_timeout_s),
+        _from_0("--settle", s.settle_s),
+        _above_0("--standby-timeout", s.standby_timeout_s),
         (
             not 0 < beat < silence,
             f"--heartbeat-interval {beat:g} and --heartbeat-timeout {silence:g}: the interval must be above 0 and "
             "shorter than the timeout",
         ),
-        (
-            progress is not None and progress <= 0,
-            f"--progress-timeout is {progress or 0:g}; give a number of seconds above 0, or leave it out",
-        ),
-        (s.orphan_grace_s < 0, f"--orphan-grace is {s.orphan_grace_s:g}; give 0 or more seconds"),
-        (not s.commit_wait_s >= 0, f"--commit-wait is {s.commit_wait_s:g}; give 0 or more seconds"),
+        _above_0("--progress-timeout", s.progress_timeout_s, ", or leave it out"),
+        _from_0("--orphan-grace", s.orphan_grace_s),
+        _from_0("--commit-wait", s.commit_wait_s),
+        _above_0("--sleep-after", s.sleep_after_s),
+        _from_0("--max-wait-time", s.max_wait_s, "0 or more seconds, or leave it out"),
     ]
 
 
 def _of_faults(s: RunSettings) -> Checks:
-    limit = s.reset_limit
     return [
-        (limit is not None and limit < 0, f"--reset-limit is {limit}; give 0 or more, or leave it out"),
+        _from_0("--reset-limit", s.reset_limit, "0 or more, or leave it out"),
         (
             s.restart_stalled and s.progress_timeout_s is None,
             "--restart-stalled needs --progress-timeout: it says when a process is stalled",
@@ -228,17 +235,12 @@ def _of_faults(s: RunSettings) -> Checks:
             s.below_min == "sleep" and s.durability is None,
             "--below-min sleep needs checkpoints: nothing sleeps before it is on storage; name --checkpoint-dir",
         ),
-        (not s.sleep_after_s > 0, f"--sleep-after is {s.sleep_after_s:g}; give a number of seconds above 0"),
         (
             s.releases is not None and s.below_min != "sleep",
             "--sleep-releases is for jobs that sleep; give --below-min sleep, too",
         ),
-        (
-            s.max_wait_s is not None and not s.max_wait_s >= 0,
-            f"--max-wait-time is {s.max_wait_s or 0:g}; give 0 or more seconds, or leave it out",
-        ),
-        (s.backoff_limit < 0, f"--job-backoff-limit is {s.backoff_limit}; give 0 or more"),
-        (s.failure_budget < 0, f"--failure-budget is {s.failure_budget}; give 0 or more"),
+        _from_0("--job-backoff-limit", s.backoff_limit, "0 or more"),
+        _from_0("--failure-budget", s.failure_budget, "0 or more"),
     ]
 
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from hvd_elastic_ext.core.errors import ElasticError
-from hvd_elastic_ext.core.hosts import HostChange, HostSet, diff, keep_seniority
+from hvd_elastic_ext.core.hosts import HostSet, diff, keep_seniority
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.publication import Departure, Publication
 
@@ -27,24 +27,22 @@ class HostFeed:
         self._number = 0
         self.generation = 0
         """That of the present world, set by the driver; journal lines carry it."""
-        self.changed = threading.Event()
-        """Set on every change, refusal and closing; whoever waits clears it before looking."""
         self.listener: Callable[[], object] = lambda: None
-        """Called, from whichever thread, after :attr:`changed` was set."""
+        """Called, from whichever thread, on every change, refusal and failure."""
         self.failure: ElasticError | None = None
         """Set when no host list can ever come: the job cannot go on."""
 
-    def offer(self, publication: Publication) -> HostChange:
-        """Accept a publication unless it is late; say what changed (nothing, for a late one)."""
+    def offer(self, publication: Publication) -> None:
+        """Accept a publication unless it is late."""
         with self._lock:
             if not publication.supersedes(self._accepted):
-                return HostChange()
+                return
             hosts = keep_seniority(self._hosts, publication.hosts)
             change = diff(self._hosts, hosts)
-            news = change or not publication.says_the_same(self._accepted)
+            said_before = not change and publication.says_the_same(self._accepted)
             self._accepted, self._hosts, self._reason = publication, hosts, None
-            if not news:
-                return change
+            if said_before:
+                return
             self._number += 1
             self._journal.record(
                 "published",
@@ -58,8 +56,7 @@ class HostFeed:
                 grown=change.grown,
                 shrunk=change.shrunk,
             )
-        self._tell()
-        return change
+        self.listener()
 
     def refuse(self, error: ElasticError) -> None:
         """Note why the newest list was not accepted."""
@@ -68,7 +65,7 @@ class HostFeed:
                 return
             self._reason = str(error)
             self._journal.record("refused", generation=self.generation, reason=self._reason)
-        self._tell()
+        self.listener()
 
     def hosts(self) -> HostSet:
         """The hosts as they are now, most senior first."""
@@ -89,8 +86,4 @@ class HostFeed:
     def fail(self, error: ElasticError) -> None:
         """Give up on this source for good."""
         self.failure = error
-        self._tell()
-
-    def _tell(self) -> None:
-        self.changed.set()
         self.listener()

@@ -4,7 +4,7 @@ The job calls, in its loop::
 
     await releases.began()               # once: an earlier launcher may have ended while the job slept
     await releases.asleep(hosts_before)  # nothing of the job runs any more, and what it was is on storage
-    await releases.look(now, enough=…)   # as often as one likes; from ``enough`` on nobody is let go
+    await releases.look(enough=…)        # as often as one likes; from ``enough`` on nobody is let go
     await releases.woke()                # as many workers as before are asked for, in the background
     await releases.left(code=75)         # instead: this launcher ends, and the job sleeps on
 
@@ -32,6 +32,7 @@ from hvd_elastic_ext.io.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.rules.suspend import release_policy
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import Act, Decision, Limits, SleepProgress
 from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, to_delete
+from hvd_elastic_ext.launcher.suspend.sleep import Releases
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ def found(
     record: Callable[..., None],
     clock: Clock,
     environ: Mapping[str, str] = os.environ,
-) -> Releases:
+) -> PodReleases:
     """In the cluster that ``$KUBECONFIG`` names, else that this machine belongs to; ``folder`` is the job's.
 
     Loads the official client: half a second, 45 MB. Raises :class:`UsageError` if there is no way to a cluster.
@@ -125,10 +126,10 @@ def found(
         remedy = "pip install 'hvd-elastic-ext[kubernetes]'"
         raise UsageError(f"--sleep-releases needs the package 'kubernetes'; install it: {remedy}") from None
     workers = replicas.found(limits.job, environ)
-    return Releases(workers, limits, need, NoteFile(folder), record=record, clock=clock)
+    return PodReleases(workers, limits, need, NoteFile(folder), record=record, clock=clock)
 
 
-class Releases:
+class PodReleases(Releases):
     """See the module's docstring. ``record`` writes an event into the journal."""
 
     def __init__(
@@ -158,7 +159,6 @@ class Releases:
         self._aside = BackgroundCalls()
 
     async def began(self) -> None:
-        """The launcher has started."""
         self._note = await asyncio.to_thread(self._note_file.read)
         self._restore_due = self._starting = True
         self._changed()
@@ -173,15 +173,12 @@ class Releases:
         self._enough = False
         self._changed()
 
-    async def look(self, now: float, *, enough: bool) -> float | None:
-        """Take in whether the job is about to wake; it need not be asked again, for it sees to the rest by itself."""
+    async def look(self, *, enough: bool) -> None:
         if enough != self._enough:
             self._enough = enough
             self._changed()
-        return None
 
     async def woke(self) -> None:
-        """The job goes on."""
         self._last_progress, self._progress = self._progress or SleepProgress(), None
         self._restore_due, self._starting = True, False
         self._changed()

@@ -5,7 +5,6 @@ Everything here may wait, for as long as ``timeout`` says: it is for threads, no
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, Protocol, TypeVar
@@ -13,6 +12,7 @@ from urllib.parse import urlencode
 
 from hvd_elastic_ext.core.errors import Transient
 from hvd_elastic_ext.io.kube_access import Access, Refused, Unanswered, Unreadable, ask
+from hvd_elastic_ext.launcher.agents.transports.pods import refusal
 from hvd_elastic_ext.launcher.rules.suspend import workloads
 from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, Workload
 
@@ -24,7 +24,6 @@ _REMEDIES: Final[Mapping[int, str]] = {
     HTTPStatus.FORBIDDEN: "docker/manifests/sleep.yaml gives the right",
     HTTPStatus.NOT_FOUND: "--release-job names what makes the workers, in the namespace of the launcher",
 }
-_MAX_MESSAGE: Final = 500
 
 T = TypeVar("T")
 
@@ -90,7 +89,7 @@ class Replicas:
 
             return act(send, space)
         except Refused as error:
-            raise RequestFailed(_refusal(error)) from None
+            raise RequestFailed(refusal(error.code, error.body, _REMEDIES)) from None
         except Unanswered as error:
             raise RequestFailed(f"no answer from the API server: {error}") from None
         except (Unreadable, ValueError) as error:
@@ -100,13 +99,3 @@ class Replicas:
 def found(job: Workload, environ: Mapping[str, str]) -> Replicas:
     """In the cluster that ``$KUBECONFIG`` names, else that this machine belongs to. Raises :class:`UsageError`."""
     return Replicas(Access.found(None, environ, remedy="for --sleep-releases let KUBECONFIG name one"), job)
-
-
-def _refusal(error: Refused) -> str:
-    try:
-        status = json.loads(error.body)
-    except ValueError:
-        status = {}
-    said = status.get("message") if isinstance(status, dict) else None
-    line = f"{error}: {' '.join(said.split())[:_MAX_MESSAGE]}" if isinstance(said, str) and said else str(error)
-    return f"{line}; {_REMEDIES[error.code]}" if error.code in _REMEDIES else line

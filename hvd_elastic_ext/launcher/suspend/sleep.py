@@ -9,7 +9,7 @@ import gc
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep
@@ -27,8 +27,8 @@ MAX_PAUSE_S: Final = 60.0
 """Longest time between two looks: the clock may have stood still with the machine."""
 
 
-class Releases(Protocol):
-    """What is done about the worker pods in a sleep."""
+class Releases:
+    """What is done about the worker pods in a sleep. This one leaves them as they are."""
 
     async def began(self) -> None:
         """The launcher has started."""
@@ -36,33 +36,14 @@ class Releases(Protocol):
     async def asleep(self, hosts_before: HostSet) -> None:
         """The job has gone to sleep; these were its hosts."""
 
-    async def look(self, now: float, *, enough: bool) -> float | None:
-        """Take in whether the job is about to wake; return when to look again at the latest (mono)."""
+    async def look(self, *, enough: bool) -> None:
+        """Take in whether the job is about to wake. It need not be asked again: it sees to the rest by itself."""
 
     async def woke(self) -> None:
         """The job goes on."""
 
     async def left(self, *, code: int) -> None:
         """The launcher ends instead, with this exit code."""
-
-
-class NoReleases:
-    """Leaves the pods as they are."""
-
-    async def began(self) -> None:
-        """Nothing was let go."""
-
-    async def asleep(self, hosts_before: HostSet) -> None:
-        """Nothing is let go."""
-
-    async def look(self, now: float, *, enough: bool) -> float | None:
-        """Nothing to do."""
-
-    async def woke(self) -> None:
-        """Nothing to ask for."""
-
-    async def left(self, *, code: int) -> None:
-        """Nothing to do."""
 
 
 class SleepingJob:
@@ -129,8 +110,8 @@ class SleepingJob:
             decision = sleep_policy.decide(now, self._facts(now), self._limits_now(), self._max_wait_s)
             if decision.act is not Act.SLEEP_ON:
                 return decision
-            again = await self._releases.look(now, enough=self._enough_since is not None)
-            at = min(time for time in (now + MAX_PAUSE_S, decision.again_at, again) if time is not None)
+            await self._releases.look(enough=self._enough_since is not None)
+            at = min(time for time in (now + MAX_PAUSE_S, decision.again_at) if time is not None)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._soon.wait(), max(0.0, at - self._clock.mono()))
 

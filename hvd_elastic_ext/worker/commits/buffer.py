@@ -1,14 +1,14 @@
 """The commit buffer: stage, then seal.
 
-A commit is staged on a side that holds none, by copies in place, and becomes the
-last commit by one small store. Whatever happens before that store leaves the
-previous commit whole.
+A commit is staged on a side that holds none, by copies in place, and becomes the last commit by one small store.
+Whatever happens before that store leaves the previous commit whole.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -97,21 +97,27 @@ class CommitBuffer:
 
     def take(self, contents: Contents, identity: Identity, *, step: int) -> Record:
         """Stage and seal ``contents``. After the first commits of one layout nothing is allocated."""
-        layout = self._layout_for(contents)
-        encoded = layout.encoded
+        with self._staged(contents, self._layout_for(contents), identity, step) as (index, record):
+            self._seal(index, record)
+        return record
+
+    @contextmanager
+    def _staged(
+        self, contents: Contents, layout: Layout, identity: Identity, step: int
+    ) -> Iterator[tuple[int, Record]]:
+        """Contents on a spare side that is claimed meanwhile; they are no commit yet."""
         record = Record(
             identity, step, loose=layout.loose, data=layout.length,
-            layout=len(encoded), tree=len(contents.tree), local=len(contents.local),
+            layout=len(layout.encoded), tree=len(contents.tree), local=len(contents.local),
         )  # fmt: skip
         index, side = self._spare(record.total)
         try:
             pin(side, contents.tensors)
             copy_batch(self._views_on(index, layout), contents.tensors)
-            side.write(record.data, encoded + contents.tree + contents.local)
-            self._seal(index, record)
+            side.write(record.data, layout.encoded + contents.tree + contents.local)
+            yield index, record
         finally:
             side.release()
-        return record
 
     def prepare(self, length: int, *, besides: Sequence[Tensor] = ()) -> None:
         """Have memory ready on every side for commits of ``length`` bytes, and for ``besides``, without waiting."""
@@ -208,17 +214,8 @@ class CommitBuffer:
         A process that looks for the last commit never finds it: it counts as older than any.
         """
         layout = layouts.plan(contents.tensors, contents.firm)
-        record = Record(
-            identity, step, loose=layout.loose, data=layout.length,
-            layout=len(layout.encoded), tree=len(contents.tree), local=len(contents.local),
-        )  # fmt: skip
-        index, side = self._spare(record.total)
-        try:
-            copy_batch(self._views_on(index, layout), contents.tensors)
-            side.write(record.data, layout.encoded + contents.tree + contents.local)
-            side.seal(0, record)
-        finally:
-            side.release()
+        with self._staged(contents, layout, identity, step) as (index, record):
+            self._sides[index].seal(0, record)
         self._keep_only(index)
         return index
 
@@ -229,15 +226,13 @@ class CommitBuffer:
 
     def forget(self) -> None:
         """Drop every commit, for memory that holds one of no use here; but not what is handed over meanwhile."""
-        for side in sorted(self._sides, key=self._is_last):
+        last = None if self._current is None else self._sides[self._current]
+        for side in sorted(self._sides, key=lambda side: side is last):
             if side.claim(shared=True):  # else one is being written there, and is no commit before that is done
                 if all(side is not self._sides[handed.index] for handed in self._others()):
                     side.open()
                 side.release()
         self._current = None
-
-    def _is_last(self, side: Side) -> bool:
-        return self._current is not None and side is self._sides[self._current]
 
     def layout_digest(self) -> int:
         """Equal for commits of the same tensors."""

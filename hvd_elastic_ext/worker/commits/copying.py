@@ -23,9 +23,8 @@ _HUGE: Final = 2 << 20
 def copy_batch(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
     """Copy each source into its target; all is done on return.
 
-    Between the host and CUDA devices copies run on a stream of their own and
-    are queued at once; with pinned host memory (:func:`pin`) they take the
-    whole bus and need no further copy of the model on the device.
+    Between the host and CUDA devices copies run on a stream of their own and are queued at once; with pinned host
+    memory (:func:`pin`) they take the whole bus and need no further copy of the model on the device.
     """
     if not targets:
         return
@@ -77,10 +76,6 @@ def pin(side: Side, tensors: Sequence[Tensor]) -> None:
     error = int(runtime.cudaHostRegister(address, side.bytes.numel(), 0))
     if error:
         log.warning("commit memory is not pinned, commits will be slower: CUDA error %d", error)
-        side.unpin = _nothing
+        side.unpin = lambda: None  # nothing to undo, and it is not tried again
         return
     side.unpin = partial(runtime.cudaHostUnregister, address)
-
-
-def _nothing() -> None:
-    """Undoes a pinning that failed."""

@@ -1,8 +1,7 @@
 """Where commits outlive their process: memory that somebody else holds.
 
-Under ``hvd-elastic run`` the agent hands it down. Under torchrun a keeper does,
-one for each agent of torchrun's on a machine; the first worker starts it
-(:mod:`hvd_elastic_ext.worker.commits.torchrun_keeper`). Anywhere else nobody does.
+Under ``hvd-elastic run`` the agent hands it down. Under torchrun a keeper does, one for each agent of torchrun's on a
+machine; the first worker starts it (:mod:`hvd_elastic_ext.worker.commits.torchrun_keeper`). Anywhere else nobody does.
 """
 
 from __future__ import annotations
@@ -47,10 +46,9 @@ class Agent:
 def commit_descriptors(environ: Mapping[str, str], *, copies: int = 2) -> tuple[int, ...] | None:
     """Return descriptors of the memory that this process's commits go to; None if nobody holds any for it.
 
-    Whoever runs in the same slot later gets the same memory. Under torchrun each
-    call returns new descriptors, which the caller may close. Raises
-    :class:`UsageError` for a variable that is no list of numbers and
-    :class:`Permanent` if the keeper cannot be reached.
+    Whoever runs in the same slot later gets the same memory. Under torchrun each call returns new descriptors, which
+    the caller may close. Raises :class:`UsageError` for a variable that is no list of numbers and :class:`Permanent` if
+    the keeper cannot be reached.
     """
     given = environ.get(VARIABLE)
     if given:

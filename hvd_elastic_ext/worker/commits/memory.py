@@ -1,10 +1,9 @@
 """Memory in which commits lie: sides that take turns, each sealed by one small record.
 
-A side is a ``memfd``: a page with the record, then the commit's bytes. What a
-record says is believed only if its checksum is right, so a process that dies at
-any instruction leaves either this record or none, and the other side as it was.
-The descriptors may come from a parent that outlives this process: whoever is
-started in its place finds the newest sealed side.
+A side is a ``memfd``: a page with the record, then the commit's bytes. What a record says is believed only if its
+checksum is right, so a process that dies at any instruction leaves either this record or none, and the other side as it
+was. The descriptors may come from a parent that outlives this process: whoever is started in its place finds the newest
+sealed side.
 """
 
 from __future__ import annotations
@@ -189,9 +188,8 @@ def _lengthened(descriptor: int, length: int) -> int:
 def populate(memories: Sequence[Tensor]) -> threading.Thread:
     """Have the kernel find memory for all of them, in a thread, in their order.
 
-    Otherwise whoever writes first waits for it, page by page: for as long as
-    half of a large sync takes. Contents stay. Where the kernel cannot (before
-    Linux 5.14) nothing happens.
+    Otherwise whoever writes first waits for it, page by page: for as long as half of a large sync takes. Contents stay.
+    Where the kernel cannot (before Linux 5.14) nothing happens.
     """
     thread = threading.Thread(target=_populate, args=(memories,), name="hvd-commit-memory", daemon=True)
     thread.start()

@@ -76,9 +76,8 @@ def memory_warning(
 ) -> str | None:
     """Say in one sentence that commits of ``commit_bytes`` will not fit; None if they do, or there is no limit.
 
-    ``copies`` is 2, or 3 where checkpoints are written; ``processes`` counts
-    those on this host that share the limit. What cannot be read limits nothing.
-    Memory in use counts without the page cache, which the kernel gives back.
+    ``copies`` is 2, or 3 where checkpoints are written; ``processes`` counts those on this host that share the limit.
+    What cannot be read limits nothing. Memory in use counts without the page cache, which the kernel gives back.
     """
     demand = Demand(commit_bytes, copies, processes, held_bytes(environ))
     return too_small(list(levels(root)), demand)

@@ -1,15 +1,14 @@
 """Process that keeps commit memory for the workers of one torchrun agent, and ends with that agent.
 
-torchrun restarts all workers of a machine when one fails or the membership
-changes; what they committed has to outlive them. The first worker starts this
-file as a process of its own (:mod:`hvd_elastic_ext.worker.commits.inherited`). It makes
-memory files for each local rank and hands their descriptors to whoever asks over
-a unix socket in a directory that only this user may enter. A worker asks with one
-JSON line, ``{"local_rank": 0, "copies": 2}``, and receives ``ok`` and the descriptors.
+torchrun restarts all workers of a machine when one fails or the membership changes; what they committed has to outlive
+them. The first worker starts this file as a process of its own (:mod:`hvd_elastic_ext.worker.commits.inherited`). It
+makes memory files for each local rank and hands their descriptors to whoever asks over a unix socket in a directory
+that only this user may enter. A worker asks with one JSON line, ``{"local_rank": 0, "copies": 2}``, and receives ``ok``
+and the descriptors.
 
-When the agent ends, however it ends, the keeper removes socket and directory and
-ends; the memory goes with it. Standard library only, nothing of ours: it is run as
-a file by an isolated interpreter, so no setting of the job's reaches it.
+When the agent ends, however it ends, the keeper removes socket and directory and ends; the memory goes with it.
+Standard library only, nothing of ours: it is run as a file by an isolated interpreter, so no setting of the job's
+reaches it.
 """
 
 from __future__ import annotations

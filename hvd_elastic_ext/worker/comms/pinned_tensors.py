@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -31,6 +32,8 @@ class PinnedLibrary:
         self._library = library
         self._pins: dict[int, list[Tensor]] = {}
         self._failed: list[list[Tensor]] = []
+        self.around_wait: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Entered around each wait for other ranks."""
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._library, name)
@@ -60,7 +63,8 @@ class PinnedLibrary:
         @functools.wraps(wait)
         def waiting(handle: int) -> Any:
             try:
-                result = wait(handle)
+                with self.around_wait():
+                    result = wait(handle)
             except RuntimeError:
                 if handle in self._pins:
                     self._failed.append(self._pins.pop(handle))

@@ -46,7 +46,8 @@ def reducible(data: Tensor, native: Collection[torch.dtype], *, device: str = "c
     detached = data.detach()
     if detached.is_complex():
         detached = torch.view_as_real(detached.resolve_conj())
-    kind = detached.dtype if detached.dtype in native else _wider(detached.dtype)
+    wider = torch.float32 if detached.dtype.is_floating_point else torch.int64
+    kind = detached.dtype if detached.dtype in native else wider
     where = detached.device if detached.device.type == device else torch.device(device)
     return detached.to(where, kind).contiguous()
 
@@ -58,7 +59,3 @@ def copy_back(carried: Tensor, data: Tensor) -> None:
             carried = torch.view_as_complex(carried)
         if carried.data_ptr() != data.data_ptr() or carried.dtype != data.dtype:
             data.copy_(carried)
-
-
-def _wider(kind: torch.dtype) -> torch.dtype:
-    return torch.float32 if kind.is_floating_point else torch.int64

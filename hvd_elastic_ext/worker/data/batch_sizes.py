@@ -80,8 +80,4 @@ def lr_factor(rule: Rule, *, size: int, base: float) -> float:
     return _FACTORS[rule](size / base)
 
 
-def _always_one(_: float) -> float:
-    return 1.0
-
-
-_FACTORS: Final[dict[str, Callable[[float], float]]] = {"linear": float, "sqrt": math.sqrt, "none": _always_one}
+_FACTORS: Final[dict[str, Callable[[float], float]]] = {"linear": float, "sqrt": math.sqrt, "none": lambda _: 1.0}

@@ -210,9 +210,10 @@ def wrap(
 ) -> Optimizer:
     """Return an optimizer whose ``step()`` uses the mean of all ranks' gradients.
 
-    Under Horovod it is ``hvd.DistributedOptimizer`` with all arguments. Elsewhere it is the same object, changed by
-    :func:`average_gradients`. There ``sparse_as_dense`` applies, arguments that only tune are ignored, and arguments
-    that ask for another result than the mean are an error.
+    Under Horovod it is ``hvd.DistributedOptimizer`` with all arguments. Elsewhere it is the same object, with a
+    subclass of its class: state, hooks and schedulers stay. Gradients of ``backward_passes_per_step`` passes are added
+    up, as torch does, and then averaged over the ranks. There ``sparse_as_dense`` applies, arguments that only tune are
+    ignored, and arguments that ask for another result than the mean are an error.
 
     ``comms``: the world to average over; None: the one this process joined.
     """
@@ -220,32 +221,12 @@ def wrap(
     if isinstance(world, with_horovod.HorovodComms):
         own = {**horovod, "backward_passes_per_step": backward_passes_per_step}
         return cast(Optimizer, with_horovod.distributed_optimizer(optimizer, named_parameters, **own))
-    _refuse_other_means(horovod)
-    return average_gradients(
-        optimizer,
-        world,
-        backward_passes_per_step=backward_passes_per_step,
-        sparse_as_dense=bool(horovod.get("sparse_as_dense", False)),
-    )
-
-
-def _refuse_other_means(horovod: dict[str, Any]) -> None:
     for name in horovod.keys() - TUNING - {"sparse_as_dense"}:
         if name != "op" or horovod[name] != with_horovod.AVERAGE:
             raise UsageError(f"elastic.wrap: {name}={horovod[name]!r} works under Horovod only; leave it out elsewhere")
-
-
-def average_gradients(
-    optimizer: Optimizer, comms: Comms, *, backward_passes_per_step: int = 1, sparse_as_dense: bool = False
-) -> Optimizer:
-    """Make ``optimizer`` average gradients before each step, and return it.
-
-    It stays the same object, with a subclass of its class: state, hooks and schedulers stay. Gradients of
-    ``backward_passes_per_step`` passes are added up, as torch does, and then averaged over the ranks.
-    """
     if isinstance(optimizer, Averaged):
         raise UsageError("elastic.wrap: this optimizer is wrapped already")
-    averaging = Averaging(comms, backward_passes_per_step, dense=sparse_as_dense)
+    averaging = Averaging(world, backward_passes_per_step, dense=bool(horovod.get("sparse_as_dense", False)))
     plain = type(optimizer)
     optimizer.__class__ = type(plain.__name__, (Averaged, plain), {"__module__": plain.__module__})
     optimizer._averaging = averaging  # type: ignore[attr-defined]

@@ -16,9 +16,8 @@ log = logging.getLogger(__name__)
 class HandlerPart:
     """A handler that the user registered with Horovod for a type of their own.
 
-    A handler keeps its saved state in attributes of its own; those are committed,
-    so that it is restored from the same bytes every time, and from the newest
-    commit of any rank.
+    A handler keeps its saved state in attributes of its own; those are committed, so that it is restored from the same
+    bytes every time, and from the newest commit of any rank.
     """
 
     firm = False

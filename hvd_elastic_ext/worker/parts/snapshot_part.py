@@ -164,7 +164,9 @@ class SnapshotPart:
 
     def _is_kept(self, name: str, value: Any, live: frozenset[int]) -> bool:
         """Whether what is saved in ``name`` can be committed. If not, a warning says so once."""
-        is_copy = name in self._copies and not any(_is_live(node) and id(node) in live for node in _nodes(value))
+        is_copy = name in self._copies and not any(
+            isinstance(node, LIVE) and id(node) in live for node in _nodes(value)
+        )
         if is_copy if isinstance(value, nn.Module) else is_fit(value):
             return True
         if name not in self._left_out:
@@ -175,10 +177,6 @@ class SnapshotPart:
                 type(self.value).__name__, name, type(value).__name__,
             )  # fmt: skip
         return False
-
-
-def _is_live(node: object) -> bool:
-    return isinstance(node, LIVE)
 
 
 def _content(value: Any) -> Content | None:

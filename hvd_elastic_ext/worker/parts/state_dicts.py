@@ -34,7 +34,7 @@ class Pairs(list[tuple[Tensor, Tensor]]):
     def may_take(self, target: Tensor, source: Tensor) -> bool:
         """Whether nothing else than the contents of ``source`` is to lie where ``target`` does."""
         there = self._contents.get(target.data_ptr())
-        return there is None or not target.numel() or (there.shape == source.shape and _equal(there, source))
+        return there is None or not target.numel() or _equal(there, source)
 
     def add(self, target: Tensor, source: Tensor) -> None:
         """Copy ``source`` to ``target`` when all are known."""
@@ -45,7 +45,7 @@ class Pairs(list[tuple[Tensor, Tensor]]):
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:
-    return one.dtype == other.dtype and torch.equal(one.detach().cpu(), other.cpu())
+    return one.dtype == other.dtype and one.shape == other.shape and torch.equal(one.detach().cpu(), other.cpu())
 
 
 def _like(pattern: Tensor) -> Tensor:

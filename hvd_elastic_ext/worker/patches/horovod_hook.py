@@ -78,7 +78,7 @@ def elastic(module: Any) -> None:
             user.__dict__["run_fn"] = run_fn
     manager = module.notification_manager
     # Updates come over the link: no port is opened, and nothing is unpickled.
-    manager.init = _no_service
+    manager.init = lambda *args, **kwargs: None
     process = standby.current()
     process.on_update = HostUpdates(manager, process)
 
@@ -95,19 +95,15 @@ def torch(module: Any) -> None:
     for inner, names in ((module.elastic.sampler, ("rank", "size")), (module.optimizer, ("size",))):
         for name in names:
             setattr(inner, name, getattr(module, name))
-    _time_steps(module.mpi_ops)
     from hvd_elastic_ext.worker.comms.horovod import fence_horovod
 
     fence_horovod()
+    _time_steps(module.mpi_ops)
     if os.environ.get(ADOPT) == "1":
         _adopt(module)
 
 
-HOOKS: Final = {
-    "horovod.common.basics": basics,
-    "horovod.common.elastic": elastic,
-    "horovod.torch": torch,
-}
+HOOKS: Final = {"horovod.common.basics": basics, "horovod.common.elastic": elastic, "horovod.torch": torch}
 """The patch for each module."""
 
 
@@ -184,11 +180,7 @@ class StockLoop:
 
 def leave_training(state: Any) -> None:
     """At the end of the training loop: a State of ours commits its final values."""
-    getattr(state, "_returned", _nothing)()
-
-
-def _nothing() -> None:
-    """A State of Horovod's own has nothing to do."""
+    getattr(state, "_returned", lambda: None)()
 
 
 def enter_training(state: Any, rejoin: Callable[[], None]) -> None:
@@ -284,10 +276,6 @@ def _refuse(comm: Any, process_sets: Any) -> None:
             )
 
 
-def _no_service(*args: Any, **kwargs: Any) -> None:
-    """Replace the start of Horovod's notification service."""
-
-
 def _marked(module: ModuleType) -> bool:
     """Return whether this module was patched before, and mark it."""
     was = getattr(module, _DONE, False)
@@ -301,6 +289,6 @@ def _time_steps(mpi_ops: Any) -> None:
 
     ours = standby.current().link
     pace = StepTimer(ours.status, say=ours.say)
-    mpi_ops.mpi_lib = pace.library(mpi_ops.mpi_lib)
+    mpi_ops.mpi_lib.around_wait = pace.waiting
     optimizer.register_optimizer_step_pre_hook(pace.before_step)
     optimizer.register_optimizer_step_post_hook(pace.after_step)

@@ -126,20 +126,12 @@ class Fence:
 
         return watched
 
-    def cut(self, addresses: Collection[str] | None = None) -> int:
-        """Shut down the world's connections, and return how many there were.
-
-        With ``addresses``, only those to these peers.
-        """
-        wanted = None if addresses is None else frozenset(map(_plain, addresses))
+    def cut(self) -> int:
+        """Shut down the world's connections, also of one that forms, and return how many there were."""
         with self._lock:
             forming: frozenset[Socket] = self._joining[-1].opened() if self._joining else frozenset()
-            sockets = self._sockets | forming
-            if wanted is None:
-                self._sockets = frozenset()
-            cut = _shut_for_reading(sockets, wanted, self._excluded)
-        _close_down(cut)
-        return len(cut)
+            sockets, self._sockets = self._sockets | forming, frozenset()
+        return _cut(sockets, self._excluded)
 
 
 HOROVOD_FENCE: Final = Fence()
@@ -178,8 +170,10 @@ def _noting_pythons() -> Iterator[WeakSet[socket.socket]]:
         kind.__init__ = plain
 
 
-def _cut(world: Collection[Socket], excluded: Collection[int]) -> None:
-    _close_down(_shut_for_reading(world, None, excluded))
+def _cut(world: Collection[Socket], excluded: Collection[int]) -> int:
+    cut = [known for known in world if _shut_down(known, excluded, how=socket.SHUT_RD)]
+    _close_down(cut)
+    return len(cut)
 
 
 def _drain(world: Collection[Socket]) -> None:
@@ -208,29 +202,24 @@ def _read(copy: socket.socket) -> bool:
         return False
 
 
-def _shut_for_reading(
-    sockets: Collection[Socket], wanted: frozenset[str] | None, excluded: Collection[int]
-) -> list[Socket]:
-    return [known for known in sockets if _shut_down(known, wanted, excluded, how=socket.SHUT_RD)]
-
-
 def _close_down(cut: Collection[Socket]) -> None:
     """Shut down fully what its owner has not closed in the meantime."""
     deadline = time.monotonic() + CLOSING_S
     while (left := open_sockets().intersection(cut)) and time.monotonic() < deadline:
         time.sleep(0.001)
     for known in left:
-        _shut_down(known, None, (), how=socket.SHUT_RDWR)
+        _shut_down(known, (), how=socket.SHUT_RDWR)
 
 
-def _shut_down(known: Socket, wanted: frozenset[str] | None, excluded: Collection[int], *, how: int) -> bool:
-    """Shut down a connected socket if it is still the known one and leads to a ``wanted`` peer."""
+def _shut_down(known: Socket, excluded: Collection[int], *, how: int) -> bool:
+    """Shut down a connected socket if it is still the known one and does not lead to the rendezvous proxy."""
     copy = _copy(known)
     if copy is None:
         return False
     with copy:
         try:
-            if not _is_meant(copy, wanted, excluded):
+            address, port = copy.getpeername()[:2]
+            if port in excluded and ipaddress.ip_address(address).is_loopback:
                 return False
             copy.shutdown(how)
         except OSError:
@@ -254,23 +243,3 @@ def _copy(known: Socket) -> socket.socket | None:
         copy.close()
         return None  # Horovod uses these families only
     return copy
-
-
-def _is_meant(connection: socket.socket, wanted: frozenset[str] | None, excluded: Collection[int]) -> bool:
-    """Raise ``OSError`` for a socket without a peer, if that matters."""
-    if wanted is None and not excluded:
-        return True
-    address, port = connection.getpeername()[:2]
-    if port in excluded and ipaddress.ip_address(address).is_loopback:
-        return False
-    return wanted is None or _plain(address) in wanted
-
-
-def _plain(address: str) -> str:
-    """Return one spelling for each IPv4 address."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return str(mapped or found)

@@ -9,6 +9,7 @@ Standard library only: the import hook loads this into every training script.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -84,8 +85,8 @@ class Link:
 
     def __init__(self, connection: socket.socket | None = None, *, interval: float = 1.0) -> None:
         self.status = Status()
-        self.on_message: Callable[[Message], None] = _ignore
-        self.on_lost: Callable[[], None] = _nothing
+        self.on_message: Callable[[Message], None] = lambda message: None
+        self.on_lost: Callable[[], None] = lambda: None
         self._interval = interval
         self._connection = connection
         self._lock = threading.Lock()
@@ -146,9 +147,9 @@ class Link:
         """End the link; for tests, and before another link is opened."""
         self._closing = True
         if self._thread is not None and self._thread is not threading.current_thread():
-            connection = self._connection
-            if connection is not None:
-                _shut(connection)
+            if (connection := self._connection) is not None:
+                with contextlib.suppress(OSError):  # closed already
+                    connection.shutdown(socket.SHUT_RDWR)
             self._thread.join()
         self._drop()
 
@@ -301,18 +302,3 @@ def _seconds(text: str) -> float:
     except ValueError:
         return 1.0
     return min(max(value, 0.01), 60.0)
-
-
-def _shut(connection: socket.socket) -> None:
-    try:
-        connection.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return  # closed already
-
-
-def _ignore(message: Message) -> None:
-    """Ignore the message."""
-
-
-def _nothing() -> None:
-    """Do nothing."""

@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, Final
 
 from hvd_elastic_ext.core.rank_info import ALONE, VARIABLES, Place, place_of
@@ -49,11 +49,11 @@ class Standby:
         """This process is not part of the next world."""
         self.generation: int | None = _number(environ.get(GENERATION))
         """The world that this process is in."""
-        self.on_update: Callable[[Message], None] = _ignore
+        self.on_update: Callable[[Message], None] = lambda message: None
         """Called on the link's thread when hosts will change."""
-        self.on_keep: Callable[[Message], None] = _ignore
+        self.on_keep: Callable[[Message], None] = lambda message: None
         """Called there when a commit must stay until it is written as a checkpoint."""
-        self.on_thin: Callable[[Message], None] = _ignore
+        self.on_thin: Callable[[Message], None] = lambda message: None
         """Called there when only every n-th ``commit()`` makes a commit."""
         place = place_of(environ.get(PLAN, "")) if link.connected and DEVICE in environ else None
         self.local_rank = None if place is None else place.local_rank
@@ -72,7 +72,7 @@ class Standby:
         self._for_next_world: dict[str, str] = {}
         self._waiting_for_rank = False
         if link.connected:
-            fence.exclude_port(_port(environ.get(DOOR)))
+            fence.exclude_port(_number(environ.get(DOOR)))
             link.on_message, link.on_lost = self._on_message, self._on_lost
 
     # For the main thread
@@ -296,9 +296,7 @@ class Standby:
         self._reclaimed = message.get("leaving") is True
 
     def _on_fence(self, message: Message) -> None:
-        addresses = message.get("addresses")
-        cut = self._fence.cut(None if addresses is None else [str(address) for address in addresses])
-        log.warning("cut off from %s: %d connections", "all peers" if addresses is None else addresses, cut)
+        log.warning("cut off from all peers: %d connections", self._fence.cut())
 
     def _on_env(self, message: Message) -> None:
         self._for_next_world = {str(name): str(value) for name, value in dict(message.get("env") or {}).items()}
@@ -350,13 +348,5 @@ def _tell_failures() -> None:
     sys.excepthook = told
 
 
-def _port(text: str | None) -> int | None:
-    return _number(text)
-
-
 def _number(text: str | None) -> int | None:
     return int(text) if text and text.isdigit() else None
-
-
-def _ignore(message: Mapping[str, Any]) -> None:
-    """Ignore the message."""

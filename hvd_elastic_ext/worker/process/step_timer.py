@@ -6,12 +6,11 @@ Standard library only.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from hvd_elastic_ext.worker.process.link import Status
-
-_WAIT = "horovod_torch_wait_and_clear"
 
 
 class StepTimer:
@@ -35,9 +34,16 @@ class StepTimer:
         self._last: float | None = None
         self._waited = 0.0
 
-    def library(self, native: Any) -> Any:
-        """Wrap Horovod's native library to time its waits."""
-        return _Timed(native, self._timed)
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Enter it around a wait for other ranks."""
+        began = self._now()
+        self._status.waiting = True
+        try:
+            yield
+        finally:
+            self._status.waiting = False
+            self._waited += self._now() - began
 
     def before_step(self, optimizer: Any, *_: Any) -> None:
         """A step begins. Horovod's optimizer calls the step of the class it wraps, with the same object."""
@@ -70,28 +76,3 @@ class StepTimer:
         if self._last is None:
             return None
         return round(max(0.0, now - self._last - (self._usual or 0.0)), 6)
-
-    def _timed(self, wait: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*args: Any) -> Any:
-            began = self._now()
-            self._status.waiting = True
-            try:
-                return wait(*args)
-            finally:
-                self._status.waiting = False
-                self._waited += self._now() - began
-
-        return timed
-
-
-class _Timed:
-    def __init__(self, native: Any, timed: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-        self._native = native
-        self._make = timed
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._native, name)
-        if name == _WAIT:
-            found = self._make(found)
-        setattr(self, name, found)  # so that the next call skips this method
-        return found

@@ -42,36 +42,21 @@ class Written:
     """The live state: a tree, its tensors uncopied, and which of them are firm (equal on ranks of the same commit)."""
 
     tree: bytes
-    tensors: list[Tensor]
-    firm: list[bool]
-    versions: Versions | None
-
-    def mark(self) -> Mark:
-        return Mark(self.tree, self.versions, self.firm)
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """The live state at the time when it was equal to the last commit."""
-
-    tree: bytes
-    versions: Versions | None
+    tensors: Sequence[Tensor]
     firm: Sequence[bool]
+    versions: Versions | None
 
-    def difference(self, written: Written, committed: Sequence[Tensor]) -> Difference | None:
+    def difference(self, now: Written, committed: Sequence[Tensor]) -> Difference | None:
         """What has changed since; ``committed`` are the tensors of the commit. None if nothing has."""
-        if self.versions is None or self.versions != written.versions:
+        if self.versions is None or self.versions != now.versions or not resembles(now.tensors, committed):
             return "tensors"
-        if not resembles(written.tensors, committed):
-            return "tensors"
-        return None if self.tree == written.tree else "values"
+        return None if self.tree == now.tree else "values"
 
-    def firm_differs(self, written: Written) -> bool:
+    def firm_differs(self, now: Written) -> bool:
         """Whether torch has written to a firm tensor since, or another one is in its place."""
-        before, now = self.versions, written.versions
-        if before is None or now is None:
+        if self.versions is None or now.versions is None:
             return True
-        return list(compress(before, self.firm)) != list(compress(now, written.firm))
+        return list(compress(self.versions, self.firm)) != list(compress(now.versions, now.firm))
 
 
 class Inventory:
@@ -141,14 +126,7 @@ class Inventory:
                     "come back as copies that nobody trains; take them from the model where they are needed"
                 )
 
-    def put_back(
-        self,
-        tree: bytes,
-        layout: Layout,
-        *,
-        views: Sequence[Tensor],
-        only_reloaded: bool = False,
-    ) -> None:
+    def put_back(self, tree: bytes, layout: Layout, *, views: Sequence[Tensor], only_reloaded: bool = False) -> None:
         """Make the live state what was written as ``tree``, with ``views`` for its tensors.
 
         With ``only_reloaded`` nothing is put back but parts that a new world has something to do with.

@@ -1,9 +1,8 @@
 """Hold the commit that the launcher names in memory until it is a checkpoint.
 
-The launcher names a future commit, so that all ranks hold the same one. This process
-reports the side on which it lies. The agent owns the memory: it reads the side while
-training commits to the others, and clears the mark afterwards. If the job ends with
-that commit, training waits there.
+The launcher names a future commit, so that all ranks hold the same one. This process reports the side on which it lies.
+The agent owns the memory: it reads the side while training commits to the others, and clears the mark afterwards. If
+the job ends with that commit, training waits there.
 """
 
 from __future__ import annotations

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.journal import Journal
@@ -16,20 +18,8 @@ LONGEST_TEXT = 200
 """Longer strings of the State are left out of the journal."""
 
 
-class Recorder(Protocol):
-    """Where lines go: a journal, or the link to the agent."""
-
-    def record(self, event: str, /, *, generation: int, **fields: Any) -> None: ...
-
-
-class OverLink:
-    """Has the launcher write the lines: it knows the generation, and there need be no shared file."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-
-    def record(self, event: str, /, *, generation: int, **fields: Any) -> None:
-        self._link.say("record", event=event, fields=fields)
+Record = Callable[..., None]
+"""Appends one line: the event, and its fields by name."""
 
 
 class Reporter:
@@ -38,8 +28,8 @@ class Reporter:
     Without a journal it does nothing, and no failure of a journal reaches training.
     """
 
-    def __init__(self, journal: Recorder | None, clock: Clock, *, sample: float, host: str) -> None:
-        self._journal = journal
+    def __init__(self, record: Record | None, clock: Clock, *, sample: float, host: str) -> None:
+        self._append = record
         self._clock = clock
         self._sample = sample
         self._host = host
@@ -48,11 +38,11 @@ class Reporter:
     @property
     def active(self) -> bool:
         """True if there is a journal."""
-        return self._journal is not None
+        return self._append is not None
 
     def due(self, event: str) -> bool:
         """True if a frequent ``event`` may be written now; whoever asks then writes."""
-        if self._journal is None:
+        if self._append is None:
             return False
         now = self._clock.mono()
         if now - self._last.get(event, -math.inf) < self._sample:
@@ -61,31 +51,33 @@ class Reporter:
         return True
 
     def record(self, event: str, **fields: Any) -> None:
-        """Append one event. The generation is 0 in a file: Horovod's own driver does not tell it to workers."""
-        if self._journal is not None:
-            self._journal.record(event, generation=0, host=self._host, **fields)
+        """Append one event."""
+        if self._append is not None:
+            self._append(event, host=self._host, **fields)
 
 
 def reporter_for(settings: WorkerSettings, clock: Clock, link: Link) -> Reporter:
     """Report over the link; without one to the journal the launcher made, if it is on this machine, else nowhere."""
-    journal: Recorder | None = OverLink(link) if link.connected else None
-    if journal is None and settings.journal is not None:
-        try:
-            journal = Journal(AppendFile(settings.journal, create=False), clock)
-        except OSError:
-            journal = None
-    return Reporter(journal, clock, sample=settings.sample, host=settings.host)
+
+    def over_link(event: str, **fields: Any) -> None:
+        """The launcher writes the line: it knows the generation, and there need be no shared file."""
+        link.say("record", event=event, fields=fields)
+
+    record: Record | None = over_link if link.connected else None
+    if record is None and settings.journal is not None:
+        with contextlib.suppress(OSError):
+            # Generation 0: Horovod's own driver does not tell it to workers.
+            record = partial(Journal(AppendFile(settings.journal, create=False), clock).record, generation=0)
+    return Reporter(record, clock, sample=settings.sample, host=settings.host)
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """Keep the values that a journal line can hold: numbers, switches and short strings."""
-    return {name: _plain(value) for name, value in values.items() if _is_plain(value)}
-
-
-def _is_plain(value: object) -> bool:
-    if isinstance(value, str):
-        return len(value) <= LONGEST_TEXT
-    return isinstance(value, bool | int | float)
+    return {
+        name: _plain(value)
+        for name, value in values.items()
+        if isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= LONGEST_TEXT)
+    }
 
 
 def _plain(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from hvd_elastic_ext.core.clock import Clock
@@ -16,11 +17,11 @@ from hvd_elastic_ext.worker.optim.reductions import accumulating
 from hvd_elastic_ext.worker.parts import rng
 from hvd_elastic_ext.worker.process.link import Status
 from hvd_elastic_ext.worker.state import rank_local, user_files
-from hvd_elastic_ext.worker.state.contents import Difference, Inventory, Mark, Written
+from hvd_elastic_ext.worker.state.contents import Difference, Inventory, Written
 from hvd_elastic_ext.worker.state.held_commit import LONGEST_REASON, HeldCommit
 from hvd_elastic_ext.worker.state.importing import Importing, Names, Source, named
 from hvd_elastic_ext.worker.state.journal import Reporter, plain
-from hvd_elastic_ext.worker.state.settings import Limits
+from hvd_elastic_ext.worker.state.settings import WorkerSettings
 from hvd_elastic_ext.worker.state.steps import StepCount
 from hvd_elastic_ext.worker.state.user_files import Calls, Checkpoint
 from hvd_elastic_ext.worker.sync import exchange
@@ -52,7 +53,9 @@ class Keeper:
         comms: Comms,
         reporter: Reporter,
         clock: Clock,
-        limits: Limits,
+        settings: WorkerSettings,
+        program: str,
+        keep_rng: bool = True,
         status: Status | None = None,
         held: HeldCommit | None = None,
         own_files: Checkpoint | None = None,
@@ -63,8 +66,10 @@ class Keeper:
         self._buffer = buffer
         self._comms = comms
         self._reporter = reporter
-        self._limits = limits
-        self._incarnation = limits.incarnation
+        self._settings = settings
+        self._program = program
+        self._keep_rng = keep_rng
+        self._incarnation = settings.incarnation
         self._status = status if status is not None else Status()
         self._status.own_step = True
         self._held = held
@@ -80,7 +85,8 @@ class Keeper:
         self._steps = StepCount(self._stepped)
         self._steps.watch(self._counted_optimizer())
         self._generation = 0
-        self._mark: Mark | None = None
+        self._mark: Written | None = None
+        """The live state when it was equal to the last commit, without its tensors."""
         self._by_hand = False
         self._without_own = False
         """The last commit came from another slot, and has no part of this rank's own."""
@@ -183,7 +189,7 @@ class Keeper:
         self._incarnation = max(candidate.incarnation for candidate in said)
         self._follow(election, said)
         self._by_hand = False
-        if self._limits.verify:
+        if self._settings.verify:
             self._verify(election)
         self._stopping.enter()
         self._synced(election, said)
@@ -208,7 +214,7 @@ class Keeper:
             return False
         if commit.record.stored or not commit.local:
             return True  # the user has named the checkpoint, or the job that it is of; or it was handed over
-        if rank_local.read(commit).program != self._limits.program:
+        if rank_local.read(commit).program != self._program:
             log.warning("the commit in this slot is of another script, or of other arguments; training starts anew")
             return False
         return True
@@ -216,7 +222,7 @@ class Keeper:
     def _begin(self) -> None:
         """The first commit of a history that no rank knows yet."""
         self._buffer.forget()
-        self._take(Identity(0, self._limits.incarnation, 0, 0))
+        self._take(Identity(0, self._settings.incarnation, 0, 0))
 
     def _inherit(self, *, handed_over: bool = False) -> None:
         """Go on where an earlier process of this slot ended, or one of another slot."""
@@ -246,7 +252,7 @@ class Keeper:
     def _follow(self, election: Election, said: list[Candidate]) -> None:
         mine, is_root = said[self._comms.rank()], self._comms.rank() == election.root
         newcomer = mine.lineage == 0 and any(candidate.lineage for candidate in said)
-        if (newcomer or self._without_own) and self._limits.keep_rng:
+        if (newcomer or self._without_own) and self._keep_rng:
             rng.seed_newcomer(election.lineage, election.generation, self._comms.rank())
         if self._without_own:
             self._add_own()
@@ -325,7 +331,7 @@ class Keeper:
 
         A commit that fails costs that checkpoint, and not the training, which is done.
         """
-        if self._held is None or not self._limits.last_commit:
+        if self._held is None or not self._settings.last_commit:
             return
         try:
             self.seal()
@@ -361,10 +367,6 @@ class Keeper:
         """The plain values, live."""
         return self._inventory.values()
 
-    def models(self) -> dict[str, Any]:
-        """The models, by name."""
-        return self._inventory.models()
-
     def assigning(self, name: str, value: object) -> bool:
         """An attribute is about to be set; True if :meth:`assigned` is to be called then."""
         return self._inventory.assigning(name, value)
@@ -385,7 +387,7 @@ class Keeper:
         record = self._buffer.record
         assert record is not None
         expected = record.total + self._inventory.expected_bytes()
-        warning = memory_warning(commit_bytes=expected, processes=self._limits.processes)
+        warning = memory_warning(commit_bytes=expected, processes=self._settings.local_size)
         if warning is not None:
             log.warning("%s", warning)
             self._record("memory", needed=expected, reason=warning)
@@ -406,10 +408,10 @@ class Keeper:
         self._set_mark(written)
 
     def _local(self) -> bytes:
-        return rank_local.write(self._limits.program, keep_rng=self._limits.keep_rng)
+        return rank_local.write(self._program, keep_rng=self._keep_rng)
 
     def _set_mark(self, written: Written) -> None:
-        self._mark = written.mark()
+        self._mark = replace(written, tensors=())
 
     def _difference(self) -> Difference | None:
         """What has changed since the last commit; None if it need not be taken again."""
@@ -441,7 +443,7 @@ class Keeper:
         else:
             self._put_back(commit)
         states = rank_local.read(commit).states
-        if self._limits.keep_rng and states is not None:
+        if self._keep_rng and states is not None:
             rng.restore(states)
         self._steps.done = commit.record.step
         self._status.committed(self._steps.done, self._identity())

@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 from weakref import WeakSet
@@ -34,7 +33,7 @@ from hvd_elastic_ext.worker.state.contents import Inventory
 from hvd_elastic_ext.worker.state.held_commit import HeldCommit
 from hvd_elastic_ext.worker.state.journal import reporter_for
 from hvd_elastic_ext.worker.state.keeper import Keeper
-from hvd_elastic_ext.worker.state.settings import Limits, WorkerSettings
+from hvd_elastic_ext.worker.state.settings import WorkerSettings
 from hvd_elastic_ext.worker.state.user_files import Checkpoint
 from hvd_elastic_ext.worker.sync.commit_interval import Thinning
 from hvd_elastic_ext.worker.sync.host_updates import Inbox
@@ -81,9 +80,8 @@ class Face:
     def check_host_updates(self) -> None:
         """Raise Horovod's ``HostsUpdatedInterrupt`` on all ranks if any of them has heard of a change.
 
-        Every rank must call it at the same points, best after each step. Between
-        the backward passes of one step it waits for the step. Everything has been
-        committed when it raises, and the interrupt never asks to skip the sync.
+        Every rank must call it at the same points, best after each step. Between the backward passes of one step it
+        waits for the step. Everything has been committed when it raises, and the interrupt never asks to skip the sync.
         """
         if self._keeper.hosts_changed():
             raise HostsUpdatedInterrupt(skip_sync=False)
@@ -126,13 +124,12 @@ class Face:
 class ElasticMixin(Face):
     """Our guarantees for a State that exists: ``class MyState(ElasticMixin, MyOldState)``.
 
-    The old class's ``save`` and ``restore`` do what they did; what ``save`` puts
-    into attributes is committed and put back before each ``restore``, deeply.
-    Models, optimizers and samplers given to Horovod's ``TorchState`` are kept as
-    ours keeps them; handlers registered with Horovod go on working.
-    An overridden ``sync`` runs too, among ranks that hold the same already.
-    An attribute ``checkpoint``, of the class or set in ``__init__``, that is an ``elastic.Checkpoint`` says what
-    checkpoints are made of, as with ``elastic.TorchState``; anything else of that name is the user's own.
+    The old class's ``save`` and ``restore`` do what they did; what ``save`` puts into attributes is committed and put
+    back before each ``restore``, deeply. Models, optimizers and samplers given to Horovod's ``TorchState`` are kept as
+    ours keeps them; handlers registered with Horovod go on working. An overridden ``sync`` runs too, among ranks that
+    hold the same already. An attribute ``checkpoint``, of the class or set in ``__init__``, that is an
+    ``elastic.Checkpoint`` says what checkpoints are made of, as with ``elastic.TorchState``; anything else of that name
+    is the user's own.
     """
 
     comms: ClassVar[str] = "auto"
@@ -179,8 +176,8 @@ class ElasticMixin(Face):
             merged=kind.merged,
         )
         self.__dict__["_snapshot"] = snapshot
-        choices = Choices(rng=kind.rng, comms=kind.comms, checkpoint=own_files)
-        return keeper_for(self, {"": snapshot, **parts}, values=(), names=names, choices=choices)
+        parts = {"": snapshot, **parts}
+        return keeper_for(self, parts, values=(), names=names, rng=kind.rng, comms=kind.comms, checkpoint=own_files)
 
     def _parts_among_values(self, names: torch_parts.ParameterNames) -> dict[str, torch_parts.Part]:
         """What Horovod's ``ObjectState`` holds as plain values and we by state: copies of schedulers steer nothing."""
@@ -205,26 +202,19 @@ def _has_own_sync(kind: type) -> bool:
     return first not in (ObjectState, StockState, stock.TorchState)
 
 
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """What the user chooses for a State: see ``TorchState``."""
-
-    rng: bool = True
-    comms: str = "auto"
-    checkpoint: Checkpoint | None = None
-
-
 def keeper_for(
     owner: Any,
     parts: Mapping[str, torch_parts.Part],
     *,
     values: Sequence[str],
     names: torch_parts.ParameterNames,
-    choices: Choices,
+    rng: bool,
+    comms: str,
+    checkpoint: Checkpoint | None,
 ) -> Keeper:
     """A Keeper for a State whose attributes are ``parts`` and the plain ``values``; ``names`` as given to the parts."""
     settings = WorkerSettings.from_environ(os.environ)
-    library = comms_for(choices.comms)
+    library = comms_for(comms)
     current_world.use(library)
     inventory = Inventory(owner, parts, names=values, part_for=partial(part_for, names=names))
     names.models = inventory.models
@@ -243,17 +233,12 @@ def keeper_for(
         clock=clock,
         status=link.status,
         held=held,
-        own_files=choices.checkpoint,
+        own_files=checkpoint,
         thinning=thinning,
         world=lambda: way.generation or 0,
-        limits=Limits(
-            incarnation=settings.incarnation,
-            keep_rng=choices.rng,
-            verify=settings.verify,
-            processes=settings.local_size,
-            program=_program(),
-            last_commit=settings.last_commit,
-        ),
+        settings=settings,
+        program=_program(),
+        keep_rng=rng,
     )
     keeper.seal = owner.save
     _EARLY.hand_over(keeper.inbox)

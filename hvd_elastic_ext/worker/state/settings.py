@@ -15,7 +15,7 @@ from hvd_elastic_ext.core.errors import UsageError
 class WorkerSettings:
     """Read once, when the State is built."""
 
-    host: str
+    host: str = ""
     """This machine's name as the launcher knows it (``HOROVOD_HOSTNAME``)."""
 
     journal: Path | None = None
@@ -49,21 +49,6 @@ class WorkerSettings:
             verify=environ.get("HVD_ELASTIC_VERIFY", "") not in ("", "0"),
             last_commit=environ.get("HVD_ELASTIC_LAST_COMMIT") == "1",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """``incarnation`` counts launchers; ``keep_rng``: commit generators; ``verify``: compare ranks after every sync."""
-
-    incarnation: int = 0
-    keep_rng: bool = True
-    verify: bool = False
-    processes: int = 1
-    """Training processes on this host, which share its memory."""
-    program: str = ""
-    """Tells programs apart that may find each other's commits."""
-    last_commit: bool = False
-    """Commit what training leaves when it is done: the launcher makes checkpoints."""
 
 
 def _seconds(text: str) -> float:

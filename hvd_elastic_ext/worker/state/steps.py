@@ -13,9 +13,8 @@ _COUNTER: Final = "_hvd_elastic_counter"
 class StepCount:
     """Optimizer steps done in the history that leads to the present state.
 
-    Horovod's optimizer is a subclass made on the fly whose ``step`` calls the
-    original ``step``; torch hooks both, so one step of the user fires twice.
-    Only the outermost call counts.
+    Horovod's optimizer is a subclass made on the fly whose ``step`` calls the original ``step``; torch hooks both, so
+    one step of the user fires twice. Only the outermost call counts.
     """
 
     def __init__(self, on_step: Callable[[], None]) -> None:

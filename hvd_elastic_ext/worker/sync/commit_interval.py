@@ -1,9 +1,8 @@
 """Which calls of ``commit()`` commit: all of them, or every n-th, as the launcher asks for.
 
-Ranks hear of that at different times, and have to change to it at the same call:
-the answer to "is the world to end?" that they agree on after each step has
-room for it. Of several wishes the smallest n holds, and whoever has heard of none goes by those of the others.
-What was not heard by all the launcher says again: each tells by which n it goes.
+Ranks hear of that at different times, and have to change to it at the same call: the answer to "is the world to end?"
+that they agree on after each step has room for it. Of several wishes the smallest n holds, and whoever has heard of
+none goes by those of the others. What was not heard by all the launcher says again: each tells by which n it goes.
 """
 
 from __future__ import annotations

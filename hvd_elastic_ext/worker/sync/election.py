@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 from enum import Enum
+from operator import attrgetter
 
 from hvd_elastic_ext.core.commit_record import Identity, Record
 
@@ -23,11 +24,10 @@ class Send(Enum):
 class Candidate:
     """The last commit of one rank. All fields are integers: a row of a table that the ranks sum up.
 
-    ``layout_digest`` and ``loose_digest`` tell whether two commits have the same
-    tensors, and the same loose contents; ``firm_digest`` is that of the firm
-    contents where they changed outside a world's steps, else 0; ``proposal`` is the
-    lineage it would begin; ``entered`` the last generation it was part of;
-    ``imported`` whether a checkpoint from before was put into it (2), or looked for in vain (1).
+    ``layout_digest`` and ``loose_digest`` tell whether two commits have the same tensors, and the same loose contents;
+    ``firm_digest`` is that of the firm contents where they changed outside a world's steps, else 0; ``proposal`` is the
+    lineage it would begin; ``entered`` the last generation it was part of; ``imported`` whether a checkpoint from
+    before was put into it (2), or looked for in vain (1).
     """
 
     lineage: int
@@ -87,20 +87,18 @@ def elect(candidates: Sequence[Candidate]) -> Election:
     newest = max(map(_commit, candidates), key=_age)
     holders = [rank for rank, candidate in enumerate(candidates) if _commit(candidate) == newest]
     root, where = holders[0], f"{newest[0].generation}.{newest[0].number}"
+    lineage = newest[0].lineage
     if len(holders) < len(candidates):
-        reason = f"rank {root} holds the newest commit, {where}"
-        return Election(root, Send.ALL, newest[0].lineage, generation, reason)
-    if len({_shape(candidate) for candidate in candidates}) > 1:
-        reason = f"all ranks hold commit {where}, but of different tensors"
-        return Election(root, Send.ALL, newest[0].lineage, generation, reason)
-    if len({candidate.firm_digest for candidate in candidates}) > 1:
+        return Election(root, Send.ALL, lineage, generation, f"rank {root} holds the newest commit, {where}")
+    for differing, send, but in (
+        (_shape, Send.ALL, ", but of different tensors"),
         # A checkpoint loaded on one rank, say: nobody stepped, so equal numbers do not mean equal weights.
-        reason = f"all ranks hold commit {where}, but weights were changed by hand"
-        return Election(root, Send.ALL, newest[0].lineage, generation, reason)
-    if len({candidate.loose_digest for candidate in candidates}) > 1:
-        reason = f"all ranks hold commit {where}, with values of their own"
-        return Election(root, Send.LOOSE, newest[0].lineage, generation, reason)
-    return Election(root, Send.NOTHING, newest[0].lineage, generation, f"all ranks hold commit {where}")
+        (attrgetter("firm_digest"), Send.ALL, ", but weights were changed by hand"),
+        (attrgetter("loose_digest"), Send.LOOSE, ", with values of their own"),
+    ):
+        if len(set(map(differing, candidates))) > 1:
+            return Election(root, send, lineage, generation, f"all ranks hold commit {where}{but}")
+    return Election(root, Send.NOTHING, lineage, generation, f"all ranks hold commit {where}")
 
 
 def _commit(candidate: Candidate) -> tuple[Identity, int]:

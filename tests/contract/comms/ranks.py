@@ -29,6 +29,9 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 from tests.contract.comms import wrapping
 
 LARGE = 2**62 + 1  # not representable as a float
+LONGEST_S = 240
+"""Then each rank prints its stacks and ends, before the test gives up and kills the launcher."""
+HANGS_S = 5
 
 KINDS = (
     torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
@@ -68,7 +71,7 @@ def broadcast_in_pieces(comms: World) -> Any:
     longest, module._PIECE = module._PIECE, 7
     try:
         data = torch.arange(100).to(torch.uint8) + comms.rank()
-        comms.broadcast(data, root=2, name="pieces")
+        comms.broadcast(data, root=1, name="pieces")
     finally:
         module._PIECE = longest
     return data.tolist()
@@ -135,11 +138,7 @@ def dropped_maxima_leave_nothing(comms: World) -> Any:
     for number in range(50):
         comms.start_max(number, name="dropped")
     kept = comms.start_max(comms.rank() + 100, name="dropped")
-    return [kept.wait(), *_open_operations()]
-
-
-def _open_operations() -> list[int]:
-    return [len(mpi_ops._handle_map)]
+    return [kept.wait(), len(mpi_ops._handle_map)]
 
 
 def an_earlier_one_keeps_its_result(comms: World) -> Any:
@@ -185,15 +184,6 @@ def _when_all_have_come(comms: World, mark: str) -> None:
         time.sleep(0.001)
 
 
-def alone(comms: World) -> Any:
-    """A world of one needs no communication."""
-    data, numbers = torch.arange(9).to(torch.uint8), torch.ones(3)
-    comms.broadcast(data, root=0, name="alone")
-    comms.sum(numbers, name="alone")
-    results = [comms.max(-7, name="alone"), comms.start_max(LARGE, name="alone").wait()]
-    return [places(comms), data.tolist() == list(range(9)), numbers.tolist(), results]
-
-
 def reset_joins_the_next_world(comms: World) -> Any:
     stale = comms.start_max(comms.rank(), name="stale")
     dropped = comms.start_max(comms.rank(), name="dropped")
@@ -221,33 +211,6 @@ def stock_handle_takes_anothers_result(comms: World) -> Any:
     return got
 
 
-def lost_peer_is_one_kind_of_error(comms: World) -> Any:
-    """The last rank ends silently. Must come last."""
-    comms.max(1, name="all_here")
-    if comms.rank() == comms.size() - 1:
-        _vanish()
-        return "gone"
-    seen = []
-    data = torch.zeros(9, dtype=torch.uint8)
-    uses: list[Callable[[], object]] = [
-        lambda: comms.start_max(1, name="pending").wait(),
-        lambda: comms.sum(torch.ones(3), name="after"),
-        lambda: comms.broadcast(data, root=comms.size() - 1, name="after"),
-    ]
-    for use in uses:
-        try:
-            use()
-        except HorovodInternalError:
-            seen.append("lost")
-    return seen
-
-
-def _vanish() -> None:
-    """Leave silently. (With exit code 0 Horovod's launcher lets the others continue.)"""
-    write("lost_peer_is_one_kind_of_error", "gone")
-    os._exit(0)
-
-
 def losing_a_peer_with_much_under_way(comms: World) -> Any:
     """The last rank ends while the others begin operations at full speed. Must come last."""
     here, others = Path(sys.argv[2]), comms.size() - 1
@@ -255,8 +218,8 @@ def losing_a_peer_with_much_under_way(comms: World) -> Any:
         while len(list(here.glob("busy.*"))) < others:
             time.sleep(0.001)
         write("losing_a_peer_with_much_under_way", "gone")
-        os._exit(0)
-    faulthandler.dump_traceback_later(5, exit=True)
+        os._exit(0)  # with another exit code Horovod's launcher ends the others
+    faulthandler.dump_traceback_later(HANGS_S, exit=True)
     begun = 0
     try:
         while True:
@@ -267,8 +230,7 @@ def losing_a_peer_with_much_under_way(comms: World) -> Any:
             if begun > 300:
                 time.sleep(0.0002)
     except HorovodInternalError:
-        faulthandler.cancel_dump_traceback_later()
-        return "lost"
+        return ["lost", *_errors(comms)]
 
 
 def stock_losing_a_peer_with_much_under_way(comms: World) -> Any:
@@ -277,17 +239,33 @@ def stock_losing_a_peer_with_much_under_way(comms: World) -> Any:
     return losing_a_peer_with_much_under_way(comms)
 
 
+def _errors(comms: World) -> list[str]:
+    """Use a world that has lost its last rank in every way."""
+    data = torch.zeros(9, dtype=torch.uint8)
+    uses: list[Callable[[], object]] = [
+        lambda: comms.start_max(1, name="pending").wait(),
+        lambda: comms.sum(torch.ones(3), name="after"),
+        lambda: comms.broadcast(data, root=comms.size() - 1, name="after"),
+    ]
+    seen = []
+    for use in uses:
+        try:
+            use()
+        except HorovodInternalError:
+            seen.append("lost")
+    return seen
+
+
 def leaving_does_not_wait_for_living_peers(comms: World) -> Any:
-    """A maximum is pending to which the last rank never contributes. Must come last."""
+    """Rank 0 leaves with a maximum pending that rank 1 never answers; then rank 1 has lost it. Must come last."""
     comms.max(1, name="all_here")
-    if comms.rank() == comms.size() - 1:
-        here = Path(sys.argv[2])
-        while len(list(here.glob("left.*"))) < comms.size() - 1:  # the test writes them, and ends this if it cannot
-            time.sleep(0.01)
-        return "stayed"
-    comms.start_max(1, name="unanswered")
-    write("leaving_does_not_wait_for_living_peers", "leaving")
-    return comms.reset()
+    if comms.rank() == 0:
+        comms.start_max(1, name="unanswered")
+        write("leaving_does_not_wait_for_living_peers", "leaving")
+        return comms.reset()
+    while not Path(sys.argv[2], "ended.0").exists():  # the test writes it
+        time.sleep(0.01)
+    return _errors(comms)
 
 
 def write(name: str, seen: Any) -> None:
@@ -297,10 +275,12 @@ def write(name: str, seen: Any) -> None:
 
 
 def main() -> None:
+    faulthandler.dump_traceback_later(LONGEST_S, exit=True)
     comms = choose.comms_for(sys.argv[1])
     globals()["RANK"] = comms.rank()
     for name in sys.argv[3:]:
         check: Callable[[World], Any] = globals().get(name) or getattr(wrapping, name)
+        print(f"rank {RANK}: {name}", file=sys.stderr, flush=True)
         write(name, check(comms))
 
 

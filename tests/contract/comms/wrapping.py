@@ -144,7 +144,7 @@ def wrapped_with_a_loss_scaler(comms: World) -> Any:
     for number, batch in enumerate(batches(comms.size())):
         optimizer.zero_grad()
         loss = loss_of(net, tuple(part.float() for part in mine(comms, batch)))
-        scaler.scale(loss * (float("inf") if number == 1 and comms.rank() == 2 else 1)).backward()
+        scaler.scale(loss * (float("inf") if number == 1 and comms.rank() == 1 else 1)).backward()
         optimizer.synchronize()
         scaler.unscale_(optimizer)
         with optimizer.skip_synchronize():
@@ -194,7 +194,7 @@ def small_and_large_gradients_of_several_types(comms: World) -> Any:
         ]
         optimizer = wrap(torch.optim.SGD(parameters, lr=1.0), comms=comms)
         for number, parameter in enumerate(parameters):
-            parameter.grad = torch.full_like(parameter, float(number * 3 + comms.rank() * 3)).t().t()
+            parameter.grad = torch.full_like(parameter, float(number * 3 + comms.rank() * 4)).t().t()
         optimizer.step()
     finally:
         averaging.BUCKET = kept

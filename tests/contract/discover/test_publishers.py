@@ -170,7 +170,7 @@ def test_publishing_the_same_again_changes_nothing(way):
     assert way.seen() == {"a": 1}
 
 
-def test_readers_see_one_publication_or_another_and_never_half_of_one(way):
+def test_rule_25_readers_see_one_publication_or_another_and_never_half_of_one(way):
     lists = [{f"{letter}{n}": 1 for n in range(50)} for letter in "ab"]
     way.publisher.publish(publication(1, **lists[0]))
     done = threading.Event()

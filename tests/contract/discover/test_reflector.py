@@ -11,7 +11,7 @@ import pytest
 
 from discover.kube.client import Access, Timeouts
 from discover.kube.reflector import NODES
-from discover.selection.objects import Listed, NodesHidden
+from discover.selection.objects import NodesHidden
 from tests.contract.discover.following import HurriedClock, eventually, followed, rechecked
 from tests.support.kube import bodies, statuses
 
@@ -48,29 +48,6 @@ def test_pods_are_listed_in_pages_and_then_watched(kube, tmp_path):
     assert 45 <= int(watch.query["timeoutSeconds"]) <= 60
 
 
-def test_rule_01_an_expired_watch_leads_to_one_list(two, tmp_path):
-    """Said within the stream."""
-    plan = two.faults.on("watch", "pods", times=1).error_event(statuses.too_old(1, 2).body)
-    with followed(two, tmp_path) as pods:
-        plan.wait()
-        pods.waits_for("a", "b")
-        eventually(lambda: len(pods.asked) == 4, "a list and a watch")
-        pods.watches()
-    assert pods.asked == ["PAGED", "WATCH", "RELIST", "WATCH"]
-    first, second = (each for each in pods.tells if isinstance(each, Listed))
-    assert first == second
-
-
-def test_rule_03_an_expired_page_leads_to_a_whole_list_and_nothing_half_is_told(kube, tmp_path):
-    put(kube, *(f"p{number}" for number in range(502)))
-    plan = kube.faults.on("list", "pods", times=1, paged=True).answer(statuses.continue_expired("again"))
-    with followed(kube, tmp_path) as pods:
-        plan.wait()
-        eventually(lambda: len(pods.names) == 502, "all pods")
-    assert pods.asked[:3] == ["PAGED", "PAGED", "UNPAGED"]
-    assert [len(each.objects) for each in pods.tells if isinstance(each, Listed)] == [502]
-
-
 def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(two, tmp_path):
     """R7"""
     plan = two.faults.on("watch", "pods", times=1).answer(statuses.too_many_requests("later", retry_after=9))
@@ -105,27 +82,6 @@ def test_a_live_watch_outlives_its_read_timeout(two, tmp_path):
             put(two, f"other-{number}", labels={"job": "another"})
             two.watches("pods")[0].bookmark()
         assert pods.asked == ["PAGED", "WATCH"]
-
-
-def test_a_quiet_watch_is_ended_by_the_server_and_reopened_without_a_log_line(two, tmp_path, caplog):
-    """Neither bookmark nor event comes, and that is no trouble."""
-    caplog.set_level("INFO", logger="hvd-discover")
-    with followed(two, tmp_path) as pods:
-        pods.waits_for("a", "b")
-        eventually(lambda: two.watches("pods"), "the watch")
-        time.sleep(1.1)  # a watch that ends within a second has failed
-        two.clock.advance(61.0)
-        eventually(lambda: pods.counted.restarts, "the end of the watch")
-        pods.watches()
-        assert pods.asked[:3] == ["PAGED", "WATCH", "WATCH"]
-        assert pods.versions[1] == pods.versions[2]
-        assert (pods.reflector.status.problem, caplog.messages) == ("", [])
-        in_sync_at, told = pods.reflector.status.in_sync_at, len(pods.tells)
-        put(two, "c")
-        pods.waits_for("a", "b", "c")
-    assert pods.counted.restarts[0] == "done"
-    assert told == 1
-    assert in_sync_at > pods.collection.requests[1][0]
 
 
 def test_a_quiet_watch_is_trusted_though_lists_from_the_servers_memory_are_refused(two, tmp_path, caplog):

@@ -1,9 +1,8 @@
 """A parent that owns commit memory, and training processes that it kills: ``lives SEED ANEW KIND=LIVES…``.
 
-Every life makes its State, syncs, says what it found and then commits as fast as
-it can, saying each number once its commit is taken. It is killed at a random
-moment. The first ``ANEW`` lives of our State are programs started anew, as a
-launcher would; the rest are forks, so that there can be many.
+Every life makes its State, syncs, says what it found and then commits as fast as it can, saying each number once its
+commit is taken. It is killed at a random moment. ``ANEW`` lives of our State after the first are programs started anew,
+as a launcher would; the rest are forks, so that there can be many.
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ def one_life(kind: str, *, anew: bool, descriptors: list[int], chance: random.Ra
 def lives(kind: str, count: int, *, anew: int, chance: random.Random) -> list[tuple[int, bool, int]]:
     descriptors = [os.memfd_create(f"commit-{index}") for index in range(2)]
     os.environ["HVD_ELASTIC_COMMIT_FDS"] = ",".join(map(str, descriptors))
-    seen = [one_life(kind, anew=number < anew, descriptors=descriptors, chance=chance) for number in range(count)]
+    seen = [one_life(kind, anew=1 <= number <= anew, descriptors=descriptors, chance=chance) for number in range(count)]
     for descriptor in descriptors:
         os.close(descriptor)
     return seen

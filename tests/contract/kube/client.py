@@ -17,7 +17,6 @@ import yaml
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
 
 WAIT_S = 60.0
 

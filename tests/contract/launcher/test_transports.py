@@ -11,7 +11,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -43,10 +43,6 @@ WAITING = 'read line; echo "pid $$"; cat >/dev/null; touch "$0.saw-the-end"; exe
 
 Make = Callable[[str], Transport]
 """A way that starts the program with this text instead of an agent."""
-
-
-def play(act: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(act(), SECONDS))
 
 
 def program(path: Path, text: str) -> str:
@@ -102,97 +98,80 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     return lambda text: WAYS[request.param](program(tmp_path / "agent", text))
 
 
-def test_an_agent_gets_its_line_and_what_it_says_and_how_it_ends_is_told(make: Make) -> None:
-    async def act() -> None:
-        remarks: list[str] = []
-        way = make('line=$(head -n 1); echo "got ${#line} bytes" >&2; echo "args $*"')
-        launch = await way.start(HOST, b"0123456789\n", remark=remarks.append)
-        assert await launch.wait() == Ended(0, reached=True, last_words="got 10 bytes")
-        assert launch.reached
-        assert sorted(remarks) == [f"args {ARGUMENTS}", "got 10 bytes"]
-        launch.kill()
-        launch.close()
-
-    play(act)
+async def test_an_agent_gets_its_line_and_what_it_says_and_how_it_ends_is_told(make: Make) -> None:
+    remarks: list[str] = []
+    way = make('line=$(head -n 1); echo "got ${#line} bytes" >&2; echo "args $*"')
+    launch = await way.start(HOST, b"0123456789\n", remark=remarks.append)
+    assert await launch.wait() == Ended(0, reached=True, last_words="got 10 bytes")
+    assert launch.reached
+    assert sorted(remarks) == [f"args {ARGUMENTS}", "got 10 bytes"]
+    launch.kill()
+    launch.close()
 
 
 @pytest.mark.parametrize(("ending", "code"), [("exit 1", 1), ("exit 3", 3), ("exec false", 1)])
-def test_the_exit_code_of_an_agent_is_its_own_and_so_are_its_last_words(make: Make, ending: str, code: int) -> None:
-    async def act() -> None:
-        way = make(f"echo 'no launcher there' >&2; {ending}")
-        launch = await way.start(HOST, b"x\n", remark=quiet)
-        assert await launch.wait() == Ended(code, reached=True, last_words="no launcher there")
+async def test_the_exit_code_of_an_agent_is_its_own_and_so_are_its_last_words(
+    make: Make, ending: str, code: int
+) -> None:
+    way = make(f"echo 'no launcher there' >&2; {ending}")
+    launch = await way.start(HOST, b"x\n", remark=quiet)
+    assert await launch.wait() == Ended(code, reached=True, last_words="no launcher there")
 
-    play(act)
 
-
-def test_no_secret_is_an_argument_or_in_the_environment(make: Make) -> None:
+async def test_no_secret_is_an_argument_or_in_the_environment(make: Make) -> None:
     key = bytes(range(32))
     line = join_line("job", HOST, key=key, launcher=("10.0.0.1", 7), incarnation=2, orphan_grace_s=60.0)
-
-    async def act() -> None:
-        before = set(marks.pids())
-        said: asyncio.Queue[str] = asyncio.Queue()
-        launch = await make(WAITING).start(HOST, line, remark=said.put_nowait)
-        pid = int((await said.get()).removeprefix("pid "))
-        ours = [each for each in set(marks.pids()) - before if marks.environment(each).get(marks.MARK)]
-        assert pid in ours
-        for each in ours:
-            assert key.hex() not in marks.command_line(each)
-            assert key.hex() not in str(marks.environment(each))
-        launch.kill()
-        await launch.wait()
-        marks.kill([pid])
-
-    play(act)
+    before = set(marks.pids())
+    said: asyncio.Queue[str] = asyncio.Queue()
+    launch = await make(WAITING).start(HOST, line, remark=said.put_nowait)
+    pid = int((await said.get()).removeprefix("pid "))
+    ours = [each for each in set(marks.pids()) - before if marks.environment(each).get(marks.MARK)]
+    assert pid in ours
+    for each in ours:
+        assert key.hex() not in marks.command_line(each)
+        assert key.hex() not in str(marks.environment(each))
+    launch.kill()
+    await launch.wait()
+    marks.kill([pid])
 
 
 @pytest.mark.parametrize("how", ["close", "kill"])
-def test_the_end_of_a_launch_ends_what_it_hears_and_an_agent_that_has_joined_lives_on(
+async def test_the_end_of_a_launch_ends_what_it_hears_and_an_agent_that_has_joined_lives_on(
     make: Make, how: str, tmp_path: Path
 ) -> None:
-    async def act() -> None:
-        said: asyncio.Queue[str] = asyncio.Queue()
-        way = make(WAITING)
-        launch = await way.start(HOST, b"x\n", remark=said.put_nowait)
-        pid = int((await said.get()).removeprefix("pid "))
-        if how == "kill" and not isinstance(way, Local):  # which kills the agent itself
-            launch.kill()
-            assert (await launch.wait()).code == 128 + signal.SIGKILL
-        launch.close()
-        if how == "close" or not isinstance(way, Local):
-            seen = tmp_path / "agent.saw-the-end"
-            await asyncio.to_thread(wait_until, seen.exists, what="the end of the agent's input", timeout=60)
-            assert marks.start_time(pid) is not None
-        marks.kill([pid])
-
-    play(act)
-
-
-def test_the_longest_line_is_taken_and_a_longer_one_refused(make: Make) -> None:
-    async def act() -> None:
-        way = make("sleep 0.2; head -n 1 | wc -c >&2")
-        line = b"x" * (child_process.LONGEST_INPUT - 1) + b"\n"
-        launch = await way.start(HOST, line, remark=quiet)
-        with pytest.raises(ValueError, match="at most"):
-            await way.start(HOST, b"x" + line, remark=quiet)
-        assert await launch.wait() == Ended(0, reached=True, last_words=str(child_process.LONGEST_INPUT))
-
-    play(act)
-
-
-def test_waiting_may_be_given_up(make: Make) -> None:
-    async def act() -> None:
-        said: asyncio.Queue[str] = asyncio.Queue()
-        launch = await make(WAITING).start(HOST, b"x\n", remark=said.put_nowait)
-        pid = int((await said.get()).removeprefix("pid "))
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(launch.wait(), 0.01)
+    said: asyncio.Queue[str] = asyncio.Queue()
+    way = make(WAITING)
+    launch = await way.start(HOST, b"x\n", remark=said.put_nowait)
+    pid = int((await said.get()).removeprefix("pid "))
+    if how == "kill" and not isinstance(way, Local):  # which kills the agent itself
         launch.kill()
-        assert (await launch.wait()).code == 137
-        marks.kill([pid])
+        assert (await launch.wait()).code == 128 + signal.SIGKILL
+    launch.close()
+    if how == "close" or not isinstance(way, Local):
+        seen = tmp_path / "agent.saw-the-end"
+        await asyncio.to_thread(wait_until, seen.exists, what="the end of the agent's input", timeout=60)
+        assert marks.start_time(pid) is not None
+    marks.kill([pid])
 
-    play(act)
+
+async def test_the_longest_line_is_taken_and_a_longer_one_refused(make: Make) -> None:
+    way = make("sleep 0.2; head -n 1 | wc -c >&2")
+    line = b"x" * (child_process.LONGEST_INPUT - 1) + b"\n"
+    launch = await way.start(HOST, line, remark=quiet)
+    with pytest.raises(ValueError, match="at most"):
+        await way.start(HOST, b"x" + line, remark=quiet)
+    assert await launch.wait() == Ended(0, reached=True, last_words=str(child_process.LONGEST_INPUT))
+
+
+async def test_waiting_may_be_given_up(make: Make) -> None:
+    said: asyncio.Queue[str] = asyncio.Queue()
+    launch = await make(WAITING).start(HOST, b"x\n", remark=said.put_nowait)
+    pid = int((await said.get()).removeprefix("pid "))
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(launch.wait(), 0.01)
+    launch.kill()
+    assert (await launch.wait()).code == 137
+    marks.kill([pid])
 
 
 # --- what is elsewhere ------------------------------------------------------------------------------
@@ -202,74 +181,44 @@ FAR: dict[str, Callable[..., Transport]] = {"ssh": over_ssh, "exec": to_pods}
 
 @pytest.mark.parametrize("host", ["-oProxyCommand=touch x", "--kubeconfig=x", "h1 h2", "", "a;b", "a:1"])
 @pytest.mark.parametrize("far", FAR)
-def test_what_is_no_host_name_never_comes_near_a_command(ssh: Path, pods: KubeServer, far: str, host: str) -> None:
+async def test_what_is_no_host_name_never_comes_near_a_command(
+    ssh: Path, pods: KubeServer, far: str, host: str
+) -> None:
     program(ssh, f"touch {ssh}.ran")
-
-    async def act() -> None:
-        launch = await FAR[far]().start(host, b"x\n", remark=quiet)
-        ended = await launch.wait()
-        assert (ended.code, ended.reached) == (transports.UNREACHABLE, False)
-        assert "host name" in ended.last_words
-        launch.kill()
-        launch.close()
-
-    play(act)
+    launch = await FAR[far]().start(host, b"x\n", remark=quiet)
+    ended = await launch.wait()
+    assert (ended.code, ended.reached) == (transports.UNREACHABLE, False)
+    assert "host name" in ended.last_words
+    launch.kill()
+    launch.close()
     assert not Path(f"{ssh}.ran").exists()
     assert pods.counts.connections == 0
 
 
 @pytest.mark.parametrize("far", FAR)
-def test_a_host_without_our_interpreter_was_reached_all_the_same(ssh: Path, pods: KubeServer, far: str) -> None:
-    async def act() -> None:
-        launch = await FAR[far]("/nowhere/python").start(HOST, b"x\n", remark=quiet)
-        ended = await launch.wait()
-        assert (ended.code, ended.reached) == (127, True)
-        assert "/nowhere/python" in ended.last_words
-
-    play(act)
+async def test_a_host_without_our_interpreter_was_reached_all_the_same(ssh: Path, pods: KubeServer, far: str) -> None:
+    launch = await FAR[far]("/nowhere/python").start(HOST, b"x\n", remark=quiet)
+    ended = await launch.wait()
+    assert (ended.code, ended.reached) == (127, True)
+    assert "/nowhere/python" in ended.last_words
 
 
-def test_without_ssh_there_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_without_ssh_there_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-
-    async def act() -> None:
-        launch = await over_ssh().start(HOST, b"x\n", remark=quiet)
-        assert await launch.wait() == Ended(255, reached=False, last_words="ssh: No such file or directory")
-
-    play(act)
+    launch = await over_ssh().start(HOST, b"x\n", remark=quiet)
+    assert await launch.wait() == Ended(255, reached=False, last_words="ssh: No such file or directory")
 
 
-def test_only_a_few_ssh_are_on_their_way_at_once(ssh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(ssh, f"touch {tmp_path}/knocked; while [ ! -e {tmp_path}/open ]; do sleep 0.01; done; exit 1")
-    only_one_at_once(monkeypatch, over_ssh, knocked=(tmp_path / "knocked").exists, let_in=(tmp_path / "open").touch)
-
-
-def test_only_a_few_exec_are_on_their_way_at_once(pods: KubeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_a_few_exec_are_on_their_way_at_once(pods: KubeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transports, "AT_ONCE", 1)
     pods.faults.on("get", "pods").answer(statuses.internal("no"))
     pods.hanging = True
-    only_one_at_once(
-        monkeypatch, to_pods, knocked=lambda: pods.counts.connections, let_in=lambda: setattr(pods, "hanging", False)
-    )
-
-
-def only_one_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-    make: Callable[[], Transport],
-    *,
-    knocked: Callable[[], object],
-    let_in: Callable[[], object],
-) -> None:
-    monkeypatch.setattr(transports, "AT_ONCE", 1)
-
-    async def act() -> None:
-        way = make()
-        first = await way.start(HOST, b"x\n", remark=quiet)
-        second = asyncio.ensure_future(way.start(HOST, b"x\n", remark=quiet))
-        while not knocked():
-            await asyncio.sleep(0.005)
-        assert not second.done()
-        let_in()
-        for launch in (first, await second):
-            assert not (await launch.wait()).reached
-
-    play(act)
+    way = to_pods()
+    first = await way.start(HOST, b"x\n", remark=quiet)
+    second = asyncio.ensure_future(way.start(HOST, b"x\n", remark=quiet))
+    while not pods.counts.connections:
+        await asyncio.sleep(0.005)
+    assert not second.done()
+    pods.hanging = False
+    for launch in (first, await second):
+        assert not (await launch.wait()).reached

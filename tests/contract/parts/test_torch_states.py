@@ -74,7 +74,7 @@ def trained(name: str, steps: int) -> Any:
         optimizer.zero_grad()
         given = torch.tensor([0, 2]) if name == "SparseAdam" else torch.ones(1, 3)
         loss: Tensor = net(given).sum()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return loss
 
     for _ in range(steps):

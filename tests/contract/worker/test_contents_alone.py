@@ -58,7 +58,7 @@ def test_a_handler_the_user_registered_with_horovod_is_used() -> None:
         def __init__(self) -> None:
             self.average = 1.0
 
-    class EmaHandler(stock.StateHandler):  # type: ignore[misc]
+    class EmaHandler(stock.StateHandler):
         def __init__(self, value: Ema) -> None:
             super().__init__(value)
             self.save()
@@ -93,7 +93,7 @@ class Ema(nn.Linear):
 
 
 def test_a_handler_that_keeps_a_copy_of_the_whole_model_rolls_back_exactly(caplog: pytest.LogCaptureFixture) -> None:
-    class EmaHandler(stock.StateHandler):  # type: ignore[misc]
+    class EmaHandler(stock.StateHandler):
         def __init__(self, value: Ema) -> None:
             super().__init__(value)
             self.save()

@@ -42,7 +42,7 @@ def test_a_state_with_functions_commits_and_rolls_back_as_any_other() -> None:
     assert not hasattr(state, "checkpoint")
 
 
-@pytest.mark.parametrize("value", [None, 7, "path/of/the/last", {"step": 3}])
+@pytest.mark.parametrize("value", [None, 7, "path/of/the/last", [1, 2], {"step": 3}])
 def test_a_plain_value_of_that_name_is_kept_as_one(value: Any) -> None:
     state = elastic.TorchState(checkpoint=value)
     assert functions_of(state) is None
@@ -52,9 +52,10 @@ def test_a_plain_value_of_that_name_is_kept_as_one(value: Any) -> None:
     assert state.checkpoint == value
 
 
-def test_bare_functions_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"elastic\.Checkpoint"):
-        elastic.TorchState(checkpoint=(nothing, nothing))
+@pytest.mark.parametrize("functions", [(nothing, nothing), {"save": nothing}, nothing, [nothing]])
+def test_bare_functions_are_refused(functions: Any) -> None:
+    with pytest.raises(UsageError, match=r"elastic\.Checkpoint\(save=…, load=…\)"):
+        elastic.TorchState(checkpoint=functions)
 
 
 def test_a_mixin_takes_them_from_an_attribute_of_the_class_or_of_its_own() -> None:

@@ -20,25 +20,6 @@ from tests.contract.worker.training import step, trained
 pytestmark = pytest.mark.usefixtures("alone")
 
 
-def test_a_roll_back_returns_what_a_second_order_optimizer_keeps() -> None:
-    net = nn.Linear(3, 1)
-    optimizer = torch.optim.LBFGS(net.parameters(), max_iter=4, history_size=3)
-
-    def closure() -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = (net(torch.eye(3)) - 1).pow(2).sum()
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
-    state = elastic.TorchState(model=net, optimizer=optimizer)
-    before = fingerprint([net.state_dict(), optimizer.state_dict()])
-    for _ in range(2):
-        optimizer.step(closure)
-        state.restore()
-        assert fingerprint([net.state_dict(), optimizer.state_dict()]) == before
-
-
 def test_frozen_and_unused_parameters_and_late_state_roll_back() -> None:
     net = nn.ModuleDict({"used": nn.Linear(3, 2), "unused": nn.Linear(3, 2), "frozen": nn.Linear(3, 2)})
     net["frozen"].requires_grad_(False)

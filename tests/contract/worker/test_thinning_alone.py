@@ -17,7 +17,7 @@ from tests.contract.worker.training import step, trained
 pytestmark = pytest.mark.usefixtures("alone")
 
 
-class Own(ObjectState):  # type: ignore[misc]
+class Own(ObjectState):
     """A user's State, which counts its saves."""
 
     saves = 0

@@ -12,7 +12,7 @@ from horovod.common.elastic import State as StockState
 from horovod.torch.elastic import state as stock
 
 
-class Own(StockState):  # type: ignore[misc]
+class Own(StockState):
     """A careful one: copies what it saves, broadcasts everything from rank 0."""
 
     def __init__(self, model: Any, optimizer: Any, **values: Any) -> None:
@@ -104,7 +104,7 @@ class KeepsAModel(Own):
         self.take(self._rest)
 
 
-class Plain(ObjectState):  # type: ignore[misc]
+class Plain(ObjectState):
     """Horovod's State for plain objects, with a model beside it that it knows nothing of but the weights."""
 
     def __init__(self, model: Any, optimizer: Any, **values: Any) -> None:
@@ -125,7 +125,7 @@ class Plain(ObjectState):  # type: ignore[misc]
         self.optimizer.load_state_dict(self.weights[1])
 
 
-class Stock(hvd.elastic.TorchState):  # type: ignore[misc]
+class Stock(hvd.elastic.TorchState):
     """Horovod's own State, with a handler of the user's in its registry: see :func:`with_handlers`."""
 
     def __init__(self, model: Any, optimizer: Any, **values: Any) -> None:
@@ -139,7 +139,7 @@ class Average:
         self.value = value
 
 
-class AverageHandler(stock.StateHandler):  # type: ignore[misc]
+class AverageHandler(stock.StateHandler):
     def __init__(self, value: Average) -> None:
         super().__init__(value)
         self.save()

@@ -64,15 +64,9 @@ class Ran:
     def __init__(self, here: Path, tmp_path: Path, *options: str) -> None:
         self.acts = tmp_path / "acts"
         self.acts.write_text("")
-        command = ["run", "-np", "1", "-H", "localhost:1", *options, sys.executable, "-c", "print('trained')"]
-        self.done = subprocess.run(
-            [sys.executable, "-c", AUDITED, self.acts, *command],
-            cwd=here,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        job = ["run", "-np", "1", "-H", "localhost:1", *options, sys.executable, "-c", "print('trained')"]
+        command = [sys.executable, "-c", AUDITED, self.acts, *job]
+        self.done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=60, check=False)
 
     def refused(self) -> str:
         """The one line that it said, and nothing was done."""

@@ -55,7 +55,10 @@ with StateDir(folder) as held:
 """
 
 
-def check(done: subprocess.CompletedProcess[str]) -> None:
+def check(*command: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode == 77 or "unshare:" in done.stderr:
+        pytest.skip("needs a mount namespace of its own: run as root, or allow unprivileged user namespaces")
     assert done.returncode == 0, done.stderr
     assert "saves: [False, False, False, False, False]" in done.stdout
     assert "key: 32" in done.stdout
@@ -64,33 +67,18 @@ def check(done: subprocess.CompletedProcess[str]) -> None:
     assert "again: True True" in done.stdout
     assert done.stderr.count("state.json cannot be written") == 1
     assert done.stderr.count("state.json can be written again") == 1
+    return done
 
 
 def test_files_that_may_not_grow_are_said_once_and_the_last_state_stays(tmp_path: Path) -> None:
-    check(
-        subprocess.run(
-            [sys.executable, "-c", SAVER, str(tmp_path / "job"), "", "1024"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    )
+    check(sys.executable, "-c", SAVER, str(tmp_path / "job"), "", "1024")
 
 
 def test_a_disk_without_space_is_said_once_and_the_last_state_stays(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     script = 'mount -t tmpfs -o size=64k,mode=0700 tmpfs "$1" || exit 77; exec "$2" -c "$3" "$1/job" "$1/filler" 0'
-    done = subprocess.run(
-        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", str(disk), sys.executable, SAVER],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    if done.returncode == 77 or "unshare:" in done.stderr:
-        pytest.skip("needs a mount namespace of its own: run as root, or allow unprivileged user namespaces")
+    within = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh")
+    done = check(*within, str(disk), sys.executable, SAVER)
     assert "filled: 28" in done.stdout
     assert "fresh/incarnation cannot be written (No space left on device); make room there" in done.stdout
-    check(done)

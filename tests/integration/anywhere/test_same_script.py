@@ -45,10 +45,10 @@ def test_under_hvd_elastic_run(tmp_path):
 
 @pytest.mark.skipif(without_mpi() is not None, reason=str(without_mpi()))
 def test_under_mpirun(tmp_path):
-    start = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "3", sys.executable]
+    start = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", sys.executable]
     with run_process([*start, *script(tmp_path, steps=60, pause=0)], env=QUIET) as job:
         assert job.wait(timeout=100) == 0, job.output
-    assert_finished_alike(events(tmp_path, "done"), ranks=3, steps=60)
+    assert_finished_alike(events(tmp_path, "done"), ranks=2, steps=60)
 
 
 def test_alone(tmp_path):

@@ -238,10 +238,3 @@ def test_out_of_file_descriptors_it_looks_by_turns(hosts):
     replace(hosts, "new:1\n")
     watch.wait_for("new:1\n")
     watch.watch.stop()
-
-
-def test_polling_alone_is_enough_if_events_are_lost(hosts, monkeypatch):
-    monkeypatch.setattr(file_watch._Directories, "_on_event", lambda self, event: None)
-    with Watched(hosts, relook=0.02) as watched:
-        replace(hosts, "new:1\n")
-        watched.wait_for("new:1\n")

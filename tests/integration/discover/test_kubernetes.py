@@ -159,19 +159,6 @@ def test_rule_17_a_deletion_is_published_within_a_quarter_of_a_second_and_its_de
     pytest.fail(f"no deletion was published within 0.25 s: {took}")
 
 
-@pytest.mark.soak
-def test_a_server_that_is_away_for_long_is_said_to_be(job):
-    with job.serve():
-        job.publishes("a", "b")
-        job.watches()
-        wait_until(lambda: job.place.get("/readyz")[0] == 200, what="the daemon to be well", timeout=60)
-        with job.server.down():
-            wait_until(lambda: "refused" in job.place.get("/readyz")[1], what="the daemon to be in doubt", timeout=60)
-            assert job.place.get("/readyz")[0] == 503
-            assert job.place.get("/livez")[0] == 200
-        wait_until(lambda: job.place.get("/readyz")[0] == 200, what="the daemon to be well again", timeout=60)
-
-
 def test_a_daemon_that_starts_before_its_server_waits_for_it(job):
     with job.server.down(), job.serve() as daemon:
         daemon.wait_for("refused")

@@ -71,48 +71,37 @@ def test_a_wrong_host_name_is_one_line_and_usage():
 
 
 @needs_horovod
-def test_healthy_hosts_are_found_healthy_over_ssh(nethosts, tmp_path):
-    hosts = nethosts(2)
-    code, document = examine("--host", "h1", "--host", "h2", host=hosts.launcher, cwd=tmp_path)
-    assert troubles(document) == []
-    assert code == 0
-    seen = [f["what"] for f in document["findings"]]
-    for name in ("h1", "h2"):
-        assert f"{name}: ssh works" in seen
-        assert f"{name}: hostname '{name}' resolves to {hosts[name].address}" in seen
-        assert f"{name}: Horovod 0.28.1 with Gloo" in seen
-
-
-def test_a_host_that_takes_its_own_name_for_loopback_is_named_with_the_remedy(nethosts, tmp_path):
-    hosts = nethosts(2)
-    hosts["h2"].resolve_own_name_to("127.0.1.1")
-    code, document = examine("--host", "h1", "--host", "h2", host=hosts.launcher, cwd=tmp_path)
-    assert code == 1
-    (trouble,) = [f for f in troubles(document) if "hostname" in f["what"]]
-    assert trouble["what"] == "h2: hostname 'h2' resolves to 127.0.1.1"
-    assert "every rank aborts" in trouble["why"]
-    assert "/etc/hosts" in trouble["remedy"]
-    assert "127.0.1.1" in trouble["remedy"]
-
-
-def test_hosts_out_of_reach_are_told_apart_and_none_holds_the_others_up(nethosts, tmp_path):
+def test_hosts_are_told_apart_by_what_is_wrong_with_each(nethosts, tmp_path):
     hosts = nethosts(3)
-    hosts["h1"].cut()
+    hosts["h2"].resolve_own_name_to("127.0.1.1")
+    hosts["h3"].cut()
     (tmp_path / "hosts").write_text("h1:1\nh2:1\nh3:1\nnobody:1\n")
-    options = ["--hosts-file", str(tmp_path / "hosts"), "--python", "/no/such/python"]
-    code, document = examine(*options, host=hosts.launcher, cwd=tmp_path)
+    code, document = examine("--hosts-file", str(tmp_path / "hosts"), host=hosts.launcher, cwd=tmp_path)
     assert code == 1
-    found = {f["what"]: f for f in troubles(document) if f["what"].startswith(("h", "n"))}
-    assert "is up" in found["h1: ssh fails"]["remedy"]
+    seen = [f["what"] for f in document["findings"]]
+    assert "h1: ssh works" in seen
+    assert f"h1: hostname 'h1' resolves to {hosts['h1'].address}" in seen
+    assert "h1: Horovod 0.28.1 with Gloo" in seen
+    found = {f["what"]: f for f in troubles(document)}
+    assert not [what for what in found if what.startswith("h1")]
+    loopback = found["h2: hostname 'h2' resolves to 127.0.1.1"]
+    assert "every rank aborts" in loopback["why"]
+    assert "/etc/hosts" in loopback["remedy"]
+    assert "127.0.1.1" in loopback["remedy"]
+    assert "is up" in found["h3: ssh fails"]["remedy"]
     assert "DNS" in found["nobody: ssh fails"]["remedy"]
-    for name in ("h2", "h3"):
-        assert "/no/such/python" in found[f"{name}: the interpreter is not there"]["why"]
 
 
-def test_a_host_that_refuses_the_key_is_named(nethosts, tmp_path):
+def test_a_host_without_the_interpreter_or_that_refuses_the_key_is_named(nethosts, tmp_path):
     hosts = nethosts(1)
+    (tmp_path / "torch.py").write_text("")
+    options, how = ("--host", "h1", "--python", "/no/such/python"), {"env": {"PYTHONPATH": str(tmp_path)}}
+    code, document = examine(*options, host=hosts.launcher, cwd=tmp_path, **how)
+    assert code == 1
+    found = {f["what"]: f for f in troubles(document)}
+    assert "/no/such/python" in found["h1: the interpreter is not there"]["why"]
     hosts.identity.with_suffix(".pub").write_text("")
-    code, document = examine("--host", "h1", host=hosts.launcher, cwd=tmp_path)
+    code, document = examine(*options, host=hosts.launcher, cwd=tmp_path, **how)
     assert code == 1
     trouble = next(f for f in troubles(document) if f["what"] == "h1: ssh fails")
     assert "Permission denied" in trouble["why"]

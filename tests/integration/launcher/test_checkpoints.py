@@ -13,10 +13,12 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from hvd_elastic_ext.checkpoint.programs import cli
 from hvd_elastic_ext.core.journal import read
 from tests.integration.launcher.conftest import Launched
 from tests.integration.launcher.test_over_ssh import command, records
@@ -57,50 +59,82 @@ def sealed_steps(launched: Launched) -> list[int]:
     return [record.get("step") for record in launched.events("sealed")]
 
 
-def test_a_job_of_which_nothing_is_left_but_its_checkpoints_ends_as_if_it_had_never_stopped(launched: Launched) -> None:
+def first_two(launched: Launched) -> list[Path]:
+    """The two oldest checkpoints, once later ones, which a slow machine has written before all was killed, are gone."""
+    whole = sorted(path.parent for path in (launched.directory / "checkpoints").glob("*/manifest.json"))
+    for late in whole[2:]:
+        shutil.rmtree(late)
+    return whole[:2]
+
+
+def stored(launched: Launched, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """What `checkpoints list` tells, the newest first."""
+    capsys.readouterr()
+    assert cli.main(["list", str(launched.directory / "checkpoints"), "--json"]) == 0
+    return list(json.loads(capsys.readouterr().out))
+
+
+@pytest.mark.timeout(300)
+def test_a_job_of_which_nothing_is_left_but_its_checkpoints_ends_as_if_it_had_never_stopped(
+    launched: Launched, capsys: pytest.CaptureFixture[str]
+) -> None:
     launched.set_hosts("localhost:2")
-    with launched.run(*job(launched, steps=300)) as whole:
+    checkpoints = launched.directory / "checkpoints"
+    with launched.run(*job(launched, steps=93)) as whole:
         assert whole.wait(120) == 0, whole.output
         expected = results(whole)
     assert set(expected) == {"0", "1"}
-    shutil.rmtree(launched.directory / "checkpoints")
+    shutil.rmtree(checkpoints)
     shutil.rmtree(launched.directory / "state")
     launched.journal.unlink()
-    with launched.run(*job(launched, steps=300)):
+    with launched.run(*job(launched, steps=10**6)):
         launched.wait_for("two checkpoints", lambda: len(sealed_steps(launched)) >= 2)
-        newest = sealed_steps(launched)[-1]
         lose_everything(launched)
-    with launched.run(*job(launched, steps=300)) as resumed:
+    older, newest = first_two(launched)
+    shutil.copytree(checkpoints, launched.directory / "none-whole")
+    shard = next(newest.glob("shard-*"))
+    data = bytearray(shard.read_bytes())
+    data[-9] ^= 1
+    shard.write_bytes(data)
+    command = job(launched, steps=93)
+    with launched.run(*command) as resumed:
         assert resumed.wait(120) == 0, resumed.output
         assert results(resumed) == expected
     [line] = launched.events("resumed")
-    assert line.get("step") >= newest
+    assert line.get("path") == str(older), "a damaged one gives way to the one before"
+    assert newest.name in launched.events("passed_over")[0].get("reason")
     assert {record.get("step") for record in launched.events("inherited")} == {line.get("step")}
 
+    last = stored(launched, capsys)[0]
+    assert (last["step"], sealed_steps(launched)[-1]) == (93, 93), "the last state of a job that succeeds is sealed"
+    lines = launched.journal.read_text()
+    with launched.run(*command) as again:
+        assert again.wait(110) == 0, again.output
+    [said] = [line for line in again.output.splitlines() if line]
+    assert all(each in said for each in ("the job is done", last["name"], "--train-on"))
+    assert launched.journal.read_text() == lines, "the same command starts nothing"
+    launched.set_hosts("localhost:1")
+    with launched.run(*job(launched, steps=110, processes=1)) as further:
+        assert further.wait(110) == 0, further.output
+        assert results(further)["0"].startswith("done 110 ")
+        assert "training goes on after step 93" in further.output
+    assert stored(launched, capsys)[0]["step"] == 110
 
-def test_a_job_that_is_told_to_end_loses_no_step_and_may_go_on_with_fewer_or_more_processes(launched: Launched) -> None:
-    launched.set_hosts("localhost:2")
-    with launched.run(*job(launched, steps=10**6, every="notice")) as first:
-        launched.wait_for_steps(2)
-        first.send_signal(signal.SIGTERM)
-        assert first.wait(60) == 143, first.output
-        [sealed] = launched.events("sealed")
-        assert f"the same command goes on after step {sealed.get('step')}, with the checkpoint" in first.output
-        assert not [record for record in launched.events("committed") if record.get("step") > sealed.get("step")]
-    for processes in (1, 3):
-        launched.journal.unlink()
-        launched.set_hosts(f"localhost:{processes}")
-        with launched.run(*job(launched, steps=10**6, every="notice", processes=processes)) as again:
-            launched.wait_for_steps(processes)
-            [resumed] = launched.events("resumed")
-            assert resumed.get("step") == sealed.get("step")
-            again.send_signal(signal.SIGTERM)
-            assert again.wait(60) == 143, again.output
-            [sealed] = launched.events("sealed")
-            assert sealed.get("step") > resumed.get("step")
+    shutil.rmtree(checkpoints)
+    (launched.directory / "none-whole").rename(checkpoints)
+    for shard in checkpoints.glob("*/shard-*"):
+        shard.write_bytes(b"")
+    shutil.rmtree(launched.directory / "state")
+    launched.journal.unlink()
+    with launched.run(*job(launched, steps=10**6, processes=1)) as refused:
+        assert refused.wait(60) == 1, refused.output
+    assert "none is whole" in launched.events("finished")[-1].get("reason")
+    assert launched.events("spawned") == [], "training does not begin anew over checkpoints"
 
 
-def test_a_notice_to_the_only_host_costs_no_step(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_a_notice_to_the_only_host_nor_the_end_of_a_job_costs_a_step_and_processes_may_be_fewer_or_more(
+    launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
     notice = launched.directory / "notice"
     monkeypatch.setenv("HVD_ELASTIC_NOTICE_FILE", str(notice))
     launched.set_hosts("localhost:2")
@@ -114,45 +148,18 @@ def test_a_notice_to_the_only_host_costs_no_step(launched: Launched, monkeypatch
             steps = [record.get("step") for record in read(lines) if record.event == "stepped"]
         assert max(steps) == last
     notice.unlink()
-    with launched.run(*job(launched, steps=10**6, every="notice")) as again:
-        launched.wait_for_steps(2)
-        assert [record.get("step") for record in launched.events("resumed")] == [last]
-        again.kill()
-
-
-def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before_and_that_is_said(launched: Launched) -> None:
-    launched.set_hosts("localhost:1")
-    with launched.run(*job(launched, steps=10**6, processes=1)) as first:
-        launched.wait_for("two checkpoints", lambda: len(sealed_steps(launched)) >= 2)
-        first.kill()
-    older, newest = sorted((launched.directory / "checkpoints").iterdir())[-2:]
-    shard = next(newest.glob("shard-*"))
-    data = bytearray(shard.read_bytes())
-    data[-9] ^= 1
-    shard.write_bytes(data)
-    shutil.rmtree(launched.directory / "state")
-    launched.journal.unlink()
-    with launched.run(*job(launched, steps=10**6, processes=1)) as again:
-        launched.wait_for_steps(1)
-        [resumed] = launched.events("resumed")
-        assert resumed.get("path") == str(older)
-        assert newest.name in launched.events("passed_over")[0].get("reason")
-        again.send_signal(signal.SIGKILL)
-
-
-def test_training_does_not_begin_anew_over_checkpoints_of_which_none_is_whole(launched: Launched) -> None:
-    launched.set_hosts("localhost:1")
-    with launched.run(*job(launched, steps=10**6, processes=1, every="5")) as first:
-        launched.wait_for("a checkpoint", lambda: sealed_steps(launched))
-        first.kill()
-    for shard in (launched.directory / "checkpoints").glob("*/shard-*"):
-        shard.write_bytes(b"")
-    shutil.rmtree(launched.directory / "state")
-    launched.journal.unlink()
-    with launched.run(*job(launched, steps=10**6, processes=1)) as again:
-        assert again.wait(60) == 1, again.output
-    assert "none is whole" in launched.events("finished")[-1].get("reason")
-    assert launched.events("spawned") == []
+    for processes in (1, 2):
+        launched.journal.unlink(missing_ok=True)
+        launched.set_hosts(f"localhost:{processes}")
+        with launched.run(*job(launched, steps=10**6, every="notice", processes=processes)) as again:
+            launched.wait_for_steps(processes)
+            assert [record.get("step") for record in launched.events("resumed")] == [last]
+            again.send_signal(signal.SIGTERM)
+            assert again.wait(60) == 143, again.output
+        before, [last] = last, sealed_steps(launched)
+        assert last > before
+        assert f"the same command goes on after step {last}, with the checkpoint" in again.output
+        assert not [record for record in launched.events("committed") if record.get("step") > last]
 
 
 @pytest.mark.soak

@@ -3,46 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from hvd_elastic_ext.checkpoint.programs import cli
 from tests.integration.launcher.conftest import Launched
-from tests.integration.launcher.test_checkpoints import job, results, sealed_steps
-
-
-def stored(launched: Launched, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """What `checkpoints list` tells, the newest first."""
-    capsys.readouterr()
-    assert cli.main(["list", str(launched.directory / "checkpoints"), "--json"]) == 0
-    return list(json.loads(capsys.readouterr().out))
-
-
-def test_the_last_state_of_a_job_that_succeeds_is_sealed_and_the_same_command_starts_nothing(
-    launched: Launched, capsys: pytest.CaptureFixture[str]
-) -> None:
-    launched.set_hosts("localhost:1")
-    command = job(launched, steps=73, every="50", processes=1)
-    with launched.run(*command) as first:
-        assert first.wait(110) == 0, first.output
-        assert set(results(first)) == {"0"}
-    [newest, *_] = stored(launched, capsys)
-    assert newest["step"] == 73
-    assert sealed_steps(launched)[-1] == 73
-    lines = launched.journal.read_text()
-    with launched.run(*command) as again:
-        assert again.wait(110) == 0, again.output
-        [said] = [line for line in again.output.splitlines() if line]
-        assert "the job is done" in said
-        assert newest["name"] in said
-        assert "--train-on" in said
-    assert launched.journal.read_text() == lines
-    with launched.run(*job(launched, steps=90, every="50", processes=1)) as further:  # a longer training
-        assert further.wait(110) == 0, further.output
-        assert results(further)["0"].startswith("done 90 ")
-        assert "training goes on after step 73" in further.output
-    assert stored(launched, capsys)[0]["step"] == 90
+from tests.integration.launcher.test_checkpoints import job, results, sealed_steps, stored
 
 
 @pytest.mark.soak

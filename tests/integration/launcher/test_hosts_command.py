@@ -137,15 +137,7 @@ def test_what_makes_no_sense_is_one_line(user: User, arguments: tuple[str, ...],
 
 def test_a_damaged_state_is_said_and_does_not_stand_in_the_way(user: User) -> None:
     (user.folder / "state.json").write_text("{")
-    done = user.here.joinpath(".hvd-elastic/job/state.json")
-    result = subprocess.run(
-        [sys.executable, "-m", "hvd_elastic_ext.cli", "hosts", "block", "a"],
-        cwd=user.here,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert result.returncode == 0
-    assert "damaged" in result.stderr
-    assert json.loads(done.read_text())["ledger"]["records"][0]["name"] == "a"
+    done = user.ask("block", "a")
+    assert done.returncode == 0
+    assert "damaged" in done.stderr
+    assert json.loads((user.folder / "state.json").read_text())["ledger"]["records"][0]["name"] == "a"

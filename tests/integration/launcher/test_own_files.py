@@ -16,9 +16,11 @@ from tests.integration.launcher.test_checkpoints import LEARNER, lose_everything
 from tests.integration.launcher.test_sleep import TWO, lose, slept
 
 
-def job(launched: Launched, *kind: str, steps: int, options: tuple[object, ...] = ()) -> list[object]:
+def job(
+    launched: Launched, *kind: str, steps: int, options: tuple[object, ...] = (), processes: int = 2
+) -> list[object]:
     where = ["--state-dir", launched.directory / "state", "--checkpoint-dir", launched.directory / "checkpoints"]
-    return ["-np", 2, *where, "--checkpoint-every", "20", *options, sys.executable, LEARNER, steps, *kind]
+    return ["-np", processes, *where, "--checkpoint-every", "20", *options, sys.executable, LEARNER, steps, *kind]
 
 
 @pytest.mark.soak
@@ -44,8 +46,8 @@ def test_such_a_job_of_which_nothing_else_is_left_ends_as_if_it_had_never_stoppe
 def test_the_files_are_kept_and_verified_as_any_checkpoint_and_exported_as_they_were(
     launched: Launched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    launched.set_hosts("localhost:2")
-    with launched.run(*job(launched, "own", steps=10**6)):
+    launched.set_hosts("localhost:1")
+    with launched.run(*job(launched, "own", steps=10**6, processes=1)):
         launched.wait_for("a checkpoint", lambda: sealed_steps(launched))
         lose_everything(launched)
     store, to = str(launched.directory / "checkpoints"), launched.directory / "out"

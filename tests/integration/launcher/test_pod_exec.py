@@ -11,7 +11,7 @@ import socketserver
 import threading
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,19 +28,15 @@ from hvd_elastic_ext.launcher.agents.transports.pods import ROLE
 from hvd_elastic_ext.launcher.agents.transports.transports import UNREACHABLE, Ended, PodTransport
 from tests.support import marks, rights
 from tests.support.kube import bodies, statuses
-from tests.support.kube.execstreams import V4, V5
 from tests.support.kube.fixtures import kube as kube  # a fixture
 from tests.support.kube.fixtures import kube_tls as kube_tls  # a fixture
 from tests.support.kube.server import KubeServer
 from tests.support.waiting import wait_until
 
 HOST = "w-0.job.jobs.svc"
+EXEC = "/api/v1/namespaces/jobs/pods/w-0/exec?command=true&stdin=true"
 BRISK = Pace(connect=10.0, answer=10.0, ping=0.1, unanswered=600, nudge=60.0)
 WAITING = 'read line; echo "pid $$"; cat >/dev/null; touch "$0.saw-the-end"; exec sleep 1000'
-
-
-def play(act: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(act(), 90))
 
 
 @pytest.fixture
@@ -69,15 +65,14 @@ def to_pods(access: Access, python: str = "true", *, pace: Pace = BRISK) -> PodT
     return PodTransport(Cluster(access, pace=pace).open, python=python)
 
 
-def ended(way: PodTransport, host: str = HOST) -> tuple[Ended, list[str]]:
-    """Start an agent and wait for its end; what was remarked meanwhile."""
-    remarks: list[str] = []
+def ended(way: PodTransport, host: str = HOST) -> Ended:
+    """Start an agent and wait for its end."""
 
     async def act() -> Ended:
-        launch = await way.start(host, b"0123456789\n", remark=remarks.append)
+        launch = await way.start(host, b"0123456789\n", remark=lambda text: None)
         return await asyncio.wait_for(launch.wait(), 90)
 
-    return asyncio.run(act()), remarks
+    return asyncio.run(act())
 
 
 def grant(server: KubeServer, granted: frozenset[rights.Right]) -> str:
@@ -105,12 +100,12 @@ def test_the_rights_of_the_manifest_suffice_and_each_is_needed(
 ) -> None:
     pods.execs.create_too = create_too
     way = to_pods(access(pods, tmp_path, token=grant(pods, rights.EXEC)))
-    assert ended(way)[0] == Ended(0, reached=True, last_words="")
+    assert ended(way) == Ended(0, reached=True, last_words="")
     for right in sorted(rights.EXEC):
         if right.verb == "create" and not create_too:
             continue
         way = to_pods(access(pods, tmp_path, token=grant(pods, rights.EXEC - {right})))
-        words = refused(ended(way)[0])
+        words = refused(ended(way))
         assert f'cannot {right.verb} resource "{right.resource}"' in words
         assert words.endswith(ROLE)
 
@@ -122,43 +117,33 @@ def test_the_namespace_is_that_of_the_name_or_else_that_of_the_credentials(pods:
     found = Access(account=account)
     assert found.namespace == "jobs"
     way = to_pods(access(pods, tmp_path, namespace="jobs"))
-    assert ended(way, "w-0")[0].code == 0
+    assert ended(way, "w-0").code == 0
     elsewhere = to_pods(access(pods, tmp_path, namespace="default"))
-    assert 'pods "w-0" not found; with --rsh pod' in refused(ended(elsewhere, "w-0")[0])
-    assert ended(elsewhere, HOST)[0].code == 0
+    assert 'pods "w-0" not found; with --rsh pod' in refused(ended(elsewhere, "w-0"))
+    assert ended(elsewhere, HOST).code == 0
 
 
-def test_agents_run_in_the_container_that_the_pod_names(pods: KubeServer, tmp_path: Path) -> None:
-    containers = [{"name": "istio-proxy"}, {"name": "trainer"}]
-    named = {"kubectl.kubernetes.io/default-container": "trainer"}
-    pods.put("pods", bodies.pod("w-0", namespace="jobs", annotations=named, containers=containers))
-    assert ended(to_pods(access(pods, tmp_path)))[0].code == 0
-    pods.put("pods", bodies.pod("w-0", namespace="jobs", containers=containers))
-    assert ended(to_pods(access(pods, tmp_path)))[0].code == 0
-    assert [container for _, container, _ in pods.execs.commands] == ["trainer", "istio-proxy"]
-
-
-@pytest.mark.parametrize("protocols", [(V5, V4), (V4,)])
 @pytest.mark.parametrize(
     ("phase", "said"),
     [("Pending", 'unable to upgrade connection: container not found ("worker")'), ("Failed", "pod jobs/w-0: it has")],
 )
-def test_a_pod_that_does_not_run_is_unreachable(
-    pods: KubeServer, tmp_path: Path, phase: str, said: str, protocols: tuple[str, ...]
-) -> None:
-    pods.execs.protocols = protocols
+def test_a_pod_that_does_not_run_is_unreachable(pods: KubeServer, tmp_path: Path, phase: str, said: str) -> None:
     pods.put("pods", bodies.pod("w-0", namespace="jobs", phase=phase))
-    assert said in refused(ended(to_pods(access(pods, tmp_path)))[0])
+    assert said in refused(ended(to_pods(access(pods, tmp_path))))
     assert pods.execs.commands == []
 
 
 def test_a_server_that_speaks_none_of_our_protocols_is_unreachable(pods: KubeServer, tmp_path: Path) -> None:
     pods.execs.protocols = ("v6.channel.k8s.io",)
-    assert "the API server says 403" in refused(ended(to_pods(access(pods, tmp_path)))[0])
+    assert "the API server says 403" in refused(ended(to_pods(access(pods, tmp_path))))
 
 
-def test_nothing_of_the_line_is_in_a_request(pods: KubeServer, tmp_path: Path) -> None:
-    assert ended(to_pods(access(pods, tmp_path)))[0].code == 0
+def test_a_clients_certificate_opens_the_door_too_and_nothing_of_the_line_is_in_a_request(
+    pods: KubeServer, tmp_path: Path
+) -> None:
+    assert pods.authority is not None
+    pair = pods.authority.client("me", "system:masters")
+    assert ended(to_pods(access(pods, tmp_path, client=pair))).code == 0
     requests = [f"{seen.path} {seen.query}" for seen in pods.counts.seen()]
     assert len(requests) == 2
     assert not any("0123456789" in request for request in requests)
@@ -167,30 +152,26 @@ def test_nothing_of_the_line_is_in_a_request(pods: KubeServer, tmp_path: Path) -
 # --- credentials ------------------------------------------------------------------------------------
 
 
-def test_each_command_takes_the_token_of_its_time_and_one_that_runs_outlives_its_own(
+async def test_each_command_takes_the_token_of_its_time_and_one_that_runs_outlives_its_own(
     pods: KubeServer, tmp_path: Path, agent: Callable[[str], str]
 ) -> None:
     token = tmp_path / "token"
     first, second = pods.access.issue("launcher", "system:masters"), pods.access.issue("launcher", "system:masters")
     token.write_text(first)
     way = to_pods(access(pods, tmp_path, token_file=token), agent("read line; echo up; exec cat"))
-
-    async def act() -> None:
-        said: asyncio.Queue[str] = asyncio.Queue()
-        launch = await way.start(HOST, b"x\n", remark=said.put_nowait)
-        assert await said.get() == "up"
-        pods.access.revoke(first)
-        late = await way.start(HOST, b"x\n", remark=said.put_nowait)
-        words = refused(await late.wait())
-        assert words.startswith("the API server says 401 Unauthorized")
-        token.write_text(second)
-        renewed = await way.start(HOST, b"x\n", remark=said.put_nowait)
-        assert await said.get() == "up"
-        for each in (launch, renewed):
-            each.kill()
-            assert (await each.wait()).code == 137
-
-    play(act)
+    said: asyncio.Queue[str] = asyncio.Queue()
+    launch = await way.start(HOST, b"x\n", remark=said.put_nowait)
+    assert await said.get() == "up"
+    pods.access.revoke(first)
+    late = await way.start(HOST, b"x\n", remark=said.put_nowait)
+    words = refused(await late.wait())
+    assert words.startswith("the API server says 401 Unauthorized")
+    token.write_text(second)
+    renewed = await way.start(HOST, b"x\n", remark=said.put_nowait)
+    assert await said.get() == "up"
+    for each in (launch, renewed):
+        each.kill()
+        assert (await each.wait()).code == 137
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +200,10 @@ def test_credentials_are_read_once_for_pods_that_start_together_and_anew_a_littl
         launches = [await way.start(HOST, b"x\n", remark=print) for _ in range(6)]
         assert [(await launch.wait()).code for launch in launches] == [0] * 6
 
-    play(act)
+    asyncio.run(act())
     assert len(slow.times) == 1
     clock.advance(BRISK.keep)
-    play(act)
+    asyncio.run(act())
     assert len(slow.times) == 2
 
 
@@ -233,14 +214,14 @@ def test_credentials_that_are_refused_are_read_anew_at_once(pods: KubeServer, tm
     slow = Slow(access(pods, tmp_path, token_file=token).kubeconfig)
     slow.may.set()
     way = PodTransport(Cluster(slow, pace=BRISK, clock=(clock := ManualClock())).open, python="true")
-    assert ended(way)[0].code == 0
+    assert ended(way).code == 0
     clock.advance(BRISK.keep / 2)
     pods.access.revoke(tokens[0])
     token.write_text(tokens[1])
-    assert ended(way)[0].code == 0
+    assert ended(way).code == 0
     assert len(slow.times) == 2
     pods.access.revoke(tokens[1])
-    assert "the API server says 401" in refused(ended(way)[0])
+    assert "the API server says 401" in refused(ended(way))
 
 
 def test_credentials_that_never_come_hold_up_nobody_for_ever(pods: KubeServer, tmp_path: Path) -> None:
@@ -256,40 +237,29 @@ def test_credentials_that_never_come_hold_up_nobody_for_ever(pods: KubeServer, t
         slow.may.set()
 
     try:
-        play(act)
+        asyncio.run(act())
     finally:
         slow.may.set()
-
-
-def test_a_clients_certificate_opens_the_door_too(pods: KubeServer, tmp_path: Path) -> None:
-    assert pods.authority is not None
-    pair = pods.authority.client("me", "system:masters")
-    assert ended(to_pods(access(pods, tmp_path, client=pair)))[0].code == 0
 
 
 @pytest.mark.parametrize("text", ["", "two\nlines", "ümlaut"])
 def test_a_token_that_is_none_is_not_told(pods: KubeServer, tmp_path: Path, text: str) -> None:
     token = tmp_path / "token"
     token.write_text(text)
-    words = refused(ended(to_pods(access(pods, tmp_path, token_file=token)))[0])
+    words = refused(ended(to_pods(access(pods, tmp_path, token_file=token))))
     assert "credentials cannot be read" in words or "401" in words or "403" in words
     assert not text or text not in words
 
 
 def test_a_server_of_another_authority_gets_no_token(pods: KubeServer, tmp_path: Path) -> None:
     before = access(pods, tmp_path)
+    door = Endpoint.of(before.configuration())
     pods.rotate_ca()
-    words = refused(ended(to_pods(before))[0])
+    words = refused(ended(to_pods(before)))
     assert "no answer from https://127.0.0.1" in words
     assert "certificate verify failed" in words
-    assert pods.counts.of() == 0
-
-
-def test_a_command_is_not_sent_to_a_server_of_another_authority(pods: KubeServer, tmp_path: Path) -> None:
-    door = Endpoint.of(access(pods, tmp_path).configuration())
-    pods.rotate_ca()
-    with pytest.raises(NotRun, match="certificate verify failed"):
-        connected(door, "/api/v1/namespaces/jobs/pods/w-0/exec?command=true&stdin=true", pace=BRISK)
+    with pytest.raises(NotRun, match="certificate verify failed"):  # nor is a command sent there
+        connected(door, EXEC, pace=BRISK)
     assert pods.counts.of() == 0
 
 
@@ -311,12 +281,12 @@ def test_a_kubeconfig_says_how_a_server_is_known(
     path.write_text(json.dumps(whole))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the client's, of connections that nobody vouches for
-        end, _ = ended(to_pods(Access(str(path))))
+        end = ended(to_pods(Access(str(path))))
     assert (end.code == 0) is well
     door = Endpoint.of(Access(str(path)).configuration())
     if not well:
         with pytest.raises(NotRun, match="certificate verify failed"):
-            connected(door, "/api/v1/namespaces/jobs/pods/w-0/exec?command=true&stdin=true", pace=BRISK)
+            connected(door, EXEC, pace=BRISK)
 
 
 def test_a_proxy_is_used_but_for_what_needs_none(
@@ -325,10 +295,10 @@ def test_a_proxy_is_used_but_for_what_needs_none(
     config = access(pods, tmp_path)
     with proxy() as (port, asked):
         monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{port}")
-        assert ended(to_pods(config))[0].code == 0
+        assert ended(to_pods(config)).code == 0
         assert asked == [f"127.0.0.1:{pods.port}"] * 2
         monkeypatch.setenv("NO_PROXY", "10.0.0.0/8,127.0.0.0/8")
-        assert ended(to_pods(config))[0].code == 0
+        assert ended(to_pods(config)).code == 0
         assert len(asked) == 2
 
 
@@ -369,7 +339,7 @@ def proxy() -> Iterator[tuple[int, list[str]]]:
 def test_a_redirected_command_takes_its_token_nowhere(pods: KubeServer, tmp_path: Path, kube: KubeServer) -> None:
     error = statuses.ApiError({"code": 302, "reason": "Found", "message": "elsewhere"})
     pods.faults.on("get", "pods/exec").answer(error, Location=f"ws://127.0.0.1:{kube.port}/api/v1")
-    refused(ended(to_pods(access(pods, tmp_path)))[0])
+    refused(ended(to_pods(access(pods, tmp_path))))
     assert kube.counts.connections == 0
 
 
@@ -393,7 +363,7 @@ def test_what_the_library_takes_for_a_connection_is_none_unless_the_server_chang
     monkeypatch.setattr(websocket, "WebSocket", Redirected)
     door = Endpoint.of(access(pods, tmp_path).configuration())
     with pytest.raises(NotRun, match="the API server says 302"):
-        connected(door, "/api/v1/namespaces/jobs/pods/w-0/exec?command=true&stdin=true", pace=BRISK)
+        connected(door, EXEC, pace=BRISK)
     assert closed == [True]
 
 
@@ -402,43 +372,35 @@ def test_what_the_library_takes_for_a_connection_is_none_unless_the_server_chang
 
 def test_a_server_that_is_down_is_named(pods: KubeServer, tmp_path: Path) -> None:
     with pods.down():
-        words = refused(ended(to_pods(access(pods, tmp_path)))[0])
+        words = refused(ended(to_pods(access(pods, tmp_path))))
     assert words == f"no answer from {pods.url}: Connection refused"
 
 
 @pytest.mark.parametrize("what", ["pods", "pods/exec"])
-def test_a_server_that_says_nothing_is_given_up_and_holds_up_nobody(
+async def test_a_server_that_says_nothing_is_given_up_and_holds_up_nobody(
     pods: KubeServer, tmp_path: Path, what: str
 ) -> None:
     pods.faults.on("get", what).hang()
-    way = to_pods(access(pods, tmp_path), pace=Pace(answer=3.0))
-
-    async def act() -> None:
-        launch = await way.start(HOST, b"x\n", remark=print)
-        waiting, turns = asyncio.ensure_future(launch.wait()), 0
-        while not waiting.done():
-            await asyncio.sleep(0.01)
-            turns += 1
-        assert refused(waiting.result()) == f"no answer from {pods.url}: it says nothing for 3 s"
-        assert turns > 3  # the loop went on
-
-    play(act)
+    way = to_pods(access(pods, tmp_path), pace=Pace(answer=1.0))
+    launch = await way.start(HOST, b"x\n", remark=print)
+    waiting, turns = asyncio.ensure_future(launch.wait()), 0
+    while not waiting.done():
+        await asyncio.sleep(0.01)
+        turns += 1
+    assert refused(waiting.result()) == f"no answer from {pods.url}: it says nothing for 1 s"
+    assert turns > 3  # the loop went on
 
 
 @pytest.mark.parametrize("what", ["pods", "pods/exec"])
-def test_a_start_that_is_given_up_while_the_server_says_nothing_ends_at_once(
+async def test_a_start_that_is_given_up_while_the_server_says_nothing_ends_at_once(
     pods: KubeServer, tmp_path: Path, what: str
 ) -> None:
     hang = pods.faults.on("get", what).hang()
-    way = to_pods(access(pods, tmp_path), pace=Pace(answer=3.0))
-
-    async def act() -> None:
-        launch = await way.start(HOST, b"x\n", remark=print)
-        await asyncio.to_thread(hang.wait)
-        launch.close()
-        assert (await launch.wait()).code == 137
-
-    play(act)
+    way = to_pods(access(pods, tmp_path), pace=Pace(answer=1.0))
+    launch = await way.start(HOST, b"x\n", remark=print)
+    await asyncio.to_thread(hang.wait)
+    launch.close()
+    assert (await launch.wait()).code == 137
     assert pods.execs.commands == []
 
 
@@ -452,7 +414,7 @@ def test_answers_that_are_none_are_told_in_a_line(pods: KubeServer, tmp_path: Pa
         plan.answer_raw(200, b"\x00}{")
     else:
         getattr(plan, how)()
-    words = refused(ended(to_pods(access(pods, tmp_path)))[0])
+    words = refused(ended(to_pods(access(pods, tmp_path))))
     expected = {"reset": "no answer from", "busy": "429", "html": "the API server says 502: <html> bad", "garbage": ""}
     assert expected[how] in words
 
@@ -460,50 +422,42 @@ def test_answers_that_are_none_are_told_in_a_line(pods: KubeServer, tmp_path: Pa
 # --- a connection that breaks, or stands still ------------------------------------------------------
 
 
-@pytest.mark.parametrize("protocols", [(V5, V4), (V4,)])
-@pytest.mark.parametrize("how", ["kill", "cut", "restart"])
-def test_a_connection_that_breaks_ends_the_input_and_not_the_agent(
-    pods: KubeServer, tmp_path: Path, agent: Callable[[str], str], how: str, protocols: tuple[str, ...]
+@pytest.mark.parametrize("how", ["kill", "cut"])
+async def test_a_connection_that_breaks_ends_the_input_and_not_the_agent(
+    pods: KubeServer, tmp_path: Path, agent: Callable[[str], str], how: str
 ) -> None:
-    pods.execs.protocols = protocols
     way = to_pods(access(pods, tmp_path), agent(WAITING))
-
-    async def act() -> None:
-        said: asyncio.Queue[str] = asyncio.Queue()
-        launch = await way.start(HOST, b"x\n", remark=said.put_nowait)
-        pid = int((await said.get()).removeprefix("pid "))
-        {"kill": launch.kill, "cut": pods.execs.cut, "restart": pods.restart}[how]()
-        end = await launch.wait()
-        assert (end.code, end.reached) == (137 if how == "kill" else UNREACHABLE, True)
-        assert how == "kill" or end.last_words.startswith("the connection to the pod was lost")
-        assert said.empty()  # it is no news: agents that have joined do without
-        seen = tmp_path / "agent.saw-the-end"
-        await asyncio.to_thread(wait_until, seen.exists, what="the end of the agent's input", timeout=60)
-        assert marks.start_time(pid) is not None
-        marks.kill([pid])
-
-    play(act)
+    said: asyncio.Queue[str] = asyncio.Queue()
+    launch = await way.start(HOST, b"x\n", remark=said.put_nowait)
+    pid = int((await said.get()).removeprefix("pid "))
+    (launch.kill if how == "kill" else pods.execs.cut)()
+    end = await launch.wait()
+    assert (end.code, end.reached) == (137 if how == "kill" else UNREACHABLE, True)
+    assert how == "kill" or end.last_words.startswith("the connection to the pod was lost")
+    assert said.empty()  # it is no news: agents that have joined do without
+    seen = tmp_path / "agent.saw-the-end"
+    await asyncio.to_thread(wait_until, seen.exists, what="the end of the agent's input", timeout=60)
+    assert marks.start_time(pid) is not None
+    marks.kill([pid])
 
 
-def test_a_server_that_hangs_later_is_noticed(pods: KubeServer, tmp_path: Path, agent: Callable[[str], str]) -> None:
+async def test_a_server_that_hangs_later_is_noticed(
+    pods: KubeServer, tmp_path: Path, agent: Callable[[str], str]
+) -> None:
     way = to_pods(access(pods, tmp_path), agent(WAITING), pace=Pace(ping=0.1, unanswered=5))
-
-    async def act() -> None:
-        said: asyncio.Queue[str] = asyncio.Queue()
-        launch = await way.start(HOST, b"x\n", remark=said.put_nowait)
-        pid = int((await said.get()).removeprefix("pid "))
-        (session,) = pods.execs.sessions()
-        session.silent.set()
-        end = await launch.wait()
-        assert (end.code, end.reached) == (UNREACHABLE, True)
-        assert "lost: 5 questions for a sign of life were not answered" in end.last_words
-        marks.kill([pid])
-        session.silent.clear()
-
-    play(act)
+    said: asyncio.Queue[str] = asyncio.Queue()
+    launch = await way.start(HOST, b"x\n", remark=said.put_nowait)
+    pid = int((await said.get()).removeprefix("pid "))
+    (session,) = pods.execs.sessions()
+    session.silent.set()
+    end = await launch.wait()
+    assert (end.code, end.reached) == (UNREACHABLE, True)
+    assert "lost: 5 questions for a sign of life were not answered" in end.last_words
+    marks.kill([pid])
+    session.silent.clear()
 
 
-def test_a_quiet_agent_is_kept_connected_past_balancers_and_past_the_servers_own_patience(
+async def test_a_quiet_agent_is_kept_connected_past_balancers_and_past_the_servers_own_patience(
     pods: KubeServer, tmp_path: Path, agent: Callable[[str], str]
 ) -> None:
     async def quiet_for(seconds: float, pace: Pace) -> tuple[int, bool]:
@@ -521,34 +475,27 @@ def test_a_quiet_agent_is_kept_connected_past_balancers_and_past_the_servers_own
         session.kill()
         return session.pings, cut
 
-    async def act() -> None:
-        pods.execs.idle_s = 5.0  # launcher, server and agent share a machine that may be busy
-        pings, cut = await quiet_for(8.0, Pace(ping=0.2, unanswered=600, nudge=0.4))
-        assert pings >= 3
-        assert not cut
-        pods.execs.idle_s = 2.0
-        pings, cut = await quiet_for(60.0, Pace(ping=0.2, unanswered=600, nudge=60.0))
-        assert pings >= 3
-        assert cut  # pings alone do not count
-
-    play(act)
+    pods.execs.idle_s = 3.0  # launcher, server and agent share a machine that may be busy
+    pings, cut = await quiet_for(4.5, Pace(ping=0.2, unanswered=600, nudge=0.4))
+    assert pings >= 3
+    assert not cut
+    pods.execs.idle_s = 1.0
+    pings, cut = await quiet_for(60.0, Pace(ping=0.2, unanswered=600, nudge=60.0))
+    assert pings >= 3
+    assert cut  # pings alone do not count
 
 
-def test_an_agent_that_says_more_than_the_launcher_takes_waits_and_loses_nothing(
+async def test_an_agent_that_says_more_than_the_launcher_takes_waits_and_loses_nothing(
     pods: KubeServer, tmp_path: Path, agent: Callable[[str], str]
 ) -> None:
     count = 40_000  # times 1,000 characters: more than all buffers on the way hold
     way = to_pods(access(pods, tmp_path), agent(f"read line; seq -f %01000g {count}; touch $0.done; exit 5"))
     lines: list[str] = []
-
-    async def act() -> None:
-        launch = await way.start(HOST, b"x\n", remark=lines.append)
-        await asyncio.to_thread(pods.execs.wait_for, 1)
-        time.sleep(1.0)  # the loop stands still
-        assert not (tmp_path / "agent.done").exists()
-        assert await launch.wait() == Ended(5, reached=True, last_words=f"{count:01000d}")
-
-    play(act)
+    launch = await way.start(HOST, b"x\n", remark=lines.append)
+    await asyncio.to_thread(pods.execs.wait_for, 1)
+    time.sleep(1.0)  # the loop stands still
+    assert not (tmp_path / "agent.done").exists()
+    assert await launch.wait() == Ended(5, reached=True, last_words=f"{count:01000d}")
     assert lines == [f"{number:01000d}" for number in range(1, count + 1)]
 
 
@@ -564,5 +511,5 @@ def test_without_a_cluster_it_is_said_what_was_looked_for(tmp_path: Path, monkey
 
 
 def test_credentials_that_are_not_there_yet_are_no_reason_to_give_up(tmp_path: Path) -> None:
-    words = refused(ended(to_pods(Access(account=tmp_path)))[0])
+    words = refused(ended(to_pods(Access(account=tmp_path))))
     assert "credentials cannot be read" in words

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.core.commands import agent_command
-from tests.integration.launcher.conftest import COUNTER, Launched
+from tests.integration.launcher.conftest import COUNTER, ELASTIC, Launched
 from tests.support import marks, namespaces, rights
 from tests.support.kube import bodies
 from tests.support.kube.fixtures import kube_tls as kube_tls  # a fixture
@@ -45,18 +44,6 @@ def pod(kube_tls: KubeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     config = kube_tls.kubeconfig(tmp_path / "kubeconfig", token=may_run_commands(kube_tls))
     monkeypatch.setenv("KUBECONFIG", str(config))
     return kube_tls
-
-
-def test_a_job_runs_in_pods(launched: Launched, pod: KubeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_SECRET", "hunter2")
-    launched.set_hosts("localhost:2")
-    with launched.run("-np", "2", "--rsh", "pod", "--job", "in-pods", sys.executable, COUNTER, "10") as process:
-        assert process.wait(90) == 0, process.output
-    assert process.stdout.count("done 10 secret=hunter2") == 2
-    ((key, container, command),) = pod.execs.commands
-    assert (key.name, container) == ("localhost", "worker")
-    assert command[-len(agent_command("")) :] == agent_command(sys.executable)
-    assert not any("hunter2" in f"{seen.path}{seen.query}" for seen in pod.counts.seen())
 
 
 def test_a_launcher_that_may_not_reach_pods_says_which_rule_it_lacks(launched: Launched, pod: KubeServer) -> None:
@@ -100,6 +87,7 @@ class Pods:
         self.job = Launched(directory)
         self._environment = {
             "HVD_ELASTIC_SAMPLE": "0",
+            "MY_SECRET": "hunter2",
             "KUBECONFIG": str(kube.kubeconfig(directory / "kubeconfig", token=may_run_commands(kube))),
         }
         for host in hosts:
@@ -108,18 +96,7 @@ class Pods:
 
     def command(self, *words: str | Path) -> list[str]:
         # Without a PATH there is neither an ssh nor a kubectl.
-        run = [
-            "env",
-            "PATH=/nowhere",
-            sys.executable,
-            "-m",
-            "hvd_elastic_ext.cli",
-            "run",
-            "--rsh",
-            "pod",
-            "--hosts-file",
-            self.job.hosts,
-        ]
+        run = ["env", "PATH=/nowhere", *ELASTIC, "run", "--rsh", "pod", "--hosts-file", self.job.hosts]
         return [str(word) for word in (*run, "--journal", self.job.journal, *words)]
 
     def start(self, *words: str | Path) -> contextlib.AbstractContextManager[RunningProcess]:
@@ -146,12 +123,14 @@ def test_a_job_trains_in_two_pods_and_does_not_mind_an_api_server_that_restarts(
         assert [record.get("host") for record in spawned] == ["h1", "h2"]
         assert all(record.get("pid") in pods.hosts[record.get("host")].pids() for record in spawned)
         assert len(execs.sessions()) == 2
+        assert all(marks.environment(record.get("pid"))["MY_SECRET"] == "hunter2" for record in spawned)
+        assert not any("hunter2" in f"{seen.path}{seen.query}" for seen in pods.kube.counts.seen())
         pods.kube.restart()  # every stream is cut
         steps = job.steps_at(2)
         job.wait_for("more steps", lambda: job.steps_at(2) > steps + 20, timeout=80)
         assert len(job.events("resized")) == 2
         assert job.events("struck", "lost", "exited") == []
-        assert len(execs.commands) == 2  # nobody was started anew
+        assert [(key.name, container) for key, container, _ in execs.commands] == [("h1", "worker"), ("h2", "worker")]
         job.process.send_signal(signal.SIGTERM)
         assert job.process.wait(60) == 143
         assert not any(map(marks.start_time, job.pids().values()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import Limits
 from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE, workload
 from hvd_elastic_ext.launcher.suspend import releaser
-from hvd_elastic_ext.launcher.suspend.releaser import Need, Releases
+from hvd_elastic_ext.launcher.suspend.releaser import Need, PodReleases
 from tests.support import rights
 from tests.support.kube import bodies
 from tests.support.kube.fixtures import kube as kube  # a fixture
@@ -27,18 +27,13 @@ HOSTS = HostSet.of({"digits-worker-0": 2})
 
 
 class Operator:
-    """Makes workers of the job ``digits``, which are ready unless ``stuck`` names them."""
+    """Makes workers of the job ``digits``."""
 
     def __init__(self, kube: KubeServer) -> None:
-        self.kube, self.stuck = kube, set[str]()
+        self.kube = kube
         kube.put("nodes", bodies.node("n"))
         kube.put("mpijobs", bodies.mpi_job("digits", workers=4, slots=2))
-        self.workers = Workers(kube, "digits", nodes=["n"], start=self._start)
-
-    def _start(self, pod: dict[str, Any]) -> None:
-        name = pod["metadata"]["name"]
-        if name in self.stuck:
-            wait_until(lambda: name not in self.stuck or self.asked < 1, what=f"{name} may start or is not wanted")
+        self.workers = Workers(kube, "digits", nodes=["n"])
 
     @property
     def asked(self) -> int:
@@ -70,7 +65,7 @@ def operator(kube: KubeServer) -> Iterator[Operator]:
         yield made
 
 
-Make = Callable[..., Releases]
+Make = Callable[..., PodReleases]
 
 
 @pytest.fixture
@@ -84,128 +79,44 @@ def make(kube: KubeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> M
     config = kube.kubeconfig(tmp_path / "kubeconfig", token=kube.access.issue_for("default", "launcher"))
     monkeypatch.setenv("KUBECONFIG", str(config))
 
-    def make(
-        *,
-        every: float = 0.3,
-        timeout: float = 60.0,
-        suspends: bool = False,
-        folder: str = "job",
-        record: Callable[..., None] = lambda *_, **__: None,
-    ) -> Releases:
-        (tmp_path / folder).mkdir(exist_ok=True)
+    def make(*, every: float, suspends: bool = False) -> PodReleases:
         return releaser.found(
-            Limits(workload("mpijob/digits"), every, timeout, suspends),
+            Limits(workload("mpijob/digits"), every, 60.0, suspends),
             Need(start=8, least=4),
-            tmp_path / folder,
-            record=record,
+            tmp_path,
+            record=lambda *_, **__: None,
             clock=SystemClock(),
         )
 
     return make
 
 
-def play(act: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(act(), SECONDS))
-
-
 async def until(condition: Callable[[], Any], what: str) -> None:
     await asyncio.to_thread(wait_until, condition, what=what, timeout=SECONDS)
 
 
-def test_a_job_that_sleeps_holds_no_pod_and_has_all_of_them_back_when_it_wakes(operator: Operator, make: Make) -> None:
-    async def act() -> None:
-        sleeping = make(every=3.0)
-        await sleeping.began()
-        await sleeping.asleep(HOSTS)
-        await until(lambda: not operator.kube.all("pods"), "no pod is left")
-        assert (operator.asked, operator.note) == (0, "4")
-        await until(lambda: len(operator.ready()) == 2, "as many as it needs to go on")
-        await sleeping.look(0.0, enough=True)
-        await sleeping.woke()
-        await until(lambda: len(operator.ready()) == 4, "as many as before")
-        await until(lambda: operator.note is None, "nothing is remembered")
-        await sleeping.left(code=0)
-
-    play(act)
-
-
-def test_some_without_the_others_are_let_go_again(operator: Operator, make: Make) -> None:
-    operator.stuck = {"digits-worker-1"}
-
-    async def act() -> None:
-        sleeping = make(timeout=1.0)
-        await sleeping.asleep(HOSTS)
-        await until(lambda: operator.asked == 2, "it asks for two")
-        await until(lambda: operator.asked == 0, "it lets them go again")
-        operator.stuck.clear()
-        await until(lambda: len(operator.ready()) == 2, "and asks again")
-        await sleeping.left(code=75)
-
-    play(act)
-
-
-def test_the_next_launcher_has_them_back_from_whatever_pod(operator: Operator, make: Make) -> None:
-    async def act() -> None:
-        first = make(every=SECONDS)
-        await first.asleep(HOSTS)
-        await until(lambda: not operator.kube.all("pods"), "no pod is left")
-        await first.left(code=75)
-        assert (operator.asked, operator.note) == (1, "4")  # of a job with 0 the operator does not even see the end
-        second = make(folder="another")
-        await second.began()
-        await until(lambda: len(operator.ready()) == 4, "as many as before")
-        await second.left(code=0)
-
-    play(act)
-
-
-def test_a_launcher_that_was_killed_leaves_nothing_that_the_next_one_cannot_mend(
+async def test_a_job_that_sleeps_holds_no_pod_and_has_all_of_them_back_when_it_wakes(
     operator: Operator, make: Make
 ) -> None:
-    async def act() -> None:
-        first = make(every=SECONDS)
-        await first.asleep(HOSTS)
-        await until(lambda: not operator.kube.all("pods"), "no pod is left")
-        await first.stop()
-        second = make(folder="another")
-        await second.began()
-        await until(lambda: len(operator.ready()) == 4, "as many as before")
-        await second.stop()
+    sleeping = make(every=3.0)
+    await sleeping.began()
+    await sleeping.asleep(HOSTS)
+    await until(lambda: not operator.kube.all("pods"), "no pod is left")
+    assert (operator.asked, operator.note) == (0, "4")
+    await until(lambda: len(operator.ready()) == 2, "as many as it needs to go on")
+    await sleeping.look(enough=True)
+    await sleeping.woke()
+    await until(lambda: len(operator.ready()) == 4, "as many as before")
+    await until(lambda: operator.note is None, "nothing is remembered")
+    await sleeping.left(code=0)
 
-    play(act)
 
-
-def test_a_job_that_is_suspended_at_the_end_stays_so_and_is_whole(operator: Operator, make: Make) -> None:
-    async def act() -> None:
-        sleeping = make(every=SECONDS, suspends=True)
-        await sleeping.asleep(HOSTS)
-        await until(lambda: not operator.kube.all("pods"), "no pod is left")
-        await sleeping.left(code=75)
-        spec = operator.kube.get("mpijobs", "digits")["spec"]
-        assert spec["runPolicy"] == {"suspend": True}
-        assert (operator.asked, operator.note) == (4, None)
-
-    play(act)
+async def test_a_job_that_is_suspended_at_the_end_stays_so_and_is_whole(operator: Operator, make: Make) -> None:
+    sleeping = make(every=SECONDS, suspends=True)
+    await sleeping.asleep(HOSTS)
+    await until(lambda: not operator.kube.all("pods"), "no pod is left")
+    await sleeping.left(code=75)
+    spec = operator.kube.get("mpijobs", "digits")["spec"]
+    assert spec["runPolicy"] == {"suspend": True}
+    assert (operator.asked, operator.note) == (4, None)
     assert not operator.kube.all("pods")
-
-
-def test_a_server_that_is_away_for_a_while_ends_nothing(
-    operator: Operator, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hvd_elastic_ext.launcher.rules.suspend.release_policy.PAUSES_S", (0.1, 0.2))
-
-    async def act() -> None:
-        told: asyncio.Queue[str] = asyncio.Queue()
-        sleeping = make(every=SECONDS, record=lambda event, **_: told.put_nowait(event))
-        with operator.kube.down():
-            await sleeping.asleep(HOSTS)
-            await asyncio.wait_for(told.get(), SECONDS)
-        await until(lambda: operator.asked == 0, "it lets them go")
-        with operator.kube.down():
-            await sleeping.woke()
-            while await asyncio.wait_for(told.get(), SECONDS) != "not_called":
-                pass
-        await until(lambda: operator.asked == 4, "it asks for them")
-        await sleeping.left(code=0)
-
-    play(act)

@@ -18,53 +18,40 @@ from tests.support.waiting import wait_until
 
 PYTHON = sys.executable
 ENDLESS = [PYTHON, "-c", "import time\nwhile True: time.sleep(1)"]
+UNTIL_TOLD = [PYTHON, "-c", "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)"]
 
 
-def test_one_host_without_network_interfaces_is_enough(launched: Launched) -> None:
-    launched.set_hosts("localhost:2")
-    with launched.run("-np", "2", PYTHON, COUNTER, "10") as process:
-        assert process.wait(60) == 0, process.output
-    assert process.stdout.count("done 10") == 2
-    finished = launched.events("finished")[-1]
-    assert (finished.get("code"), finished.get("reason")) == (0, "training is done")
-
-
-def test_recorded_events_of_a_real_job_are_replayed_to_the_same_decisions(launched: Launched) -> None:
-    launched.set_hosts("localhost:2")
-    file = launched.directory / "recorded.jsonl"
-    with launched.run("-np", "2", "--record-events", str(file), PYTHON, COUNTER, "10") as process:
-        assert process.wait(60) == 0, process.output
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    with run_process([*ELASTIC, "events", "--replay", str(file)], cwd=launched.directory) as replay:
+def test_a_job_takes_in_hosts_that_the_daemon_pushes_and_its_recorded_events_replay_to_the_same_decisions(
+    launched: Launched,
+) -> None:
+    job, socket, recorded = launched, launched.directory / "push.sock", launched.directory / "recorded.jsonl"
+    job.set_hosts("no-such-host.invalid:1", "localhost:1")
+    daemon = [PYTHON, "-m", "discover.cli", "--source", "file", "--watch", job.hosts]
+    daemon += ["--hosts-file", job.directory / "published", "--listen", f"unix://{socket}"]
+    options = ("-np", "1", "--max-np", "2", "--min-np", "1", "--record-events", recorded)
+    with run_process(daemon) as discover:
+        wait_until(socket.exists, what="the daemon's socket", show=lambda: discover.output)
+        with job.run(*options, PYTHON, COUNTER, source=("--discovery", f"unix://{socket}")) as process:
+            job.wait_for_steps(1)
+            job.set_hosts("no-such-host.invalid:1", "localhost:1", "127.0.0.1:1")  # by name the last would be rank 0
+            job.wait_for_steps(2)
+            discover.kill()
+            job.wait_for("the loss of the daemon being noted", lambda: job.events("refused"))
+            before = job.steps_at(2)
+            job.wait_for("more steps", lambda: job.steps_at(2) > before + 5)
+            process.terminate()
+            assert process.wait(60) == 143, process.output
+    assert [list(record.get("hosts")) for record in job.events("resized")] == [
+        ["localhost"],
+        ["localhost", "127.0.0.1"],
+    ]
+    assert "no agent could be started on no-such-host.invalid: " in process.stderr
+    assert {record.get("host") for record in job.events("struck")} == {"no-such-host.invalid"}
+    assert stat.S_IMODE(recorded.stat().st_mode) == 0o600
+    with run_process([*ELASTIC, "events", "--replay", str(recorded)], cwd=job.directory) as replay:
         assert replay.wait(60) == 0, replay.output
     assert "the same decisions" in replay.stdout
     assert "-> journal resized" in replay.stdout
-
-
-@pytest.mark.parametrize("umask", [0o000, 0o022])
-def test_the_jobs_own_folder_is_its_users_alone_whatever_the_umask(launched: Launched, umask: int) -> None:
-    job = [*ELASTIC, "run", "-H", "localhost:1", "-np", "1", "--job", "mine", "true"]
-    words = ["sh", "-c", f'umask {umask:03o} && exec "$@"', "sh", *job]
-    with run_process(words, cwd=launched.directory) as process:
-        assert process.wait(60) == 0, process.output
-    folder = launched.directory / ".hvd-elastic" / "mine"
-    assert (folder / "journal.jsonl").exists()
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-
-
-def test_hosts_get_ranks_in_the_order_of_their_list(launched: Launched) -> None:
-    launched.set_hosts("localhost:1", "127.0.0.1:1")  # by name it would be the other way round
-    with launched.run("-np", "2", PYTHON, COUNTER, "5") as process:
-        assert process.wait(90) == 0, process.output
-    assert list(launched.events("resized")[0].get("hosts")) == ["localhost", "127.0.0.1"]
-
-
-def test_a_mistyped_host_beside_this_machine_costs_nothing(launched: Launched) -> None:
-    launched.set_hosts("no-such-host.invalid:1", "localhost:1")
-    with launched.run("-np", "1", PYTHON, COUNTER, "10") as process:
-        assert process.wait(90) == 0, process.output
-    assert "no agent could be started on no-such-host.invalid: " in process.stderr
-    assert {record.get("host") for record in launched.events("struck")} == {"no-such-host.invalid"}
 
 
 @pytest.mark.soak
@@ -115,80 +102,68 @@ def test_a_change_that_comes_while_a_world_forms_is_not_lost(launched: Launched)
         launched.wait_for_steps(3, timeout=90)
 
 
-def test_a_failing_script_ends_the_job_with_exit_code_1_and_names_the_first_cause(launched: Launched) -> None:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-np", "1", PYTHON, "-c", "raise SystemExit(7)"), ["localhost[0] crashed: exit code 7"]),
+        (("-np", "1", "/nowhere/python", "train.py"), ["cannot start the training process: ", "/nowhere/python"]),
+        (
+            ("-np", "3", "--elastic-timeout", "1", *ENDLESS),
+            ["slots needed: 3, published: 1 (localhost) after 1 s"],
+        ),
+        (
+            ("-np", "1", "--network-interfaces", "nowhere0", *ENDLESS),
+            ["network interface: nowhere0 has no IPv4 address here; ", "(this machine has: "],
+        ),
+        (
+            ("-np", "1", "--host-discovery-script", "/nowhere/discover.sh", *ENDLESS),
+            ["/nowhere/discover.sh: ended with exit code 127"],
+        ),
+        (
+            ("-np", "1", "--rsh", "ssh", *ENDLESS),
+            ["no agent could be started on localhost: ", "ssh: No such file"],
+        ),
+    ],
+    ids=["script fails", "no command", "few slots", "no interface", "no discovery script", "no ssh"],
+)
+def test_a_job_that_cannot_go_on_ends_with_exit_code_1_and_says_why(
+    launched: Launched, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: list[str]
+) -> None:
+    if "ssh" in words:
+        monkeypatch.setenv("PATH", str(launched.directory))
     launched.set_hosts("localhost:1")
-    with launched.run("-np", "1", PYTHON, "-c", "raise SystemExit(7)") as process:
+    source = ("--settle", "0") if "--host-discovery-script" in words else ()
+    with launched.run(*words, source=source) as process:
         assert process.wait(60) == 1
-    assert "localhost[0] crashed: exit code 7" in process.stderr
+    assert all(each in process.stderr for each in said), process.stderr
     assert "Traceback" not in process.output
     assert launched.events("finished")[-1].get("code") == 1
 
 
-def test_a_command_that_does_not_exist_is_named(launched: Launched) -> None:
-    launched.set_hosts("localhost:1")
-    with launched.run("-np", "1", "/nowhere/python", "train.py") as process:
-        assert process.wait(60) == 1
-    assert "cannot start the training process: " in process.stderr
-    assert "/nowhere/python" in process.stderr
-    assert "Traceback" not in process.output
-
-
-def test_too_few_slots_end_the_job_after_the_elastic_timeout_and_say_what_there_was(launched: Launched) -> None:
-    launched.set_hosts("localhost:1")
-    with launched.run("-np", "3", "--elastic-timeout", "2", *ENDLESS) as process:
-        assert process.wait(60) == 1
-    assert "slots needed: 3, published: 1 (localhost) after 2 s" in process.stderr
-
-
-def test_a_network_interface_that_is_not_there_is_named_with_those_that_are(launched: Launched) -> None:
-    launched.set_hosts("localhost:1")
-    with launched.run("-np", "1", "--network-interfaces", "nowhere0", *ENDLESS) as process:
-        assert process.wait(60) == 1
-    assert "network interface: nowhere0 has no IPv4 address here; " in process.stderr
-    assert "(this machine has: " in process.stderr
-    assert "Traceback" not in process.output
-
-
-def test_a_discovery_script_that_fails_at_first_ends_the_job_at_once(launched: Launched) -> None:
-    with launched.run("-np", "1", *ENDLESS, source=("--host-discovery-script", "/nowhere/discover.sh")) as process:
-        assert process.wait(60) == 1
-    assert "/nowhere/discover.sh: ended with exit code 127" in process.stderr
-
-
 def test_a_discovery_script_that_hangs_later_takes_no_host_away(launched: Launched) -> None:
     script = launched.directory / "discover.sh"
-    script.write_text("#!/bin/sh\n[ -e hang ] && exec sleep 1000\necho localhost:1\n")
+    script.write_text("#!/bin/sh\n[ -e hang ] && echo >>hung && exec sleep 1000\necho localhost:1\n")
     script.chmod(0o755)
-    with launched.run("-np", "1", PYTHON, COUNTER, "150", source=("--host-discovery-script", str(script))) as process:
-        launched.wait_for_steps(1)
+    with launched.run("-np", "1", *UNTIL_TOLD, source=("--host-discovery-script", str(script))) as process:
+        launched.wait_for("a worker", lambda: launched.events("spawned"))
         (launched.directory / "hang").touch()
+        launched.wait_for("a script that hangs", (launched.directory / "hung").exists)
+        (launched.directory / "go").touch()
         assert process.wait(60) == 0, process.output
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_every_worker_and_is_the_exit_code(launched: Launched, number: int, code: int) -> None:
+@pytest.mark.parametrize("when", ["started", "spawned"], ids=["while it still imports", "while it trains"])
+def test_a_signal_ends_every_worker_and_is_the_exit_code(launched: Launched, when: str, number: int, code: int) -> None:
     launched.set_hosts("localhost:2")
     with launched.run("-np", "2", *ENDLESS) as process:
-        launched.wait_for("two workers", lambda: len(launched.events("spawned")) == 2)
-        process.send_signal(number)
-        assert process.wait(20) == code
-        assert process.tree() == []
-    assert launched.events("finished")[-1].get("code") == code
-    assert '"event":"finished"' in launched.journal.read_text().splitlines()[-1]
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_while_the_launcher_is_still_importing_ends_it_in_order(
-    launched: Launched, number: int, code: int
-) -> None:
-    launched.set_hosts("localhost:1")
-    with launched.run("-np", "1", *ENDLESS) as process:
-        launched.wait_for("the first line of the journal", lambda: launched.events("started"))
+        launched.wait_for(when, lambda: len(launched.events(when)) == (2 if when == "spawned" else 1))
         process.send_signal(number)
         assert process.wait(20) == code
         assert process.tree() == []
     assert "Traceback" not in process.output
     assert launched.events("finished")[-1].get("code") == code
+    assert '"event":"finished"' in launched.journal.read_text().splitlines()[-1]
 
 
 def test_workers_that_ignore_sigterm_and_run_off_are_killed_after_the_grace(launched: Launched) -> None:
@@ -226,47 +201,18 @@ def test_killing_an_agent_ends_its_training_process(launched: Launched) -> None:
         assert process.wait(30) == 1
 
 
-def test_no_setting_stands_on_a_command_line(launched: Launched) -> None:
-    launched.set_hosts("localhost:1")
-    arguments = ["run", "--hosts-file", launched.hosts, "--journal", launched.journal, "-np", "1", *ENDLESS]
-    with run_process([*ELASTIC, *arguments], env={"MY_SECRET": "hunter2"}, cwd=launched.directory) as process:
-        launched.process = process
-        launched.wait_for("a worker", lambda: launched.events("spawned"))
-        lines = [marks.command_line(pid) for pid in process.tree()]
-        worker = launched.pids()["localhost"]
-        assert marks.environment(worker)["MY_SECRET"] == "hunter2"
-    assert len(lines) >= 2
-    assert not any("hunter2" in line for line in lines)
-    assert "hunter2" not in launched.journal.read_text()
-
-
-def test_output_carries_the_rank_and_files_are_appended_to(launched: Launched) -> None:
-    launched.set_hosts("localhost:1")
-    output = launched.directory / "out"
-    for _ in range(2):
-        with launched.run("-np", "1", "--output-filename", output, "echo", "hello") as process:
-            assert process.wait(60) == 0, process.output
-        assert "[0]<stdout>:hello" in process.stdout
-    assert (output / "rank.0/stdout").read_text() == "hello\nhello\n"
-
-
-def test_no_agent_runs_what_lies_in_the_jobs_directory(launched: Launched) -> None:
+def test_no_agent_runs_what_lies_in_the_jobs_directory_and_output_carries_the_rank(launched: Launched) -> None:
     for name in ("json", "signal", "socket"):
         (launched.directory / f"{name}.py").write_text("import os\nopen('was-run', 'w').close()\nos._exit(66)\n")
-    launched.set_hosts("localhost:1")
-    arguments = ["run", "--hosts-file", launched.hosts, "--journal", launched.journal, "-np", "1", "echo", "hello"]
-    command = [Path(PYTHON).with_name("hvd-elastic"), *arguments]  # not by -m, which itself would run them
-    with run_process([*map(str, command)], cwd=launched.directory) as process:
-        assert process.wait(60) == 0, process.output
-        assert "[0]<stdout>:hello" in process.stdout
+    output = launched.directory / "out"
+    command = [Path(PYTHON).with_name("hvd-elastic"), "run", "-H", "localhost:1", "-np", "1"]  # -m would run them
+    command += ["--output-filename", output, "--prefix-output-with-timestamp", "echo", "hello"]
+    for _ in range(2):
+        with run_process([*map(str, command)], cwd=launched.directory) as process:
+            assert process.wait(60) == 0, process.output
+        assert re.search(r"^\w+ \w+ +\d+ \d\d:\d\d:\d\d \d{4}\[0\]<stdout>:hello$", process.stdout, re.MULTILINE)
+    assert (output / "rank.0/stdout").read_text() == "hello\nhello\n", "files are appended to"
     assert not (launched.directory / "was-run").exists()
-
-
-def test_options_of_horovodrun_about_output_are_kept(launched: Launched) -> None:
-    launched.set_hosts("localhost:1")
-    with launched.run("-np", "1", "--prefix-output-with-timestamp", "echo", "hello") as process:
-        assert process.wait(60) == 0, process.output
-    assert re.search(r"^\w+ \w+ +\d+ \d\d:\d\d:\d\d \d{4}\[0\]<stdout>:hello$", process.stdout, re.MULTILINE)
 
 
 TALKER = """
@@ -280,8 +226,7 @@ while True: time.sleep(1)
 """
 
 
-@pytest.mark.parametrize("redirected", ['> "$0"', '> "$0" 2>&1'], ids=["stdout", "both"])
-def test_a_reader_that_stands_still_holds_up_neither_failures_nor_signals(launched: Launched, redirected: str) -> None:
+def test_a_reader_that_stands_still_holds_up_neither_failures_nor_signals(launched: Launched) -> None:
     launched.set_hosts("localhost:2")
     way = launched.directory / "way"
     os.mkfifo(way)
@@ -289,7 +234,7 @@ def test_a_reader_that_stands_still_holds_up_neither_failures_nor_signals(launch
     run = [*ELASTIC, "run", "--hosts-file", launched.hosts, "--journal", launched.journal, "-np", "1", "--max-np", "1"]
     try:
         with run_process(
-            ["sh", "-c", f'exec "$@" {redirected}', way, *run, PYTHON, "-c", TALKER], cwd=launched.directory
+            ["sh", "-c", 'exec "$@" > "$0" 2>&1', way, *run, PYTHON, "-c", TALKER], cwd=launched.directory
         ) as process:
             launched.process = process
             launched.wait_for("two megabytes that were said", (launched.directory / "written").exists)
@@ -302,16 +247,6 @@ def test_a_reader_that_stands_still_holds_up_neither_failures_nor_signals(launch
     finally:
         os.close(reader)
     assert launched.events("finished")[-1].get("reason") == "stopped by SIGTERM"
-
-
-def test_a_machine_without_ssh_is_told_so(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(launched.directory))
-    launched.set_hosts("localhost:1")
-    with launched.run("-np", "1", "--rsh", "ssh", *ENDLESS) as process:
-        assert process.wait(60) == 1
-    assert "no agent could be started on localhost: " in process.stderr
-    assert "ssh: No such file" in process.stderr
-    assert "Traceback" not in process.output
 
 
 def test_a_host_without_the_launchers_directory_runs_commands_given_by_absolute_path(
@@ -331,27 +266,9 @@ def test_a_job_under_nohup_outlives_its_terminal(launched: Launched) -> None:
     launched.set_hosts("localhost:1")
     nohup = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"]
     arguments = ["run", "--hosts-file", launched.hosts, "--journal", launched.journal, "-np", "1"]
-    waiting = [PYTHON, "-c", "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)"]
-    with run_process([*nohup, *ELASTIC, *map(str, arguments), *waiting], cwd=launched.directory) as process:
+    with run_process([*nohup, *ELASTIC, *map(str, arguments), *UNTIL_TOLD], cwd=launched.directory) as process:
         launched.process = process
         launched.wait_for("a worker", lambda: launched.events("spawned"))
         process.send_signal(signal.SIGHUP)
         (launched.directory / "go").touch()
         assert process.wait(30) == 0, process.output
-
-
-def test_the_daemons_push_reaches_a_running_job(launched: Launched) -> None:
-    launched.set_hosts("localhost:1")
-    socket = launched.directory / "push.sock"
-    daemon = [PYTHON, "-m", "discover.cli", "--source", "file", "--watch", launched.hosts]
-    daemon += ["--hosts-file", launched.directory / "published", "--listen", f"unix://{socket}"]
-    with run_process(daemon) as discover:
-        wait_until(socket.exists, what="the daemon's socket", show=lambda: discover.output)
-        with launched.run("-np", "1", "--min-np", "1", PYTHON, COUNTER, source=("--discovery", f"unix://{socket}")):
-            launched.wait_for_steps(1)
-            launched.set_hosts("localhost:1", "127.0.0.1:1")
-            launched.wait_for_steps(2)
-            discover.kill()
-            launched.wait_for("the loss of the daemon being noted", lambda: launched.events("refused"))
-            before = launched.steps_at(2)
-            launched.wait_for("more steps", lambda: launched.steps_at(2) > before + 5)

@@ -25,12 +25,13 @@ MakeHosts = Callable[[int], NetHosts]
 def test_a_launcher_that_is_stopped_before_it_has_hosts_ends_what_the_last_one_left(launched: Launched) -> None:
     launched.set_hosts("localhost:1", "127.0.0.1:1")
     options = ("-np", "2", "--state-dir", launched.directory / "state")
-    with launched.run(*options, sys.executable, COUNTER) as first:
-        launched.wait_for_steps(2)
+    endless = (sys.executable, "-c", "import time\nwhile True: time.sleep(1)")
+    with launched.run(*options, *endless) as first:
+        launched.wait_for("two workers", lambda: len(launched.events("spawned")) == 2)
         workers = [record.get("pid") for record in launched.events("spawned")]
         first.kill()
         launched.hosts.unlink()
-        with launched.run(*options, sys.executable, COUNTER) as second:
+        with launched.run(*options, *endless) as second:
             second.wait_for("looking for what it left running", timeout=60)
             assert all(map(marks.start_time, workers))
             second.send_signal(signal.SIGINT)

@@ -36,23 +36,6 @@ def kill(launched: Launched, *hosts: str) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def test_a_rank_that_fails_while_it_saves_the_model_fails_the_job(
-    launched: Launched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FAILS", "0")
-    monkeypatch.setenv("STEPS", "5")
-    launched.set_hosts("localhost:2")
-    with launched.run(*QUICK, *PLAIN) as process:
-        assert process.wait(90) == 1, process.output
-    finished = launched.events("finished")[-1]
-    assert finished.get("code") == 1
-    assert finished.get("reason") == (
-        "rank 0 on localhost[0] crashed: exit code 1: OSError: [Errno 28] No space left on device: 'model.pt'; "
-        "1 of 2 processes ended well"
-    )
-    assert "end of rank 1" in process.stdout
-
-
 def test_a_rank_that_fails_in_the_training_function_when_the_others_come_to_its_end_fails_the_job(
     launched: Launched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,10 +76,10 @@ def test_a_script_without_a_loop_is_done_once_whatever_host_is_added(launched: L
 
 
 def test_a_job_of_which_nothing_is_left_fails_and_says_what_would_have_kept_it(launched: Launched) -> None:
-    launched.set_hosts("localhost:1", "127.0.0.1:1")
-    with launched.run(*QUICK, *STOCK) as process:
-        reached(launched, 30, size=2)
-        kill(launched, "localhost", "127.0.0.1")
+    launched.set_hosts("localhost:1")
+    with launched.run(*QUICK, "-np", "1", *STOCK) as process:
+        reached(launched, 30, size=1)
+        kill(launched, "localhost")
         assert process.wait(60) == 1, process.output
     assert "no process is left that has trained" in process.stderr
     assert "--adopt, keeps commits when processes die" in process.stderr
@@ -146,11 +129,10 @@ def test_with_adopt_all_may_be_killed_and_training_goes_on(launched: Launched) -
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("fails", "code"), [("0", 1), ("-1", 0)], ids=["a rank fails", "all end well"])
 def test_a_script_that_ends_while_there_is_no_launcher_ends_the_job_under_the_next_one(
-    launched: Launched, monkeypatch: pytest.MonkeyPatch, fails: str, code: int
+    launched: Launched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FAILS", fails)
+    monkeypatch.setenv("FAILS", "0")
     launched.set_hosts("localhost:1", "127.0.0.1:1")
     options = (*QUICK, "--state-dir", launched.directory / "state")
     with launched.run(*options, *PLAIN) as first:
@@ -160,20 +142,18 @@ def test_a_script_that_ends_while_there_is_no_launcher_ends_the_job_under_the_ne
         (launched.directory / "stop").touch()
         wait_until(lambda: not any(map(marks.start_time, workers)), what="the ends of both ranks")
         with launched.run(*options, *PLAIN) as second:
-            assert second.wait(60) == code, second.output
+            assert second.wait(60) == 1, second.output
     assert "step 0 " not in second.stdout
-    if code:
-        assert "1 of 2 processes ended well" in launched.events("finished")[-1].get("reason")
+    assert "1 of 2 processes ended well" in launched.events("finished")[-1].get("reason")
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("options", [("--progress-timeout", "3"), ()], ids=["3 s", "default"])
 def test_ranks_that_wait_for_one_that_has_done_fewer_steps_are_told_of(
-    launched: Launched, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+    launched: Launched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEWER", "1")
     launched.set_hosts("localhost:1", "127.0.0.1:1")
-    with launched.run(*QUICK, *options, *STOCK) as process:
+    with launched.run(*QUICK, *STOCK) as process:
         launched.wait_for("what is said of it", lambda: launched.events("stalled"))
         process.terminate()
         assert process.wait(60) == 143

@@ -175,7 +175,7 @@ class Job:
             "HOROVOD_CONTROLLER": "gloo",
             "HOROVOD_CPU_OPERATIONS": "gloo",
             "HOROVOD_GLOO_TIMEOUT_SECONDS": "30",
-            "PYTHONPATH": hook.python_path(os.environ.get("PYTHONPATH")),
+            "PYTHONPATH": f"{Path(hook.__file__).parent}:{os.environ.get('PYTHONPATH', '')}",
             "OMP_NUM_THREADS": "1",
             "STOP": str(self._stop),
             **(env or {}),

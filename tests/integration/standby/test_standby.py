@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 from pathlib import Path
-
-import pytest
 
 from hvd_elastic_ext.core.rank_info import Place
 from tests.integration.standby.kit import HERE, Job, Member
@@ -26,16 +25,6 @@ def first_of(job: Job, script: Path = TRAINEE, **env: str) -> Member:
     return first
 
 
-def pair_of(job: Job, script: Path = TRAINEE, **env: str) -> tuple[Member, Member]:
-    """Two processes that train together from the start."""
-    plan = [Place(rank, 2, 0, 1, rank, 2) for rank in (0, 1)]
-    first, second = (job.start(host, script, plan=plan[rank], env=env) for rank, host in enumerate(("alpha", "beta")))
-    job.live(first, second)
-    for member in (first, second):
-        member.wait_step(size=2, more=3)
-    return first, second
-
-
 def finished(*members: Member) -> list[str]:
     """End them; return the last line of each."""
     members[0].job.stop()
@@ -46,18 +35,28 @@ def finished(*members: Member) -> list[str]:
 
 
 def test_our_state_parks_before_its_training_goes_live_alone_and_meets_a_second_one(job: Job) -> None:
-    meeting(job, LOOP="ours")
-
-
-def test_a_mixin_over_horovods_state_parks_before_its_training_and_meets_others(job: Job) -> None:
-    meeting(job, LOOP="ours", KIND="over_horovods")
+    first, second = meeting(job, LOOP="ours")
+    told_to_leave(job, first, second)
 
 
 def test_a_mixin_over_a_users_state_parks_before_its_training_and_meets_others_under_horovods_loop(job: Job) -> None:
-    meeting(job, LOOP="stock", KIND="over_users")
+    first, second = meeting(job, LOOP="stock", KIND="over_users")
+    told_to_leave(job, first, second)
 
 
-def meeting(job: Job, **env: str) -> None:
+def test_a_mixin_over_horovods_state_parks_before_its_training_and_meets_others(job: Job) -> None:
+    """Then one is told to leave while it asks for a rank."""
+    first, second = meeting(job, LOOP="ours", KIND="over_horovods")
+    job.update(first, second)  # both ask for a place in the next world, which only one of them gets
+    job.form(first)
+    first.wait_step(size=1, more=1)
+    job.update(second, leave=[second])
+    assert second.process.wait(20) == 0, second.process.output
+    assert "removed" in second.process.stdout
+    finished(first)
+
+
+def meeting(job: Job, **env: str) -> tuple[Member, Member]:
     """One trains alone, a second one parks meanwhile; then they form a world."""
     first = first_of(job, **env)
     env |= {"HVD_ELASTIC_INCARNATION": "2"}
@@ -70,19 +69,38 @@ def meeting(job: Job, **env: str) -> None:
     job.form(first, second)
     second.go()
     for member in (first, second):
-        member.wait_step(size=2, more=12)  # with a commit
+        member.wait_step(size=2, more=12)
     assert second.wait_said("entered") == {"say": "entered", "generation": 2, "rank": 1, "size": 2}
     assert [message["generation"] for message in first.heard("entered")] == [1, 2]
     assert second.steps()[0][0] > 1  # it takes up where the first one is
-    ends = finished(first, second)
-    assert ends[0] == ends[1]
+    mine, theirs = (dict(re.findall(r"^committed (\d+) (\w+)", each.process.stdout, re.M)) for each in (first, second))
+    both = mine.keys() & theirs.keys()
+    assert both
+    assert [mine[step] for step in both] == [theirs[step] for step in both]
     # A launcher that was started anew gives newcomers its number, and their commits are those of the others.
-    assert first.beats[-1]["commit"] == second.beats[-1]["commit"]
-    assert first.beats[-1]["commit"][0] == 2
+    wait_until(
+        lambda: [each.beats[-1]["commit"][0] for each in (first, second)] == [2, 2], what="commits of its number"
+    )
     assert "reset" not in second.process.stdout  # it has the place that it was shown
+    return first, second
+
+
+def told_to_leave(job: Job, stays: Member, leaves: Member) -> None:
+    job.update(stays, leaves, leave=[leaves])
+    job.form(stays)
+    assert leaves.process.wait(20) == 0, leaves.process.output
+    last = leaves.steps()[-1][0]
+    assert f"removed {last} alive False" in leaves.process.stdout
+    assert not leaves.heard("done")
+    assert "core dumped" not in leaves.process.output
+    stays.wait_step(size=1, more=3)
+    steps = [step for step, _, _ in stays.steps()]
+    assert steps == list(range(1, len(steps) + 1))  # nothing was repeated, nothing skipped
+    finished(stays)
 
 
 def test_a_plain_script_parks_at_hvd_init_and_goes_live_there(job: Job) -> None:
+    """It ends with 0 at its next init when it is told to leave."""
     first = first_of(job, STOCK)
     assert "init as 0 1 0 1" in first.process.stdout
     second = job.start("beta", STOCK, plan=Place(1, 2, 0, 1, 1, 2))
@@ -95,114 +113,63 @@ def test_a_plain_script_parks_at_hvd_init_and_goes_live_there(job: Job) -> None:
     for member in (first, second):
         member.wait_step(size=2, more=3)
     assert "init as 1 2 0 1" in second.process.stdout
-    ends = finished(first, second)
-    assert ends[0] == ends[1]
-    assert "notification service: None" in first.process.stdout  # no port was opened for notices
-
-
-def test_a_script_behind_a_shell_parks_too(job: Job, tmp_path: Path) -> None:
-    shell = tmp_path / "train.sh"
-    helper = f"{sys.executable} -c 'import horovod.torch; print(\"helper\")'"
-    shell.write_text(f"#!/bin/bash\n{helper}\n{sys.executable} {STOCK}\necho after: $?\n")
-    member = job.start("alpha", shell, python=["bash"], env={"STEPS": "5"})
-    member.wait_said("parked")
-    assert "helper" in member.process.stdout
-    job.form(member)
-    member.go()
-    assert finished(member) == ["after: 0"]
-
-
-def test_joiners_see_distinct_planned_places_and_none_of_them_is_rank_0(job: Job) -> None:
-    plan = [Place(rank, 4, rank, 4, 0, 1) for rank in range(4)]
-    joiners = [job.start("alpha", TRAINEE, plan=place) for place in plan[1:]]
-    for joiner in joiners:
-        joiner.wait_said("parked")
-    built = [next(line for line in joiner.process.stdout.splitlines() if "built" in line) for joiner in joiners]
-    assert built == ["built as 1 4 1 4 0 1", "built as 2 4 2 4 0 1", "built as 3 4 3 4 0 1"]
-    for joiner in joiners:
-        assert "rank 0 branch" not in joiner.process.stdout
-        assert "sampler deals 250" in joiner.process.stdout
-        # Two rows of ones: the gradients of a world of one, not divided by the size that is planned.
-        assert "dummy step [8.0, 2.0]" in joiner.process.stdout
-
-
-def test_one_that_gets_another_place_than_it_was_shown_is_told_by_its_reset_callbacks(job: Job) -> None:
-    member = job.start("alpha", TRAINEE, plan=Place(1, 2, 0, 1, 1, 2), env={"STEPS": "5"})
-    member.wait_said("parked")
-    job.form(member)
-    member.go()
-    finished(member)
-    lines = member.process.stdout.splitlines()
-    assert lines.index("reset 0 1") < lines.index("enter 0 1 0 1")
-
-
-def test_a_new_plan_is_seen_while_parked(job: Job, tmp_path: Path) -> None:
-    script = tmp_path / "look.py"
-    script.write_text(
-        "import hvd_elastic_ext.torch as elastic, horovod.torch as hvd, time\n"
-        "hvd.init()\n"
-        "while hvd.size() == 2: time.sleep(0.01)\n"
-        "print(hvd.rank(), hvd.size(), elastic.rank(), elastic.size(), elastic.local_rank(), flush=True)\n"
-    )
-    member = job.start("alpha", script, plan=Place(1, 2, 0, 1, 1, 2))
-    wait_until(lambda: member.beats, what="beats", timeout=30)
-    member.tell("plan", rank=2, size=3, local_rank=1, local_size=2, cross_rank=0, cross_size=1)
-    member.process.wait_for("^2 3 2 3 1$")
-
-
-@pytest.mark.parametrize(("env", "seen"), [({"HVD_ELASTIC_DEVICE": "GPU-c"}, "2"), ({}, "0")])
-def test_where_slots_have_devices_a_local_rank_leads_to_the_same_one_for_life(
-    job: Job, tmp_path: Path, env: dict[str, str], seen: str
-) -> None:
-    script = tmp_path / "look.py"
-    script.write_text(
-        "import horovod.torch as hvd\n"
-        "hvd.init()\n"
-        "print(hvd.local_rank(), hvd.local_size(), hvd.mpi_ops._basics.local_rank(), flush=True)\n"
-    )
-    member = job.start("alpha", script, plan=Place(2, 3, 2, 3, 0, 1), env=env)
-    member.wait_said("parked")
-    job.form(member)
-    member.go()
-    assert member.process.wait(60) == 0, member.process.output
-    assert member.process.stdout.splitlines()[-1] == f"{seen} 1 0"
-
-
-@pytest.mark.parametrize("loop", ["ours", "stock"])
-def test_one_told_to_leave_commits_runs_its_callbacks_and_ends_with_0(job: Job, loop: str) -> None:
-    first, second = pair_of(job, LOOP=loop)
-    job.update(first, second, leave=[second])
-    job.form(first)
-    assert second.process.wait(20) == 0, second.process.output
-    last = second.steps()[-1][0]
-    assert f"removed {last} alive False" in second.process.stdout
-    assert not second.heard("done")
-    assert "core dumped" not in second.process.output
-    first.wait_step(size=1, more=3)
-    steps = [step for step, _, _ in first.steps()]
-    assert steps == list(range(1, len(steps) + 1))  # nothing was repeated, nothing skipped
-    finished(first)
-
-
-def test_a_plain_script_told_to_leave_ends_with_0_at_its_next_init(job: Job) -> None:
-    first, second = pair_of(job, STOCK)
     job.update(first, second, leave=[first])
     job.form(second)
     assert first.process.wait(20) == 0, first.process.output
     second.wait_step(size=1, more=3)
     assert not first.heard("done")
     finished(second)
+    assert "notification service: None" in second.process.stdout  # no port was opened for notices
 
 
-def test_one_told_to_leave_while_it_asks_for_a_rank_ends_with_0(job: Job) -> None:
-    first, second = pair_of(job)
-    job.update(first, second)  # both ask for a place in the next world, which only one of them gets
-    job.form(first)
-    first.wait_step(size=1, more=1)
-    job.update(second, leave=[second])
-    assert second.process.wait(20) == 0, second.process.output
-    assert "removed" in second.process.stdout
-    finished(first)
+def test_a_script_behind_a_shell_parks_too(job: Job, tmp_path: Path) -> None:
+    shell = tmp_path / "train.sh"
+    helper = f"{sys.executable} -c 'import horovod.torch; print(\"helper\")'"
+    shell.write_text(f"#!/bin/bash\n{helper}\n{sys.executable} {STOCK}\necho after: $?\n")
+    member = job.start("alpha", shell, python=["bash"], plan=Place(2, 3, 2, 3, 0, 1), env={"STEPS": "5"})
+    member.wait_said("parked")
+    assert "helper" in member.process.stdout
+    job.form(member)
+    member.go()
+    assert finished(member) == ["after: 0"]
+    assert "init as 0 1 0 1" in member.process.stdout  # without devices, the local rank is the real one
+
+
+def test_one_that_gets_another_place_than_it_was_shown_is_told_by_its_reset_callbacks(job: Job) -> None:
+    env = {"STEPS": "5", "HVD_ELASTIC_DEVICE": "GPU-c"}
+    member = job.start("alpha", TRAINEE, plan=Place(2, 4, 2, 4, 0, 1), env=env)
+    member.wait_said("parked")
+    job.form(member)
+    member.go()
+    finished(member)
+    lines = member.process.stdout.splitlines()
+    assert "built as 2 4 2 4 0 1" in lines
+    assert "rank 0 branch" not in lines
+    assert "sampler deals 250" in lines
+    # Two rows of ones: the gradients of a world of one, not divided by the size that is planned.
+    assert "dummy step [8.0, 2.0]" in lines
+    # Where slots have devices, a local rank leads to the same one for life.
+    assert lines.index("reset 0 1") < lines.index("enter 0 1 2 1")
+
+
+def test_a_new_plan_is_seen_while_parked_and_a_failure_outside_the_training_function_is_told(
+    job: Job, tmp_path: Path
+) -> None:
+    script = tmp_path / "look.py"
+    script.write_text(
+        "import hvd_elastic_ext.torch as elastic, horovod.torch as hvd, time\n"
+        "hvd.init()\n"
+        "while hvd.size() == 2: time.sleep(0.01)\n"
+        "print(hvd.rank(), hvd.size(), elastic.rank(), elastic.size(), elastic.local_rank(), flush=True)\n"
+        "int('model')\n"
+    )
+    member = job.start("alpha", script, plan=Place(1, 2, 0, 1, 1, 2))
+    wait_until(lambda: member.beats, what="beats", timeout=30)
+    member.tell("plan", rank=2, size=3, local_rank=1, local_size=2, cross_rank=0, cross_size=1)
+    assert member.process.wait(30) == 1
+    assert "2 3 2 3 1" in member.process.stdout.splitlines()
+    assert member.heard("failed")[0]["error"].startswith("ValueError: invalid literal")
+    assert "Traceback" in member.process.stderr
 
 
 def test_a_parked_one_told_to_leave_ends_with_0_and_was_never_removed(job: Job) -> None:
@@ -222,24 +189,15 @@ def test_a_parked_one_whose_agent_goes_away_ends_and_says_so(job: Job) -> None:
 
 
 def test_a_failure_of_the_script_is_told_alike_on_all_ranks(job: Job) -> None:
-    first, second = pair_of(job, FAIL_AT="60")
-    said = [member.wait_said("failed") for member in (first, second)]
-    assert {message["error"] for message in said} == {
-        "ZeroDivisionError: rank 0 could not",
-        "ZeroDivisionError: rank 1 could not",
-    }
+    plan = [Place(rank, 2, 0, 1, rank, 2) for rank in (0, 1)]
+    env = {"FAIL_AT": "5"}
+    members = [job.start(host, TRAINEE, plan=plan[rank], env=env) for rank, host in enumerate(("alpha", "beta"))]
+    job.live(*members)
+    said = [member.wait_said("failed") for member in members]
+    assert [message["error"] for message in said] == [f"ZeroDivisionError: rank {rank} could not" for rank in (0, 1)]
     assert said[0]["digest"] == said[1]["digest"]
     assert "in train" in said[0]["traceback"]
-    for member in (first, second):
+    for member in members:
         assert member.process.wait(30) == 1
         assert len(member.heard("failed")) == 1
         assert not member.heard("done")
-
-
-def test_a_failure_outside_the_training_function_is_told_too(job: Job, tmp_path: Path) -> None:
-    script = tmp_path / "broken.py"
-    script.write_text("import hvd_elastic_ext.torch\nimport horovod.torch as hvd\nhvd.init()\nint('model')\n")
-    member = job.start("alpha", script)
-    assert member.process.wait(30) == 1
-    assert member.heard("failed")[0]["error"].startswith("ValueError: invalid literal")
-    assert "Traceback" in member.process.stderr

@@ -98,10 +98,11 @@ def train(state: elastic.TorchState) -> str:
             raise ZeroDivisionError(f"rank {hvd.rank()} could not")
         if state.step % 10 == 0:
             state.commit()
+            print("committed", state.step, state.fingerprint(), flush=True)
         else:
             state.check_host_updates()
     return "trained"
 
 
 run = elastic.run if os.environ.get("LOOP", "ours") == "ours" else hvd.elastic.run
-print(run(train)(state), state.fingerprint(), flush=True)
+print(run(train)(state), flush=True)

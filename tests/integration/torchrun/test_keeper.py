@@ -55,48 +55,33 @@ def nothing_is_left(runtime):
     wait_until(lambda: not list(runtime.iterdir()), what="its directory's end", show=lambda: list(runtime.iterdir()))
 
 
-def test_workers_that_start_together_share_one_keeper_with_separate_memory(runtime):
+def test_workers_that_start_together_share_one_keeper_that_is_their_users_alone(runtime):
     with agent(runtime) as process:
         first = workers(process, 4, time=1)
-        assert len(keepers(runtime)) == 1
-        assert len({inode for worker in first for inode in worker["inodes"]}) == 8
-
-
-def test_a_worker_started_again_finds_its_memory_as_it_was(runtime):
-    with agent(runtime) as process:
-        first = workers(process, 2, time=1)
-        second = workers(process, 2, time=2)
-    assert [worker["inodes"] for worker in second] == [worker["inodes"] for worker in first]
-    assert [worker["runs_before"] for worker in second] == [1, 1]
+        assert len({inode for worker in first for inode in worker["inodes"]}) == 8, "each has memory of its own"
+        (found,) = keepers(runtime)
+        assert os.getsid(found) != os.getsid(process.pid)
+        assert {os.readlink(f"/proc/{found}/fd/{number}") for number in (0, 1, 2)} == {os.devnull}
+        (directory,) = runtime.iterdir()
+        assert directory.stat().st_mode & 0o777 == 0o700
+        assert (directory / keeper.SOCKET).stat().st_mode & 0o077 == 0
+        os.kill(found, signal.SIGTERM)
+        nothing_is_left(runtime)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, None], ids=["killed", "terminated", "done"])
-def test_the_keeper_ends_with_its_agent_however_that_ends_and_leaves_nothing(runtime, number):
+def test_a_worker_started_again_finds_its_memory_until_the_agent_ends_and_then_nothing_is_left(runtime, number):
     with agent(runtime) as process:
-        workers(process, 1, time=1)
-        assert keepers(runtime)
+        first = workers(process, 2, time=1)
+        second = workers(process, 2, time=2)
+        assert [worker["inodes"] for worker in second] == [worker["inodes"] for worker in first]
+        assert [worker["runs_before"] for worker in second] == [1, 1]
         if number is None:
             process.popen.stdin.close()
         else:
             process.send_signal(number)
         process.wait()
         nothing_is_left(runtime)
-
-
-def test_the_keeper_is_no_child_of_a_worker_and_holds_nothing_of_its_output(runtime):
-    with agent(runtime) as process:
-        workers(process, 1, time=1)
-        (found,) = keepers(runtime)
-        assert os.getsid(found) != os.getsid(process.pid)
-        assert {os.readlink(f"/proc/{found}/fd/{number}") for number in (0, 1, 2)} == {os.devnull}
-
-
-def test_nobody_else_may_enter(runtime):
-    with agent(runtime) as process:
-        workers(process, 1, time=1)
-        (directory,) = runtime.iterdir()
-        assert directory.stat().st_mode & 0o777 == 0o700
-        assert (directory / keeper.SOCKET).stat().st_mode & 0o077 == 0
 
 
 def test_a_killed_keeper_is_replaced_and_its_leftovers_are_removed(runtime):
@@ -111,13 +96,6 @@ def test_a_killed_keeper_is_replaced_and_its_leftovers_are_removed(runtime):
         assert len(list(runtime.iterdir())) == 1
         process.kill()
         process.wait()
-        nothing_is_left(runtime)
-
-
-def test_a_keeper_told_to_end_cleans_up(runtime):
-    with agent(runtime) as process:
-        workers(process, 1, time=1)
-        os.kill(*keepers(runtime), signal.SIGTERM)
         nothing_is_left(runtime)
 
 

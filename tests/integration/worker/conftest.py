@@ -38,7 +38,7 @@ class ElasticJob:
         launch = [HOROVODRUN, "-np", "1", "--min-np", "1", "--max-np", "3", "--network-interface", "lo"]
         launch += ["--elastic-timeout", "60", "--host-discovery-script", self.script, sys.executable, *command]
         env = {"HVD_ELASTIC_WORKER_JOURNAL": str(self.journal), "HVD_ELASTIC_SAMPLE": sample}
-        with run_process(launch, env=env) as process:
+        with run_process(launch, env=env, orderly=True) as process:
             yield process
 
     def events(self, name: str) -> list[Record]:

@@ -1,8 +1,7 @@
 """``consumption.py DIRECTORY``: train two epochs, and write down before each step what it consumes.
 
-Each rank writes lines to a file of its own: when its world began, the step, the
-epoch, the samples and the records. A step that was rolled back is written again
-by a later world. Until there is a file ``hurry`` it takes its time.
+Each rank writes lines to a file of its own: when its world began, the step, the epoch, the samples and the records. A
+step that was rolled back is written again by a later world. Until there is a file ``hurry`` it takes its time.
 """
 
 import os

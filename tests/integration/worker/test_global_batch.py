@@ -30,8 +30,8 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         HERE / "global_batch.py",
         directory,
     ]
-    with run_process(command) as process:
-        assert process.wait(timeout=60) == 0, process.output
+    with run_process(command, orderly=True) as process:
+        assert process.wait(timeout=100) == 0, process.output
     return [json.loads((directory / f"{rank}.json").read_text()) for rank in range(2)]
 
 

@@ -20,10 +20,6 @@ def untaint(kube: KubeServer, node: str, key: str) -> None:
     kube.change("nodes", node, {"spec": {"taints": [each for each in _taints(kube, node) if each["key"] != key]}})
 
 
-def cordon(kube: KubeServer, node: str, on: bool = True) -> None:
-    kube.change("nodes", node, {"spec": {"unschedulable": True if on else None}})
-
-
 def condition(
     kube: KubeServer,
     kind: str,

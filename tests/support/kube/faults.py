@@ -17,7 +17,6 @@ from typing import Any
 
 from tests.support.kube import statuses
 from tests.support.kube.calls import Call
-from tests.support.kube.watching import error_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +47,9 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """These bytes come first in a watch, as they are; then it goes on, or ends."""
+    """These bytes come first in a watch, as they are; then it goes on."""
 
     lines: tuple[bytes, ...]
-    then_close: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +111,11 @@ class Plan:
     def reset(self) -> Plan:
         return self._set(Reset())
 
-    def say(self, *lines: bytes, then_close: bool = False) -> Plan:
-        return self._set(Say(lines, then_close))
+    def say(self, *lines: bytes) -> Plan:
+        return self._set(Say(lines))
 
     def torn_utf8(self) -> Plan:
         return self.say(TORN_UTF8)
-
-    def error_event(self, status: Mapping[str, Any]) -> Plan:
-        """An ERROR event inside HTTP 200, and the end."""
-        return self.say(error_line(dict(status)), then_close=True)
 
     def slow(self, *, before: float = 0.0, chunk: int = 1 << 30, delay: float = 0.0) -> Plan:
         return self._set(Slow(before, chunk, delay))

@@ -147,11 +147,9 @@ class Handler(BaseHTTPRequestHandler):
                     watch.close()
                 case faults.Cut():
                     watch.cut_next()
-                case faults.Say(lines, then_close):
+                case faults.Say(lines):
                     for each in lines:
                         line.send(each)
-                    if then_close:
-                        watch.close()
             watch.run(line)
             if not self.close_connection:
                 self.wfile.write(b"0\r\n\r\n")

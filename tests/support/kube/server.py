@@ -309,6 +309,7 @@ class KubeServer:
         """Reset connections; the history is lost, as a server's watch cache is. For ``cold`` seconds it knows no roles
         yet, and answers 403 to all but its administrators."""
         self.refuse()
+        self.execs.cut()
         self.store.catch_up()
         self.store.compact()
         self.access.cold(cold)

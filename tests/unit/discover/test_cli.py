@@ -59,6 +59,7 @@ def test_the_environment_may_name_the_configuration_file(tmp_path):
         ([*KUBE, "--admission-probe", "22"], "write tcp:PORT"),
         ([*KUBE, "--settle", "-1"], "--settle -1: write seconds from 0 to 600"),
         ([*KUBE, "--settle", "nan"], "--settle nan: write seconds"),
+        ([*KUBE, "--cluster-domain", "a b"], "--cluster-domain a b: "),
         ([*KUBE, "--slots", "0"], "--slots 0: write a number from 1"),
         ([*KUBE, "--namespace", "Big"], "--namespace 'Big'"),
         ([*KUBE, "--selector", "a=b\n"], "is no label selector"),

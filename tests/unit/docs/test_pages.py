@@ -17,7 +17,9 @@ PAGES = [
 PAGES += sorted((ROOT / "docs").glob("*.md"))
 TESTS = list((ROOT / "tests").rglob("test_*.py"))
 FILES = {path.name for path in TESTS}
-FUNCTIONS = {name for path in TESTS for name in re.findall(r"^ *def (test_\w+)\(", path.read_text(), re.MULTILINE)}
+FUNCTIONS = {
+    name for path in TESTS for name in re.findall(r"^ *(?:async )?def (test_\w+)\(", path.read_text(), re.MULTILINE)
+}
 
 
 def anchors(page: Path) -> set[str]:

@@ -29,7 +29,7 @@ def test_every_promise_has_tests_that_are_there(promise: str, tests: str) -> Non
     for each in named:
         path, _, name = each.partition("::")
         assert (ROOT / path).is_file(), each
-        assert re.search(rf"^def {name}\(", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), each
+        assert re.search(rf"^(?:async )?def {name}\(", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), each
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/architecture.md", "docs/kubernetes.md", "docs/run.md"])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import pytest
 
 from hvd_elastic_ext.core.wire import AgentWire
 from hvd_elastic_ext.launcher.agents.capacity import Pace
@@ -13,7 +15,6 @@ from hvd_elastic_ext.launcher.agents.server import Control, ControlEvent
 KEY = bytes(range(32))
 JOB = "job"
 INCARNATION = 3
-SECONDS = 10
 
 
 def hello(host="h1", agent="a1", **changes):
@@ -101,9 +102,7 @@ async def scene() -> AsyncIterator[Scene]:
         await made.end()
 
 
-def play(act: Callable[[Scene], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with scene() as made:
-            await asyncio.wait_for(act(made), SECONDS)
-
-    asyncio.run(run())
+@pytest.fixture
+def made() -> AbstractAsyncContextManager[Scene]:
+    """For ``async def`` tests, which find it entered."""
+    return scene()

@@ -155,6 +155,33 @@ class Stored(Scenario):
         for host in hosts:
             self.cluster.answers[host, "load"] = {"path": "/store/y", "step": 40, "generation": 3}
 
+    def damaged_(self, host: str) -> None:
+        """All of its checkpoints are."""
+        self.cluster.answers[host, "load"] = {"failed": "all are damaged", "for_good": True}
+
+    def trains_(self, *words: str) -> None:
+        """Somebody does."""
+        self._wait(lambda _: self.cluster.training, *words)
+
+    def first_world_(self, host: str) -> None:
+        """It was formed with that host."""
+        assert host in self.cluster.events("resized")[0]["added"]
+
+    def loaded_(self, host: str, times: str) -> None:
+        found = [each for each, _ in self.cluster.of("load")].count(host)
+        assert found >= int(times), found
+
+    def forgotten_(self, host: str) -> None:
+        """The memory of its slot 0 was given up, and no other's."""
+        assert self.cluster.forgotten == [(host, 0)], self.cluster.forgotten
+
+    def finished_(self, finished: bool = True) -> None:
+        """The newest checkpoint says that it is the end of training."""
+        assert (self.cluster.of("seal")[-1][1]["facts"].get("finished") == "this") is finished
+
+    def unfinished_(self) -> None:
+        self.finished_(finished=False)
+
     def accepts_(self, host: str, errand: str) -> None:
         del self.cluster.answers[host, errand]
 

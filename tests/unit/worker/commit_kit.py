@@ -6,14 +6,23 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.commit_record import Identity, Record
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents
 from hvd_elastic_ext.worker.commits.memory import open_sides
+from hvd_elastic_ext.worker.parts import torch_parts
+from hvd_elastic_ext.worker.process.link import Link
+from hvd_elastic_ext.worker.state.contents import Inventory
+from hvd_elastic_ext.worker.state.held_commit import HeldCommit
+from hvd_elastic_ext.worker.state.journal import Reporter
+from hvd_elastic_ext.worker.state.keeper import Keeper
+from hvd_elastic_ext.worker.state.settings import WorkerSettings
 
 
 def contents(number: int, *, count: int = 3, size: int = 5, local: bytes | None = None) -> Contents:
@@ -72,3 +81,29 @@ def memory_files(count: int = 2) -> Iterator[list[int]]:
 def buffer_over(descriptors: Sequence[int] | None) -> CommitBuffer:
     """What a process that was just started with ``descriptors`` sees."""
     return CommitBuffer(open_sides(descriptors))
+
+
+def keeper_of(
+    comms: Any,
+    memory: Sequence[int] | None,
+    *,
+    seed: int = 0,
+    width: int = 2,
+    link: Link | None = None,
+    settings: WorkerSettings | None = None,
+    **options: Any,
+) -> tuple[Keeper, Any, HeldCommit | None]:
+    """A State of a model and a number, as ``owner`` has them; with a link it keeps commits for checkpoints."""
+    torch.manual_seed(seed)
+    net, names = nn.Linear(3, width), torch_parts.ParameterNames()
+    owner = SimpleNamespace(model=net, epoch=seed)
+    parts = {"model": torch_parts.part_for(net, names)}
+    inventory = Inventory(owner, parts, names=["epoch"], part_for=torch_parts.part_for)
+    names.models = inventory.models
+    clock, buffer = SystemClock(), buffer_over(memory)
+    held = HeldCommit(buffer, link) if link else None
+    keeper = Keeper(
+        inventory, buffer=buffer, comms=comms, clock=clock, reporter=Reporter(None, clock, sample=0.0, host=""),
+        settings=settings or WorkerSettings(), program=options.pop("program", ""), held=held, **options,
+    )  # fmt: skip
+    return keeper, owner, held

@@ -88,13 +88,13 @@ def words_in(directory: Path, words: Sequence[str]) -> list[str]:
     return ["sh", "-c", 'cd "$1" 2>/dev/null; shift; exec "$@"', "sh", str(directory), *words]
 
 
-def refusal(code: int, body: bytes) -> str:
+def refusal(code: int, body: bytes, remedies: Mapping[int, str] = _REMEDIES) -> str:
     """What a server said by refusing, and what to do about it where that is known; in one line."""
     status = _object(body)
     said = status.get("message") or body.decode("utf-8", "replace")
     line = f"the API server says {code} {status.get('reason') or ''}".rstrip()
     line += f": {_line(str(said))}" if str(said).strip() else ""
-    return f"{line}; {_REMEDIES[code]}" if code in _REMEDIES else line
+    return f"{line}; {remedies[code]}" if code in remedies else line
 
 
 class Outcome(NamedTuple):

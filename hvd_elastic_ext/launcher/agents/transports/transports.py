@@ -16,7 +16,7 @@ import logging
 import os
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -139,14 +139,14 @@ class _RemoteTransport(abc.ABC):
         # The shell reports that the host is reached: a later failure is not the transport's.
         words = ["sh", "-c", f'echo {_REACHED}; exec "$@"', "sh", *agent_command(self._python)]
         try:
-            prepare = self._way(host, words)
+            self._check(host)  # before waiting for a turn
         except ValueError as error:
-            return _FailedLaunch(str(error))
+            return _failed(str(error))
         await self._room.acquire()
         try:
-            way = await prepare()
+            begin = await self._begin(host, words, line)
             explain = functools.partial(self._explain, host)
-            launch = _StartedLaunch(functools.partial(way, line), remark=remark, carrier=True, explain=explain)
+            launch = _StartedLaunch(begin, remark=remark, carrier=True, explain=explain)
         except BaseException:
             self._room.release()
             raise
@@ -154,8 +154,12 @@ class _RemoteTransport(abc.ABC):
         return launch
 
     @abc.abstractmethod
-    def _way(self, host: str, words: list[str]) -> Callable[[], Awaitable[Callable[..., Carrier]]]:
-        """Returns what prepares to run ``words`` on ``host``. Raises ``ValueError`` for a wrong name."""
+    def _check(self, host: str) -> None:
+        """Raises ``ValueError`` for a wrong name."""
+
+    @abc.abstractmethod
+    async def _begin(self, host: str, words: list[str], line: bytes) -> Callable[..., Carrier]:
+        """Returns what runs ``words`` on ``host``, and gives them ``line``, when it is called with ``on_line``."""
 
     def _explain(self, host: str, said: Sequence[str]) -> str | None:
         """What to do about a host that was not reached, by the last lines of ssh; None if unknown."""
@@ -169,14 +173,13 @@ class SshTransport(_RemoteTransport):
         super().__init__(python)
         self._ssh = ssh or Ssh(Path.cwd())
 
-    def _way(self, host: str, words: list[str]) -> Callable[[], Awaitable[Callable[..., Carrier]]]:
-        self._ssh.question(host)  # checked before waiting for a turn
-        return functools.partial(self._with_keys, host, words)
+    def _check(self, host: str) -> None:
+        self._ssh.question(host)
 
-    async def _with_keys(self, host: str, words: list[str]) -> Callable[..., Carrier]:
+    async def _begin(self, host: str, words: list[str], line: bytes) -> Callable[..., Carrier]:
         keys = await host_keys(self._ssh, host)
         command = self._ssh.command(host, words, keys=keys.options(self._ssh.known_hosts))
-        return functools.partial(Child, command)
+        return functools.partial(Child, command, line)
 
     def _explain(self, host: str, said: Sequence[str]) -> str | None:
         return refused_key(host, self._ssh.port, said)
@@ -206,13 +209,12 @@ class PodTransport(_RemoteTransport):
             raise UsageError(f"--rsh pod needs the package 'kubernetes'; install it: {remedy}") from None
         return cls(Cluster(Access.found(None, environ, remedy="for --rsh pod let KUBECONFIG name one")).open)
 
-    def _way(self, host: str, words: list[str]) -> Callable[[], Awaitable[Callable[..., Carrier]]]:
-        way = functools.partial(Exec, functools.partial(self._run, pod_of(host), words_in(self._directory, words)))
+    def _check(self, host: str) -> None:
+        pod_of(host)
 
-        async def found() -> Callable[..., Carrier]:
-            return way
-
-        return found
+    async def _begin(self, host: str, words: list[str], line: bytes) -> Callable[..., Carrier]:
+        run = functools.partial(self._run, pod_of(host), words_in(self._directory, words))
+        return functools.partial(Exec, run, line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +228,7 @@ class TransportByName:
     async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
         problem = name_error(host)
         if problem is not None:
-            return _FailedLaunch(problem)
+            return _failed(problem)
         return await (self.near if self.is_near(host) else self.far).start(host, line, remark=remark)
 
 
@@ -245,24 +247,6 @@ def ssh_of(settings: RunSettings) -> Ssh:
 
 
 _REACHED: Final = "hvd-elastic-host-reached"
-
-
-class _FailedLaunch:
-    """A launch that failed before it began."""
-
-    reached = False
-
-    def __init__(self, why: str) -> None:
-        self._why = why
-
-    async def wait(self) -> Ended:
-        return Ended(UNREACHABLE, reached=False, last_words=self._why)
-
-    def kill(self) -> None:
-        return
-
-    def close(self) -> None:
-        return
 
 
 class Carrier(Protocol):
@@ -347,3 +331,12 @@ class _StartedLaunch:
             if stream == "stderr" and not self.reached:
                 self._errors.append(text.strip())
             self._remark(text)
+
+
+def _failed(why: str) -> Launch:
+    """A launch that failed before it began."""
+
+    def begin(*, on_line: Callable[[str, str], None]) -> Carrier:
+        raise OSError(why)
+
+    return _StartedLaunch(begin, remark=lambda text: None, carrier=True)

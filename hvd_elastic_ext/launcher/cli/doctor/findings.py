@@ -67,9 +67,11 @@ def interpreter(answer: Answer, *, on: str = "") -> Iterator[Finding]:
     if taken := python.get("taken"):
         reason = "somebody else has made it or can enter it; agents use XDG_RUNTIME_DIR or the home directory instead"
         yield Finding("warning", f"{on}{taken} is not ours alone", reason, f"as root: rm -r {taken}")
-    for step, judge_step in (("hvd-elastic-ext", _ours), ("numpy", _numpy), ("torch", _torch), ("horovod", _horovod)):
-        if step in answer.steps:
-            yield from judge_step(answer, on=on)
+    for step in ("hvd-elastic-ext", "numpy", "torch", "horovod"):
+        if step == "horovod" and step in answer.steps:
+            yield from _horovod(answer, on=on)
+        elif step in answer.steps:
+            yield _library(answer, step, on=on)
         else:  # a consequence of what is named above, so no error of its own
             reason = f"the interpreter ended before, in {answer.crashed_in or 'an earlier step'}"
             yield Finding("note", f"{on}{step} was not looked at", reason)
@@ -81,21 +83,22 @@ def _python(version: str, *, on: str) -> Finding:
     return Finding("ok", f"{on}Python {version}")
 
 
-def _numpy(answer: Answer, *, on: str) -> Iterator[Finding]:
-    reason = "Horovod's broadcast_object needs it and does not declare it"
-    yield _library(answer, "numpy", on=on, why_needed=reason, remedy="pip install numpy")
+_LIBRARIES: Final = {
+    "numpy": ("Horovod's broadcast_object needs it and does not declare it", "pip install numpy"),
+    "torch": (None, "pip install torch, before Horovod is built"),
+}
+"""Why each is needed, where an import does not say it, and what to do where it is not there."""
 
 
-def _torch(answer: Answer, *, on: str) -> Iterator[Finding]:
-    yield _library(answer, "torch", on=on, remedy="pip install torch, before Horovod is built")
-
-
-def _library(answer: Answer, name: str, *, on: str, remedy: str, why_needed: str | None = None) -> Finding:
-    """Whether ``name`` is there and works; ``remedy`` if it is not there."""
+def _library(answer: Answer, name: str, *, on: str) -> Finding:
     why, version = _failure(answer, name)
     if why is None:
         return Finding("ok", f"{on}{name} {version}")
+    if name == "hvd-elastic-ext":
+        reason = f"hvd-elastic run starts its agent from it ({why})"
+        return Finding("error", f"{on}{name} cannot be imported", reason, "pip install it in this environment")
     if version is None:
+        why_needed, remedy = _LIBRARIES[name]
         return Finding("error", f"{on}{name} is not installed", why_needed or why, remedy)
     return Finding("error", f"{on}{name} {version} cannot be imported", why, f"pip install --force-reinstall {name}")
 
@@ -120,15 +123,6 @@ def _horovod(answer: Answer, *, on: str) -> Iterator[Finding]:
     if answer.steps.get("torch", {}).get("cuda") and not step.get("nccl"):
         reason = "there is a CUDA device, and gradients will travel through the CPU"
         yield Finding("warning", f"{on}Horovod has no NCCL", reason, "scripts/build-horovod --cuda")
-
-
-def _ours(answer: Answer, *, on: str) -> Iterator[Finding]:
-    why, version = _failure(answer, "hvd-elastic-ext")
-    if why is None:
-        yield Finding("ok", f"{on}hvd-elastic-ext {version}")
-    else:
-        reason = f"hvd-elastic run starts its agent from it ({why})"
-        yield Finding("error", f"{on}hvd-elastic-ext cannot be imported", reason, "pip install it in this environment")
 
 
 def _why_horovod_fails(answer: Answer, why: str) -> tuple[str, str]:

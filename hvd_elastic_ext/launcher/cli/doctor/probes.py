@@ -6,7 +6,7 @@ process of their own, the same way here and over ssh.
 
 from __future__ import annotations
 
-import ipaddress
+import asyncio
 import json
 import os
 import resource
@@ -20,12 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
-
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.agents.transports.known_hosts import ANSWER_S, with_authorities
-from hvd_elastic_ext.launcher.agents.transports.ssh import HostKeys, Ssh, read_host_keys
+from hvd_elastic_ext.launcher.agents.transports.known_hosts import host_keys
+from hvd_elastic_ext.launcher.agents.transports.ssh import Ssh
 from hvd_elastic_ext.launcher.cli.doctor.facts import SHARED_MEMORY, Answer, Facts, HostFacts, Steps
+from hvd_elastic_ext.launcher.job.interfaces import is_this_machine
 
 CONNECT_TIMEOUT_S: Final = 5
 PROBE_TIMEOUT_S: Final = 90.0
@@ -107,20 +106,9 @@ class Reach:
         """
         ssh = Ssh(Path.cwd(), self.ssh_port, self.ssh_identity_file, CONNECT_TIMEOUT_S)
         try:
-            return ssh.command(host, [self.python, "-"], keys=host_keys(ssh.question(host)).options(None))
+            return ssh.command(host, [self.python, "-"], keys=asyncio.run(host_keys(ssh, host)).options(None))
         except ValueError as error:
             raise UsageError(str(error)) from None
-
-
-def host_keys(question: Sequence[str]) -> HostKeys:
-    """What the user's configuration of ssh says of a host's key."""
-    try:
-        done = subprocess.run(
-            question, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return HostKeys()
-    return with_authorities(read_host_keys(done.stdout))
 
 
 def gather(hosts: Sequence[str], reach: Reach, *, directory: Path) -> Facts:
@@ -144,7 +132,7 @@ def gather(hosts: Sequence[str], reach: Reach, *, directory: Path) -> Facts:
 def look_at(host: str, reach: Reach) -> HostFacts:
     """Resolve a host's name and ask its interpreter, over ssh unless the name is this machine's."""
     addresses = resolve(host)
-    if addresses and all(is_own_address(address) for address in addresses):
+    if addresses and all(map(is_this_machine, addresses)):
         return HostFacts(host, addresses, None)
     return HostFacts(host, addresses, ask(reach.command(host)))
 
@@ -183,12 +171,6 @@ def resolve(name: str) -> tuple[str, ...]:
     except (OSError, UnicodeError):
         return ()
     return tuple(sorted({str(info[4][0]) for info in found}))
-
-
-def is_own_address(address: str) -> bool:
-    """True for loopback and for the addresses of this machine's interfaces."""
-    own = {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
-    return ipaddress.ip_address(address).is_loopback or address in own
 
 
 def _size(path: Path) -> int | None:

@@ -134,11 +134,10 @@ def _find_left_waiting(job: JobState) -> bool:
     now, state = job.now, job.liveness
     _start_generation(job)
     for worker in job.roster.present(job.world.members):
-        place = job.rendezvous.place(worker.life)
-        if worker.done and place is not None:
+        if worker.done and (place := job.rendezvous.place(worker.life)) is not None:
             state.finished.setdefault(worker.life, Member(worker.life, place.rank, now))
-        elif worker.life in state.finished:
-            del state.finished[worker.life]  # a script may train more than once
+        elif state.finished:
+            state.finished.pop(worker.life, None)  # a script may train more than once
     if not state.finished or not _all_hosts_heard(job):
         return False
     limit = min(FINISHED_S, job.rules.progress_timeout_s or FINISHED_S)

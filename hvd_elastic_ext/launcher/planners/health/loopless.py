@@ -108,7 +108,7 @@ def _cut_off_those_who_wait(job: JobState) -> None:
     if silent > 0 and state.fenced != generation:
         state.fenced = generation
         for worker in present:
-            job.tell(worker, "fence", addresses=None)
+            job.tell(worker, "fence")
 
 
 def can_end_by_itself(job: JobState) -> bool:

@@ -208,7 +208,7 @@ def tell_again(job: JobState) -> None:
         if worker.fence_at is not None and (worker.life in waiting or now >= worker.fence_at):
             worker.fence_at = None
             if worker.life not in waiting:
-                job.tell(worker, "fence", addresses=None)
+                job.tell(worker, "fence")
                 worker.fenced_at = now
         if worker.fenced_at is not None and now - worker.fenced_at >= STUCK_S:
             _free(job, worker)

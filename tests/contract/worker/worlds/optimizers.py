@@ -59,38 +59,6 @@ def newcomer_loses_a_group_that_was_removed(State: Any) -> dict[str, Any]:
 
 
 @check
-def newcomer_with_frozen_parameters(State: Any) -> dict[str, Any]:
-    def make(net: nn.Module) -> torch.optim.Optimizer:
-        net[0].requires_grad_(False)
-        return torch.optim.AdamW(net.parameters(), lr=0.1, weight_decay=0.1)
-
-    return veteran_and_newcomers(State, make, lambda net, optimizer: train_alone(net, optimizer, steps=2))
-
-
-class _Nested(torch.optim.SGD):
-    """State as second-order optimizers keep it: lists of tensors, a type of its own, plain numbers."""
-
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        super().step()
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                state = self.state[parameter]
-                state.setdefault("history", []).append(parameter.detach().clone())
-                state["mean"] = parameter.detach().double().mean()
-                state["calls"] = state.get("calls", 0) + 1
-                parameter.data.add_(state["history"][0], alpha=0.01)
-
-
-@check
-def newcomer_gets_nested_state(State: Any) -> dict[str, Any]:
-    return veteran_and_newcomers(
-        State,
-        lambda net: _Nested(net.parameters(), lr=0.1),
-        lambda net, optimizer: train_alone(net, optimizer, steps=3),
-    )
-
-
-@check
 def newcomer_gets_lbfgs(State: Any) -> dict[str, Any]:
     torch.manual_seed(100 + hvd.rank())
     net = nn.Linear(3, 1)

@@ -29,16 +29,3 @@ def dropout_differs_after_a_join(State: Any) -> dict[str, Any]:
     state = veterans if hvd.rank() == 0 else State(batch=0)
     state.sync()
     return {"drawn": drawn()}
-
-
-@check
-def a_roll_back_repeats_what_was_drawn(State: Any) -> dict[str, Any]:
-    state = State(batch=0)
-    state.sync()
-    random.seed(hvd.rank())
-    np.random.seed(hvd.rank())
-    torch.manual_seed(hvd.rank())
-    state.save()
-    first = drawn()
-    state.restore()
-    return {"first": first, "second": drawn()}

@@ -90,7 +90,7 @@ def passes_without_set_epoch(State: Any) -> dict[str, Any]:
     import hvd_elastic_ext.torch as elastic
 
     sampler = elastic.ElasticSampler(range(COUNT))
-    loader = DataLoader(range(COUNT), batch_size=BATCH, sampler=sampler)  # type: ignore[arg-type]
+    loader = DataLoader(range(COUNT), batch_size=BATCH, sampler=sampler)
     net = nn.Linear(1, 1)
     state = State(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), sampler=sampler, loops=0)
     state.sync()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import horovod.torch as hvd
@@ -39,9 +38,10 @@ def sync_sends_weights_with_their_own_counters(State: Any) -> dict[str, Any]:
     return {"weight": net.weight.item(), "batch": state.batch, "seen": state.seen}
 
 
-def _newcomer_optimizer(State: Any, make: Callable[[Any], torch.optim.Optimizer]) -> dict[str, Any]:
+@check
+def newcomer_gets_the_weights_adamw(State: Any) -> dict[str, Any]:
     net = model()
-    optimizer = make(net.parameters())
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01, weight_decay=0.1)
     if hvd.rank() == 0:
         train_alone(net, optimizer, steps=3)
     state = State(model=net, optimizer=optimizer)
@@ -53,16 +53,6 @@ def _newcomer_optimizer(State: Any, make: Callable[[Any], torch.optim.Optimizer]
         "optimizer": fingerprint(optimizer.state_dict()),
         "weights after training": weights(net),
     }
-
-
-@check
-def newcomer_gets_the_weights_adamw(State: Any) -> dict[str, Any]:
-    return _newcomer_optimizer(State, lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1))
-
-
-@check
-def newcomer_gets_the_weights_sgd(State: Any) -> dict[str, Any]:
-    return _newcomer_optimizer(State, lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, weight_decay=0.1))
 
 
 @check
@@ -78,29 +68,6 @@ def any_kind_of_tensor_is_synced(State: Any) -> dict[str, Any]:
     state = State(model=net)
     state.sync()
     return {"weights": weights(net)}
-
-
-@check
-def newcomer_keeps_its_own_scheduler(State: Any) -> dict[str, Any]:
-    net = nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
-    if hvd.rank() == 0:
-        optimizer.step()
-        scheduler.step()
-    state = State(model=net, optimizer=optimizer, scheduler=scheduler)
-    state.sync()
-    optimizer.step()
-    state.scheduler.step()
-    return {"epoch": state.scheduler.last_epoch, "lr": optimizer.param_groups[0]["lr"]}
-
-
-@check
-def removal_does_not_skip_the_sync(State: Any) -> dict[str, Any]:
-    state = State(batch=0)
-    if hvd.rank() == 0:
-        state.on_hosts_updated(1, HostUpdateResult.removed)
-    return {"skip_sync": interrupt_of(state)}
 
 
 @check
@@ -127,14 +94,6 @@ def notices_of_one_second_are_two_notices(State: Any) -> dict[str, Any]:
         seen.append(interrupt_of(state) is not None)
         state.on_reset()
     return {"seen": seen}
-
-
-@check
-def notice_to_another_rank_counts(State: Any) -> dict[str, Any]:
-    state = State(batch=0)
-    if hvd.rank() == 1:
-        state.on_hosts_updated(1, HostUpdateResult.added)
-    return {"seen": interrupt_of(state) is not None}
 
 
 @check

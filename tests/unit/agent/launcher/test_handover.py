@@ -16,13 +16,13 @@ from hvd_elastic_ext.agent.system.event_loop import Act, DescriptorLoop
 from hvd_elastic_ext.core.clock import ManualClock
 
 
-class EventLoop:
-    """As an agent has it, with a clock of its own; ``acts`` is how often there was something to do."""
+class Loop(DescriptorLoop):
+    """With a clock of its own; ``acts`` is how often there was something to do."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.acts = 0
         self.clock = ManualClock()
-        self._watches = DescriptorLoop()
 
     def now(self) -> float:
         return self.clock.mono()
@@ -32,17 +32,7 @@ class EventLoop:
             self.acts += 1
             act()
 
-        self._watches.watch(descriptor, counted, output=output)
-
-    def unwatch(self, descriptor: int) -> None:
-        self._watches.unwatch(descriptor)
-
-    def write(self, descriptor: int, act: Act | None) -> None:
-        self._watches.write(descriptor, act)
-
-    def look(self, times: int = 1) -> None:
-        for _ in range(times):
-            self._watches.look(0.0)
+        super().watch(descriptor, counted, output=output)
 
 
 def apply(order: Join | End) -> str:
@@ -59,7 +49,7 @@ def listener(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 def test_with_no_descriptor_left_an_agent_looks_again_in_a_second_and_not_all_the_time(listener: socket.socket) -> None:
-    loop = EventLoop()
+    loop = Loop()
     reception = HandoverServer(loop, listener, b"k" * 32, apply=apply)
     usual = resource.getrlimit(resource.RLIMIT_NOFILE)
     with socket.socket(socket.AF_UNIX) as peer:
@@ -67,19 +57,21 @@ def test_with_no_descriptor_left_an_agent_looks_again_in_a_second_and_not_all_th
         last = os.dup(0)
         resource.setrlimit(resource.RLIMIT_NOFILE, (last + 1, usual[1]))
         try:
-            loop.look(times=100)
+            for _ in range(100):
+                loop.look(0.0)
             assert loop.acts == 1
             assert reception.due() == loop.now() + ACCEPT_PAUSE_S
             loop.clock.advance(ACCEPT_PAUSE_S)
             reception.tick()
-            loop.look(times=100)
+            for _ in range(100):
+                loop.look(0.0)
             assert loop.acts == 2
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, usual)
             os.close(last)
         loop.clock.advance(ACCEPT_PAUSE_S)
         reception.tick()
-        loop.look()
+        loop.look(0.0)
         assert b"nonce" in peer.recv(4096)
         loop.clock.advance(60)
         reception.tick()  # it has said nothing

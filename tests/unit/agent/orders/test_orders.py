@@ -152,6 +152,7 @@ def test_a_welcome_may_say_what_only_a_later_version_knows() -> None:
         (start(cwd=""), "'cwd' must be a string that is not empty"),
         (start(grace_s=-1), "'grace_s' must be seconds from 0 to 1e+06"),
         (start(grace_s=float("nan")), "'grace_s' must be seconds from 0 to 1e+06"),
+        (start(grace_s=10**400), "'grace_s' must be seconds from 0 to 1e+06"),
         (start(grace_s=True), "'grace_s' must be seconds from 0 to 1e+06"),
         (start(commits=17), "'commits' must be a whole number from 0 to 16"),
         (start(core=1), "'core' must be true or false"),

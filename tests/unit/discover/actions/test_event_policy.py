@@ -84,12 +84,6 @@ def test_hosts_that_are_lost_without_a_notice_are_a_warning(writer: Teller) -> N
     assert message.text.endswith(", c (its pod is gone)")
 
 
-def test_one_host_is_said_in_the_singular(writer: Teller) -> None:
-    after = scene(usable("a", "b", "c"))
-    writer.look(after)
-    assert [each.text for each in writer.look(after, after=2.0)] == ["1 host is lost, 3 left: d (its pod is gone)"]
-
-
 def test_a_host_that_is_back_before_its_event_is_not_reported(writer: Teller) -> None:
     writer.look(scene([verdict("a", Grade.ABSENT, "node n sends no status"), *usable("b", "c", "d")]))
     assert writer.look(scene(usable("a", "b", "c", "d")), after=1.0) == []

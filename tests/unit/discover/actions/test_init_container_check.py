@@ -123,13 +123,3 @@ def test_the_check_ends_when_the_placement_is_right_or_may_not_be_read(looking, 
     made.until_it_rests()
     assert made.ends == []
     assert made.looks == looks
-
-
-def test_it_may_be_stopped_at_any_time(looking):
-    never = looking(pod())
-    never.check.stop()
-    waiting = looking(BUSY)
-    waiting.check.start()
-    wait_until(lambda: waiting.looks == 1, what="a look", timeout=DEADLINE)
-    waiting.check.stop()
-    wait_until(lambda: not waiting.check._thread.running, what="the end", timeout=DEADLINE)

@@ -79,9 +79,3 @@ def test_a_pod_that_is_not_found_is_named_with_the_remedy_and_ends_nothing(caplo
     assert told.ends == []
     assert "pod ns/job-launcher-x at https://here: not found" in caplog.text
     assert "--own-pod" in caplog.text
-
-
-def test_it_may_be_stopped_before_it_was_started():
-    told = Told()
-    told.companion.stop()
-    told.companion.stop()

@@ -83,6 +83,11 @@ def test_an_error_is_a_problem_and_publishes_nothing():
     assert decision.problem == reason == str(ERROR)
 
 
+def test_what_is_in_doubt_is_followed_and_a_problem():
+    decision, _ = decide(0.0, known(a=1), Observation(HostSet.of({"a": 2}), doubt="the server is away"))
+    assert (decision.news, decision.problem, decision.followed) == (True, "the server is away", True)
+
+
 def test_a_file_being_written_is_no_problem_until_patience_ends():
     early, _ = decide(10.0, known(a=1), HALF)
     assert not early.problem

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from discover.app.settings import FileSettings, KubernetesSettings, Outputs, Settings, StaticSettings
+from discover.app.settings import FileSettings, Outputs, Settings, StaticSettings
 from discover.publishing.addresses import TcpAddress, UnixAddress, parse_listen
 from hvd_elastic_ext.core.errors import BadHosts, UsageError
 
@@ -76,13 +76,6 @@ def test_a_daemon_that_publishes_nowhere_is_refused():
         Settings(source=STATIC, outputs=Outputs())
 
 
-CLUSTER = KubernetesSettings(job="digits")
-
-
-def test_a_configmap_is_enough_to_publish_to():
-    assert Settings(source=CLUSTER, outputs=Outputs(configmap="digits-hosts")).outputs.configmap == "digits-hosts"
-
-
 def test_a_configmap_needs_a_cluster():
     with pytest.raises(UsageError, match="--configmap does not go with --source static"):
         Settings(source=STATIC, outputs=Outputs(configmap="digits-hosts"))
@@ -92,10 +85,6 @@ def test_a_configmap_needs_a_cluster():
 def test_a_configmap_has_a_name_that_an_object_may_have(name):
     with pytest.raises(UsageError, match="--configmap"):
         Outputs(configmap=name)
-
-
-def test_one_look_may_publish_nowhere():
-    assert Settings(source=STATIC, outputs=Outputs(), once=True).once
 
 
 def test_one_look_serves_nobody():

@@ -122,9 +122,3 @@ def test_a_node_of_which_there_is_no_answer_is_not_said_to_be_gone(manual_clock,
     rig.turn()
     assert rig.lookups.exists == {"x": False}
     assert len(caplog.records) == 2
-
-
-def test_it_can_be_stopped_before_it_was_started_and_twice(manual_clock):
-    rig = Rig(manual_clock, jobs=[JobView()])
-    rig.lookups.stop()
-    rig.lookups.stop()

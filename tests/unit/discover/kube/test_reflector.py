@@ -327,10 +327,3 @@ def test_a_defect_does_not_end_the_thread(threaded, caplog):
     wait_until(lambda: threaded.clock.advance(1.0) or threaded.pods, what="the list")
     assert threaded.pods == {"a": "3", "b": "4"}
     assert "a defect" in caplog.text
-
-
-def test_rule_28_it_ends_at_once_though_the_server_sends_nothing(threaded):
-    threaded.reflector.start()
-    wait_until(lambda: len(threaded.script.requests) == 2, what="the watch")
-    threaded.reflector.stop()
-    assert not any(thread.name == "watch-pods" for thread in threading.enumerate())

@@ -32,18 +32,6 @@ def test_there_is_a_rule_for_every_end_of_every_request():
     assert set(RULES) == possible
 
 
-@pytest.mark.parametrize("ask", [RequestKind.PAGED, RequestKind.UNPAGED, RequestKind.RELIST])
-def test_rule_11_a_whole_list_is_watched_from_its_version_at_once_even_if_that_is_a_lower_one(ask):
-    """The server's store was restored."""
-    done = step(State(ask, "900"), Ending.DONE, version="12")
-    assert (done.state.next, done.state.version, done.pause) == (RequestKind.WATCH, "12", 0.0)
-
-
-def test_a_watch_that_ends_in_its_time_goes_on_where_it_was():
-    done = step(WATCHING, Ending.DONE, version="9", lived=320.0)
-    assert (done.state.next, done.state.version, done.pause) == (RequestKind.WATCH, "9", 0.0)
-
-
 def test_rule_03_an_expired_page_leads_to_a_list_in_one_piece():
     assert step(State(), Ending.EXPIRED).state.next is RequestKind.UNPAGED
     again = step(State(RequestKind.UNPAGED), Ending.EXPIRED)
@@ -57,12 +45,6 @@ def test_rule_01_02_an_expired_watch_lists_from_its_version_and_then_afresh(live
     assert (relist.state.next, relist.state.version, relist.pause) == (RequestKind.RELIST, "7", 0.0)
     fresh = step(relist.state, Ending.EXPIRED)
     assert (fresh.state.next, fresh.state.version, fresh.pause) == (RequestKind.PAGED, "", 0.0)
-
-
-def test_rule_14_a_server_that_is_behind_is_asked_for_what_it_has():
-    for state in (WATCHING, State(RequestKind.RELIST, "7")):
-        fresh = step(state, Ending.AHEAD)
-        assert (fresh.state.next, fresh.state.version, fresh.pause) == (RequestKind.PAGED, "", 0.0)
 
 
 def test_watches_that_expire_as_soon_as_they_are_opened_do_not_become_a_loop():
@@ -90,13 +72,6 @@ def test_rule_05_a_server_that_closes_every_watch_at_once_is_asked_ten_times_a_m
         ended = step(state, Ending.DONE, now=now)
         state, now = ended.state, now + ended.pause
     assert asked <= 10
-
-
-@pytest.mark.parametrize("end", [Ending.UNREACHABLE, Ending.BUSY])
-def test_after_an_unreachable_or_busy_server_the_watch_is_repeated_without_a_list(end):
-    """R8"""
-    later = step(WATCHING, end)
-    assert (later.state.next, later.state.version, later.pause) == (RequestKind.WATCH, "7", 0.8)
 
 
 @pytest.mark.parametrize(("asked", "pause"), [(None, 0.8), (0.1, 0.8), (5.0, 5.0), (3600.0, LONGEST_PAUSE)])
@@ -135,11 +110,6 @@ def test_rule_13_after_a_401_the_token_is_reloaded_and_one_retry_has_no_pause(as
     assert once.state.next is (RequestKind.PAGED if ask is RequestKind.UNPAGED else ask)
     twice = step(once.state, Ending.DENIED)
     assert (twice.reload_credentials, twice.pause) == (True, 0.8)
-
-
-def test_rule_13_a_token_that_cannot_be_read_just_now_is_read_again_later():
-    empty = step(WATCHING, Ending.NO_CREDENTIALS)
-    assert (empty.reload_credentials, empty.pause, empty.state.next) == (True, 0.8, RequestKind.WATCH)
 
 
 def test_rule_16_what_is_forbidden_and_optional_is_hidden_and_tried_every_minute():
@@ -214,11 +184,6 @@ def test_a_watch_that_lived_makes_the_next_refusal_the_first():
     once = step(ALLOWED, Ending.FORBIDDEN, now=0.0).state
     lived = step(step(once, Ending.DONE, now=1.0).state, Ending.CUT, now=60.0, lived=59.0).state
     assert step(lived, Ending.FORBIDDEN, now=61.0).pause == QUICK_RETRY / 2
-
-
-def test_a_deaf_watch_lists_at_once():
-    deaf = step(WATCHING, Ending.MISSED, lived=17.0)
-    assert (deaf.state.next, deaf.pause) == (RequestKind.PAGED, 0.0)  # a list from the server's memory may be as deaf
 
 
 TOO_LARGE = {"code": 504, "reason": "Timeout", "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}}

@@ -55,10 +55,6 @@ def test_a_lease_without_its_fields_is_free(spec: dict[str, Any]) -> None:
     assert claim(0.0, "me", found, limits=LIMITS) is Claim.TAKE
 
 
-def test_a_lease_that_says_nothing_at_all_is_free() -> None:
-    assert claim(0.0, "me", lease_record({}, before=None, now=0.0), limits=LIMITS) is Claim.TAKE
-
-
 def test_it_has_to_be_renewed_before_it_ends() -> None:
     with pytest.raises(ValueError, match="renewed before"):
         LeaseLimits(lasts=10.0, renew=10.0)

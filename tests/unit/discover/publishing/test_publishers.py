@@ -90,9 +90,3 @@ def test_closing_closes_all(manual_clock):
     ways = [Way(), Way()]
     Publishers(ways, Metrics(manual_clock)).close()
     assert all(way.closed for way in ways)
-
-
-def test_failures_are_counted(manual_clock):
-    metrics = Metrics(manual_clock)
-    Publishers([Way(failing=FULL)], metrics).bring_to(NEWS, now=0.0)
-    assert b"hvd_discover_publish_failures_total 1.0" in metrics.render()

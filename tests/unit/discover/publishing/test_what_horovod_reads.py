@@ -104,35 +104,6 @@ def test_rule_20_with_the_last_survivor_horovod_goes_on_to_hosts_that_are_all_ne
     hosts_file.close()
 
 
-def test_rule_25_whoever_reads_during_rewrites_sees_one_list_or_the_other(tmp_path):
-    lists = [of(*[f"{letter}{number:03}" for number in range(200)], "common") for letter in "ab"]
-    hosts_file = HostsFile(tmp_path / "hosts", overlap=Overlap(alive=lambda host: True, clock=ManualClock()))
-    seen = _read_a_thousand_times_a_second(tmp_path / "hosts", hosts_file, lists, rewrites=200)
-    assert seen <= {"".join(f"{host.name}:1\n" for host in each.hosts) for each in lists}
-    assert seen
-    hosts_file.close()
-
-
-def _read_a_thousand_times_a_second(path, hosts_file, lists, *, rewrites: int) -> set[str]:
-    hosts_file.publish(lists[0])
-    seen: set[str] = set()
-    written = threading.Event()
-
-    def read() -> None:
-        while not written.wait(0.001):
-            seen.add(path.read_text())
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    try:
-        for number in range(rewrites):
-            hosts_file.publish(lists[number % 2])
-    finally:
-        written.set()
-        reader.join(DEADLINE)
-    return seen
-
-
 def test_rule_26_a_failed_write_is_counted_and_repeated_and_its_latency_counts_from_the_first_event(
     tmp_path, monkeypatch
 ):

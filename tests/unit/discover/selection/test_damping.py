@@ -178,13 +178,6 @@ def test_probes_that_lag_hold_up_no_other_addition():
     assert publishing.look(10.5, *usable("a", "b", "c")) == {"a": 1, "b": 1}
 
 
-def test_a_probe_that_fails_later_removes_nobody():
-    publishing = running("a")
-    publishing.answers = ProbeResults(refused={"uid-a": "connection refused"})
-    assert publishing.look(10.0, *usable("a")) == {"a": 1}
-    assert publishing.last.to_probe == ()
-
-
 def test_rule_22_same_name_new_uid_is_probed_again_and_never_stands_for_the_old_one():
     publishing = running("a", "b")
     publishing.answers = ProbeResults(admitted={"uid-a", "uid-b"})

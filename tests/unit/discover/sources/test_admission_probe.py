@@ -4,7 +4,6 @@ import logging
 import queue
 import socket
 import threading
-from dataclasses import replace
 
 import pytest
 
@@ -150,23 +149,6 @@ def test_an_answer_for_a_pod_that_went_meanwhile_is_nothing(rig):
     answer.put("")
     waits(rig)
     assert not follow(rig, 2).admit(host(1))
-
-
-def test_a_container_that_was_started_again_has_to_answer_for_itself(rig):
-    first, second = (replace(host(1), life=life) for life in ("1", "2"))
-
-    def admitted(life: Host) -> bool:
-        return rig.probe.follow([life], there={"uid-1"}).admit(life)
-
-    assert not admitted(first)
-    rig.fail_next("")
-    wait_until(lambda: admitted(first), what="admitted", timeout=DEADLINE)
-    assert not admitted(second)
-    rig.fail_next("")
-    wait_until(lambda: admitted(second), what="admitted again", timeout=DEADLINE)
-    rig.probe.follow([], there=())
-    assert not admitted(second), "what went is forgotten with all its lives"
-    rig.fail_next()
 
 
 def test_the_same_failure_again_is_no_news(rig):

@@ -13,44 +13,35 @@ import pytest
 from hvd_elastic_ext.core.wire import WireError
 from hvd_elastic_ext.launcher.agents import admission, connection
 from hvd_elastic_ext.launcher.agents.server import AgentJoined, AgentLost, ControlEvent, News
-from tests.unit.launcher.small_agents import Agent, Scene, hello, play
+from tests.unit.launcher.small_agents import Agent, Scene, hello
+from tests.unit.launcher.small_agents import made as made  # a fixture
 
 
-def test_who_says_nothing_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_says_nothing_is_turned_away(made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "HELLO_S", 0.05)
-
-    async def act(made: Scene) -> None:
-        reader, writer = await made.connect()
-        writer.write(b"x")
-        assert await Agent(reader, writer).is_hung_up_on()
-        assert made.control.refused == {"no authentication within 0.05 s": 1}
-
-    play(act)
+    reader, writer = await made.connect()
+    writer.write(b"x")
+    assert await Agent(reader, writer).is_hung_up_on()
+    assert made.control.refused == {"no authentication within 0.05 s": 1}
 
 
-def test_a_crowd_waits_and_those_who_only_stand_there_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_crowd_waits_and_those_who_only_stand_there_make_room(
+    made: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection, "most_for", lambda files: 4)
     monkeypatch.setattr(admission, "MOMENT_S", 0.05)
-
-    async def act(made: Scene) -> None:
-        for _ in range(8):
-            await made.connect()
-        agents = [await made.joined(host=f"h{number}") for number in range(20)]
-        assert len(agents) == len(made.events) == 20
-        assert made.control.refused.total() >= 5
-
-    play(act)
+    for _ in range(8):
+        await made.connect()
+    agents = [await made.joined(host=f"h{number}") for number in range(20)]
+    assert len(agents) == len(made.events) == 20
+    assert made.control.refused.total() >= 5
 
 
-def test_many_agents_at_once_are_all_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_agents_at_once_are_all_let_in(made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "most_for", lambda files: 8)
-
-    async def act(made: Scene) -> None:
-        await asyncio.gather(*(made.joined(host=f"h{number}") for number in range(100)))
-        assert len(made.control.hosts) == 100
-        assert not made.control.refused
-
-    play(act)
+    await asyncio.gather(*(made.joined(host=f"h{number}") for number in range(100)))
+    assert len(made.control.hosts) == 100
+    assert not made.control.refused
 
 
 CROWD = """
@@ -80,118 +71,101 @@ while True:
 """Somebody else's process, of which so many connections stand at the port, and say nothing."""
 
 
-def test_a_crowd_of_another_user_that_stands_there_keeps_no_agent_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_crowd_of_another_user_that_stands_there_keeps_no_agent_out(
+    made: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root, to be somebody else")
     monkeypatch.setattr(connection, "most_for", lambda files: 64)
-
-    async def act(made: Scene) -> None:
-        arguments = (sys.executable, "-c", CROWD, str(made.port), "420")
-        crowd = await asyncio.create_subprocess_exec(*arguments, stdout=asyncio.subprocess.PIPE)
-        try:
-            assert crowd.stdout is not None
-            assert await crowd.stdout.readline() == b"there\n"
-            await made.until(lambda: made.control.refused.total() > 420)
-            for number in range(5):
-                await made.joined(host=f"h{number}")
-            assert len(made.control.hosts) == 5
-        finally:
-            crowd.kill()
-            await crowd.wait()
-
-    play(act)
+    arguments = (sys.executable, "-c", CROWD, str(made.port), "420")
+    crowd = await asyncio.create_subprocess_exec(*arguments, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert crowd.stdout is not None
+        assert await crowd.stdout.readline() == b"there\n"
+        await made.until(lambda: made.control.refused.total() > 420)
+        for number in range(5):
+            await made.joined(host=f"h{number}")
+        assert len(made.control.hosts) == 5
+    finally:
+        crowd.kill()
+        await crowd.wait()
 
 
-def test_those_who_say_much_and_not_who_they_are_cost_no_more_than_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_those_who_say_much_and_not_who_they_are_cost_no_more_than_so_much(
+    made: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection, "MAX_UNPROVEN", 100_000)
-
-    async def act(made: Scene) -> None:
-        strangers = [await made.connect() for _ in range(3)]
-        for _, writer in strangers:
-            writer.write(bytes(32) + (60_000).to_bytes(4, "big") + bytes(50_000))  # a frame that does not end
-        await made.until(lambda: made.control.refused.total() >= 1)
-        await made.joined()
-        assert set(made.control.refused) == {"it sent much without authentication"}
-
-    play(act)
+    strangers = [await made.connect() for _ in range(3)]
+    for _, writer in strangers:
+        writer.write(bytes(32) + (60_000).to_bytes(4, "big") + bytes(50_000))  # a frame that does not end
+    await made.until(lambda: made.control.refused.total() >= 1)
+    await made.joined()
+    assert set(made.control.refused) == {"it sent much without authentication"}
 
 
-def test_an_agent_that_does_not_read_is_hung_up_on_and_never_waited_for() -> None:
-    async def act(made: Scene) -> None:
-        agent = await made.joined()
-        order = {"do": "tell", "text": "x" * (1 << 20)}
-        sent = 0
-        while made.control.send("h1", order):
-            sent += 1
-            assert sent < 100
-            await asyncio.sleep(0)
-        assert sent > connection.MAX_UNSENT >> 20
-        await made.until(lambda: len(made.events) == 2)
-        assert made.events[1] == AgentLost("h1", "the agent does not read its orders")
-        assert await agent.is_hung_up_on()
-
-    play(act)
+async def test_an_agent_that_does_not_read_is_hung_up_on_and_never_waited_for(made: Scene) -> None:
+    agent = await made.joined()
+    order = {"do": "tell", "text": "x" * (1 << 20)}
+    sent = 0
+    while made.control.send("h1", order):
+        sent += 1
+        assert sent < 100
+        await asyncio.sleep(0)
+    assert sent > connection.MAX_UNSENT >> 20
+    await made.until(lambda: len(made.events) == 2)
+    assert made.events[1] == AgentLost("h1", "the agent does not read its orders")
+    assert await agent.is_hung_up_on()
 
 
-def test_orders_larger_than_the_network_takes_at_once_arrive_whole_and_in_order() -> None:
-    async def act(made: Scene) -> None:
-        agent = await made.joined()
-        orders = [{"do": "tell", "number": number, "text": "x" * (3 << 20)} for number in range(2)]
-        assert all(made.control.send("h1", order) for order in orders)
-        assert await agent.hear(2) == orders
-        with pytest.raises(WireError):
-            made.control.send("h1", {"text": "x" * (8 << 20)})
-        assert made.control.send("h1", {"do": "finish"})
-        assert await agent.hear(1) == [{"do": "finish"}]
-
-    play(act)
+async def test_orders_larger_than_the_network_takes_at_once_arrive_whole_and_in_order(made: Scene) -> None:
+    agent = await made.joined()
+    orders = [{"do": "tell", "number": number, "text": "x" * (3 << 20)} for number in range(2)]
+    assert all(made.control.send("h1", order) for order in orders)
+    assert await agent.hear(2) == orders
+    with pytest.raises(WireError):
+        made.control.send("h1", {"text": "x" * (8 << 20)})
+    assert made.control.send("h1", {"do": "finish"})
+    assert await agent.hear(1) == [{"do": "finish"}]
 
 
-def test_last_orders_arrive_although_the_agent_goes_on_talking() -> None:
-    async def act(made: Scene) -> None:
-        agent = await made.joined()
-        made.control.send("h1", {"do": "tell", "text": "x" * (2 << 20)})
-        made.control.send("h1", {"do": "finish"})
-        for _ in range(100):
-            agent.say({"event": "output", "text": "x" * 10_000})
-        stopping = asyncio.ensure_future(made.control.stop())
-        assert [order["do"] for order in await agent.hear(2)] == ["tell", "finish"]
-        assert await agent.reader.read() == b""
-        agent.writer.close()
-        await stopping
-        assert len(made.events) == 1
-
-    play(act)
+async def test_last_orders_arrive_although_the_agent_goes_on_talking(made: Scene) -> None:
+    agent = await made.joined()
+    made.control.send("h1", {"do": "tell", "text": "x" * (2 << 20)})
+    made.control.send("h1", {"do": "finish"})
+    for _ in range(100):
+        agent.say({"event": "output", "text": "x" * 10_000})
+    stopping = asyncio.ensure_future(made.control.stop())
+    assert [order["do"] for order in await agent.hear(2)] == ["tell", "finish"]
+    assert await agent.reader.read() == b""
+    agent.writer.close()
+    await stopping
+    assert len(made.events) == 1
 
 
-def test_stopping_waits_only_so_long_for_an_agent_that_does_not_hang_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stopping_waits_only_so_long_for_an_agent_that_does_not_hang_up(
+    made: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("hvd_elastic_ext.launcher.agents.server.LINGER_S", 0.05)
-
-    async def act(made: Scene) -> None:
-        await made.joined()
+    await made.joined()
+    await made.connect()
+    await made.control.stop()
+    await made.control.stop()
+    assert made.control.hosts == ()
+    assert len(made.events) == 1
+    with pytest.raises(ConnectionRefusedError):
         await made.connect()
-        await made.control.stop()
-        await made.control.stop()
-        assert made.control.hosts == ()
-        assert len(made.events) == 1
-        with pytest.raises(ConnectionRefusedError):
-            await made.connect()
-
-    play(act)
 
 
-def test_a_connection_reset_before_it_was_greeted_costs_nothing() -> None:
-    async def act(made: Scene) -> None:
-        for _ in range(5):
-            with socket.create_connection(("127.0.0.1", made.port)) as brief:
-                brief.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        await made.joined()
-        assert len(made.events) == 1
-
-    play(act)
+async def test_a_connection_reset_before_it_was_greeted_costs_nothing(made: Scene) -> None:
+    for _ in range(5):
+        with socket.create_connection(("127.0.0.1", made.port)) as brief:
+            brief.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    await made.joined()
+    assert len(made.events) == 1
 
 
-def test_a_defect_while_something_is_taken_in_leads_to_a_hang_up_and_to_no_silent_loss(
+async def test_a_defect_while_something_is_taken_in_leads_to_a_hang_up_and_to_no_silent_loss(
+    made: Scene,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def heed(made: Scene, event: ControlEvent) -> None:
@@ -199,24 +173,19 @@ def test_a_defect_while_something_is_taken_in_leads_to_a_hang_up_and_to_no_silen
             raise ZeroDivisionError("ours")
         made.events.append(event)
 
-    async def act(made: Scene) -> None:
-        made.heed = lambda event: heed(made, event)
-        for _ in range(2):
-            agent = await made.joined()
-            agent.say({"event": "output", "text": "x"})
-            agent.say(
-                {"event": "exited", "slot": 0}
-            )  # in the same read: it is not taken in, so it has to be told again
-            assert await agent.is_hung_up_on()
-        await made.until(lambda: len(made.events) == 4)
-        lost = AgentLost("h1", "a defect of hvd-elastic")
-        assert made.events == [AgentJoined("h1", hello()), lost] * 2
-        assert made.control.refused == {"a defect of hvd-elastic (ZeroDivisionError)": 2}
-        (said,) = caplog.records  # once, with the traceback
-        assert (
-            said.getMessage()
-            == "h1 is disconnected, to reconnect and report its state: a defect of hvd-elastic: ZeroDivisionError: ours"
-        )
-        assert said.exc_info
-
-    play(act)
+    made.heed = lambda event: heed(made, event)
+    for _ in range(2):
+        agent = await made.joined()
+        agent.say({"event": "output", "text": "x"})
+        agent.say({"event": "exited", "slot": 0})  # in the same read: it is not taken in, so it has to be told again
+        assert await agent.is_hung_up_on()
+    await made.until(lambda: len(made.events) == 4)
+    lost = AgentLost("h1", "a defect of hvd-elastic")
+    assert made.events == [AgentJoined("h1", hello()), lost] * 2
+    assert made.control.refused == {"a defect of hvd-elastic (ZeroDivisionError)": 2}
+    (said,) = caplog.records  # once, with the traceback
+    assert (
+        said.getMessage()
+        == "h1 is disconnected, to reconnect and report its state: a defect of hvd-elastic: ZeroDivisionError: ours"
+    )
+    assert said.exc_info

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import struct
+from collections.abc import Callable
 
 import pytest
 
@@ -18,106 +18,86 @@ from hvd_elastic_ext.launcher.agents.server import (
     counted,
     hello_error,
 )
-from tests.unit.launcher.small_agents import INCARNATION, JOB, KEY, Agent, Scene, hello, play
+from tests.unit.launcher.small_agents import INCARNATION, JOB, KEY, Agent, Scene, hello
+from tests.unit.launcher.small_agents import made as made  # a fixture
 
 
-def test_an_agent_joins_talks_and_is_talked_to() -> None:
-    async def act(made: Scene) -> None:
-        agent = await made.agent()
-        agent.say(hello())
-        assert await agent.hear(1) == [
-            {
-                "do": "welcome",
-                "incarnation": INCARNATION,
-                "heartbeat_s": 0.5,
-                "figures_every": 1,
-                "orphan_grace_s": 60.0,
-            }
-        ]
-        agent.say({"event": "beats", "slots": {}})
-        agent.say({"event": "exited", "slot": 1})
-        assert made.control.hosts == ("h1",)
-        assert made.control.send("h1", {"do": "stop", "slot": 1})
-        assert not made.control.send("h2", {"do": "stop", "slot": 1})
-        assert await agent.hear(1) == [{"do": "stop", "slot": 1}]
-        await made.until(lambda: len(made.events) == 3)
-        assert made.events == [
-            AgentJoined("h1", hello()),
-            News("h1", {"event": "beats", "slots": {}}),
-            News("h1", {"event": "exited", "slot": 1}),
-        ]
-        assert not made.control.refused
-
-    play(act)
+async def test_an_agent_joins_talks_and_is_talked_to(made: Scene) -> None:
+    agent = await made.agent()
+    agent.say(hello())
+    assert await agent.hear(1) == [
+        {
+            "do": "welcome",
+            "incarnation": INCARNATION,
+            "heartbeat_s": 0.5,
+            "figures_every": 1,
+            "orphan_grace_s": 60.0,
+        }
+    ]
+    agent.say({"event": "beats", "slots": {}})
+    agent.say({"event": "exited", "slot": 1})
+    assert made.control.hosts == ("h1",)
+    assert made.control.send("h1", {"do": "stop", "slot": 1})
+    assert not made.control.send("h2", {"do": "stop", "slot": 1})
+    assert await agent.hear(1) == [{"do": "stop", "slot": 1}]
+    await made.until(lambda: len(made.events) == 3)
+    assert made.events == [
+        AgentJoined("h1", hello()),
+        News("h1", {"event": "beats", "slots": {}}),
+        News("h1", {"event": "exited", "slot": 1}),
+    ]
+    assert not made.control.refused
 
 
-def test_an_agent_that_hangs_up_is_lost() -> None:
-    async def act(made: Scene) -> None:
-        agent = await made.joined()
-        agent.writer.close()
-        await made.until(lambda: len(made.events) == 2)
-        assert made.events[1] == AgentLost("h1", "the agent disconnected")
-        assert made.control.hosts == ()
-        assert not made.control.send("h1", {"do": "finish"})
-
-    play(act)
+async def test_an_agent_that_hangs_up_is_lost(made: Scene) -> None:
+    agent = await made.joined()
+    agent.writer.close()
+    await made.until(lambda: len(made.events) == 2)
+    assert made.events[1] == AgentLost("h1", "the agent disconnected")
+    assert made.control.hosts == ()
+    assert not made.control.send("h1", {"do": "finish"})
 
 
-def test_the_same_agent_may_connect_again_before_its_loss_was_seen() -> None:
-    async def act(made: Scene) -> None:
-        first = await made.joined(agent="a1")
-        second = await made.joined(agent="a1", seats={"0": {}})
-        assert await first.is_hung_up_on()
-        assert made.control.send("h1", {"do": "finish"})
-        assert await second.hear(1) == [{"do": "finish"}]
-        assert made.events == [AgentJoined("h1", hello()), AgentJoined("h1", hello(seats={"0": {}}))]
-
-    play(act)
+async def test_the_same_agent_may_connect_again_before_its_loss_was_seen(made: Scene) -> None:
+    first = await made.joined(agent="a1")
+    second = await made.joined(agent="a1", seats={"0": {}})
+    assert await first.is_hung_up_on()
+    assert made.control.send("h1", {"do": "finish"})
+    assert await second.hear(1) == [{"do": "finish"}]
+    assert made.events == [AgentJoined("h1", hello()), AgentJoined("h1", hello(seats={"0": {}}))]
 
 
-def test_another_agent_of_the_host_takes_the_place_of_the_first() -> None:
-    async def act(made: Scene) -> None:
-        first = await made.joined(agent="a1")
-        await made.joined(agent="a2")
-        assert await first.is_hung_up_on()
-        assert made.events == [
-            AgentJoined("h1", hello(agent="a1")),
-            AgentLost("h1", "another agent has taken its place"),
-            AgentJoined("h1", hello(agent="a2")),
-        ]
-
-    play(act)
+async def test_another_agent_of_the_host_takes_the_place_of_the_first(made: Scene) -> None:
+    first = await made.joined(agent="a1")
+    await made.joined(agent="a2")
+    assert await first.is_hung_up_on()
+    assert made.events == [
+        AgentJoined("h1", hello(agent="a1")),
+        AgentLost("h1", "another agent has taken its place"),
+        AgentJoined("h1", hello(agent="a2")),
+    ]
 
 
-def test_a_loss_is_told_before_the_return_even_if_both_come_at_once() -> None:
-    async def act(made: Scene) -> None:
-        agent = await made.agent()
-        await made.joined(agent="a1")
-        made.control.drop("h1", "silent")
-        assert made.control.hosts == ()
-        assert not made.control.send("h1", {"do": "finish"})
-        agent.say(hello(agent="a1"))
-        await agent.hear(1)
-        assert made.events[1:] == [AgentLost("h1", "silent"), AgentJoined("h1", hello(agent="a1"))]
-
-    play(act)
+async def test_a_loss_is_told_before_the_return_even_if_both_come_at_once(made: Scene) -> None:
+    agent = await made.agent()
+    await made.joined(agent="a1")
+    made.control.drop("h1", "silent")
+    assert made.control.hosts == ()
+    assert not made.control.send("h1", {"do": "finish"})
+    agent.say(hello(agent="a1"))
+    await agent.hear(1)
+    assert made.events[1:] == [AgentLost("h1", "silent"), AgentJoined("h1", hello(agent="a1"))]
 
 
-def test_a_newer_launcher_is_told_and_its_agents_are_let_go() -> None:
-    async def act(made: Scene) -> None:
-        agent = await made.agent()
-        agent.say(hello(incarnation=INCARNATION + 1))
-        assert await agent.is_hung_up_on()
-        assert made.events == [Superseded(INCARNATION + 1)]
-
-    play(act)
+async def test_a_newer_launcher_is_told_and_its_agents_are_let_go(made: Scene) -> None:
+    agent = await made.agent()
+    agent.say(hello(incarnation=INCARNATION + 1))
+    assert await agent.is_hung_up_on()
+    assert made.events == [Superseded(INCARNATION + 1)]
 
 
-def test_an_agent_that_obeyed_this_launcher_before_is_welcome() -> None:
-    async def act(made: Scene) -> None:
-        await made.joined(incarnation=INCARNATION)
-
-    play(act)
+async def test_an_agent_that_obeyed_this_launcher_before_is_welcome(made: Scene) -> None:
+    await made.joined(incarnation=INCARNATION)
 
 
 @pytest.mark.parametrize(
@@ -157,18 +137,17 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize("act", STRANGERS.values(), ids=STRANGERS)
-def test_strangers_are_refused_counted_and_named_once(act, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(made: Scene) -> None:
-        for number in range(3):
-            session = await made.agent()
-            act(session)
-            await made.until(lambda number=number: made.control.refused.total() == number + 1)
-            assert await session.is_hung_up_on()
-        assert made.events == []
-        assert len(made.control.refused) == 1
-
-    with caplog.at_level(logging.WARNING):
-        play(scenario)
+async def test_strangers_are_refused_counted_and_named_once(
+    made: Scene, act: Callable[[Agent], object], caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):
+        session = await made.agent()
+        act(session)
+        await made.until(lambda number=number: made.control.refused.total() == number + 1)
+        assert await session.is_hung_up_on()
+    assert made.events == []
+    assert len(made.control.refused) == 1
+    await made.control.stop()
     told, in_all = (record.getMessage() for record in caplog.records)
     assert told.startswith("control port: refused 127.0.0.1: ")
     assert in_all == told.replace("refused 127.0.0.1:", "refused in all: 3 ×")
@@ -184,66 +163,54 @@ def test_strangers_are_refused_counted_and_named_once(act, caplog: pytest.LogCap
         (lambda agent: agent.say(hello()), "no news"),
     ],
 )
-def test_a_session_ends_at_the_first_thing_wrong_with_it(say, why) -> None:
-    async def act(made: Scene) -> None:
-        agent = await made.joined()
-        say(agent)
-        agent.writer.write(b"\0")
-        assert await agent.is_hung_up_on()
-        await made.until(lambda: len(made.events) == 2)
-        assert isinstance(made.events[1], AgentLost)
-        assert why in made.events[1].reason
-        assert made.control.refused.total() == 1
-
-    play(act)
+async def test_a_session_ends_at_the_first_thing_wrong_with_it(made: Scene, say, why) -> None:
+    agent = await made.joined()
+    say(agent)
+    agent.writer.write(b"\0")
+    assert await agent.is_hung_up_on()
+    await made.until(lambda: len(made.events) == 2)
+    assert isinstance(made.events[1], AgentLost)
+    assert why in made.events[1].reason
+    assert made.control.refused.total() == 1
 
 
-def test_what_was_recorded_is_of_no_use_later() -> None:
-    async def act(made: Scene) -> None:
-        agent = await made.agent()
-        said = agent.wire.seal(hello())
-        agent.writer.write(said)
-        await agent.hear(1)
-        reader, writer = await made.connect()
-        writer.write(said)
-        assert await Agent(reader, writer).is_hung_up_on()
-        assert len(made.events) == 1
-
-    play(act)
+async def test_what_was_recorded_is_of_no_use_later(made: Scene) -> None:
+    agent = await made.agent()
+    said = agent.wire.seal(hello())
+    agent.writer.write(said)
+    await agent.hear(1)
+    reader, writer = await made.connect()
+    writer.write(said)
+    assert await Agent(reader, writer).is_hung_up_on()
+    assert len(made.events) == 1
 
 
 def test_counts_of_the_refused_stand_in_one_line_the_most_frequent_first() -> None:
     assert counted({"too late": 1, "not signed": 50}) == "50 × not signed; 1 × too late"
 
 
-def test_a_handler_may_send_drop_and_see_the_welcome_go_first() -> None:
-    async def act(made: Scene) -> None:
-        def on_event(event) -> None:
-            made.events.append(event)
-            if isinstance(event, AgentJoined):
-                made.control.send(event.host, {"do": "start", "slot": 0})
-            elif isinstance(event, News):
-                made.control.drop(event.host, "enough")
+async def test_a_handler_may_send_drop_and_see_the_welcome_go_first(made: Scene) -> None:
+    def on_event(event) -> None:
+        made.events.append(event)
+        if isinstance(event, AgentJoined):
+            made.control.send(event.host, {"do": "start", "slot": 0})
+        elif isinstance(event, News):
+            made.control.drop(event.host, "enough")
 
-        made.control._on_event = on_event
-        agent = await made.agent()
-        agent.say(hello())
-        agent.say({"event": "beats", "slots": {}})
-        agent.say({"event": "beats", "slots": {}})
-        await made.until(lambda: len(made.events) == 3)
-        assert [type(event) for event in made.events] == [AgentJoined, News, AgentLost]
-        assert made.events[2] == AgentLost("h1", "enough")
-
-    play(act)
+    made.control._on_event = on_event
+    agent = await made.agent()
+    agent.say(hello())
+    agent.say({"event": "beats", "slots": {}})
+    agent.say({"event": "beats", "slots": {}})
+    await made.until(lambda: len(made.events) == 3)
+    assert [type(event) for event in made.events] == [AgentJoined, News, AgentLost]
+    assert made.events[2] == AgentLost("h1", "enough")
 
 
-def test_an_address_that_is_not_ours_or_taken_is_one_line() -> None:
-    async def act(made: Scene) -> None:
-        other = Control(JOB, KEY, incarnation=1, on_event=made.events.append)
-        with pytest.raises(UsageError, match=r"cannot listen on 127\.0\.0\.1 port \d+: .*in use"):
-            await other.start("127.0.0.1", made.port)
-        with pytest.raises(UsageError, match="cannot listen on 192"):
-            await other.start("192.0.2.1")
-        await other.stop()
-
-    play(act)
+async def test_an_address_that_is_not_ours_or_taken_is_one_line(made: Scene) -> None:
+    other = Control(JOB, KEY, incarnation=1, on_event=made.events.append)
+    with pytest.raises(UsageError, match=r"cannot listen on 127\.0\.0\.1 port \d+: .*in use"):
+        await other.start("127.0.0.1", made.port)
+    with pytest.raises(UsageError, match="cannot listen on 192"):
+        await other.start("192.0.2.1")
+    await other.stop()

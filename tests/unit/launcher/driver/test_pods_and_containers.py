@@ -10,7 +10,7 @@ import io
 import pytest
 
 from hvd_elastic_ext.core.clock import ManualClock
-from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.core.hosts import Host, HostSet, diff
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.publication import Publication, from_json, to_json
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
@@ -79,7 +79,9 @@ def test_what_is_published_of_a_pods_life_reaches_the_launcher() -> None:
     feed = HostFeed(Journal(io.StringIO(), ManualClock()))
     for number, uid in enumerate(("1", "2"), start=1):
         hosts = HostSet((Host("a", 1, uid="0"), Host("b", 1, uid=uid, node=f"node-of-{uid}")))
-        change = feed.offer(from_json(to_json(Publication("s", number, hosts)), where="test"))
+        before = feed.hosts()
+        feed.offer(from_json(to_json(Publication("s", number, hosts)), where="test"))
+    change = diff(before, feed.hosts())
     assert (change.removed, change.added) == (("b",), ("b",))
     assert feed.hosts().get("b") == Host("b", 1, uid="2", node="node-of-2")
 

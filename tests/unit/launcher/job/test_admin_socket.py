@@ -41,99 +41,79 @@ async def raw(path: Path, data: bytes) -> list[bytes]:
     return answers.splitlines()
 
 
-def test_a_request_is_answered_and_the_socket_is_for_its_user_alone(tmp_path: Path) -> None:
+async def test_a_request_is_answered_and_the_socket_is_for_its_user_alone(tmp_path: Path) -> None:
     path = tmp_path / "control.sock"
-
-    async def story() -> None:
-        admin = AdminSocket(path, echo)
-        assert await admin.start()
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert await asyncio.to_thread(ask, path, {"do": "list"}) == {"asked": {"do": "list"}}
-        await admin.stop()
-        await admin.stop()
-        assert not path.exists()
-
-    asyncio.run(story())
+    admin = AdminSocket(path, echo)
+    assert await admin.start()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert await asyncio.to_thread(ask, path, {"do": "list"}) == {"asked": {"do": "list"}}
+    await admin.stop()
+    await admin.stop()
+    assert not path.exists()
 
 
-def test_an_error_of_the_handler_is_answered_and_the_desk_goes_on(tmp_path: Path) -> None:
-    async def story() -> None:
-        admin = AdminSocket(tmp_path / "s", echo)
-        await admin.start()
-        answers = await raw(tmp_path / "s", b'{"wrong":1}\n{"right":2}\n')
-        assert [json.loads(line) for line in answers] == [
-            {"error": "that is wrong; write it right"},
-            {"asked": {"right": 2}},
-        ]
-        await admin.stop()
-
-    asyncio.run(story())
+async def test_an_error_of_the_handler_is_answered_and_the_desk_goes_on(tmp_path: Path) -> None:
+    admin = AdminSocket(tmp_path / "s", echo)
+    await admin.start()
+    answers = await raw(tmp_path / "s", b'{"wrong":1}\n{"right":2}\n')
+    assert [json.loads(line) for line in answers] == [
+        {"error": "that is wrong; write it right"},
+        {"asked": {"right": 2}},
+    ]
+    await admin.stop()
 
 
 @pytest.mark.parametrize("line", [b"no json\n", b"[1]\n", b"\xff\xfe\n", b"[" * 60_000 + b"\n", b"x" * (2 * MAX_LINE)])
-def test_what_is_no_request_gets_one_line_and_harms_nobody(tmp_path: Path, line: bytes) -> None:
-    async def story() -> None:
-        admin = AdminSocket(tmp_path / "s", echo)
-        await admin.start()
-        (answer,) = await raw(tmp_path / "s", line)
-        assert "one JSON object on one line" in json.loads(answer)["error"]
-        assert await raw(tmp_path / "s", b'{"a":1}\n') == [b'{"asked": {"a": 1}}']
-        await admin.stop()
-
-    asyncio.run(story())
+async def test_what_is_no_request_gets_one_line_and_harms_nobody(tmp_path: Path, line: bytes) -> None:
+    admin = AdminSocket(tmp_path / "s", echo)
+    await admin.start()
+    (answer,) = await raw(tmp_path / "s", line)
+    assert "one JSON object on one line" in json.loads(answer)["error"]
+    assert await raw(tmp_path / "s", b'{"a":1}\n') == [b'{"asked": {"a": 1}}']
+    await admin.stop()
 
 
-def test_a_client_that_says_nothing_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_says_nothing_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(desks, "IDLE_S", 0.05)
-
-    async def story() -> None:
-        admin = AdminSocket(tmp_path / "s", echo)
-        await admin.start()
-        with short_name(tmp_path / "s") as name:
-            reader, writer = await asyncio.open_unix_connection(name)
-        assert await asyncio.wait_for(reader.read(), 10) == b""
-        writer.close()
-        await admin.stop()
-
-    asyncio.run(story())
+    admin = AdminSocket(tmp_path / "s", echo)
+    await admin.start()
+    with short_name(tmp_path / "s") as name:
+        reader, writer = await asyncio.open_unix_connection(name)
+    assert await asyncio.wait_for(reader.read(), 10) == b""
+    writer.close()
+    await admin.stop()
 
 
-def test_more_clients_than_there_is_room_for_are_turned_away(tmp_path: Path) -> None:
-    async def story() -> None:
-        admin = AdminSocket(tmp_path / "s", echo)
-        await admin.start()
-        idle = []
-        for _ in range(MAX_CLIENTS):
-            with short_name(tmp_path / "s") as name:
-                reader, writer = await asyncio.open_unix_connection(name)
-            writer.write(b"{}\n")
-            assert await reader.readline()
-            idle.append(writer)
-        assert await raw(tmp_path / "s", b"") == []
-        for writer in idle:
-            writer.close()
-            await writer.wait_closed()
-        await admin.stop()
-
-    asyncio.run(story())
-
-
-def test_stopping_hangs_up_on_whoever_is_connected(tmp_path: Path) -> None:
-    async def story() -> None:
-        admin = AdminSocket(tmp_path / "s", echo)
-        await admin.start()
+async def test_more_clients_than_there_is_room_for_are_turned_away(tmp_path: Path) -> None:
+    admin = AdminSocket(tmp_path / "s", echo)
+    await admin.start()
+    idle = []
+    for _ in range(MAX_CLIENTS):
         with short_name(tmp_path / "s") as name:
             reader, writer = await asyncio.open_unix_connection(name)
         writer.write(b"{}\n")
         assert await reader.readline()
-        await asyncio.wait_for(admin.stop(), 10)
-        assert await asyncio.wait_for(reader.read(), 10) == b""
+        idle.append(writer)
+    assert await raw(tmp_path / "s", b"") == []
+    for writer in idle:
         writer.close()
+        await writer.wait_closed()
+    await admin.stop()
 
-    asyncio.run(story())
+
+async def test_stopping_hangs_up_on_whoever_is_connected(tmp_path: Path) -> None:
+    admin = AdminSocket(tmp_path / "s", echo)
+    await admin.start()
+    with short_name(tmp_path / "s") as name:
+        reader, writer = await asyncio.open_unix_connection(name)
+    writer.write(b"{}\n")
+    assert await reader.readline()
+    await asyncio.wait_for(admin.stop(), 10)
+    assert await asyncio.wait_for(reader.read(), 10) == b""
+    writer.close()
 
 
-def test_the_socket_that_a_killed_launcher_left_is_replaced(tmp_path: Path) -> None:
+async def test_the_socket_that_a_killed_launcher_left_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "s"
     left = socket.socket(socket.AF_UNIX)
     with short_name(path) as name:
@@ -141,41 +121,29 @@ def test_the_socket_that_a_killed_launcher_left_is_replaced(tmp_path: Path) -> N
     left.close()
     with pytest.raises(ConnectionRefusedError):
         ask(path, {})
-
-    async def story() -> None:
-        admin = AdminSocket(path, echo)
-        assert await admin.start()
-        assert await asyncio.to_thread(ask, path, {"a": 1}) == {"asked": {"a": 1}}
-        await admin.stop()
-
-    asyncio.run(story())
+    admin = AdminSocket(path, echo)
+    assert await admin.start()
+    assert await asyncio.to_thread(ask, path, {"a": 1}) == {"asked": {"a": 1}}
+    await admin.stop()
 
 
-def test_an_older_launcher_that_stops_leaves_the_newer_ones_socket_alone(tmp_path: Path) -> None:
+async def test_an_older_launcher_that_stops_leaves_the_newer_ones_socket_alone(tmp_path: Path) -> None:
     path = tmp_path / "s"
-
-    async def story() -> None:
-        older, newer = AdminSocket(path, lambda _: {"i": "older"}), AdminSocket(path, lambda _: {"i": "newer"})
-        await older.start()
-        await newer.start()
-        await older.stop()
-        assert await asyncio.to_thread(ask, path, {}) == {"i": "newer"}
-        await newer.stop()
-
-    asyncio.run(story())
+    older, newer = AdminSocket(path, lambda _: {"i": "older"}), AdminSocket(path, lambda _: {"i": "newer"})
+    await older.start()
+    await newer.start()
+    await older.stop()
+    assert await asyncio.to_thread(ask, path, {}) == {"i": "newer"}
+    await newer.stop()
 
 
-def test_a_folder_too_deep_for_a_socket_address_will_do(tmp_path: Path) -> None:
+async def test_a_folder_too_deep_for_a_socket_address_will_do(tmp_path: Path) -> None:
     deep = tmp_path.joinpath(*["d" * 60] * 4)
     deep.mkdir(parents=True)
-
-    async def story() -> None:
-        admin = AdminSocket(deep / "control.sock", echo)
-        assert await admin.start()
-        assert await asyncio.to_thread(ask, deep / "control.sock", {}) == {"asked": {}}
-        await admin.stop()
-
-    asyncio.run(story())
+    admin = AdminSocket(deep / "control.sock", echo)
+    assert await admin.start()
+    assert await asyncio.to_thread(ask, deep / "control.sock", {}) == {"asked": {}}
+    await admin.stop()
 
 
 def test_a_launcher_that_cannot_listen_says_so_and_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

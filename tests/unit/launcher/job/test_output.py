@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from hvd_elastic_ext.io import writer_thread
 from hvd_elastic_ext.launcher.job.console import Console
-from hvd_elastic_ext.launcher.job.output import LONGEST_LINE, LineAssembler, Log, Outlets, Output
+from hvd_elastic_ext.launcher.job.output import LONGEST_LINE, LineAssembler, Log, Outlets
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 from tests.support.waiting import wait_until
 
@@ -47,20 +47,15 @@ def stuck() -> Iterator[int]:
     os.close(writer)
 
 
-def test_the_terminal_gets_labels_and_the_file_does_not() -> None:
-    terminal: list[str] = []
-    file: list[str] = []
-    Output(terminal.append, file.append).write("hello\n", label="[0]<stdout>:")
-    assert terminal == ["[0]<stdout>:hello\n"]
-    assert file == ["hello\n"]
-
-
-def test_timestamps_come_before_labels() -> None:
-    terminal: list[str] = []
-    Output(terminal.append, timestamps=True).write("hello\n", label="[0]<stdout>:")
-    stamp, rest = terminal[0].split("[", 1)
+def test_the_terminal_gets_time_and_label_and_the_file_does_not(tmp_path: Path) -> None:
+    terminal = io.StringIO()
+    with Outlets(terminal, io.StringIO()) as outlets:
+        console = Console(outlets, tmp_path, timestamps=True, rank=lambda _: 0)
+        console.take(Life(Seat("a", 0), 1), "stdout", "hello\n")
+    stamp, rest = terminal.getvalue().split("[", 1)
     assert rest == "0]<stdout>:hello\n"
     assert len(stamp.split()) == 5  # day, month, date, time, year
+    assert (tmp_path / "rank.0" / "stdout").read_text() == "hello\n"
 
 
 def test_a_stream_that_nobody_reads_holds_up_neither_the_other_nor_files_nor_who_speaks(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.errors import Transient
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import DELETE_RETRY_S, PUBLISHED_S, Limits
-from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, Workload, told, workload
-from hvd_elastic_ext.launcher.suspend.releaser import FILE, Need, NoteFile, Releases, WorkersNote
+from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, Workload, workload
+from hvd_elastic_ext.launcher.suspend.releaser import FILE, Need, NoteFile, PodReleases, WorkersNote
 
 SECONDS = 60
 HOSTS = HostSet.of({"w-0": 4})
@@ -74,7 +74,7 @@ class Story:
     ) -> None:
         self.clock, self.cluster = ManualClock(), cluster
         self.journal: list[tuple[str, dict[str, Any]]] = []
-        self.releases = Releases(
+        self.releases = PodReleases(
             cluster,
             Limits(job, EVERY, TIMEOUT, suspends),
             Need(start=12, least=8, per_host=per_host),
@@ -108,7 +108,7 @@ class Story:
         await self.step()
 
     async def enough(self, enough: bool) -> None:
-        await self.releases.look(self.clock.mono(), enough=enough)
+        await self.releases.look(enough=enough)
         await self.step()
 
     @property
@@ -116,33 +116,24 @@ class Story:
         return [event for event, _ in self.journal]
 
 
-def play(act: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(act(), SECONDS))
-
-
 SET, MPI, TORCH = workload("statefulset/w"), workload("mpijob/j"), workload("pytorchjob/j")
 
 
-def test_workers_are_let_go_and_asked_for_and_let_go_again_and_had_back(tmp_path: Path) -> None:
-    cluster = Cluster(5, delivers=False)
-    story = Story(tmp_path, cluster, SET)
-
-    async def act() -> None:
-        await story.asleep()
-        assert (cluster.told, story.at) == ([0], story.clock.mono() + EVERY)
-        await story.later(EVERY)
-        assert cluster.told == [0, 2]  # 8 slots, 4 each
-        await story.later(TIMEOUT)  # one of the two is not ready
-        assert cluster.told == [0, 2, 0]
-        cluster.delivers = True
-        await story.later(EVERY)
-        await story.enough(True)
-        await story.later(10 * TIMEOUT)  # settling
-        await story.woke()
-        assert cluster.told == [0, 2, 0, 2, 5]
-        assert story.at is None
-
-    play(act)
+async def test_workers_are_let_go_and_asked_for_and_let_go_again_and_had_back(tmp_path: Path) -> None:
+    story = Story(tmp_path, cluster := Cluster(5, delivers=False), SET)
+    await story.asleep()
+    assert (cluster.told, story.at) == ([0], story.clock.mono() + EVERY)
+    await story.later(EVERY)
+    assert cluster.told == [0, 2]  # 8 slots, 4 each
+    await story.later(TIMEOUT)  # one of the two is not ready
+    assert cluster.told == [0, 2, 0]
+    cluster.delivers = True
+    await story.later(EVERY)
+    await story.enough(True)
+    await story.later(10 * TIMEOUT)  # settling
+    await story.woke()
+    assert cluster.told == [0, 2, 0, 2, 5]
+    assert story.at is None
     assert story.events == ["released", "called", "released", "called", "called"]
     assert story.journal[0][1] == {
         "reason": "statefulset/w is to have 0 workers: the job sleeps",
@@ -152,300 +143,209 @@ def test_workers_are_let_go_and_asked_for_and_let_go_again_and_had_back(tmp_path
     assert story.journal[2][1]["reason"].endswith(": 1 of 2 workers are ready 600 s after they were asked for")
 
 
-def test_nothing_is_asked_of_the_cluster_between(tmp_path: Path) -> None:
-    cluster = Cluster(5)
-    story = Story(tmp_path, cluster, SET)
-
-    async def act() -> None:
-        await story.asleep()
-        for _ in range(29):
-            await story.later(EVERY / 30)
-        assert cluster.looks == 1
-
-    play(act)
+async def test_nothing_is_asked_of_the_cluster_between(tmp_path: Path) -> None:
+    story = Story(tmp_path, cluster := Cluster(5), SET)
+    await story.asleep()
+    for _ in range(29):
+        await story.later(EVERY / 30)
+    assert cluster.looks == 1
 
 
-def test_workers_that_their_operator_leaves_are_deleted(tmp_path: Path) -> None:
-    cluster = Cluster(2, leaves=True)
-    story = Story(tmp_path, cluster, MPI)
-
-    async def act() -> None:
-        await story.asleep()
-        assert cluster.told == [0, ["w-0", "w-1"]]
-        cluster.left = (
-            Pod("w-1", "u-9", False, False),
-        )  # made in the very moment by an operator that did not know yet
-        await story.later(DELETE_RETRY_S)
-        await story.later(DELETE_RETRY_S)
-        assert cluster.told == [0, ["w-0", "w-1"], ["w-1"]]
-        looks = cluster.looks
-        await story.later(DELETE_RETRY_S)
-        assert cluster.looks == looks
-
-    play(act)
+async def test_workers_that_their_operator_leaves_are_deleted(tmp_path: Path) -> None:
+    story = Story(tmp_path, cluster := Cluster(2, leaves=True), MPI)
+    await story.asleep()
+    assert cluster.told == [0, ["w-0", "w-1"]]
+    cluster.left = (Pod("w-1", "u-9", False, False),)  # made in the very moment by an operator that did not know yet
+    await story.later(DELETE_RETRY_S)
+    await story.later(DELETE_RETRY_S)
+    assert cluster.told == [0, ["w-0", "w-1"], ["w-1"]]
+    looks = cluster.looks
+    await story.later(DELETE_RETRY_S)
+    assert cluster.looks == looks
 
 
-def test_a_kind_that_takes_no_0_keeps_one(tmp_path: Path) -> None:
-    cluster = Cluster(4)
-    story = Story(tmp_path, cluster, TORCH)
-
-    async def act() -> None:
-        await story.asleep()
-        await story.later(EVERY)
-        await story.woke()
-        assert cluster.told == [1, 2, 4]
-
-    play(act)
+async def test_a_kind_that_takes_no_0_keeps_one(tmp_path: Path) -> None:
+    story = Story(tmp_path, cluster := Cluster(4), TORCH)
+    await story.asleep()
+    await story.later(EVERY)
+    await story.woke()
+    assert cluster.told == [1, 2, 4]
 
 
-def test_nobody_is_let_go_once_the_job_is_about_to_wake(tmp_path: Path) -> None:
-    cluster = Cluster(2)
-    story = Story(tmp_path, cluster, SET)
-
-    async def act() -> None:
-        await story.releases.asleep(HOSTS)
-        await story.enough(True)
-        await story.later(10 * TIMEOUT)
-        assert (cluster.told, story.at) == ([], None)
-        await story.enough(False)
-        assert cluster.told == [0]
-
-    play(act)
+async def test_nobody_is_let_go_once_the_job_is_about_to_wake(tmp_path: Path) -> None:
+    story = Story(tmp_path, cluster := Cluster(2), SET)
+    await story.releases.asleep(HOSTS)
+    await story.enough(True)
+    await story.later(10 * TIMEOUT)
+    assert (cluster.told, story.at) == ([], None)
+    await story.enough(False)
+    assert cluster.told == [0]
 
 
-def test_a_job_that_wakes_while_the_cluster_is_looked_at_loses_nobody(tmp_path: Path) -> None:
-    cluster = Cluster(2)
-    story = Story(tmp_path, cluster, SET)
+async def test_a_job_that_wakes_while_the_cluster_is_looked_at_loses_nobody(tmp_path: Path) -> None:
+    story = Story(tmp_path, cluster := Cluster(2), SET)
+    loop = asyncio.get_running_loop()
 
-    async def act() -> None:
-        loop = asyncio.get_running_loop()
+    def wake() -> None:
+        cluster.during = lambda: None
+        asyncio.run_coroutine_threadsafe(story.releases.woke(), loop).result(SECONDS)
 
-        def wake() -> None:
-            cluster.during = lambda: None
-            asyncio.run_coroutine_threadsafe(story.releases.woke(), loop).result(SECONDS)
-
-        cluster.during = wake
-        await story.asleep()
-        assert cluster.told == []
-
-    play(act)
+    cluster.during = wake
+    await story.asleep()
+    assert cluster.told == []
 
 
-def test_who_asks_for_workers_by_hand_gets_them(tmp_path: Path) -> None:
-    cluster = Cluster(5, annotated=False)
-    story = Story(tmp_path, cluster, SET)
-
-    async def act() -> None:
-        await story.asleep()
-        cluster.replicas = 3
-        await story.later(EVERY)
-        await story.later(TIMEOUT - 1)
-        assert cluster.told == [0]
-        await story.woke()
-        assert (cluster.told, cluster.replicas) == ([0], 3)
-
-    play(act)
+async def test_who_asks_for_workers_by_hand_gets_them(tmp_path: Path) -> None:
+    story = Story(tmp_path, cluster := Cluster(5, annotated=False), SET)
+    await story.asleep()
+    cluster.replicas = 3
+    await story.later(EVERY)
+    await story.later(TIMEOUT - 1)
+    assert cluster.told == [0]
+    await story.woke()
+    assert (cluster.told, cluster.replicas) == ([0], 3)
     assert story.journal[1] == (
         "called",
         {"reason": "statefulset/w is to have 3 workers: somebody else has asked for them", "replicas": 3},
     )
 
 
-def test_who_asked_by_hand_in_vain_is_asked_for_no_more_than_that_later(tmp_path: Path) -> None:
-    cluster = Cluster(5, annotated=False, delivers=False)
-    story = Story(tmp_path, cluster, SET)
-
-    async def act() -> None:
-        await story.asleep()
-        cluster.replicas = 3
-        await story.later(EVERY)
-        await story.later(TIMEOUT)
-        await story.later(EVERY)
-        await story.woke()
-        assert cluster.told == [0, 0, 2, 3]
-
-    play(act)
+async def test_who_asked_by_hand_in_vain_is_asked_for_no_more_than_that_later(tmp_path: Path) -> None:
+    story = Story(tmp_path, cluster := Cluster(5, annotated=False, delivers=False), SET)
+    await story.asleep()
+    cluster.replicas = 3
+    await story.later(EVERY)
+    await story.later(TIMEOUT)
+    await story.later(EVERY)
+    await story.woke()
+    assert cluster.told == [0, 0, 2, 3]
 
 
-def test_workers_that_are_ready_and_not_published_are_let_go_in_the_end(tmp_path: Path) -> None:
-    cluster = Cluster(5)
-    story = Story(tmp_path, cluster, SET)
-
-    async def act() -> None:
-        await story.asleep()
-        await story.later(EVERY)
-        await story.later(TIMEOUT)
-        assert cluster.told == [0, 2]
-        await story.later(PUBLISHED_S)
-        assert cluster.told == [0, 2, 0]
-
-    play(act)
+async def test_workers_that_are_ready_and_not_published_are_let_go_in_the_end(tmp_path: Path) -> None:
+    story = Story(tmp_path, cluster := Cluster(5), SET)
+    await story.asleep()
+    await story.later(EVERY)
+    await story.later(TIMEOUT)
+    assert cluster.told == [0, 2]
+    await story.later(PUBLISHED_S)
+    assert cluster.told == [0, 2, 0]
 
 
-def test_a_cluster_that_does_not_answer_is_asked_again_and_never_ends_the_sleep(tmp_path: Path) -> None:
-    cluster = Cluster(5)
-    story = Story(tmp_path, cluster, SET)
+async def test_a_cluster_that_does_not_answer_is_asked_again_and_never_ends_the_sleep(tmp_path: Path) -> None:
+    story = Story(tmp_path, cluster := Cluster(5), SET)
     cluster.fails = [Transient("it is down") for _ in range(3)]
-
-    async def act() -> None:
-        await story.asleep()
-        pauses = []
-        while not cluster.told:
-            assert story.at is not None
-            pauses.append(story.at - story.clock.mono())
-            await story.later(pauses[-1])
-        assert pauses == [5.0, 10.0, 20.0]
-        cluster.fails = [Transient("it is down")]
-        await story.woke()
-        await story.later(5.0)
-        assert cluster.told == [0, 5]
-
-    play(act)
+    await story.asleep()
+    pauses = []
+    while not cluster.told:
+        assert story.at is not None
+        pauses.append(story.at - story.clock.mono())
+        await story.later(pauses[-1])
+    assert pauses == [5.0, 10.0, 20.0]
+    cluster.fails = [Transient("it is down")]
+    await story.woke()
+    await story.later(5.0)
+    assert cluster.told == [0, 5]
     assert story.events == ["not_called", "released", "not_called", "called"]
     assert story.journal[0][1] == {"reason": "statefulset/w: it is down"}
 
 
-def test_pauses_begin_anew_when_the_job_wakes(tmp_path: Path) -> None:
-    cluster = Cluster(5)
-    story = Story(tmp_path, cluster, SET)
-
-    async def act() -> None:
-        cluster.fails = [Transient("it is down") for _ in range(3)]
-        await story.asleep()
-        await story.later(5.0)
-        assert story.at == story.clock.mono() + 10.0
-        await story.woke()
-        assert story.at == story.clock.mono() + 5.0
-
-    play(act)
+async def test_pauses_begin_anew_when_the_job_wakes(tmp_path: Path) -> None:
+    story = Story(tmp_path, cluster := Cluster(5), SET)
+    cluster.fails = [Transient("it is down") for _ in range(3)]
+    await story.asleep()
+    await story.later(5.0)
+    assert story.at == story.clock.mono() + 10.0
+    await story.woke()
+    assert story.at == story.clock.mono() + 5.0
 
 
 @pytest.mark.parametrize("annotated", [True, False])
-def test_the_next_launcher_has_back_what_the_last_one_let_go(tmp_path: Path, annotated: bool) -> None:
+async def test_the_next_launcher_has_back_what_the_last_one_let_go(tmp_path: Path, annotated: bool) -> None:
     cluster = Cluster(5, annotated=annotated)
-
-    async def act() -> None:
-        await Story(tmp_path, cluster, MPI if annotated else SET).asleep()
-        assert cluster.replicas == 0
-        if annotated:
-            (tmp_path / FILE).unlink()  # another pod: its folder is empty
-        await Story(tmp_path, cluster, MPI if annotated else SET).began()
-        assert (cluster.replicas, cluster.before) == (5, None)
-        assert NoteFile(tmp_path).read().before is None
-
-    play(act)
+    await Story(tmp_path, cluster, MPI if annotated else SET).asleep()
+    assert cluster.replicas == 0
+    if annotated:
+        (tmp_path / FILE).unlink()  # another pod: its folder is empty
+    await Story(tmp_path, cluster, MPI if annotated else SET).began()
+    assert (cluster.replicas, cluster.before) == (5, None)
+    assert NoteFile(tmp_path).read().before is None
 
 
-def test_workers_that_a_new_launcher_asked_for_have_their_time_although_it_sleeps_before_they_are_there(
+async def test_workers_that_a_new_launcher_asked_for_have_their_time_although_it_sleeps_before_they_are_there(
     tmp_path: Path,
 ) -> None:
     cluster = Cluster(0)
     cluster.before = 5
     story = Story(tmp_path, cluster, MPI)
-
-    async def act() -> None:
-        await story.began()
-        assert cluster.told == [5]
-        story.clock.advance(30.0)
-        await story.asleep(HostSet())
-        assert (cluster.told, story.at) == ([5], story.clock.mono() - 30.0 + TIMEOUT)
-        cluster.delivers = False
-        await story.later(TIMEOUT)
-        assert cluster.told == [5, 0]
-
-    play(act)
+    await story.began()
+    assert cluster.told == [5]
+    story.clock.advance(30.0)
+    await story.asleep(HostSet())
+    assert (cluster.told, story.at) == ([5], story.clock.mono() - 30.0 + TIMEOUT)
+    cluster.delivers = False
+    await story.later(TIMEOUT)
+    assert cluster.told == [5, 0]
 
 
-def test_a_job_without_workers_and_without_a_note_gets_as_many_as_it_needs_to_begin(tmp_path: Path) -> None:
+async def test_a_job_without_workers_and_without_a_note_gets_as_many_as_it_needs_to_begin(tmp_path: Path) -> None:
     cluster = Cluster(0)
-
-    async def act() -> None:
-        await Story(tmp_path, cluster, SET, per_host=4).began()
-        assert cluster.told == [3]
-
-    play(act)
+    await Story(tmp_path, cluster, SET, per_host=4).began()
+    assert cluster.told == [3]
 
 
-def test_a_launcher_that_finds_its_workers_leaves_them_alone(tmp_path: Path) -> None:
+async def test_a_launcher_that_finds_its_workers_leaves_them_alone(tmp_path: Path) -> None:
     cluster = Cluster(2)
-
-    async def act() -> None:
-        await Story(tmp_path, cluster, SET).began()
-        assert cluster.told == []
-
-    play(act)
+    await Story(tmp_path, cluster, SET).began()
+    assert cluster.told == []
 
 
-def test_a_note_about_another_job_of_the_same_name_does_not_count(tmp_path: Path) -> None:
+async def test_a_note_about_another_job_of_the_same_name_does_not_count(tmp_path: Path) -> None:
     first, second = Cluster(5, leaves=True), Cluster(1)
-
-    async def act() -> None:
-        await Story(tmp_path, first, MPI).asleep()
-        await Story(tmp_path, second, MPI).began()  # it was deleted and made anew, with 1
-        assert second.told == []
-        assert NoteFile(tmp_path).read().before is None
-
-    play(act)
+    await Story(tmp_path, first, MPI).asleep()
+    await Story(tmp_path, second, MPI).began()  # it was deleted and made anew, with 1
+    assert second.told == []
+    assert NoteFile(tmp_path).read().before is None
 
 
-def test_a_number_that_was_chosen_while_no_launcher_was_there_stays(tmp_path: Path) -> None:
+async def test_a_number_that_was_chosen_while_no_launcher_was_there_stays(tmp_path: Path) -> None:
     cluster = Cluster(5, annotated=False)
-
-    async def act() -> None:
-        await Story(tmp_path, cluster, SET).asleep()
-        cluster.replicas = 3
-        await Story(tmp_path, cluster, SET).began()
-        assert cluster.replicas == 3
-
-    play(act)
+    await Story(tmp_path, cluster, SET).asleep()
+    cluster.replicas = 3
+    await Story(tmp_path, cluster, SET).began()
+    assert cluster.replicas == 3
 
 
-def test_slots_are_remembered_where_no_host_is_left_to_learn_them_from(tmp_path: Path) -> None:
+async def test_slots_are_remembered_where_no_host_is_left_to_learn_them_from(tmp_path: Path) -> None:
     cluster = Cluster(5)
-
-    async def act() -> None:
-        await Story(tmp_path, cluster, SET).asleep()
-        later = Story(tmp_path, cluster, SET)
-        await later.began()
-        later.clock.advance(TIMEOUT)
-        await later.asleep(HostSet())
-        await later.later(EVERY)
-        assert cluster.replicas == 2
-
-    play(act)
+    await Story(tmp_path, cluster, SET).asleep()
+    later = Story(tmp_path, cluster, SET)
+    await later.began()
+    later.clock.advance(TIMEOUT)
+    await later.asleep(HostSet())
+    await later.later(EVERY)
+    assert cluster.replicas == 2
 
 
-def test_an_operator_that_looks_away_from_a_job_without_workers_looks_again_when_the_launcher_ends(
+async def test_an_operator_that_looks_away_from_a_job_without_workers_looks_again_when_the_launcher_ends(
     tmp_path: Path,
 ) -> None:
-    cluster = Cluster(5, leaves=True)
-    story = Story(tmp_path, cluster, MPI)
-
-    async def act() -> None:
-        await story.asleep()
-        await story.releases.left(code=75)
-        assert (cluster.told[-1], cluster.before) == (1, 5)
-        await Story(tmp_path, cluster, MPI).began()
-        assert cluster.replicas == 5
-
-    play(act)
+    story = Story(tmp_path, cluster := Cluster(5, leaves=True), MPI)
+    await story.asleep()
+    await story.releases.left(code=75)
+    assert (cluster.told[-1], cluster.before) == (1, 5)
+    await Story(tmp_path, cluster, MPI).began()
+    assert cluster.replicas == 5
 
 
-def test_others_keep_what_they_were_told(tmp_path: Path) -> None:
-    cluster = Cluster(5)
-    story = Story(tmp_path, cluster, SET)
-
-    async def act() -> None:
-        await story.asleep()
-        await story.releases.left(code=75)
-        assert cluster.told == [0]
-
-    play(act)
+async def test_others_keep_what_they_were_told(tmp_path: Path) -> None:
+    story = Story(tmp_path, cluster := Cluster(5), SET)
+    await story.asleep()
+    await story.releases.left(code=75)
+    assert cluster.told == [0]
 
 
-def test_the_last_word_comes_after_whatever_is_under_way(tmp_path: Path) -> None:
-    cluster = Cluster(5, leaves=True)
-    story = Story(tmp_path, cluster, MPI)
+async def test_the_last_word_comes_after_whatever_is_under_way(tmp_path: Path) -> None:
+    story = Story(tmp_path, cluster := Cluster(5, leaves=True), MPI)
     begun, go_on = threading.Event(), threading.Event()
 
     def slowly() -> None:
@@ -453,74 +353,52 @@ def test_the_last_word_comes_after_whatever_is_under_way(tmp_path: Path) -> None
         begun.set()
         assert go_on.wait(SECONDS)
 
-    async def act() -> None:
-        cluster.before_told = slowly
-        await story.releases.asleep(HOSTS)
-        assert await asyncio.to_thread(begun.wait, SECONDS)
-        leaving = asyncio.create_task(story.releases.left(code=143))
-        done, _ = await asyncio.wait({leaving}, timeout=0.2)
-        assert not done
-        go_on.set()
-        await leaving
-        assert cluster.told == [0, 1]
-
-    play(act)
+    cluster.before_told = slowly
+    await story.releases.asleep(HOSTS)
+    assert await asyncio.to_thread(begun.wait, SECONDS)
+    leaving = asyncio.create_task(story.releases.left(code=143))
+    done, _ = await asyncio.wait({leaving}, timeout=0.2)
+    assert not done
+    go_on.set()
+    await leaving
+    assert cluster.told == [0, 1]
 
 
-def test_who_was_never_let_go_is_left_alone_at_the_end(tmp_path: Path) -> None:
-    cluster = Cluster(5)
-    story = Story(tmp_path, cluster, MPI)
-
-    async def act() -> None:
-        await story.releases.asleep(HOSTS)
-        await story.releases.left(code=143)
-        assert cluster.told == []
-
-    play(act)
+async def test_who_was_never_let_go_is_left_alone_at_the_end(tmp_path: Path) -> None:
+    story = Story(tmp_path, cluster := Cluster(5), MPI)
+    await story.releases.asleep(HOSTS)
+    await story.releases.left(code=143)
+    assert cluster.told == []
 
 
-def test_a_defect_is_told_and_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Cluster(5)
-    story = Story(tmp_path, cluster, SET)
+async def test_a_defect_is_told_and_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    story = Story(tmp_path, cluster := Cluster(5), SET)
 
     def breaks() -> None:
         cluster.during = lambda: None
         raise RuntimeError("a defect")
 
-    async def act() -> None:
-        cluster.during = breaks
-        await story.releases.asleep(HOSTS)
-        while "a defect of hvd-elastic" not in caplog.text:
-            await asyncio.sleep(0.01)
-        await story.step()
-        assert cluster.told == [0]
-
-    play(act)
+    cluster.during = breaks
+    await story.releases.asleep(HOSTS)
+    while "a defect of hvd-elastic" not in caplog.text:
+        await asyncio.sleep(0.01)
+    await story.step()
+    assert cluster.told == [0]
 
 
 @pytest.mark.parametrize(("code", "last"), [(75, "suspend with 5"), (143, 1)])
-def test_a_job_is_suspended_with_exit_code_75_only(tmp_path: Path, code: int, last: object) -> None:
-    cluster = Cluster(5, leaves=True)
-    story = Story(tmp_path, cluster, MPI, suspends=True)
-
-    async def act() -> None:
-        await story.asleep()
-        await story.releases.left(code=code)
-        assert cluster.told[-1] == last
-
-    play(act)
+async def test_a_job_is_suspended_with_exit_code_75_only(tmp_path: Path, code: int, last: object) -> None:
+    story = Story(tmp_path, cluster := Cluster(5, leaves=True), MPI, suspends=True)
+    await story.asleep()
+    await story.releases.left(code=code)
+    assert cluster.told[-1] == last
 
 
-def test_the_last_word_is_not_waited_for_if_it_fails(tmp_path: Path) -> None:
-    cluster = Cluster(5, leaves=True)
-    story = Story(tmp_path, cluster, MPI)
-
-    async def act() -> None:
-        await story.asleep()
-        cluster.fails = [Transient("it is down")]
-        await story.releases.left(code=75)
-
-    play(act)
+async def test_the_last_word_is_not_waited_for_if_it_fails(tmp_path: Path) -> None:
+    story = Story(tmp_path, cluster := Cluster(5, leaves=True), MPI)
+    await story.asleep()
+    cluster.fails = [Transient("it is down")]
+    await story.releases.left(code=75)
     assert story.events[-1] == "not_called"
 
 
@@ -539,28 +417,3 @@ def test_a_note_that_cannot_be_written_costs_nothing_else(tmp_path: Path, caplog
     NoteFile(tmp_path).write(WorkersNote(5, 0, (4,)))
     assert NoteFile(tmp_path).read() == WorkersNote(5, 0, (4,))
     assert json.loads((tmp_path / FILE).read_text()) == {"before": 5, "told": 0, "slots": [4]}
-
-
-def test_a_patch_of_a_scale_holds_nothing_but_the_number() -> None:
-    assert told(SET, 3, 5) == {"spec": {"replicas": 3}}
-
-
-def test_it_works_by_itself_once_it_is_told(tmp_path: Path) -> None:
-    """In a task of its own, in real time."""
-    cluster = Cluster(5)
-    story = Story(tmp_path, cluster, SET)
-    done = asyncio.Event()
-
-    async def act() -> None:
-        loop = asyncio.get_running_loop()
-        story.releases._record = lambda *_, **__: loop.call_soon(done.set)
-        await story.releases.asleep(HOSTS)
-        await done.wait()
-        assert cluster.told == [0]
-        done.clear()
-        await story.releases.woke()
-        await done.wait()
-        assert cluster.told == [0, 5]
-        await story.releases.stop()
-
-    play(act)

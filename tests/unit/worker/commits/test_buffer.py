@@ -12,7 +12,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.errors import Permanent
@@ -41,7 +40,6 @@ def receive(buffer: CommitBuffer) -> None:
 
 def arriving(buffer: CommitBuffer, sender: CommitBuffer) -> None:
     record = sender.record
-    assert record is not None
     mine = b"the receiver's own"
     buffer.receiving(record, local=len(mine)).copy_(sender.sending())
     buffer.received(record, mine, lineage=99)
@@ -148,7 +146,7 @@ def test_forgetting_interrupted_at_any_instruction_never_brings_an_older_commit_
     assert list(every_moment(attempt))
 
 
-@pytest.mark.parametrize("rounds", [40, pytest.param(1000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("rounds", [15, pytest.param(300, marks=pytest.mark.soak)])
 def test_a_process_killed_at_a_random_moment_leaves_a_whole_commit(rounds: int) -> None:
     command = [sys.executable, "-m", "tests.unit.worker.killed", str(rounds)]
     with run_process(command, cwd=HERE.parents[3]) as process:
@@ -156,7 +154,7 @@ def test_a_process_killed_at_a_random_moment_leaves_a_whole_commit(rounds: int) 
     assert (code, process.stdout.split()[:2]) == (0, ["rounds", str(rounds)]), process.output
 
 
-def test_two_hundred_commits_take_no_more_memory_than_a_few() -> None:
+def test_many_commits_take_no_more_memory_than_a_few() -> None:
     with run_process([sys.executable, "-m", "tests.unit.worker.flat"], cwd=HERE.parents[3]) as process:
         code = process.wait(timeout=100)
     assert code == 0, process.output
@@ -169,22 +167,9 @@ def test_commits_alternate_between_two_places_in_memory() -> None:
     for number in range(8):
         buffer.take(live, identity(number), step=number)
         last = buffer.last()
-        assert last is not None
         places.append(tuple(view.data_ptr() for view in last.views))
     assert len({*places[:2]}) == 2
     assert places == places[:2] * 4
-
-
-def test_views_of_a_commit_are_good_until_the_commit_after_the_next() -> None:
-    buffer = buffer_over(None)
-    take(1)(buffer)
-    last = buffer.last()
-    assert last is not None
-    before = list(map(raw, last.views))
-    take(2)(buffer)
-    assert list(map(raw, last.views)) == before
-    take(3)(buffer)
-    assert list(map(raw, last.views)) != before
 
 
 KINDS = [torch.float32, torch.float64, torch.bfloat16, torch.int8, torch.bool, torch.complex64, torch.float8_e4m3fn]
@@ -217,33 +202,12 @@ def test_whatever_is_new_resized_replaced_or_gone_each_commit_is_exact_and_the_o
                 assert [raw(view) for view in last.views] == before
             for restarted in (buffer, buffer_over(descriptors)):
                 commit = restarted.last()
-                assert commit is not None
                 assert (commit.tree, commit.local) == (each.tree, each.local)
                 assert [raw(view) for view in commit.views] == wanted
                 assert [view.dtype for view in commit.views] == [tensor.dtype for tensor in each.tensors]
                 assert [view.shape for view in commit.views] == [tensor.shape for tensor in each.tensors]
                 assert (commit.record.identity, commit.record.step) == (identity(number), number)
             before = wanted
-
-
-def test_state_that_an_optimizer_makes_late_is_committed_with_the_rest() -> None:
-    buffer, net = buffer_over(None), nn.Linear(3, 2)
-    optimizer = torch.optim.Adam(net.parameters())
-
-    def commit(number: int) -> list[torch.Tensor]:
-        state = [value for entry in optimizer.state.values() for value in entry.values()]
-        tensors = [*net.parameters(), *state]
-        buffer.take(Contents(b"", tensors, [True] * len(tensors)), identity(number), step=number)
-        return tensors
-
-    assert len(commit(1)) == 2
-    net(torch.ones(1, 3)).sum().backward()
-    optimizer.step()
-    live = commit(2)
-    assert len(live) == 8
-    last = buffer.last()
-    assert last is not None
-    assert all(torch.equal(a, b) for a, b in zip(last.views, live, strict=True))
 
 
 def test_a_commit_that_finds_no_memory_leaves_the_last_one_and_the_next_small_one_works() -> None:
@@ -253,7 +217,7 @@ def test_a_commit_that_finds_no_memory_leaves_the_last_one_and_the_next_small_on
         buffer = twice_committed(descriptors)
         old = seen(buffer)
         for descriptor in descriptors:
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)  # type: ignore[attr-defined]
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
         with pytest.raises(Permanent, match=r"no memory for a commit of \d+ MB: "):
             take(3, size=10 * BIG)(buffer)
         assert seen(buffer) == seen(buffer_over(descriptors)) == old
@@ -267,8 +231,6 @@ def test_what_was_received_is_the_senders_commit_with_a_tree_of_ones_own() -> No
     take(1)(receiver)
     arriving(receiver, sender)
     theirs, mine = seen(sender), seen(receiver)
-    assert theirs is not None
-    assert mine is not None
     assert (mine.tree, mine.tensors, mine.kinds) == (theirs.tree, theirs.tensors, theirs.kinds)
     assert mine.local == b"the receiver's own"
     assert mine.record == theirs.record._replace(
@@ -278,14 +240,12 @@ def test_what_was_received_is_the_senders_commit_with_a_tree_of_ones_own() -> No
     assert digest_of(receiver.sending()) == digest_of(sender.sending())
 
 
-def test_what_is_arriving_is_no_commit_before_it_is_sealed() -> None:
-    with memory_files() as descriptors:
-        receiver = twice_committed(descriptors)
-        old = seen(receiver)
-        record = SENDER.record
-        assert record is not None
-        receiver.receiving(record, local=3).copy_(SENDER.sending())
-        assert seen(receiver) == seen(buffer_over(descriptors)) == old
+def test_what_is_arriving_is_no_commit_before_it_is_sealed(pair: list[int]) -> None:
+    receiver = twice_committed(pair)
+    old = seen(receiver)
+    record = SENDER.record
+    receiver.receiving(record, local=3).copy_(SENDER.sending())
+    assert seen(receiver) == seen(buffer_over(pair)) == old
 
 
 @dataclass(frozen=True)
@@ -298,7 +258,6 @@ class Wrong:
 @pytest.mark.parametrize("wrong", [Wrong(data=-64), Wrong(data=64), Wrong(layout=-1), Wrong(loose=64)])
 def test_a_received_commit_whose_lengths_are_not_those_of_its_tensors_is_refused(wrong: Wrong) -> None:
     record = SENDER.record
-    assert record is not None
     lied = record._replace(
         data=record.data + wrong.data, layout=record.layout + wrong.layout, loose=record.loose + wrong.loose
     )
@@ -311,29 +270,15 @@ def test_a_received_commit_whose_lengths_are_not_those_of_its_tensors_is_refused
         receiver.last()
 
 
-def test_nothing_is_there_before_the_first_commit() -> None:
-    with memory_files() as descriptors:
-        buffer = buffer_over(descriptors)
-        assert buffer.last() is None
-        assert buffer.record is None
-        assert buffer.layout_digest() == 0
+def test_nothing_is_there_before_the_first_commit(pair: list[int]) -> None:
+    buffer = buffer_over(pair)
+    assert buffer.last() is None
+    assert buffer.record is None
+    assert buffer.layout_digest() == 0
 
 
-def test_a_newer_name_is_the_one_a_restarted_process_reads() -> None:
-    with memory_files() as descriptors:
-        buffer = buffer_over(descriptors)
-        take(1)(buffer)
-        for number in range(5):
-            buffer.relabel(Identity(number, 0, 0, 0))
-        restarted = seen(buffer_over(descriptors))
-        assert restarted == seen(buffer)
-        assert restarted is not None
-        assert restarted.record.identity.lineage == 4
-
-
-def test_more_than_two_memory_files_are_no_problem() -> None:
-    with memory_files(3) as descriptors:
-        buffer = buffer_over(descriptors)
-        for number in range(7):
-            take(number)(buffer)
-            assert seen(buffer_over(descriptors)) == seen(buffer)
+def test_more_than_two_memory_files_are_no_problem(memory: list[int]) -> None:
+    buffer = buffer_over(memory)
+    for number in range(7):
+        take(number)(buffer)
+        assert seen(buffer_over(memory)) == seen(buffer)

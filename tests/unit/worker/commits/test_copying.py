@@ -64,7 +64,7 @@ def test_an_interrupted_device_copy_is_waited_for_so_that_it_cannot_land_in_a_la
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        copying._copy_cuda([(Breaks(), torch.ones(2))], torch.device("cpu"))  # type: ignore[list-item]
+        copying._copy_cuda([(Breaks(), torch.ones(2))], torch.device("cpu"))
     assert played[-1] == "synchronized"
 
 

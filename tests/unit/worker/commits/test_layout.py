@@ -81,9 +81,7 @@ def test_every_tensor_comes_back_exact_in_the_form_it_had(case: tuple[list[torch
 
 
 @given(planned())
-def test_who_did_not_see_the_tensors_reads_the_same_layout(
-    case: tuple[list[torch.Tensor], list[bool], Layout],
-) -> None:
+def test_who_did_not_see_the_tensors_reads_the_same_layout(case: tuple[list[torch.Tensor], list[bool], Layout]) -> None:
     _, _, layout = case
     read = decode(layout.encoded)
     assert (read.places, read.firm, read.loose, read.length) == (

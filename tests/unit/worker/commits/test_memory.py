@@ -37,29 +37,24 @@ def sealed(descriptor: int, *numbers: int) -> Side:
     return side
 
 
-def test_the_newest_record_of_a_side_is_read_by_the_next_process() -> None:
-    with memory_files(1) as [descriptor]:
-        for numbers in ([1], [1, 2], [1, 2, 3], [1, 2, 3, 4]):
-            sealed(descriptor, *numbers)
-            assert Side(descriptor).record() == (len(numbers), record(numbers[-1]))
+def test_the_newest_record_of_a_side_is_read_by_the_next_process(descriptor: int) -> None:
+    for numbers in ([1], [1, 2], [1, 2, 3], [1, 2, 3, 4]):
+        sealed(descriptor, *numbers)
+        assert Side(descriptor).record() == (len(numbers), record(numbers[-1]))
 
 
-def test_a_foreign_commit_is_still_known_as_one_by_the_next_process() -> None:
-    with memory_files(1) as [descriptor]:
-        side = sealed(descriptor)
-        foreign = Record(
-            Identity(-(2**63), 2**63 - 1, 0, 1), 3, loose=0, data=1, layout=0, tree=0, local=0, stored=True
-        )
-        side.seal(9, foreign)
-        assert Side(descriptor).record() == (9, foreign)
+def test_a_foreign_commit_is_still_known_as_one_by_the_next_process(descriptor: int) -> None:
+    side = sealed(descriptor)
+    foreign = Record(Identity(-(2**63), 2**63 - 1, 0, 1), 3, loose=0, data=1, layout=0, tree=0, local=0, stored=True)
+    side.seal(9, foreign)
+    assert Side(descriptor).record() == (9, foreign)
 
 
-def test_an_opened_side_holds_nothing() -> None:
-    with memory_files(1) as [descriptor]:
-        side = sealed(descriptor, 1, 2)
-        side.open()
-        assert side.record() is None
-        assert Side(descriptor).record() is None
+def test_an_opened_side_holds_nothing(descriptor: int) -> None:
+    side = sealed(descriptor, 1, 2)
+    side.open()
+    assert side.record() is None
+    assert Side(descriptor).record() is None
 
 
 @given(st.integers(0, HEAD + 12 * 8 - 1), st.integers(1, 255))
@@ -90,84 +85,66 @@ def test_garbage_is_an_empty_side(seed: int, begins_well: bool) -> None:
 
 
 @pytest.mark.parametrize("size", [1, HEAD, PAGE // 2 + 3, PAGE - 1, PAGE, PAGE + 1])
-def test_memory_of_an_odd_size_is_an_empty_side_that_can_be_used(size: int) -> None:
-    with memory_files() as descriptors:
-        for descriptor in descriptors:
-            os.write(descriptor, b"x" * size)
-        buffer = buffer_over(descriptors)
-        assert buffer.last() is None
-        buffer.take(contents(1), identity(1), step=1)
-        assert seen(buffer_over(descriptors)) == seen(buffer)
+def test_memory_of_an_odd_size_is_an_empty_side_that_can_be_used(pair: list[int], size: int) -> None:
+    for descriptor in pair:
+        os.write(descriptor, b"x" * size)
+    buffer = buffer_over(pair)
+    assert buffer.last() is None
+    buffer.take(contents(1), identity(1), step=1)
+    assert seen(buffer_over(pair)) == seen(buffer)
 
 
-def test_a_record_of_more_bytes_than_there_are_is_no_record() -> None:
-    with memory_files(1) as [descriptor]:
-        side = sealed(descriptor)
-        side.seal(1, record(1, data=side.bytes.numel() - 18))
-        assert Side(descriptor).record() is not None
-        side.seal(2, record(2, data=side.bytes.numel() - 17))
-        assert Side(descriptor).record() == (1, record(1, data=side.bytes.numel() - 18))
+def test_a_record_of_more_bytes_than_there_are_is_no_record(descriptor: int) -> None:
+    side = sealed(descriptor)
+    side.seal(1, record(1, data=side.bytes.numel() - 18))
+    assert Side(descriptor).record() is not None
+    side.seal(2, record(2, data=side.bytes.numel() - 17))
+    assert Side(descriptor).record() == (1, record(1, data=side.bytes.numel() - 18))
 
 
-def test_the_page_of_the_record_is_laid_out_as_written_down_here() -> None:
+def test_the_page_of_the_record_is_laid_out_as_written_down_here(descriptor: int) -> None:
     """A restart may come with a newer version of this package: it must not misread what the older one left."""
-    with memory_files(1) as [descriptor]:
-        sealed(descriptor, 5)
-        fields = struct.pack("<12q", 1, 1, 2, 3, 5, 5, 10, 100, 5, 6, 7, 0)
-        assert os.pread(descriptor, HEAD + 96, 0) == b"hvdecmt1" + struct.pack("<I", zlib.crc32(fields)) + fields
+    sealed(descriptor, 5)
+    fields = struct.pack("<12q", 1, 1, 2, 3, 5, 5, 10, 100, 5, 6, 7, 0)
+    assert os.pread(descriptor, HEAD + 96, 0) == b"hvdecmt1" + struct.pack("<I", zlib.crc32(fields)) + fields
 
 
-def test_growing_keeps_what_lies_there_and_its_record() -> None:
-    with memory_files(1) as [descriptor]:
-        side = sealed(descriptor, 1)
-        side.write(3, b"stays")
-        small = side.bytes.numel()
-        assert side.reserve(100 * PAGE)
-        assert side.bytes.numel() >= 100 * PAGE > small
-        assert (side.read(3, 5), side.record()) == (b"stays", (1, record(1)))
-        assert not side.reserve(100 * PAGE)
-        assert not side.reserve(1)
+def test_growing_keeps_what_lies_there_and_its_record(descriptor: int) -> None:
+    side = sealed(descriptor, 1)
+    side.write(3, b"stays")
+    small = side.bytes.numel()
+    assert side.reserve(100 * PAGE)
+    assert side.bytes.numel() >= 100 * PAGE > small
+    assert (side.read(3, 5), side.record()) == (b"stays", (1, record(1)))
+    assert not side.reserve(100 * PAGE)
+    assert not side.reserve(1)
 
 
-def test_a_side_never_shrinks_below_what_another_process_made_of_it() -> None:
-    with memory_files(1) as [descriptor]:
-        side = sealed(descriptor)
-        os.ftruncate(descriptor, 50 * PAGE)
-        side.reserve(side.bytes.numel() + 1)
-        assert os.fstat(descriptor).st_size == 50 * PAGE
+def test_a_side_never_shrinks_below_what_another_process_made_of_it(descriptor: int) -> None:
+    side = sealed(descriptor)
+    os.ftruncate(descriptor, 50 * PAGE)
+    side.reserve(side.bytes.numel() + 1)
+    assert os.fstat(descriptor).st_size == 50 * PAGE
 
 
-def test_tensors_over_a_side_that_grew_show_the_same_memory() -> None:
-    with memory_files(1) as [descriptor]:
-        side = sealed(descriptor)
-        old = side.bytes[:8]
-        side.reserve(100 * PAGE)
-        side.bytes[:8] = torch.arange(8, dtype=torch.uint8)
-        assert old.tolist() == list(range(8))
+def test_tensors_over_a_side_that_grew_show_the_same_memory(descriptor: int) -> None:
+    side = sealed(descriptor)
+    old = side.bytes[:8]
+    side.reserve(100 * PAGE)
+    side.bytes[:8] = torch.arange(8, dtype=torch.uint8)
+    assert old.tolist() == list(range(8))
 
 
-def test_a_pinned_side_is_unpinned_before_it_is_mapped_anew() -> None:
-    with memory_files(1) as [descriptor]:
-        side = sealed(descriptor)
-        unpinned: list[int] = []
-        side.unpin = lambda: unpinned.append(side.bytes.data_ptr())
-        before = side.bytes.data_ptr()
-        side.reserve(100 * PAGE)
-        assert unpinned == [before]
-        assert side.unpin is None
-
-
-def test_memory_made_ready_beforehand_is_there_and_holds_what_it_held() -> None:
-    with memory_files(1) as [descriptor]:
-        side = Side(descriptor)
-        side.reserve(16 << 20)
-        side.write(5 << 20, b"stays")
-        blocks = os.fstat(descriptor).st_blocks
-        populate([side.bytes]).join(30)
-        assert side.read(5 << 20, 5) == b"stays"
-        release = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
-        if release >= (5, 14):
-            assert os.fstat(descriptor).st_blocks * 512 >= 16 << 20 > blocks * 512
+def test_memory_made_ready_beforehand_is_there_and_holds_what_it_held(descriptor: int) -> None:
+    side = Side(descriptor)
+    side.reserve(16 << 20)
+    side.write(5 << 20, b"stays")
+    blocks = os.fstat(descriptor).st_blocks
+    populate([side.bytes]).join(30)
+    assert side.read(5 << 20, 5) == b"stays"
+    release = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
+    if release >= (5, 14):
+        assert os.fstat(descriptor).st_blocks * 512 >= 16 << 20 > blocks * 512
 
 
 def test_private_memory_is_given_back_with_its_side() -> None:
@@ -185,12 +162,11 @@ def test_private_memory_is_given_back_with_its_side() -> None:
     wait_until(lambda: open_files() == before, what="the files to be closed")
 
 
-def test_inherited_descriptors_stay_open_for_whoever_owns_them() -> None:
-    with memory_files() as descriptors:
-        sides = open_sides(descriptors)
-        del sides
-        for descriptor in descriptors:
-            os.fstat(descriptor)
+def test_inherited_descriptors_stay_open_for_whoever_owns_them(pair: list[int]) -> None:
+    sides = open_sides(pair)
+    del sides
+    for descriptor in pair:
+        os.fstat(descriptor)
 
 
 def closed_descriptor() -> int:
@@ -204,7 +180,7 @@ def test_descriptors_that_are_no_memory_are_refused_in_one_line(kind: str, tmp_p
     (tmp_path / "file").write_bytes(b"x" * 2 * PAGE)
     with memory_files(2) as [good, frozen]:
         os.ftruncate(frozen, 2 * PAGE)
-        fcntl.fcntl(frozen, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)  # type: ignore[attr-defined]
+        fcntl.fcntl(frozen, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
         reading, writing = os.pipe()
         directory, file = os.open(tmp_path, os.O_RDONLY), os.open(tmp_path / "file", os.O_RDONLY)
         null = os.open("/dev/null", os.O_RDWR)
@@ -223,15 +199,14 @@ def test_descriptors_that_are_no_memory_are_refused_in_one_line(kind: str, tmp_p
                 os.close(descriptor)
 
 
-def test_one_file_given_twice_is_refused() -> None:
-    with memory_files(1) as [descriptor]:
-        twin = os.dup(descriptor)
-        try:
-            for pair in ([descriptor, descriptor], [descriptor, twin]):
-                with pytest.raises(Permanent, match="two of them are one file"):
-                    open_sides(pair)
-        finally:
-            os.close(twin)
+def test_one_file_given_twice_is_refused(descriptor: int) -> None:
+    twin = os.dup(descriptor)
+    try:
+        for pair in ([descriptor, descriptor], [descriptor, twin]):
+            with pytest.raises(Permanent, match="two of them are one file"):
+                open_sides(pair)
+    finally:
+        os.close(twin)
 
 
 def test_a_single_side_is_too_few() -> None:

@@ -55,7 +55,6 @@ def test_every_process_that_shares_the_limit_counts() -> None:
     level = Level(8 * GIB, GIB, "x")
     assert too_small([level], Demand(GIB, processes=3)) is None
     sentence = too_small([level], Demand(GIB, processes=4))
-    assert sentence is not None
     assert "2 copies of a commit of 1.00 GiB for each of 4 processes need 8.00 GiB" in sentence
     assert "raise it to 9.00 GiB" in sentence
 
@@ -63,7 +62,6 @@ def test_every_process_that_shares_the_limit_counts() -> None:
 def test_the_cgroup_with_the_least_left_decides() -> None:
     roomy, crowded = Level(8 * GIB, GIB, "own"), Level(10 * GIB, 9 * GIB, "parent")
     sentence = too_small([roomy, crowded], Demand(GIB))
-    assert sentence is not None
     assert "(parent)" in sentence
 
 
@@ -85,8 +83,7 @@ def test_limits_of_the_second_version_are_found_up_to_the_root(tree: Tree) -> No
 
 def test_a_soft_limit_counts_where_it_is_smaller(tree: Tree) -> None:
     root = tree(
-        process={"proc/self/cgroup": "0::/job\n"},
-        own=second("/job", memory_max=f"{4 * GIB}", memory_high=f"{2 * GIB}"),
+        process={"proc/self/cgroup": "0::/job\n"}, own=second("/job", memory_max=f"{4 * GIB}", memory_high=f"{2 * GIB}")
     )
     (level,) = levels(root)
     assert (level.limit, level.where) == (2 * GIB, str(root / "sys/fs/cgroup/job/memory.high"))
@@ -137,7 +134,6 @@ def test_the_whole_of_it_from_files_to_a_sentence(tree: Tree) -> None:
     root = tree(process={"proc/self/cgroup": "0::/\n"}, own=second("", memory_max=str(GIB), memory_current="0"))
     assert memory_warning(commit_bytes=GIB // 2, copies=2, root=root, environ={}) is None
     sentence = memory_warning(commit_bytes=GIB // 2, copies=3, root=root, environ={})
-    assert sentence is not None
     assert "raise it to 1.50 GiB" in sentence
 
 

@@ -63,8 +63,7 @@ def test_the_environment_says_who_started_this_process():
 
 
 @pytest.mark.parametrize(
-    ("environ", "size"),
-    [({}, 0), (MPIRUN, 3), ({"PMI_SIZE": "4"}, 4), ({"OMPI_COMM_WORLD_SIZE": "many"}, 0)],
+    ("environ", "size"), [({}, 0), (MPIRUN, 3), ({"PMI_SIZE": "4"}, 4), ({"OMPI_COMM_WORLD_SIZE": "many"}, 0)]
 )
 def test_the_size_that_mpirun_gives_is_read(environ, size):
     assert mpi_size(environ) == size

@@ -39,9 +39,9 @@ def nobody_told_us() -> Iterator[None]:
 
 
 def test_the_place_comes_from_the_states_library() -> None:
-    current_world.use(Fixed(2, 5))  # type: ignore[arg-type]
+    current_world.use(Fixed(2, 5))
     assert current_world.current() == (2, 5)
-    current_world.use(Fixed(0, 3))  # type: ignore[arg-type]
+    current_world.use(Fixed(0, 3))
     assert current_world.current() == (0, 3)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 from torch import Tensor
@@ -152,3 +154,21 @@ def test_an_attribute_that_is_no_function_is_read_anew_each_time(pinned, library
     assert pinned.begun == 0
     begin(pinned, torch.ones(1), torch.ones(1))
     assert pinned.begun == 1
+
+
+def test_each_wait_is_within_the_context_that_was_asked_for(pinned, library):
+    seen = []
+
+    @contextmanager
+    def noted():
+        seen.append("begins")
+        try:
+            yield
+        finally:
+            seen.append("ends")
+
+    pinned.around_wait = noted
+    library.fails = True
+    with pytest.raises(RuntimeError):
+        pinned.horovod_torch_wait_and_clear(1)
+    assert seen == ["begins", "ends"]

@@ -63,15 +63,3 @@ def test_lanes_read_whole_stretches_and_nothing_twice() -> None:
         list(PlacedStream((rank, 2), files, lengths=files.lengths))
     assert set(files.read.values()) == {1}
     assert set(files.read) == files.all()
-
-
-def test_every_rank_knows_the_progress_of_all() -> None:
-    files = Files([4, 4, 4, 4])
-    streams = [PlacedStream((rank, 2), files, shuffle=False) for rank in range(2)]
-    for stream in streams:
-        stream.assign(0)
-        stream.record_batch(0, 5)
-    state = streams[0].state_dict()
-    assert state["left"] == "1:1-4 3:1-4"
-    streams[0].reset()
-    assert streams[0].state_dict() == state == streams[1].state_dict()

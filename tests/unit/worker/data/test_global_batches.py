@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from horovod.torch.elastic import sampler as stock_sampler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -131,12 +130,7 @@ def test_the_loss_curve_goes_on_through_resizes_within_an_epoch() -> None:
     assert resized.losses == pytest.approx(undisturbed.losses, rel=1e-9)
 
 
-@given(
-    count=st.integers(1, 300),
-    total=st.integers(1, 40),
-    largest=LARGEST,
-    history=HISTORIES,
-)
+@given(count=st.integers(1, 300), total=st.integers(1, 40), largest=LARGEST, history=HISTORIES)
 def test_global_batches_are_the_same_ones_through_any_losses_and_resizes(
     count: int, total: int, largest: int | None, history: list[World]
 ) -> None:
@@ -170,41 +164,6 @@ class AsLoaded:
         return iter(self.batch_sampler)
 
 
-def test_a_batch_that_grows_with_the_world_gives_another_curve() -> None:
-    """Without global batches: the same batch on each rank."""
-    curves = []
-    for size in (1, 3):
-        job = Job(48, 8 * size, largest=None)
-        job.run(size)
-        curves.append(job.losses)
-    assert curves[0][1] != pytest.approx(curves[1][1], rel=1e-3)
-
-
-def stock_losses(size: int, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """An epoch of the usual script on ``size`` ranks: Horovod's sampler, 8 samples a rank, gradients averaged."""
-    inputs, net = torch.linspace(-1, 1, 48).unsqueeze(1), nn.Linear(1, 1)
-    nn.init.zeros_(net.weight), nn.init.zeros_(net.bias)
-    optimizer, hands = torch.optim.SGD(net.parameters(), lr=0.5), []
-    for rank in range(size):
-        monkeypatch.setattr(stock_sampler, "rank", lambda rank=rank: rank)
-        monkeypatch.setattr(stock_sampler, "size", lambda: size)
-        hands.append(DataLoader(inputs, batch_size=8, sampler=stock_sampler.ElasticSampler(inputs, shuffle=False)))  # type: ignore[arg-type]
-    losses = []
-    for parts in zip(*hands, strict=True):
-        loss = torch.stack([(net(part) - 3 * part - 1).pow(2).mean() for part in parts]).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
-def test_the_stock_way_takes_fewer_steps_on_larger_batches_in_a_larger_world(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone, three = stock_losses(1, monkeypatch), stock_losses(3, monkeypatch)
-    assert (len(alone), len(three)) == (6, 2)
-    assert alone[-1] < 0.5 * three[-1], "after the same samples it has learnt less"
-
-
 def test_drop_last_leaves_the_incomplete_global_batch_out() -> None:
     job = Job(50, 16, largest=None, drop_last=True)
     job.run(3)
@@ -214,7 +173,7 @@ def test_drop_last_leaves_the_incomplete_global_batch_out() -> None:
 def test_loader_processes_and_what_they_fetch_ahead_make_no_difference() -> None:
     sampler = PlacedSampler((1, 3), 40, shuffle=False)
     batches = GlobalBatches(sampler, 12, largest=2)
-    loader = DataLoader(range(40), batch_sampler=batches, num_workers=2, prefetch_factor=4)  # type: ignore[arg-type]
+    loader = DataLoader(range(40), batch_sampler=batches, num_workers=2, prefetch_factor=4)
     assert (len(loader), batches.passes) == (3 * 2 + 1, 2)
     running = batches.steps(loader)
     first = next(running)
@@ -232,9 +191,9 @@ def test_loader_processes_and_what_they_fetch_ahead_make_no_difference() -> None
 def test_a_step_left_in_the_middle_and_a_foreign_loader_are_refused() -> None:
     sampler = PlacedSampler((0, 1), 40)
     batches = GlobalBatches(sampler, 12, largest=2)
-    running = batches.steps(DataLoader(range(40), batch_sampler=batches))  # type: ignore[arg-type]
+    running = batches.steps(DataLoader(range(40), batch_sampler=batches))
     next(iter(next(running)))
     with pytest.raises(UsageError, match="before all of its 6 micro-batches"):
         next(running)
     with pytest.raises(UsageError, match="batch_sampler"):
-        next(batches.steps(DataLoader(range(40))))  # type: ignore[arg-type]
+        next(batches.steps(DataLoader(range(40))))

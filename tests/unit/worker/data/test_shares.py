@@ -82,8 +82,3 @@ def test_shuffling_neither_reads_nor_changes_a_global_generator() -> None:
         orders.append(list(PlacedSampler((0, 1), 100)))
         assert before == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
     assert orders[0] == orders[1]
-
-
-def test_seed_and_epoch_are_two_numbers() -> None:
-    # The stock sampler adds them: epoch 1 of seed 0 is epoch 0 of seed 1.
-    assert shuffled(50, seed=0, epoch=1).tolist() != shuffled(50, seed=1, epoch=0).tolist()

@@ -153,7 +153,7 @@ class TwoRanks:
 def test_ranks_share_the_counting() -> None:
     files = Files([3, 4, 5, 6])
     stream = PlacedStream((1, 2), files)
-    worlds.use(TwoRanks([3, 0, 5, 0]))  # type: ignore[arg-type]
+    worlds.use(TwoRanks([3, 0, 5, 0]))
     try:
         stream.measure()
         stream.measure()  # nothing is left to ask for

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 from hvd_elastic_ext.core.errors import UsageError
-from tests.unit.worker.shards import Files, PlacedStream, Record, as_loaded, records, records_of
+from tests.unit.worker.shards import Files, PlacedStream, Record, as_loaded, records_of
 
 # Machines with few cores are welcome to run these tests.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -55,20 +55,6 @@ def test_real_loader_processes_deliver_as_dealt_and_what_they_fetched_ahead_is_n
     del running
 
 
-def test_a_loader_goes_on_from_what_was_recorded_when_iterated_again() -> None:
-    files = Files([6, 6])
-    stream = PlacedStream((0, 1), files, shuffle=False)
-    loader = stream.loader(batch_size=2, num_workers=2)
-    for number, batch in enumerate(loader):
-        stream.record_batch(number, len(batch[0]))
-        if number == 2:
-            break
-    left = records(stream.assigned(2).remaining(stream._consumed))
-    again = sorted(tuple(record) for batch in loader for record in torch.stack(batch, 1).tolist())
-    assert again == sorted(left)
-    assert len(again) == 6
-
-
 class InNoWorldThere(PlacedStream):
     def world(self) -> tuple[int, int]:
         assert get_worker_info() is None, "a loader process that was started empty is in no world"
@@ -82,7 +68,7 @@ def test_loader_processes_that_start_empty_read_what_was_dealt_to_their_rank() -
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
-@pytest.mark.parametrize(("records", "batch"), [(1, 4), (16, 4), (17, 4), (23, 4), (26, 5), (29, 2)])
+@pytest.mark.parametrize(("records", "batch"), [(1, 4), (17, 4), (26, 5)])
 def test_torch_delivers_in_the_order_that_is_counted_on(records: int, batch: int, drop_last: bool) -> None:
     stream = PlacedStream((0, 1), Files([records]))
     loader = stream.loader(batch_size=batch, num_workers=3, drop_last=drop_last)

@@ -366,7 +366,6 @@ def test_another_user_cannot_take_the_address_of_a_coming_world(agent: Agent, st
         with subprocess.Popen(
             [sys.executable, "-c", TAKE, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as thief:
-            assert thief.stdout is not None
             assert thief.stdout.readline() == "taken\n"
             process = started("mpirun", "sh", "-c", "echo up")
             joins(agent)

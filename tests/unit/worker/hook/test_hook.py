@@ -10,6 +10,8 @@ from pathlib import Path
 
 from hvd_elastic_ext.worker import hook
 
+HOOK = str(Path(hook.__file__).parent)
+
 
 def python(code: str, *flags: str, path: str, link: socket.socket | None = None) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": path}
@@ -26,7 +28,7 @@ LOOK = "import sys; print([type(f).__name__ for f in sys.meta_path if type(f).__
 
 
 def test_it_does_nothing_in_a_program_without_a_link() -> None:
-    done = python(LOOK + "; print('hvd_elastic_ext' in sys.modules)", path=hook.python_path(None))
+    done = python(LOOK + "; print('hvd_elastic_ext' in sys.modules)", path=HOOK)
     assert (done.stdout, done.stderr) == ("[]\nFalse\n", "")
 
 
@@ -34,14 +36,14 @@ def test_with_a_link_it_waits_for_horovod_to_be_imported_and_loads_nothing_else(
     one, other = socket.socketpair()
     with one, other:
         code = LOOK + "; print('hvd_elastic_ext' in sys.modules, 'dataclasses' in sys.modules)"
-        done = python(code, path=hook.python_path(None), link=other)
+        done = python(code, path=HOOK, link=other)
         assert (done.stdout, done.stderr) == ("['_Finder']\nFalse False\n", "")
 
 
 def test_the_users_own_sitecustomize_is_loaded_as_if_ours_were_not_there(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.theirs = __file__\n")
     code = "import sys, sitecustomize; print(sys.theirs == sitecustomize.__file__)"
-    done = python(code, path=hook.python_path(str(tmp_path)))
+    done = python(code, path=f"{HOOK}:{tmp_path}")
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
@@ -49,7 +51,7 @@ def test_an_error_in_the_users_own_sitecustomize_is_shown_and_the_hook_is_there_
     (tmp_path / "sitecustomize.py").write_text("raise ValueError('theirs')\n")
     one, other = socket.socketpair()
     with one, other:
-        done = python(LOOK, path=hook.python_path(str(tmp_path)), link=other)
+        done = python(LOOK, path=f"{HOOK}:{tmp_path}", link=other)
     assert done.stdout == "['_Finder']\n"
     assert "ValueError: theirs" in done.stderr
 
@@ -57,8 +59,8 @@ def test_an_error_in_the_users_own_sitecustomize_is_shown_and_the_hook_is_there_
 def test_an_isolated_python_ignores_the_hook(tmp_path: Path) -> None:
     one, other = socket.socketpair()
     with one, other:
-        assert python(LOOK, "-I", path=hook.python_path(None), link=other).stdout == "[]\n"
-        assert python(LOOK, "-S", path=hook.python_path(None), link=other).stdout == "[]\n"
+        assert python(LOOK, "-I", path=HOOK, link=other).stdout == "[]\n"
+        assert python(LOOK, "-S", path=HOOK, link=other).stdout == "[]\n"
 
 
 def test_another_environments_python_finds_our_package_and_nothing_beside_it(tmp_path: Path) -> None:
@@ -71,7 +73,7 @@ def test_another_environments_python_finds_our_package_and_nothing_beside_it(tmp
     with one, other:
         # Without site-packages there is no package of ours, as in an environment that never heard of it.
         code = (
-            f"import sys; sys.path.insert(0, {hook.folder()!r}); import sitecustomize\n"
+            f"import sys; sys.path.insert(0, {HOOK!r}); import sitecustomize\n"
             f"sys.path[0] = {str(tmp_path)!r}\n"
             "from horovod.common.basics import HorovodBasics\n"
             "import hvd_elastic_ext\n"
@@ -91,14 +93,14 @@ KUBEAI = (
 def test_alibabas_names_are_ours_where_the_real_ones_are_absent() -> None:
     one, other = socket.socketpair()
     with one, other:
-        done = python(KUBEAI, path=hook.python_path(None), link=other)
+        done = python(KUBEAI, path=HOOK, link=other)
     assert (done.stdout, done.stderr) == ("[True, True, True] None\n[]\n", "")
 
 
 def test_alibabas_names_are_ours_in_an_environment_without_our_package() -> None:
     one, other = socket.socketpair()
     with one, other:
-        code = f"import sys; sys.path.insert(0, {hook.folder()!r}); import sitecustomize; del sys.path[0]\n{KUBEAI}"
+        code = f"import sys; sys.path.insert(0, {HOOK!r}); import sitecustomize; del sys.path[0]\n{KUBEAI}"
         done = python(code, "-I", "-S", path="", link=other)
     assert (done.stdout, done.stderr) == ("[True, True, True] None\n[]\n", "")
 
@@ -109,21 +111,14 @@ def test_a_package_of_that_name_goes_first_and_nothing_of_ours_is_put_into_it(tm
     code = "import kubeai; print(kubeai.theirs)\ntry:\n  import kubeai.elastic\nexcept ImportError as e: print(e.name)"
     one, other = socket.socketpair()
     with one, other:
-        done = python(code, path=hook.python_path(str(tmp_path)), link=other)
+        done = python(code, path=f"{HOOK}:{tmp_path}", link=other)
     assert (done.stdout, done.stderr) == ("True\nkubeai.elastic\n", "")
 
 
 def test_without_a_link_there_is_no_kubeai_of_ours() -> None:
-    done = python("import kubeai", path=hook.python_path(None))
+    done = python("import kubeai", path=HOOK)
     assert "No module named 'kubeai'" in done.stderr
 
 
-def test_the_folder_goes_in_front_of_the_path_once() -> None:
-    once = hook.python_path("/a:/b")
-    assert once == f"{hook.folder()}:/a:/b"
-    assert hook.python_path(once) == once
-    assert hook.python_path(None) == hook.folder()
-    assert sorted(entry for entry in os.listdir(hook.folder()) if entry.endswith(".py")) == [
-        "__init__.py",
-        "sitecustomize.py",
-    ]
+def test_no_other_module_lies_there_that_would_hide_one_of_the_users() -> None:
+    assert sorted(path.name for path in Path(HOOK).glob("*.py")) == ["__init__.py", "sitecustomize.py"]

@@ -48,7 +48,7 @@ def test_the_rules_scale_the_rates(rule: Any, factor: float) -> None:
 
 def test_unknown_rules_and_bases_are_refused_in_one_line() -> None:
     with pytest.raises(UsageError, match="choose linear, sqrt, none"):
-        ScaledLearningRate(optimizer(), "cubic", base=1)  # type: ignore[arg-type]
+        ScaledLearningRate(optimizer(), "cubic", base=1)
     with pytest.raises(UsageError, match="base is 0"):
         ScaledLearningRate(optimizer(), base=0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import pytest
@@ -58,7 +59,7 @@ def test_a_long_traceback_keeps_its_beginning_and_its_end() -> None:
 
 
 class Steps:
-    """An optimizer, a native library that waits, and a clock that advances meanwhile."""
+    """An optimizer, waits, and a clock that advances meanwhile."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -67,18 +68,12 @@ class Steps:
         self.pace = StepTimer(
             self.status, lambda: self.now, say=lambda what, pause_s: self.said.append((what, pause_s))
         )
-        self.library = self.pace.library(self)
-
-    def horovod_torch_wait_and_clear(self, seconds: float) -> None:
-        self.now += seconds
-
-    def other(self) -> str:
-        return "passed on"
 
     def step(self, optimizer: object, *, work: float, wait: float) -> None:
         self.now += work
         self.pace.before_step(optimizer)
-        self.library.horovod_torch_wait_and_clear(wait)
+        with self.pace.waiting():
+            self.now += wait
         self.pace.after_step(optimizer)
 
 
@@ -88,7 +83,6 @@ def test_a_steps_time_is_without_the_wait_for_others() -> None:
     assert steps.status.step_s is None
     steps.step(optimizer, work=0.25, wait=3.0)
     assert (steps.status.step, steps.status.step_s, steps.status.progress) == (2, 0.25, 2)
-    assert steps.library.other() == "passed on"
 
 
 def test_horovods_optimizer_which_calls_the_step_within_its_own_makes_one_step_of_both() -> None:
@@ -144,14 +138,10 @@ def test_the_first_step_in_a_world_reports_the_pause_before_it() -> None:
 
 
 def test_waiting_for_other_ranks_is_reported() -> None:
-    seen = []
-
-    class Library:
-        def horovod_torch_wait_and_clear(self) -> None:
-            seen.append(steps.status.waiting)
-            raise RuntimeError("a peer is gone")
-
     steps = Steps()
-    with pytest.raises(RuntimeError):
-        steps.pace.library(Library()).horovod_torch_wait_and_clear()
-    assert (seen, steps.status.waiting) == ([True], False)
+    seen = []
+    with contextlib.suppress(RuntimeError), steps.pace.waiting():
+        seen.append(steps.status.waiting)
+        raise RuntimeError("a peer is gone")
+    assert seen == [True]
+    assert not steps.status.waiting

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hvd_elastic_ext.worker.process import fence
+from hvd_elastic_ext.worker.process import fence as fences
 from hvd_elastic_ext.worker.process.fence import Fence, open_sockets
 
 Pair = tuple[socket.socket, socket.socket]
@@ -23,6 +23,11 @@ def pairs() -> Iterator[list[Pair]]:
     for pair in made:
         for end in pair:
             end.close()
+
+
+@pytest.fixture
+def fence() -> Fence:
+    return Fence()
 
 
 def closed(end: socket.socket) -> bool:
@@ -56,15 +61,13 @@ def join_world(fence: Fence, pairs: list[Pair]) -> Pair:
     return pairs[-1]
 
 
-def test_unix_sockets_are_left_alone(pairs: list[Pair]) -> None:
-    fence = Fence()
+def test_unix_sockets_are_left_alone(fence: Fence, pairs: list[Pair]) -> None:
     pairs.append(fence.tracking(socket.socketpair)())  # another thread's, opened just then
     assert fence.cut() == 0
     assert not closed(pairs[-1][0])
 
 
-def test_connections_opened_while_joining_are_shut_down_and_others_are_not(pairs: list[Pair]) -> None:
-    fence = Fence()
+def test_connections_opened_while_joining_are_shut_down_and_others_are_not(fence: Fence, pairs: list[Pair]) -> None:
     _, users_before = join(pairs)
     _, peer = join_world(fence, pairs)
     _, users_after = join(pairs)
@@ -74,14 +77,7 @@ def test_connections_opened_while_joining_are_shut_down_and_others_are_not(pairs
     assert not closed(users_after)
 
 
-def test_cutting_twice_cuts_once(pairs: list[Pair]) -> None:
-    fence = Fence()
-    join_world(fence, pairs)
-    assert (fence.cut(), fence.cut()) == (2, 0)
-
-
-def test_a_descriptor_that_was_used_again_is_left_alone(pairs: list[Pair]) -> None:
-    fence = Fence()
+def test_a_descriptor_that_was_used_again_is_left_alone(fence: Fence, pairs: list[Pair]) -> None:
     ours, peer = join_world(fence, pairs)
     numbers = {ours.fileno(), peer.fileno()}
     ours.close()
@@ -92,8 +88,7 @@ def test_a_descriptor_that_was_used_again_is_left_alone(pairs: list[Pair]) -> No
     assert not closed(other)
 
 
-def test_a_descriptor_that_is_a_file_now_is_left_alone_and_none_leaks(pairs: list[Pair]) -> None:
-    fence = Fence()
+def test_a_descriptor_that_is_a_file_now_is_left_alone_and_none_leaks(fence: Fence, pairs: list[Pair]) -> None:
     ours, peer = join_world(fence, pairs)
     ours.close()
     peer.close()
@@ -105,8 +100,7 @@ def test_a_descriptor_that_is_a_file_now_is_left_alone_and_none_leaks(pairs: lis
         assert not other.closed
 
 
-def test_a_world_that_could_not_be_joined_is_cut_too(pairs: list[Pair]) -> None:
-    fence = Fence()
+def test_a_world_that_could_not_be_joined_is_cut_too(fence: Fence, pairs: list[Pair]) -> None:
 
     def fail() -> None:
         raise RuntimeError(*horovods())
@@ -117,10 +111,7 @@ def test_a_world_that_could_not_be_joined_is_cut_too(pairs: list[Pair]) -> None:
     assert fence.cut() == 2
 
 
-def test_a_connection_that_user_code_opens_while_a_world_forms_is_left_alone(
-    pairs: list[Pair],
-) -> None:
-    fence = Fence()
+def test_a_connection_that_user_code_opens_while_a_world_forms_is_left_alone(fence: Fence, pairs: list[Pair]) -> None:
 
     def join_beside_a_user() -> tuple[int, int]:
         thread = threading.Thread(target=join, args=(pairs,))
@@ -136,17 +127,7 @@ def test_a_connection_that_user_code_opens_while_a_world_forms_is_left_alone(
     assert not closed(users)
 
 
-def test_only_connections_to_the_peers_that_are_named_are_cut_and_the_rest_can_be_cut_later(pairs: list[Pair]) -> None:
-    fence = Fence()
-    _, peer = join_world(fence, pairs)
-    assert fence.cut(["192.0.2.1", "alpha"]) == 0
-    assert not closed(peer)
-    assert fence.cut(["192.0.2.1", "::ffff:127.0.0.1"]) == 2
-    assert closed(peer)
-
-
-def test_a_forming_world_can_be_cut_but_never_the_rendezvous_proxy(pairs: list[Pair]) -> None:
-    fence = Fence()
+def test_a_forming_world_can_be_cut_but_never_the_rendezvous_proxy(fence: Fence, pairs: list[Pair]) -> None:
 
     def forming() -> tuple[int, int]:
         descriptors = horovods()
@@ -161,15 +142,13 @@ def test_a_forming_world_can_be_cut_but_never_the_rendezvous_proxy(pairs: list[P
     pairs.append((socket.socket(fileno=one), socket.socket(fileno=other)))
 
 
-def test_a_second_call_within_a_world_does_not_forget_its_connections(pairs: list[Pair]) -> None:
-    fence = Fence()
+def test_a_second_call_within_a_world_does_not_forget_its_connections(fence: Fence, pairs: list[Pair]) -> None:
     join_world(fence, pairs)
     fence.tracking(lambda: None)()  # hvd.init() where Horovod is initialised
-    assert fence.cut() == 2
+    assert (fence.cut(), fence.cut()) == (2, 0)
 
 
-def test_listening_sockets_and_files_do_not_matter() -> None:
-    fence = Fence()
+def test_listening_sockets_and_files_do_not_matter(fence: Fence) -> None:
     listener = fence.tracking(socket.create_server)(("127.0.0.1", 0))
     with listener, open(os.devnull) as file:
         assert listener.fileno() in {descriptor for descriptor, _ in open_sockets()}
@@ -177,7 +156,7 @@ def test_listening_sockets_and_files_do_not_matter() -> None:
         fence.cut()
 
 
-def test_hvd_init_is_tracked_wherever_it_is_looked_up() -> None:
+def test_hvd_init_and_shutdown_are_wrapped_wherever_they_are_looked_up() -> None:
     import horovod.torch as hvd
 
     from hvd_elastic_ext.worker.comms.horovod import fence_horovod
@@ -186,39 +165,38 @@ def test_hvd_init_is_tracked_wherever_it_is_looked_up() -> None:
     assert fence_horovod() is fence
     assert hvd.init is hvd.elastic.init
     assert hvd.init.hvd_elastic_fence is fence
+    assert hvd.shutdown is hvd.elastic.shutdown
+    assert hvd.shutdown.__wrapped__ is hvd.mpi_ops.shutdown
 
 
 def test_a_connection_is_shut_for_reading_first_so_that_a_sender_meets_no_error(
-    pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
+    fence: Fence, pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = Fence()
-    ours, _ = join_world(world, pairs)
+    ours, _ = join_world(fence, pairs)
     seen: list[object] = []
-    monkeypatch.setattr(fence, "_close_down", lambda cut: seen.extend([ours.recv(1), ours.send(b"late"), len(cut)]))
-    world.cut()
+    monkeypatch.setattr(fences, "_close_down", lambda cut: seen.extend([ours.recv(1), ours.send(b"late"), len(cut)]))
+    fence.cut()
     assert seen == [b"", 4, 2]
 
 
-def test_a_world_is_cut_after_it_was_left(pairs: list[Pair]) -> None:
-    world = Fence()
-    ours, peer = join_world(world, pairs)
+def test_a_world_is_cut_after_it_was_left(fence: Fence, pairs: list[Pair]) -> None:
+    ours, peer = join_world(fence, pairs)
 
     def leave() -> bool:
         ours.send(b"last one")
         return peer.recv(8) == b"last one"
 
-    assert world.closing(leave)()
+    assert fence.closing(leave)()
     assert closed(peer)
-    assert world.cut() == 0
+    assert fence.cut() == 0
 
 
 def test_a_peer_that_sends_finishes_before_its_connection_is_cut(
-    pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
+    fence: Fence, pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fence, "QUIET_S", 1.0)  # on a busy machine the sender may not be run for a while
-    monkeypatch.setattr(fence, "DRAIN_S", 30.0)
-    world = Fence()
-    ours, peer = join_world(world, pairs)
+    monkeypatch.setattr(fences, "QUIET_S", 1.0)  # on a busy machine the sender may not be run for a while
+    monkeypatch.setattr(fences, "DRAIN_S", 30.0)
+    ours, peer = join_world(fence, pairs)
     sent: list[int] = []
 
     def send() -> None:
@@ -231,37 +209,25 @@ def test_a_peer_that_sends_finishes_before_its_connection_is_cut(
         sender.start()
         assert select.select([ours], [], [], 30.0)[0] == [ours]
 
-    world.closing(leave)()
+    fence.closing(leave)()
     sender.join(30)
     assert sent == [32]
 
 
 def test_a_world_that_cannot_be_left_is_cut_while_horovods_thread_runs(
-    pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
+    fence: Fence, pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fence, "LINGER_S", 0.05)
-    world = Fence()
-    ours, _ = join_world(world, pairs)
-    assert world.closing(lambda: ours.recv(1))() == b""
+    monkeypatch.setattr(fences, "LINGER_S", 0.05)
+    ours, _ = join_world(fence, pairs)
+    assert fence.closing(lambda: ours.recv(1))() == b""
 
 
-def test_connections_are_cut_even_if_leaving_fails(pairs: list[Pair]) -> None:
-    world = Fence()
-    _, peer = join_world(world, pairs)
+def test_connections_are_cut_even_if_leaving_fails(fence: Fence, pairs: list[Pair]) -> None:
+    _, peer = join_world(fence, pairs)
 
     def leave() -> None:
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        world.closing(leave)()
+        fence.closing(leave)()
     assert closed(peer)
-
-
-def test_hvd_shutdown_closes_wherever_it_is_looked_up() -> None:
-    import horovod.torch as hvd
-
-    from hvd_elastic_ext.worker.comms.horovod import fence_horovod
-
-    fence_horovod()
-    assert hvd.shutdown is hvd.elastic.shutdown
-    assert hvd.shutdown.__wrapped__ is hvd.mpi_ops.shutdown

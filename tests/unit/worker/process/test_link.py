@@ -88,9 +88,7 @@ def test_a_failed_reaction_to_a_message_does_not_end_the_link(agent: Agent, capl
     assert agent.hear_other_than_beats() == {"say": "parked"}
 
 
-def test_for_an_agent_that_does_not_read_important_messages_are_kept_in_little_memory(
-    agent: Agent,
-) -> None:
+def test_for_an_agent_that_does_not_read_important_messages_are_kept_in_little_memory(agent: Agent) -> None:
     text = "x" * 1000
     for number in range(5000):
         agent.link.say("record", event=text, number=number)

@@ -49,119 +49,107 @@ class Said(Link):
         self.heard.append((what, fields))
 
 
-def test_a_kept_commit_stays_whole_while_training_commits_on() -> None:
-    with memory_files(3) as descriptors:
-        buffer = CommitBuffer(open_sides(descriptors))
-        commit(buffer, 1, 2)
-        kept = descriptors[buffer.keep()]
-        before = lies_on(kept)
-        for number in range(3, 12):
-            commit(buffer, number)
-            assert lies_on(kept) == before
-            last = buffer.record
-            assert last is not None
-            assert last.identity.number == number
-        assert before is not None
-        assert before[0] == 2
+def test_a_kept_commit_stays_whole_while_training_commits_on(memory: list[int]) -> None:
+    buffer = CommitBuffer(open_sides(memory))
+    commit(buffer, 1, 2)
+    kept = memory[buffer.keep()]
+    before = lies_on(kept)
+    for number in range(3, 12):
+        commit(buffer, number)
+        assert lies_on(kept) == before
+        last = buffer.record
+        assert last.identity.number == number
+    assert before[0] == 2
 
 
-def test_once_released_its_side_is_used_again() -> None:
-    with memory_files(3) as descriptors:
-        buffer = CommitBuffer(open_sides(descriptors))
-        commit(buffer, 1)
-        kept = descriptors[buffer.keep()]
-        commit(buffer, 2, 3)
-        release(descriptors)
-        commit(buffer, 4, 5)
-        assert lies_on(kept) in [(number, lies_on(kept)[1]) for number in (4, 5)]  # type: ignore[index]
+def test_once_released_its_side_is_used_again(memory: list[int]) -> None:
+    buffer = CommitBuffer(open_sides(memory))
+    commit(buffer, 1)
+    kept = memory[buffer.keep()]
+    commit(buffer, 2, 3)
+    release(memory)
+    commit(buffer, 4, 5)
+    assert lies_on(kept) in [(number, lies_on(kept)[1]) for number in (4, 5)]
 
 
-def test_another_one_kept_lets_go_of_the_one_before() -> None:
-    with memory_files(3) as descriptors:
-        buffer = CommitBuffer(open_sides(descriptors))
-        commit(buffer, 1)
-        first = buffer.keep()
-        commit(buffer, 2, 3)
-        second = buffer.keep()
-        assert first != second
-        assert [os.pread(each, 1, KEPT_AT) for each in descriptors].count(b"\1") == 1
-        commit(buffer, 4, 5, 6)
-        assert lies_on(descriptors[second]) is not None
-        assert lies_on(descriptors[second])[0] == 3  # type: ignore[index]
+def test_another_one_kept_lets_go_of_the_one_before(memory: list[int]) -> None:
+    buffer = CommitBuffer(open_sides(memory))
+    commit(buffer, 1)
+    first = buffer.keep()
+    commit(buffer, 2, 3)
+    second = buffer.keep()
+    assert first != second
+    assert [os.pread(each, 1, KEPT_AT) for each in memory].count(b"\1") == 1
+    commit(buffer, 4, 5, 6)
+    assert lies_on(memory[second]) is not None
+    assert lies_on(memory[second])[0] == 3
 
 
-def test_who_follows_in_the_slot_leaves_a_kept_commit_alone() -> None:
-    with memory_files(3) as descriptors:
-        buffer = CommitBuffer(open_sides(descriptors))
-        commit(buffer, 1)
-        kept = descriptors[buffer.keep()]
-        commit(buffer, 2)
-        after = CommitBuffer(open_sides(descriptors))
-        assert after.record is not None
-        assert after.record.identity.number == 2
-        commit(after, 3, 4, 5)
-        assert lies_on(kept) is not None
-        assert lies_on(kept)[0] == 1  # type: ignore[index]
+def test_who_follows_in_the_slot_leaves_a_kept_commit_alone(memory: list[int]) -> None:
+    buffer = CommitBuffer(open_sides(memory))
+    commit(buffer, 1)
+    kept = memory[buffer.keep()]
+    commit(buffer, 2)
+    after = CommitBuffer(open_sides(memory))
+    assert after.record.identity.number == 2
+    commit(after, 3, 4, 5)
+    assert lies_on(kept) is not None
+    assert lies_on(kept)[0] == 1
 
 
-def test_memory_for_a_kept_commit_is_there_before_it_is_needed() -> None:
-    with memory_files(3) as descriptors:
-        buffer = CommitBuffer(open_sides(descriptors))
-        commit(buffer, 1, 2)
-        assert os.fstat(descriptors[2]).st_size == 0
-        buffer.prepare_to_keep()
-        assert os.fstat(descriptors[2]).st_size > PAGE
+def test_memory_for_a_kept_commit_is_there_before_it_is_needed(memory: list[int]) -> None:
+    buffer = CommitBuffer(open_sides(memory))
+    commit(buffer, 1, 2)
+    assert os.fstat(memory[2]).st_size == 0
+    buffer.prepare_to_keep()
+    assert os.fstat(memory[2]).st_size > PAGE
 
 
 @pytest.mark.parametrize("late", [0, 1, 2])
-def test_the_commit_that_was_named_is_kept_and_what_was_missed_is_said(late: int) -> None:
-    with memory_files(3) as descriptors:
-        buffer, link = CommitBuffer(open_sides(descriptors)), Said()
-        held = HeldCommit(buffer, link)
-        commit(buffer, 1)
-        commit(buffer, *range(2, 2 + late))
-        held.request({"tell": "keep", "commit": [0, 1, 2]})
-        for number in (2 + late, 3 + late):
-            commit(buffer, number)
-            held.committed(identity(number), number)
-        if late:
-            assert link.heard == [("not_kept", {"wanted": (0, 1, 2), "newest": (0, 1, 2 + late)})]
-            return
-        assert [what for what, _ in link.heard] == ["kept"]
-        said = link.heard[0][1]
-        assert (said["commit"], said["step"]) == (identity(2), 2)
-        found = lies_on(descriptors[said["side"]])
-        assert found is not None
-        assert found[0] == 2
+def test_the_commit_that_was_named_is_kept_and_what_was_missed_is_said(memory: list[int], late: int) -> None:
+    buffer, link = CommitBuffer(open_sides(memory)), Said()
+    held = HeldCommit(buffer, link)
+    commit(buffer, 1)
+    commit(buffer, *range(2, 2 + late))
+    held.request({"tell": "keep", "commit": [0, 1, 2]})
+    for number in (2 + late, 3 + late):
+        commit(buffer, number)
+        held.committed(identity(number), number)
+    if late:
+        assert link.heard == [("not_kept", {"wanted": (0, 1, 2), "newest": (0, 1, 2 + late)})]
+        return
+    assert [what for what, _ in link.heard] == ["kept"]
+    said = link.heard[0][1]
+    assert (said["commit"], said["step"]) == (identity(2), 2)
+    found = lies_on(memory[said["side"]])
+    assert found[0] == 2
 
 
 @pytest.mark.parametrize("stay", [False, True])
-def test_a_commit_that_was_passed_before_it_was_named_is_said_to_be_at_once(*, stay: bool) -> None:
+def test_a_commit_that_was_passed_before_it_was_named_is_said_to_be_at_once(memory: list[int], *, stay: bool) -> None:
     """The next commit may never come: others have kept it, and stay there."""
-    with memory_files(3) as descriptors:
-        buffer, link = CommitBuffer(open_sides(descriptors)), Said()
-        held = HeldCommit(buffer, link)
-        for number in (1, 2):
-            commit(buffer, number)
-            held.committed(identity(number), number)
-        held.request({"tell": "keep", "commit": [0, 1, 2], "stay": stay})
-        assert link.heard == [("not_kept", {"wanted": (0, 1, 2), "newest": (0, 1, 2)})]
-        held.request({"tell": "keep", "commit": [0, 1, 3]})
-        commit(buffer, 3)
-        held.committed(identity(3), 3)
-        assert [what for what, _ in link.heard] == ["not_kept", "kept"]
+    buffer, link = CommitBuffer(open_sides(memory)), Said()
+    held = HeldCommit(buffer, link)
+    for number in (1, 2):
+        commit(buffer, number)
+        held.committed(identity(number), number)
+    held.request({"tell": "keep", "commit": [0, 1, 2], "stay": stay})
+    assert link.heard == [("not_kept", {"wanted": (0, 1, 2), "newest": (0, 1, 2)})]
+    held.request({"tell": "keep", "commit": [0, 1, 3]})
+    commit(buffer, 3)
+    held.committed(identity(3), 3)
+    assert [what for what, _ in link.heard] == ["not_kept", "kept"]
 
 
-def test_a_commit_that_no_world_has_agreed_on_is_not_kept() -> None:
-    with memory_files(3) as descriptors:
-        buffer, link = CommitBuffer(open_sides(descriptors)), Said()
-        held = HeldCommit(buffer, link)
-        commit(buffer, 1)
-        held.request({"tell": "keep", "commit": [0, 1, 2]})
-        alone = identity(2)._replace(lineage=0)
-        buffer.take(contents(2), alone, step=2)
-        held.committed(alone, 2)
-        assert [what for what, _ in link.heard] == ["not_kept"]
+def test_a_commit_that_no_world_has_agreed_on_is_not_kept(memory: list[int]) -> None:
+    buffer, link = CommitBuffer(open_sides(memory)), Said()
+    held = HeldCommit(buffer, link)
+    commit(buffer, 1)
+    held.request({"tell": "keep", "commit": [0, 1, 2]})
+    alone = identity(2)._replace(lineage=0)
+    buffer.take(contents(2), alone, step=2)
+    held.committed(alone, 2)
+    assert [what for what, _ in link.heard] == ["not_kept"]
 
 
 def staying(link: Link) -> Iterator[tuple[HeldCommit, threading.Thread]]:
@@ -223,20 +211,19 @@ def test_a_word_that_comes_just_before_it_stays_is_heard() -> None:
     link.close()
 
 
-def test_nothing_is_kept_while_memory_for_another_one_is_made_ready() -> None:
-    with memory_files(3) as descriptors:
-        buffer, link = CommitBuffer(open_sides(descriptors)), Said()
-        held = HeldCommit(buffer, link)
-        commit(buffer, 1, 2)
-        held.request({"tell": "keep", "commit": [0, 1, 2]})
+def test_nothing_is_kept_while_memory_for_another_one_is_made_ready(memory: list[int]) -> None:
+    buffer, link = CommitBuffer(open_sides(memory)), Said()
+    held = HeldCommit(buffer, link)
+    commit(buffer, 1, 2)
+    held.request({"tell": "keep", "commit": [0, 1, 2]})
 
-        def in_between() -> None:
-            held.committed(identity(2), 2)
+    def in_between() -> None:
+        held.committed(identity(2), 2)
 
-        buffer.prepare_to_keep = in_between  # type: ignore[method-assign]
-        held.request({"tell": "keep", "commit": [0, 1, 3]})
-        assert link.heard == []
-        assert not any(os.pread(each, 1, KEPT_AT) == b"\1" for each in descriptors)
+    buffer.prepare_to_keep = in_between
+    held.request({"tell": "keep", "commit": [0, 1, 3]})
+    assert link.heard == []
+    assert not any(os.pread(each, 1, KEPT_AT) == b"\1" for each in memory)
 
 
 def test_who_stays_goes_on_if_its_agent_is_gone() -> None:
@@ -249,9 +236,8 @@ def test_who_stays_goes_on_if_its_agent_is_gone() -> None:
         assert not thread.is_alive()
 
 
-def test_without_a_third_side_nothing_is_kept_and_that_is_said() -> None:
-    with memory_files() as descriptors:
-        buffer, link = CommitBuffer(open_sides(descriptors)), Said()
-        commit(buffer, 1)
-        HeldCommit(buffer, link).request({"tell": "keep", "commit": [0, 1, 2]})
-        assert link.heard == [("not_kept", {"wanted": [0, 1, 2], "newest": None})]
+def test_without_a_third_side_nothing_is_kept_and_that_is_said(pair: list[int]) -> None:
+    buffer, link = CommitBuffer(open_sides(pair)), Said()
+    commit(buffer, 1)
+    HeldCommit(buffer, link).request({"tell": "keep", "commit": [0, 1, 2]})
+    assert link.heard == [("not_kept", {"wanted": [0, 1, 2], "newest": None})]

@@ -11,7 +11,7 @@ from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrup
 
 from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.state.loop import Loop, Patience, elastic
+from hvd_elastic_ext.worker.state.loop import elastic, run
 
 
 class Impatient(ManualClock):
@@ -52,8 +52,7 @@ class Story:
         self.act("on_reset")
 
     def run(self) -> Any:
-        loop = Loop(lambda: self.act("reset") and None, clock=self.clock, patience=Patience(attempts=3))
-        return loop.run(self, lambda: self.act("train"))
+        return run(self, lambda: self.act("train"), reset=lambda: self.act("reset") and None, clock=self.clock)
 
 
 def lost() -> Exception:
@@ -89,19 +88,15 @@ def test_a_peer_lost_while_the_next_world_forms_leads_to_another_attempt(where: 
 
 
 def test_a_world_that_never_forms_ends_in_its_error() -> None:
-    story = Story(train=[lost()], reset=[lost(), lost(), lost()])
+    story = Story(train=[lost()], reset=[lost() for _ in range(5)])
     with pytest.raises(HorovodInternalError, match="a peer is gone"):
         story.run()
+    assert story.clock.waits == [0.5, 1.0, 2.0, 4.0]
 
 
 def test_attempts_are_counted_anew_once_a_world_has_formed() -> None:
-    story = Story(train=[lost(), lost()], reset=[lost(), lost(), None, lost(), lost(), None])
+    story = Story(train=[lost(), lost()], reset=[*[lost()] * 4, None, *[lost()] * 4, None])
     assert story.run() == "train"
-
-
-def test_pauses_grow_up_to_the_longest() -> None:
-    patience = Patience(first_pause=0.5, longest_pause=3.0)
-    assert [patience.pause(failures) for failures in (1, 2, 3, 4, 50)] == [0.5, 1.0, 2.0, 3.0, 3.0]
 
 
 def test_the_users_own_error_comes_through_and_the_listener_goes() -> None:

@@ -6,7 +6,6 @@ import fcntl
 import os
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +67,6 @@ def _nothing_found() -> None:
     folders.clear()
 
 
-@pytest.fixture
-def memory() -> Iterator[list[int]]:
-    with memory_files(3) as descriptors:
-        yield list(descriptors)
-
-
 def kept(memory: list[int], tree: dict[str, bytes], *, before: int = 1) -> int:
     """A process commits, and keeps files in place of the last commit; on which side."""
     buffer = CommitBuffer(open_sides(memory))
@@ -116,7 +109,6 @@ def test_files_come_back_to_every_rank_as_they_were_with_its_own_state(
             answer = loaded(tmp_path, {"5": rank}, {"5": list(fresh)})
             assert (answer["slots"], answer["step"]) == ([5], 1)
             last = CommitBuffer(open_sides(fresh)).last()
-            assert last is not None
             assert user_files.are_in(last)
             assert rank_local.read(last) == rank_local.Own("x", None)
             user_files.take_back(Reads(), last)
@@ -124,14 +116,12 @@ def test_files_come_back_to_every_rank_as_they_were_with_its_own_state(
     assert not any(folder.exists() for folder in folders)
 
 
-def test_a_state_is_not_taken_for_files() -> None:
-    with memory_files(3) as descriptors:
-        buffer = CommitBuffer(open_sides(descriptors))
-        tree = trees.encode({trees.VALUES: write({"epoch": 3}, [])})
-        buffer.take(Contents(tree, [], []), identity(1), step=1)
-        last = buffer.last()
-        assert last is not None
-        assert not user_files.are_in(last)
+def test_a_state_is_not_taken_for_files(memory: list[int]) -> None:
+    buffer = CommitBuffer(open_sides(memory))
+    tree = trees.encode({trees.VALUES: write({"epoch": 3}, [])})
+    buffer.take(Contents(tree, [], []), identity(1), step=1)
+    last = buffer.last()
+    assert not user_files.are_in(last)
 
 
 def test_they_lie_beside_the_last_commit_until_they_are_let_go_and_no_process_takes_them_for_it(
@@ -142,7 +132,6 @@ def test_they_lie_beside_the_last_commit_until_they_are_let_go_and_no_process_ta
     assert before is not None
     buffer = CommitBuffer(open_sides(memory))
     last = seen(buffer)
-    assert last is not None
     assert last.tensors == seen_of(2)
     for number in range(3, 12):
         commit(buffer, number)
@@ -157,7 +146,6 @@ def seen_of(number: int) -> tuple[bytes, ...]:
         buffer = CommitBuffer(open_sides(descriptors))
         commit(buffer, number)
         whole = seen(buffer)
-        assert whole is not None
         return whole.tensors
 
 
@@ -255,7 +243,6 @@ def test_no_name_that_lay_on_storage_leads_out_of_the_folder(memory: list[int], 
     buffer = CommitBuffer(open_sides(memory))
     buffer.take(Contents(tree, tensors, [True]), identity(1), step=1)
     last = buffer.last()
-    assert last is not None
     with pytest.raises(Permanent, match="no file of a folder"):
         user_files.take_back(Reads(), last)
     assert found == []
@@ -268,7 +255,6 @@ def test_what_is_no_files_by_name_is_not_loaded(memory: list[int], content: Any)
     buffer = CommitBuffer(open_sides(memory))
     buffer.take(Contents(tree, tensors, [True] * len(tensors)), identity(1), step=1)
     last = buffer.last()
-    assert last is not None
     with pytest.raises(Permanent, match="no file"):
         user_files.take_back(Reads(), last)
 
@@ -292,7 +278,6 @@ def test_no_room_for_the_files_is_told_in_one_line(
 ) -> None:
     side = kept(memory, TREE)
     last = CommitBuffer([open_sides(memory)[side]]).last()
-    assert last is not None
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(Permanent, match=r"its files cannot be written for load of checkpoint=: .*No such file"):
         user_files.take_back(Reads(), last)
@@ -352,13 +337,10 @@ def test_where_nobody_goes_on_beyond_it_the_commit_itself_is_kept_if_save_fails(
 
 def lies_on_of(buffer: CommitBuffer) -> tuple[int, bytes]:
     last = seen(buffer)
-    assert last is not None
     with memory_files(2) as descriptors:
         other = CommitBuffer(open_sides(descriptors))
         commit(other, last.record.identity.number)
-        whole = lies_on(descriptors[0])
-        assert whole is not None
-        return whole
+        return lies_on(descriptors[0])
 
 
 def test_a_commit_that_was_not_named_has_nothing_saved(memory: list[int]) -> None:
@@ -373,20 +355,9 @@ def test_a_commit_that_was_not_named_has_nothing_saved(memory: list[int]) -> Non
     assert [what for what, _ in link.heard] == ["not_kept"]
 
 
-@pytest.mark.parametrize("functions", [(nothing, nothing), {"save": nothing}, nothing, [nothing]])
-def test_functions_that_are_given_in_another_way_are_no_value_of_a_state_by_mistake(functions: Any) -> None:
-    with pytest.raises(UsageError, match=r"elastic\.Checkpoint\(save=…, load=…\)"):
-        user_files.chosen(functions)
-
-
-@pytest.mark.parametrize("value", [None, 3, "a/path", [1, 2], {"name": 3}])
-def test_any_other_value_of_that_name_is_a_value_like_others(value: Any) -> None:
-    assert user_files.chosen(value) is None
-
-
 def test_what_cannot_be_called_is_refused() -> None:
     with pytest.raises(UsageError, match=r"save='model\.pt' cannot be called"):
-        Checkpoint("model.pt", nothing)  # type: ignore[arg-type]
+        Checkpoint("model.pt", nothing)
 
 
 def test_files_whose_names_are_those_of_a_parts_content_are_exported_as_any(tmp_path: Path, memory: list[int]) -> None:

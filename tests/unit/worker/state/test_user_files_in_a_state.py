@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,20 +13,16 @@ from torch import nn
 from hvd_elastic_ext.checkpoint.programs import agent_requests
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values.write import write
-from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import open_sides
-from hvd_elastic_ext.worker.parts import torch_parts
 from hvd_elastic_ext.worker.state import user_files
-from hvd_elastic_ext.worker.state.contents import Inventory
 from hvd_elastic_ext.worker.state.held_commit import HeldCommit
-from hvd_elastic_ext.worker.state.journal import Reporter
 from hvd_elastic_ext.worker.state.keeper import Keeper
-from hvd_elastic_ext.worker.state.settings import Limits
+from hvd_elastic_ext.worker.state.settings import WorkerSettings
 from hvd_elastic_ext.worker.state.user_files import Checkpoint
-from tests.unit.worker.commit_kit import memory_files
+from tests.unit.worker.commit_kit import keeper_of, memory_files
 from tests.unit.worker.lockstep import LockstepComms, in_lockstep
 from tests.unit.worker.state.test_held_commit import Said, commit
 
@@ -41,28 +36,13 @@ def saves(folder: Path) -> None:
 def loads(folder: Path) -> None: ...
 
 
-def keeper_of(
+def state_of(
     comms: LockstepComms, memory: list[int], functions: Checkpoint | None, *, seed: int = 0, last_commit: bool = False
 ) -> tuple[Keeper, nn.Linear, HeldCommit, Said]:
-    torch.manual_seed(seed)
-    net, names = nn.Linear(3, 2), torch_parts.ParameterNames()
-    part = torch_parts.part_for(net, names)
-    assert part is not None
-    inventory = Inventory(SimpleNamespace(model=net), {"model": part}, names=(), part_for=torch_parts.part_for)  # type: ignore[arg-type]
-    names.models = inventory.models
-    buffer, link, clock = CommitBuffer(open_sides(memory)), Said(), SystemClock()
-    held = HeldCommit(buffer, link)
-    keeper = Keeper(
-        inventory, buffer=buffer, comms=comms, reporter=Reporter(None, clock, sample=0.0, host=""), clock=clock,
-        limits=Limits(keep_rng=False, last_commit=last_commit), held=held, own_files=functions,
-    )  # fmt: skip
-    return keeper, net, held, link
-
-
-@pytest.fixture
-def memory() -> Iterator[list[int]]:
-    with memory_files(3) as descriptors:
-        yield list(descriptors)
+    link, settings = Said(), WorkerSettings(last_commit=last_commit)
+    options = {"link": link, "settings": settings, "keep_rng": False, "own_files": functions}
+    keeper, owner, held = keeper_of(comms, memory, seed=seed, **options)
+    return keeper, owner.model, held, link
 
 
 @pytest.fixture
@@ -84,7 +64,7 @@ def resumed(tmp_path: Path, memory: list[int]) -> Iterator[list[list[int]]]:
 
 def test_what_load_leaves_out_is_the_same_on_all_ranks_in_the_end(resumed: list[list[int]]) -> None:
     def rank_main(comms: LockstepComms) -> Any:
-        keeper, net, *_ = keeper_of(comms, resumed[comms.rank()], Checkpoint(saves, loads), seed=comms.rank())
+        keeper, net, *_ = state_of(comms, resumed[comms.rank()], Checkpoint(saves, loads), seed=comms.rank())
         keeper.sync()
         return net.weight.detach().clone()
 
@@ -100,7 +80,7 @@ def test_a_load_that_looks_for_updates_is_refused_in_one_line(resumed: list[list
 
     def rank_main(comms: LockstepComms) -> None:
         nonlocal keeper
-        keeper, *_ = keeper_of(comms, resumed[0], Checkpoint(saves, looks))
+        keeper, *_ = state_of(comms, resumed[0], Checkpoint(saves, looks))
         with pytest.raises(
             Permanent, match="load of checkpoint= raised UsageError: load of checkpoint= commits, assig"
         ):
@@ -121,7 +101,7 @@ def test_a_save_that_commits_or_looks_for_updates_costs_its_checkpoint_and_nothi
 
     def rank_main(comms: LockstepComms) -> Any:
         nonlocal keeper
-        keeper, _, held, link = keeper_of(comms, memory, Checkpoint(wrong, loads))
+        keeper, _, held, link = state_of(comms, memory, Checkpoint(wrong, loads))
         keeper.sync()
         held.request({"tell": "keep", "commit": [0, 1, 1]})
         keeper.save()
@@ -139,7 +119,7 @@ def test_what_training_was_left_with_is_committed_once_more_and_the_files_are_sa
 ) -> None:
     def rank_main(comms: LockstepComms) -> Any:
         functions = Checkpoint(saves, loads) if own else None
-        keeper, net, _, link = keeper_of(comms, memory, functions, last_commit=True)
+        keeper, net, _, link = state_of(comms, memory, functions, last_commit=True)
         keeper.sync()
         keeper.save()
         with torch.no_grad():
@@ -167,7 +147,7 @@ def test_a_last_commit_or_files_that_fail_are_told_and_training_is_done_all_the_
         raise OSError("the license server is away")
 
     def rank_main(comms: LockstepComms) -> Any:
-        keeper, _, _, link = keeper_of(comms, memory, Checkpoint(fails, loads), last_commit=True)
+        keeper, _, _, link = state_of(comms, memory, Checkpoint(fails, loads), last_commit=True)
         keeper.sync()
         keeper.returned()
         number = keeper._buffer.record.identity.number
@@ -182,7 +162,7 @@ def test_a_last_commit_or_files_that_fail_are_told_and_training_is_done_all_the_
 
 def test_without_checkpoints_the_end_of_training_costs_no_commit(memory: list[int]) -> None:
     def rank_main(comms: LockstepComms) -> Any:
-        keeper, *_ = keeper_of(comms, memory, None)
+        keeper, *_ = state_of(comms, memory, None)
         keeper.sync()
         keeper.returned()
         return keeper._buffer.record.identity.number

@@ -83,17 +83,6 @@ def test_a_notice_takes_effect_after_the_step_that_sends_it_and_one_more_and_at_
         assert answer == int(len(steps) >= 2), (check, steps)
 
 
-@given(scripts(TRAINING))
-def test_the_lag_is_one_check_interval_at_most(script: Script) -> None:
-    """Heard before a step that a check follows, it has taken effect at the check after that one."""
-    answers = answers_of(script)[0]
-    heard = min((at for at in script.heard if at is not None), default=len(script.moves))
-    checks = [number for number, move in enumerate(script.moves) if move == "ask"]
-    for first, second in zip(range(len(checks)), range(1, len(checks)), strict=False):
-        if any(move == "step" for move in script.moves[heard : checks[first]]):
-            assert answers[second] == 1
-
-
 @pytest.mark.parametrize("size", [2, 4])
 def test_without_steps_a_notice_takes_effect_on_the_spot(size: int) -> None:
     for rank in range(size):
@@ -140,7 +129,7 @@ def test_what_is_dropped_is_never_waited_for_and_says_nothing_in_the_next_world(
             return 1
 
     comms = Silent()
-    agreement = Agreement(comms)  # type: ignore[arg-type]
+    agreement = Agreement(comms)
     agreement.stepped(1)
     agreement.drop()
     assert agreement.ask(0) == 0

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.worker.sync.election import WIDTH, Candidate, Election, Send, elect, from_rows, row
 
 BASE = Candidate(
@@ -125,11 +124,6 @@ def test_every_rank_decides_alike_from_the_table_that_was_summed_up(world: list[
     assert elect(from_rows(summed)) == elect(world)
 
 
-@given(WORLDS)
-def test_a_world_is_of_a_later_generation_than_any_that_its_ranks_were_in(world: list[Candidate]) -> None:
-    assert elect(world).generation > max(candidate.entered for candidate in world)
-
-
 @given(WORLDS, st.integers(0, 5), st.integers(0, 3))
 def test_generations_grow_whoever_leaves_and_whoever_joins(world: list[Candidate], losses: int, joins: int) -> None:
     """A chain of worlds: each survivor says the generation it was in, newcomers say 0."""
@@ -159,10 +153,3 @@ def test_after_a_sync_all_agree_and_the_next_one_sends_nothing(world: list[Candi
 
 def vars_of(candidate: Candidate) -> dict[str, int]:
     return dict(zip(Candidate.__slots__, row(candidate), strict=True))
-
-
-def test_a_candidate_says_of_its_commit_all_that_a_receiver_needs() -> None:
-    record = BASE.record
-    assert (record.identity, record.step) == (Identity(5, 1, 3, 10), 40)
-    assert (record.loose, record.data, record.layout, record.tree, record.local) == (64, 640, 50, 20, 0)
-    assert record.shared == 710

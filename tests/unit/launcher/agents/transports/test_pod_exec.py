@@ -6,7 +6,7 @@ import asyncio
 import errno
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from queue import Queue
 
 import pytest
@@ -56,28 +56,21 @@ class Heard:
         self.exec = Exec(start or (lambda: stream), line, on_line=lambda *line: self.lines.append(line))
 
 
-def play(act: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(act(), SECONDS))
-
-
 async def until(event: threading.Event | threading.Semaphore) -> None:
     wait = event.wait if isinstance(event, threading.Event) else event.acquire
     assert await asyncio.to_thread(wait, timeout=SECONDS)
 
 
-def test_lines_come_whole_and_in_order_and_before_the_exit_code() -> None:
-    async def act() -> None:
-        stream = Scripted()
-        for word in ((STDOUT, b"a"), (STDOUT, b"b\nc"), (STDERR, b"e\n"), (4, b"odd"), (STDOUT, b"\nlast"), SUCCESS):
-            stream.says.put(word)
-        heard = Heard(stream)
-        assert await heard.exec.code == 0
-        assert heard.lines == [("stdout", "ab"), ("stderr", "e"), ("stdout", "c"), ("stdout", "last")]
-        assert heard.exec.why == ""
-        assert stream.sent == b"x\n"
-        await until(stream.closed)
-
-    play(act)
+async def test_lines_come_whole_and_in_order_and_before_the_exit_code() -> None:
+    stream = Scripted()
+    for word in ((STDOUT, b"a"), (STDOUT, b"b\nc"), (STDERR, b"e\n"), (4, b"odd"), (STDOUT, b"\nlast"), SUCCESS):
+        stream.says.put(word)
+    heard = Heard(stream)
+    assert await heard.exec.code == 0
+    assert heard.lines == [("stdout", "ab"), ("stderr", "e"), ("stdout", "c"), ("stdout", "last")]
+    assert heard.exec.why == ""
+    assert stream.sent == b"x\n"
+    await until(stream.closed)
 
 
 @pytest.mark.parametrize(
@@ -88,114 +81,90 @@ def test_lines_come_whole_and_in_order_and_before_the_exit_code() -> None:
         ((ERROR, b'{"status":"Failure","message":"no container"}'), "no container"),
     ],
 )
-def test_an_end_that_was_not_told_is_a_loss_with_a_reason(word: tuple[int, bytes] | None, why: str) -> None:
-    async def act() -> None:
-        stream = Scripted()
-        stream.says.put((STDOUT, b"half a li"))
-        stream.says.put(word)
-        heard = Heard(stream)
-        assert await heard.exec.code == LOST
-        assert heard.exec.why == why
-        assert heard.lines == [("stdout", "half a li")]
-        await until(stream.closed)
-
-    play(act)
+async def test_an_end_that_was_not_told_is_a_loss_with_a_reason(word: tuple[int, bytes] | None, why: str) -> None:
+    stream = Scripted()
+    stream.says.put((STDOUT, b"half a li"))
+    stream.says.put(word)
+    heard = Heard(stream)
+    assert await heard.exec.code == LOST
+    assert heard.exec.why == why
+    assert heard.lines == [("stdout", "half a li")]
+    await until(stream.closed)
 
 
-def test_what_cannot_be_started_says_why() -> None:
+async def test_what_cannot_be_started_says_why() -> None:
     def start() -> Scripted:
         raise NotRun("the API server says 403")
 
-    async def act() -> None:
-        heard = Heard(Scripted(), start=start)
-        assert (await heard.exec.code, heard.exec.why) == (LOST, "the API server says 403")
-
-    play(act)
+    heard = Heard(Scripted(), start=start)
+    assert (await heard.exec.code, heard.exec.why) == (LOST, "the API server says 403")
 
 
-def test_a_thread_that_cannot_be_started_is_an_error_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_thread_that_cannot_be_started_is_an_error_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    async def act() -> None:
-        with monkeypatch.context() as patched:
-            patched.setattr(threading.Thread, "start", start)
-            with pytest.raises(OSError, match="no thread can be started") as told:
-                Heard(Scripted())
-        assert told.value.errno == errno.EAGAIN
-
-    play(act)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(OSError, match="no thread can be started") as told:
+            Heard(Scripted())
+    assert told.value.errno == errno.EAGAIN
 
 
-def test_no_more_is_read_while_the_loop_has_not_taken_what_was() -> None:
-    async def act() -> None:
-        stream = Scripted()
-        heard = Heard(stream)
-        await until(stream.asked)
-        stream.says.put((STDOUT, b"one\n"))
-        assert not stream.asked.acquire(timeout=0.2)  # the loop stands still meanwhile
-        assert heard.lines == []
-        await until(stream.asked)
-        assert heard.lines == [("stdout", "one")]
-        stream.says.put(SUCCESS)
-        await heard.exec.code
-
-    play(act)
+async def test_no_more_is_read_while_the_loop_has_not_taken_what_was() -> None:
+    stream = Scripted()
+    heard = Heard(stream)
+    await until(stream.asked)
+    stream.says.put((STDOUT, b"one\n"))
+    assert not stream.asked.acquire(timeout=0.2)  # the loop stands still meanwhile
+    assert heard.lines == []
+    await until(stream.asked)
+    assert heard.lines == [("stdout", "one")]
+    stream.says.put(SUCCESS)
+    await heard.exec.code
 
 
 @pytest.mark.parametrize("end", ["kill", "close"])
-def test_who_is_ended_is_ended_at_once_and_heard_no_more(end: str) -> None:
-    async def act() -> None:
-        stream = Scripted()
-        heard = Heard(stream)
-        await until(stream.asked)
-        getattr(heard.exec, end)()
-        assert heard.exec.code.result() == KILLED
-        stream.says.put((STDOUT, b"late\n"))
-        await until(stream.closed)
-        await asyncio.sleep(0)
-        assert heard.lines == []
-        getattr(heard.exec, end)()
-
-    play(act)
+async def test_who_is_ended_is_ended_at_once_and_heard_no_more(end: str) -> None:
+    stream = Scripted()
+    heard = Heard(stream)
+    await until(stream.asked)
+    getattr(heard.exec, end)()
+    assert heard.exec.code.result() == KILLED
+    stream.says.put((STDOUT, b"late\n"))
+    await until(stream.closed)
+    await asyncio.sleep(0)
+    assert heard.lines == []
+    getattr(heard.exec, end)()
 
 
-def test_who_is_ended_on_its_way_never_gets_its_line() -> None:
-    async def act() -> None:
-        stream, let_in = Scripted(), threading.Event()
+async def test_who_is_ended_on_its_way_never_gets_its_line() -> None:
+    stream, let_in = Scripted(), threading.Event()
 
-        def start() -> Scripted:
-            assert let_in.wait(SECONDS)
-            return stream
+    def start() -> Scripted:
+        assert let_in.wait(SECONDS)
+        return stream
 
-        heard = Heard(stream, start=start)
-        heard.exec.kill()
-        assert await heard.exec.code == KILLED
-        let_in.set()
-        await until(stream.closed)
-        assert stream.sent == b""
-
-    play(act)
+    heard = Heard(stream, start=start)
+    heard.exec.kill()
+    assert await heard.exec.code == KILLED
+    let_in.set()
+    await until(stream.closed)
+    assert stream.sent == b""
 
 
-def test_a_defect_is_an_end_too(caplog: pytest.LogCaptureFixture) -> None:
-    async def act() -> None:
-        stream = Scripted()
-        stream.says.put(ZeroDivisionError())
-        heard = Heard(stream)
-        with caplog.at_level(logging.CRITICAL, logger="hvd_elastic_ext.launcher.agents.transports.pod_exec"):
-            assert (await heard.exec.code, heard.exec.why) == (LOST, "a defect: ZeroDivisionError")
-        await until(stream.closed)
-
-    play(act)
+async def test_a_defect_is_an_end_too(caplog: pytest.LogCaptureFixture) -> None:
+    stream = Scripted()
+    stream.says.put(ZeroDivisionError())
+    heard = Heard(stream)
+    with caplog.at_level(logging.CRITICAL, logger="hvd_elastic_ext.launcher.agents.transports.pod_exec"):
+        assert (await heard.exec.code, heard.exec.why) == (LOST, "a defect: ZeroDivisionError")
+    await until(stream.closed)
 
 
-def test_a_line_that_is_too_long_is_refused() -> None:
-    async def act() -> None:
-        with pytest.raises(ValueError, match="at most"):
-            Heard(Scripted(), line=b"x" * (LONGEST_INPUT + 1))
-
-    play(act)
+async def test_a_line_that_is_too_long_is_refused() -> None:
+    with pytest.raises(ValueError, match="at most"):
+        Heard(Scripted(), line=b"x" * (LONGEST_INPUT + 1))
 
 
 def test_a_loop_that_is_gone_leaves_no_thread_behind() -> None:
@@ -205,7 +174,7 @@ def test_a_loop_that_is_gone_leaves_no_thread_behind() -> None:
         Heard(stream)
         await until(stream.asked)
 
-    play(act)
+    asyncio.run(act())
     stream.says.put((STDOUT, b"nobody hears\n"))
     stream.says.put(SUCCESS)
     assert stream.closed.wait(SECONDS)

@@ -11,17 +11,15 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.core.commands import agent_command
 from hvd_elastic_ext.launcher.agents.transports import child_process, transports
 from hvd_elastic_ext.launcher.agents.transports.child_process import Child
 from hvd_elastic_ext.launcher.agents.transports.pod_exec import Stream
 from hvd_elastic_ext.launcher.agents.transports.pods import Pod
-from hvd_elastic_ext.launcher.agents.transports.ssh import Ssh
 from hvd_elastic_ext.launcher.agents.transports.transports import (
     Ended,
     Local,
@@ -36,30 +34,14 @@ from tests.support.waiting import wait_until
 
 KEY = bytes(range(32))
 SECONDS = 20
-ARGUMENTS = " ".join(agent_command("")[1:])
 
-AGENT = """
-line=$(head -n 1)
-echo "got ${#line} bytes" >&2
-echo "args $*"
-"""
 WAITING_AGENT = 'read line; echo up; cat; echo "still here" >&2; exec sleep 1000'
-
-
-def play(act: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(act(), SECONDS))
 
 
 def program(path: Path, text: str) -> str:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return str(path)
-
-
-@pytest.fixture
-def agent(tmp_path: Path) -> str:
-    """Stands where Python stands in an agent's command."""
-    return program(tmp_path / "agent", AGENT)
 
 
 @pytest.fixture
@@ -72,80 +54,27 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
     return lambda text: program(folder / "ssh", f"{parse}\n{text}")
 
 
-def test_a_local_agent_gets_its_line_and_its_end_is_told(agent: str) -> None:
-    async def act() -> None:
-        remarks: list[str] = []
-        launch = await Local(agent).start("h1", b"0123456789\n", remark=remarks.append)
-        assert launch.reached
-        assert await launch.wait() == Ended(0, reached=True, last_words="got 10 bytes")
-        assert await launch.wait() == Ended(0, reached=True, last_words="got 10 bytes")
-        assert sorted(remarks) == [f"args {ARGUMENTS}", "got 10 bytes"]
-        launch.kill()
-        launch.close()
+async def test_ends_are_seen_where_the_kernel_has_no_descriptor_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = program(tmp_path / "agent", "kill -9 $$")
 
-    play(act)
-
-
-@pytest.mark.parametrize(("ending", "code"), [("exit 3", 3), ("kill -9 $$", 137), ("exec false", 1)])
-def test_how_it_ended_is_a_number(tmp_path: Path, ending: str, code: int) -> None:
-    async def act() -> None:
-        launch = await Local(program(tmp_path / "agent", ending)).start("h1", b"x\n", remark=print)
-        assert await launch.wait() == Ended(code, reached=True, last_words="")
-
-    play(act)
-
-
-def test_ends_are_seen_where_the_kernel_has_no_descriptor_for_them(agent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(pid: int) -> int:
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr(os, "pidfd_open", missing)
-
-    async def act() -> None:
-        launch = await Local(agent).start("h1", b"x\n", remark=lambda text: None)
-        assert (await launch.wait()).code == 0
-
-    play(act)
+    launch = await Local(agent).start("h1", b"x\n", remark=lambda text: None)
+    assert (await launch.wait()).code == 137
 
 
-def test_what_cannot_be_started_is_an_end_and_no_error() -> None:
-    async def act() -> None:
-        launch = await Local("/nowhere/python").start("h1", b"x\n", remark=print)
-        assert not launch.reached
-        assert await launch.wait() == Ended(
-            transports.UNREACHABLE, reached=False, last_words="/nowhere/python: No such file or directory"
-        )
-        launch.kill()
-        launch.close()
-
-    play(act)
-
-
-def test_no_secret_is_an_argument_or_in_the_environment(tmp_path: Path, ssh: Callable[[str], None]) -> None:
-    ssh('exec sh -c "$command"')
-    agent = program(tmp_path / "agent", WAITING_AGENT)
-    line = join_line("job", "h1", key=KEY, launcher=("10.0.0.1", 7), incarnation=2, orphan_grace_s=60.0)
-
-    async def act() -> None:
-        before = set(marks.pids())
-        ways = (Local(agent), SshTransport(python=agent))
-        up = [asyncio.Event() for _ in ways]
-        launches = [
-            await way.start("h1", line, remark=lambda text, there=there: there.set())
-            for way, there in zip(ways, up, strict=True)
-        ]
-        for there in up:
-            await there.wait()
-        ours = [pid for pid in set(marks.pids()) - before if marks.environment(pid).get(marks.MARK)]
-        assert len(ours) >= 2
-        for pid in ours:
-            assert KEY.hex() not in marks.command_line(pid)
-            assert KEY.hex() not in str(marks.environment(pid))
-        for launch in launches:
-            launch.kill()
-            assert (await launch.wait()).code == 137
-
-    play(act)
+async def test_what_cannot_be_started_is_an_end_and_no_error() -> None:
+    launch = await Local("/nowhere/python").start("h1", b"x\n", remark=print)
+    assert not launch.reached
+    assert await launch.wait() == Ended(
+        transports.UNREACHABLE, reached=False, last_words="/nowhere/python: No such file or directory"
+    )
+    launch.kill()
+    launch.close()
 
 
 def test_lines_are_what_agents_are_told() -> None:
@@ -204,132 +133,61 @@ def test_an_agent_outlives_its_launcher(tmp_path: Path, how: str) -> None:
         marks.kill([pid])
 
 
-def test_what_is_said_is_passed_on_line_by_line_and_never_kept(tmp_path: Path) -> None:
+async def test_what_is_said_is_passed_on_line_by_line_and_never_kept(tmp_path: Path) -> None:
     text = "printf 'a\\r\\n\\n'; printf '%010000d' 0; printf '\\nlast \\377'; sleep 0.1; printf ' words'"
     agent = program(tmp_path / "agent", text)
-
-    async def act() -> None:
-        remarks: list[str] = []
-        launch = await Local(agent).start("h1", b"x\n", remark=remarks.append)
-        ended = await launch.wait()
-        assert ended.last_words == "last \ufffd words"
-        assert remarks[0] == "a"
-        assert "".join(remarks[1:-1]) == "0" * 10000
-        assert max(map(len, remarks)) == child_process.LONGEST_LINE
-
-    play(act)
+    remarks: list[str] = []
+    launch = await Local(agent).start("h1", b"x\n", remark=remarks.append)
+    ended = await launch.wait()
+    assert ended.last_words == "last \ufffd words"
+    assert remarks[0] == "a"
+    assert "".join(remarks[1:-1]) == "0" * 10000
+    assert max(map(len, remarks)) == child_process.LONGEST_LINE
 
 
-def test_a_grandchild_that_holds_the_pipes_delays_nothing(tmp_path: Path) -> None:
+async def test_a_grandchild_that_holds_the_pipes_delays_nothing(tmp_path: Path) -> None:
     agent = program(tmp_path / "agent", "sleep 1000 & echo $!; echo failed >&2; exit 4")
-
-    async def act() -> None:
-        remarks: list[str] = []
-        launch = await Local(agent).start("h1", b"x\n", remark=remarks.append)
-        assert await launch.wait() == Ended(4, reached=True, last_words="failed")
-        launch.kill()
-        (pid,) = (int(text) for text in remarks if text.isdigit())
-        marks.kill([pid])
-
-    play(act)
+    remarks: list[str] = []
+    launch = await Local(agent).start("h1", b"x\n", remark=remarks.append)
+    assert await launch.wait() == Ended(4, reached=True, last_words="failed")
+    launch.kill()
+    (pid,) = (int(text) for text in remarks if text.isdigit())
+    marks.kill([pid])
 
 
-def test_a_child_that_reads_nothing_takes_its_line_all_the_same(tmp_path: Path) -> None:
+async def test_a_child_that_reads_nothing_takes_its_line_all_the_same(tmp_path: Path) -> None:
     agent = program(tmp_path / "agent", "exit 0")
-
-    async def act() -> None:
-        for _ in range(5):
-            launch = await Local(agent).start("h1", b"x" * child_process.LONGEST_INPUT, remark=print)
-            assert (await launch.wait()).code == 0
-        with pytest.raises(ValueError, match="at most"):
-            await SshTransport(python=agent).start("h1", b"x" * (child_process.LONGEST_INPUT + 1), remark=print)
-
-    play(act)
-
-
-def test_waiting_may_be_given_up(tmp_path: Path) -> None:
-    agent = program(tmp_path / "agent", WAITING_AGENT)
-
-    async def act() -> None:
-        launch = await Local(agent).start("h1", b"x\n", remark=print)
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(launch.wait(), 0.01)
-        launch.kill()
-        assert (await launch.wait()).code == 137
-
-    play(act)
+    for _ in range(5):
+        launch = await Local(agent).start("h1", b"x" * child_process.LONGEST_INPUT, remark=print)
+        assert (await launch.wait()).code == 0
+    with pytest.raises(ValueError, match="at most"):
+        await SshTransport(python=agent).start("h1", b"x" * (child_process.LONGEST_INPUT + 1), remark=print)
 
 
 # --- over ssh -------------------------------------------------------------------------------------
 
 
-def test_an_agent_is_reached_over_ssh(agent: str, ssh: Callable[[str], None]) -> None:
-    ssh('echo "to $host" >&2; exec sh -c "$command"')
-
-    async def act() -> None:
-        remarks: list[str] = []
-        launch = await SshTransport(python=agent).start("h1", b"0123456789\n", remark=remarks.append)
-        assert not launch.reached
-        assert await launch.wait() == Ended(0, reached=True, last_words="got 10 bytes")
-        assert sorted(remarks) == [f"args {ARGUMENTS}", "got 10 bytes", "to h1"]
-
-    play(act)
+async def test_a_way_that_fails_is_told_with_what_ssh_said(ssh: Callable[[str], None]) -> None:
+    said = "ssh: connect to host h1 port 22: Connection refused"
+    ssh(f"echo '{said}' >&2; exit 255")
+    launch = await SshTransport().start("h1", b"x\n", remark=lambda text: None)
+    assert not launch.reached
+    assert await launch.wait() == Ended(255, reached=False, last_words=said)
 
 
-def test_a_way_that_fails_is_told_from_an_agent_that_fails(tmp_path: Path, ssh: Callable[[str], None]) -> None:
-    async def act() -> None:
-        ssh("echo 'ssh: connect to host h1 port 22: Connection refused' >&2; exit 255")
-        launch = await SshTransport().start("h1", b"x\n", remark=lambda text: None)
-        assert await launch.wait() == Ended(
-            255, reached=False, last_words="ssh: connect to host h1 port 22: Connection refused"
-        )
-        ssh('exec sh -c "$command"')
-        launch = await SshTransport(python="/nowhere/python").start("h1", b"x\n", remark=lambda text: None)
-        ended = await launch.wait()
-        assert (ended.code, ended.reached) == (127, True)
-        assert "/nowhere/python" in ended.last_words
-
-    play(act)
-
-
-def test_without_an_ssh_program_there_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-
-    async def act() -> None:
-        launch = await SshTransport().start("h1", b"x\n", remark=print)
-        assert await launch.wait() == Ended(255, reached=False, last_words="ssh: No such file or directory")
-
-    play(act)
-
-
-@pytest.mark.parametrize("host", ["-oProxyCommand=touch x", "h1 h2", "", "a;b"])
-def test_what_is_no_host_name_never_comes_near_a_command(host: str) -> None:
-    async def act() -> None:
-        for transport in (SshTransport(), TransportByName(Local(), SshTransport(), is_near=lambda name: True)):
-            launch = await transport.start(host, b"x\n", remark=print)
-            ended = await launch.wait()
-            assert not ended.reached
-            assert "host name" in ended.last_words
-            launch.kill()
-            launch.close()
-
-    play(act)
-
-
-def test_the_name_says_which_way(agent: str, ssh: Callable[[str], None]) -> None:
+async def test_the_name_says_which_way(tmp_path: Path, ssh: Callable[[str], None]) -> None:
     ssh("exit 255")
+    agent = program(tmp_path / "agent", "exit 0")
+    both = TransportByName(Local(agent), SshTransport(python=agent), is_near=lambda name: name == "near")
+    near = await both.start("near", b"x\n", remark=lambda text: None)
+    far = await both.start("far", b"x\n", remark=print)
+    assert (await near.wait()).code == 0
+    assert (await far.wait()).code == 255
+    wrong = await both.start("a;b", b"x\n", remark=print)
+    assert "host name" in (await wrong.wait()).last_words
 
-    async def act() -> None:
-        both = TransportByName(Local(agent), SshTransport(python=agent), is_near=lambda name: name == "near")
-        near = await both.start("near", b"x\n", remark=lambda text: None)
-        far = await both.start("far", b"x\n", remark=print)
-        assert (await near.wait()).code == 0
-        assert (await far.wait()).code == 255
 
-    play(act)
-
-
-def test_a_limit_on_processes_is_one_hosts_trouble_and_keeps_nobody_elses_place(
+async def test_a_limit_on_processes_is_one_hosts_trouble_and_keeps_nobody_elses_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(transports, "AT_ONCE", 1)
@@ -340,44 +198,38 @@ def test_a_limit_on_processes_is_one_hosts_trouble_and_keeps_nobody_elses_place(
     def run(pod: Pod, words: Sequence[str]) -> Stream:
         raise AssertionError
 
-    async def act() -> None:
-        pods, ssh = PodTransport(run), SshTransport()
-        way = TransportByName(Local(), pods, is_near=lambda _: False)
-        with monkeypatch.context() as patched:
-            patched.setattr(threading.Thread, "start", start)
-            for transport in (pods, way):
-                launch = await transport.start("w-0", b"x\n", remark=print)
-                ended = await launch.wait()
-                assert (ended.code, ended.reached) == (255, False)
-                assert "start" in ended.last_words
-            patched.setattr(subprocess.Popen, "_execute_child", refuse_to_fork)
-            launch = await ssh.start("w-0", b"x\n", remark=print)
-            assert (await launch.wait()).last_words == "Resource temporarily unavailable"
-
-    play(act)
+    pods, ssh = PodTransport(run), SshTransport()
+    way = TransportByName(Local(), pods, is_near=lambda _: False)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        for transport in (pods, way):
+            launch = await transport.start("w-0", b"x\n", remark=print)
+            ended = await launch.wait()
+            assert (ended.code, ended.reached) == (255, False)
+            assert "start" in ended.last_words
+        patched.setattr(subprocess.Popen, "_execute_child", refuse_to_fork)
+        launch = await ssh.start("w-0", b"x\n", remark=print)
+        assert (await launch.wait()).last_words == "Resource temporarily unavailable"
 
 
 def refuse_to_fork(*_: object) -> None:
     raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
-def test_a_defect_in_a_start_keeps_nobody_elses_place(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_defect_in_a_start_keeps_nobody_elses_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transports, "AT_ONCE", 1)
 
     def defect(*_: object, **__: object) -> None:
         raise LookupError
 
-    async def act() -> None:
-        way = SshTransport()
-        monkeypatch.setattr(transports, "_StartedLaunch", defect)
-        for _ in range(2):
-            with pytest.raises(LookupError):
-                await way.start("w-0", b"x\n", remark=print)
-
-    play(act)
+    way = SshTransport()
+    monkeypatch.setattr(transports, "_StartedLaunch", defect)
+    for _ in range(2):
+        with pytest.raises(LookupError):
+            await way.start("w-0", b"x\n", remark=print)
 
 
-def test_only_a_few_are_on_their_way_at_once(
+async def test_only_a_few_are_on_their_way_at_once(
     tmp_path: Path, ssh: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transports, "AT_ONCE", 2)
@@ -397,73 +249,45 @@ def test_only_a_few_are_on_their_way_at_once(
         while knocked() != list(hosts):
             await asyncio.sleep(0.005)
 
-    async def act() -> None:
-        transport = SshTransport(python=agent)
-        starting = [
-            asyncio.ensure_future(transport.start(f"h{number}", b"x\n", remark=lambda text: None))
-            for number in range(4)
-        ]
-        await until_knocked("h0", "h1")
-        assert not starting[2].done()
-        (doors / "h0.open").touch()  # reached: it counts no more
-        await until_knocked("h0", "h1", "h2")
-        assert not starting[3].done()
-        (doors / "h1.open").touch()  # ended
-        await until_knocked("h0", "h1", "h2", "h3")
-        for future in starting:
-            launch = await future
-            launch.kill()
-            await launch.wait()
-
-    play(act)
+    transport = SshTransport(python=agent)
+    starting = [
+        asyncio.ensure_future(transport.start(f"h{number}", b"x\n", remark=lambda text: None)) for number in range(4)
+    ]
+    await until_knocked("h0", "h1")
+    assert not starting[2].done()
+    (doors / "h0.open").touch()  # reached: it counts no more
+    await until_knocked("h0", "h1", "h2")
+    assert not starting[3].done()
+    (doors / "h1.open").touch()  # ended
+    await until_knocked("h0", "h1", "h2", "h3")
+    for future in starting:
+        launch = await future
+        launch.kill()
+        await launch.wait()
 
 
-def test_one_that_hangs_on_its_way_does_not_hold_up_others_for_ever(
+async def test_one_that_hangs_on_its_way_does_not_hold_up_others_for_ever(
     ssh: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transports, "AT_ONCE", 1)
     monkeypatch.setattr(transports, "ON_ITS_WAY_S", 0.05)
     ssh("exec sleep 1000")
-
-    async def act() -> None:
-        transport = SshTransport()
-        launches = [await transport.start("h1", b"x\n", remark=print) for _ in range(3)]
-        for launch in launches:
-            launch.close()  # what only carries an agent ends with it
-            assert (await launch.wait()).code == 137
-
-    play(act)
+    transport = SshTransport()
+    launches = [await transport.start("h1", b"x\n", remark=print) for _ in range(3)]
+    for launch in launches:
+        launch.close()  # what only carries an agent ends with it
+        assert (await launch.wait()).code == 137
 
 
-def test_options_of_ssh_are_obeyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(tmp_path / "ssh", 'echo "$@" >&2')
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-
-    async def act() -> None:
-        options = Ssh(tmp_path, port=2222, identity_file="key", connect_timeout_s=3)
-        remarks: list[str] = []
-        launch = await SshTransport(options).start("h1", b"x\n", remark=remarks.append)
-        await launch.wait()
-        said = "\n".join(remarks)
-        for option in ("-p 2222", "-i key", "-oConnectTimeout=3", "-oBatchMode=yes", "-oServerAliveInterval=5"):
-            assert option in said
-
-    play(act)
-
-
-def test_what_a_child_has_not_read_when_it_is_let_go_is_not_written_any_more(tmp_path: Path) -> None:
+async def test_what_a_child_has_not_read_when_it_is_let_go_is_not_written_any_more(tmp_path: Path) -> None:
     go = tmp_path / "go"
     os.mkfifo(go)
     script = program(tmp_path / "child", f"read word <{go}; exit $(( $(wc -c) < {child_process.LONGEST_INPUT} ))")
-
-    async def act() -> None:
-        running = Child([script], b"x" * child_process.LONGEST_INPUT, on_line=lambda stream, text: None)
-        await asyncio.sleep(0)
-        running.close()
-        await asyncio.to_thread(go.write_text, "now\n")
-        assert await running.code == 1
-
-    play(act)
+    running = Child([script], b"x" * child_process.LONGEST_INPUT, on_line=lambda stream, text: None)
+    await asyncio.sleep(0)
+    running.close()
+    await asyncio.to_thread(go.write_text, "now\n")
+    assert await running.code == 1
 
 
 def test_a_child_may_be_let_go_and_its_end_is_still_seen(tmp_path: Path) -> None:
@@ -479,4 +303,4 @@ def test_a_child_may_be_let_go_and_its_end_is_still_seen(tmp_path: Path) -> None
         assert heard == []
 
     with contextlib.suppress(asyncio.CancelledError):
-        play(act)
+        asyncio.run(act())

@@ -15,7 +15,8 @@ from hvd_elastic_ext.launcher.planners.checkpoints.coordinator import WRITE_S
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last, ahead, due
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, ON_NOTICE, Cadence
-from tests.unit.launcher.storing import Storing
+from tests.unit.launcher.scenarios import play
+from tests.unit.launcher.storing import Stored, Storing, storing
 
 
 def trained(every: Cadence, seconds: float = 30.0, **slots: int) -> Storing:
@@ -266,50 +267,26 @@ def test_a_script_without_a_state_of_ours_is_told_once_that_nothing_is_made_dura
 
 # --- ending with one
 
+TRAINED = "train a:2 b; run 10; "
+ENDS = {
+    "what was trained is made durable first": TRAINED
+    + """interrupt; goes-on; sees sealed; no exited; held-back; over <40; fails stopped by SIGTERM""",
+    "told again it ends without": TRAINED + "interrupt; interrupt; over <10; no sealed; fails stopped",
+    "a last checkpoint that does not come holds it up for no longer than it may": TRAINED
+    + f"silent a b; interrupt; fails stopped; took {LAST_CHECKPOINT_S - 1} {LAST_CHECKPOINT_S + 1}",
+    "before training there is nothing to wait for": "start a; run 0.1; interrupt; fails stopped; took -1 0.01",
+}
 
-def test_a_job_that_is_told_to_end_makes_what_was_trained_durable_first() -> None:
-    cluster = trained(Cadence(steps=1000), 10.0)
-    cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
-    assert cluster.driver.outcome is None
-    cluster.until(lambda: cluster.driver.over, within=40.0)
-    [sealed] = cluster.events("sealed")
-    assert sealed["step"] > 5
-    assert all(line["mono"] > sealed["mono"] for line in cluster.events("exited"))
-    assert str(cluster.driver.outcome) == "stopped by SIGTERM"
-    assert cluster.stays
-    assert all(cluster.stays)
+
+@pytest.mark.parametrize("text", ENDS.values(), ids=ENDS)
+def test_a_job_that_is_told_to_end(text: str) -> None:
+    play(text, storing(Cadence(steps=1000)), steps=Stored)
 
 
 def test_who_stays_beside_what_is_durable_does_not_train_on_to_end() -> None:
     cluster = trained(Cadence(steps=1000), 10.0)
     cluster.ask(coordinator.request)
     cluster.until(lambda: cluster.events("sealed"))
-    cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
-    assert cluster.driver.outcome is not None
-
-
-def test_told_again_it_ends_without() -> None:
-    cluster = trained(Cadence(steps=1000), 10.0)
-    cluster.driver.tell(End(Interrupted(2, "stopped by SIGINT")))
-    cluster.driver.tell(End(Interrupted(2, "stopped by SIGINT")))
-    assert cluster.driver.outcome is not None
-    cluster.until(lambda: cluster.driver.over, within=10.0)
-    assert cluster.events("sealed") == []
-
-
-def test_a_last_checkpoint_that_does_not_come_holds_the_end_up_for_no_longer_than_it_may() -> None:
-    cluster = trained(Cadence(steps=1000), 10.0)
-    cluster.silent = {"a", "b"}
-    begun = cluster.clock.mono()
-    cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
-    cluster.until(lambda: cluster.driver.outcome is not None, within=40.0)
-    assert cluster.clock.mono() - begun == pytest.approx(LAST_CHECKPOINT_S, abs=1.0)
-
-
-def test_there_is_nothing_to_wait_for_before_training_or_when_all_of_it_is_durable() -> None:
-    cluster = Storing(Cadence(steps=1000))
-    cluster.hosts(a=1)
-    cluster.run(0.1)
     cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
     assert cluster.driver.outcome is not None
 
@@ -346,63 +323,3 @@ def test_what_is_known_of_failures_goes_on_with_the_job_and_one_that_lost_all_co
     [(_, seal)] = cluster.of("seal")[:1]
     assert Failures.of(seal["facts"]["failures"]).seen == (5 if ended else 6)
     assert seal["facts"]["ended"] is False
-
-
-def test_newcomers_of_a_job_that_runs_load_nothing() -> None:
-    cluster = trained(Cadence(steps=1000), 5.0, a=1)
-    cluster.hosts(a=1, b=1)
-    cluster.until(lambda: len(cluster.training) == 2)
-    assert [host for host, _ in cluster.of("load")] == ["a"]
-
-
-def test_storage_that_cannot_be_read_is_tried_again_and_training_does_not_begin_anew() -> None:
-    cluster = Storing(Cadence(steps=1000))
-    cluster.answers = {("a", "load"): {"failed": "the share is not mounted"}}
-    cluster.hosts(a=1)
-    cluster.run(30.0)
-    assert cluster.events("spawned") == []
-    assert len(cluster.of("load")) >= 4
-    assert cluster.events("not_resumed")[0]["reason"] == "the share is not mounted"
-    cluster.answers = {}
-    cluster.until(lambda: cluster.training)
-
-
-def test_after_the_elastic_timeout_it_ends_the_job_with_the_reason() -> None:
-    cluster = Storing(Cadence(steps=1000), elastic_timeout_s=30.0)
-    cluster.answers = {("a", "load"): {"failed": "the share is not mounted"}}
-    cluster.hosts(a=1)
-    cluster.until(lambda: cluster.driver.over, within=120.0)
-    assert (
-        str(cluster.driver.outcome)
-        == "a cannot load a checkpoint: the share is not mounted (for --elastic-timeout 30 s)"
-    )
-
-
-def test_checkpoints_that_are_all_damaged_end_the_job_at_once() -> None:
-    cluster = Storing(Cadence(steps=1000))
-    cluster.answers = {("a", "load"): {"failed": "all 3 checkpoints in /store are damaged", "for_good": True}}
-    cluster.hosts(a=1)
-    cluster.until(lambda: cluster.driver.over, within=20.0)
-    assert "all 3 checkpoints" in str(cluster.driver.outcome)
-    assert cluster.events("spawned") == []
-
-
-def test_a_host_that_could_not_read_it_gets_it_from_one_that_could() -> None:
-    cluster = Storing(Cadence(steps=1000))
-    cluster.answers = {("b", "load"): 1}
-    cluster.takes_s["load"] = 0.1
-    cluster.hosts(a=1, b=1)
-    cluster.until(lambda: len(cluster.training) == 2)
-    assert cluster.events("not_resumed")[0]["host"] == "b"
-
-
-def test_a_connection_that_is_lost_while_a_host_loads_has_it_asked_again() -> None:
-    cluster = Storing(Cadence(steps=1000))
-    cluster.takes_s["load"] = 3.0
-    cluster.hosts(a=1)
-    cluster.until(lambda: cluster.of("load"))
-    cluster.disconnect("a")
-    cluster.run(5.0)
-    cluster.reconnect("a")
-    cluster.until(lambda: cluster.training)
-    assert len(cluster.of("load")) == 2

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.core.errors import Interrupted
-from hvd_elastic_ext.launcher.driver.events import End
 from hvd_elastic_ext.launcher.planners.checkpoints.final_checkpoint import ANSWER_S, FAILING_S, TIMES, Facts, decide
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE, Cadence
-from tests.unit.launcher.storing import Storing
+from tests.unit.launcher.scenarios import play
+from tests.unit.launcher.storing import Stored, Storing, storing
 
 FACTS = Facts(since=100.0, saved=False, answered=False, durable_s=5.0)
 
@@ -74,51 +73,29 @@ def test_a_checkpoint_that_is_being_written_then_is_waited_for_and_one_that_was_
     assert facts_sealed(cluster)[-1]["finished"] == "this"
 
 
-def test_storage_that_fails_costs_the_checkpoint_and_not_the_good_end(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = trained()
-    cluster.answers |= {(host, "write"): {"failed": "No space left on device"} for host in ("a", "b")}
-    cluster.finish()
-    assert cluster.until(lambda: cluster.driver.over, within=90.0) >= FAILING_S
-    assert cluster.driver.outcome is None
+ENDS = {
+    "storage that fails costs the checkpoint and not the good end": f"""
+        train a b; run 10; refuses a write no room; refuses b write no room; finish; ended-well <90; took {FAILING_S}
+        says not_sealed.reason the end of training: it could not be written""",
+    "nor does storage that never answers": f"""
+        train a b; run 10; silent a b; finish; ended-well <{ANSWER_S + 40}; took {ANSWER_S}
+        says not_sealed.reason storage gave no answer""",
+    "what one host takes with it the others hold too": """
+        train a b; run 10; finish; lose-agent a; ended-well; errands seal b; finished""",
+    "told to end meanwhile it ends at once, and is not finished": """
+        train a b; run 10; takes write 60; finish; asked write; interrupt; over <10; fails stopped; errands seal""",
+    "a job that is told to end is not finished": "train a b; run 10; interrupt; over; errands seal a; unfinished",
+}
+
+
+@pytest.mark.parametrize("text", ENDS.values(), ids=ENDS)
+def test_the_end_of_a_job(text: str) -> None:
+    play(text, storing(ON_NOTICE), steps=Stored)
+
+
+def test_that_the_end_is_in_no_checkpoint_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    play("train a; run 5; refuses a write no room; finish; ended-well <90", storing(ON_NOTICE), steps=Stored)
     assert caplog.text.count("training is done, but its end is in no checkpoint") == 1
-    assert cluster.events("not_sealed")[-1]["reason"].startswith("the end of training: it could not be written")
-
-
-def test_storage_that_never_answers_ends_the_job_after_a_while_and_well(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = trained()
-    cluster.silent = {"a", "b"}
-    cluster.finish()
-    assert ANSWER_S <= cluster.until(lambda: cluster.driver.over, within=400.0) < ANSWER_S + 40.0
-    assert cluster.driver.outcome is None
-    assert "storage gave no answer" in caplog.text
-
-
-def test_what_one_host_takes_with_it_the_others_hold_too() -> None:
-    cluster = trained()
-    cluster.finish()
-    cluster.lose_agent("a")
-    cluster.until(lambda: cluster.driver.over, within=60.0)
-    assert cluster.driver.outcome is None
-    assert [host for host, _ in cluster.of("seal")] == ["b"]
-    assert facts_sealed(cluster)[0]["finished"] == "this"
-
-
-def test_who_is_told_to_end_meanwhile_ends_at_once_and_is_not_finished() -> None:
-    cluster = trained()
-    cluster.takes_s["write"] = 60.0
-    cluster.finish()
-    cluster.until(lambda: cluster.of("write"))
-    cluster.driver.tell(End(Interrupted(2, "stopped by SIGINT")))
-    assert cluster.until(lambda: cluster.driver.over, within=90.0) < 10.0
-    assert isinstance(cluster.driver.outcome, Interrupted)
-    assert not facts_sealed(cluster)
-
-
-def test_a_job_that_is_told_to_end_is_not_finished() -> None:
-    cluster = trained()
-    cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
-    cluster.until(lambda: cluster.driver.over)
-    assert [facts.get("finished") for facts in facts_sealed(cluster)] == [None]
 
 
 def test_files_that_were_saved_in_the_place_of_the_last_commit_are_what_is_sealed() -> None:

@@ -41,126 +41,102 @@ def verdict(*holdings: Holding, members: tuple[Seat, ...] = (C,), now: float = N
     return judge(now, replace(facts, **more), WAIT_S)  # type: ignore[arg-type]
 
 
-def test_a_job_of_which_nobody_holds_anything_begins() -> None:
-    assert verdict() == Verdict(Act.FORM, "the newest commit is there")
+AWAY, GONE = Reach.AWAY, Reach.GONE
+LOST = held(A, 101, AWAY, why="nothing was heard of it for 10.0 s")
+STORED, UNKNOWN = Stored((1, 1, 50), 50, "/store/x"), Stored(None, 0, "/store")
+NOTED = held(Seat("a", -1), 10, AWAY, stale=True)
+"""By an earlier launcher: it may be newer by now."""
+TOLD = held(A, 101, AWAY, since=NOW - 100, told=True)
+
+FORMS = {
+    "nobody holds anything": (verdict(), None),
+    "a member holds the newest commit": (verdict(held(A, 20), held(B, 10), members=(A, C)), None),
+    "nobody can send it, and nothing is left": (
+        verdict(held(A, 101, GONE)), (101, "a", "a is gone (its agent has ended)"),
+    ),
+    "its holder has been waited for": (
+        verdict(LOST, held(C, 20), now=NOW + 60),
+        (81, "a", "a did not come back in time (nothing was heard of it for 10.0 s)"),
+    ),
+    "its holder is known to be gone": (
+        verdict(held(A, 101, GONE, why="it ended with 137"), held(C, 20)), (81, "a", "a is gone (it ended with 137)"),
+    ),
+    "what was noted may be newer, and has been waited for: nothing is known to be lost": (
+        verdict(NOTED, held(C, 12), now=NOW + 60), None,
+    ),
+    "it could not be sent for so long": (
+        verdict(held(A, 5), failing={A: 60.0}), (5, "a", "a could not send it in time"),
+    ),
+    "a member holds what storage has": (verdict(held(C, 50), stored=STORED), None),
+    "a member holds something, and nobody knows what storage has": (verdict(held(C, 1), stored=UNKNOWN), None),
+    "nobody finds the checkpoint": (
+        verdict(held(C, 20), stored=STORED, members=(B, C), looked=frozenset("bc")),
+        (30, "", "/store/x could not be loaded"),
+    ),
+    "nobody finds any": (verdict(stored=UNKNOWN, looked=frozenset("c")), None),
+    "it could not be loaded for so long": (
+        verdict(held(C, 20), stored=STORED, loading=60.0), (30, "", "/store/x could not be loaded"),
+    ),
+    "a loss that was told is not told again": (verdict(TOLD, held(C, 20)), None),
+    "another one is": (verdict(TOLD, held(B, 60, GONE), held(C, 20)), (40, "b", "b is gone (its agent has ended)")),
+}  # fmt: skip
+OTHERS = {
+    "members that hold nothing get it from its holder": (
+        verdict(held(A, 101), held(B, 99)), Act.SEND, {"source": held(A, 101), "target": C},
+    ),
+    "and members that hold something older": (
+        verdict(held(A, 101), held(B, 99), held(C, 20)), Act.SEND, {"source": held(A, 101), "target": C},
+    ),
+    **{
+        f"one that leaves sends it as long as it is there, {later_s} s later": (
+            verdict(held(A, 101, leaves_by=NOW + 5), now=NOW + later_s), Act.SEND, {},
+        )
+        for later_s in (0, 5, 50)
+    },
+    "to a member of the same host first": (
+        verdict(held(A, 5), members=(B, Seat("a", 1))), Act.SEND, {"target": Seat("a", 1)},
+    ),
+    "and to one that leaves last": (
+        verdict(held(A, 5), held(B, 1, leaves_by=NOW + 5), members=(B, C)), Act.SEND, {"target": C},
+    ),
+    "not to one whose process may be writing to that memory": (
+        verdict(held(A, 5), writable=frozenset()), Act.WAIT, {"target": None},
+    ),
+    "not from one whose process may still make another one": (
+        verdict(held(A, 101), held(B, 90), active=frozenset({A})), Act.WAIT, {"source": None},
+    ),
+    "a holder that cannot be reached is waited for": (
+        verdict(LOST, held(C, 20), now=NOW + 59), Act.WAIT, {
+            "until": NOW + 60,
+            "reason": "not connected: a, which held the newest commit; waiting 1 s more (--commit-wait)",
+        },
+    ),
+    "what can be had is fetched meanwhile": (
+        verdict(held(A, 101, AWAY), held(B, 90), held(C, 20)), Act.SEND, {"source": held(B, 90)},
+    ),
+    "by its own notice it is gone sooner": (
+        verdict(held(A, 9, AWAY, leaves_by=NOW + 3)), Act.WAIT, {"until": NOW + 3},
+    ),
+    "what was noted may be newer by now": (verdict(NOTED, held(C, 12)), Act.WAIT, {}),
+    "it could not be sent for a while": (verdict(held(A, 5), failing={A: 59.0}), Act.SEND, {}),
+    "a checkpoint that is newer is loaded": (verdict(held(C, 20), stored=STORED), Act.LOAD, {"target": C}),
+    "not one that is older": (verdict(held(A, 60), held(C, 20), stored=STORED), Act.SEND, {}),
+    "where nothing is held storage is looked at": (verdict(stored=UNKNOWN), Act.LOAD, {"target": C}),
+    "by one that has not found that it has none": (
+        verdict(held(C, 20), stored=STORED, members=(B, C), looked=frozenset("b")), Act.LOAD, {"target": C},
+    ),
+}  # fmt: skip
 
 
-def test_a_world_whose_members_hold_the_newest_commit_forms() -> None:
-    found = verdict(held(A, 20), held(B, 10), members=(A, C))
-    assert (found.act, found.loss) == (Act.FORM, None)
+@pytest.mark.parametrize(("found", "loss"), FORMS.values(), ids=FORMS)
+def test_a_world_forms(found: Verdict, loss: tuple[int, str, str] | None) -> None:
+    assert (found.act, found.reason) == (Act.FORM, "the newest commit is there")
+    assert (found.loss and (found.loss.steps, "".join(found.loss.holders), found.loss.why)) == loss
 
 
-@pytest.mark.parametrize("step", [None, 20])
-def test_members_that_hold_nothing_or_something_older_get_it_from_its_holder_first(step: int | None) -> None:
-    own = [] if step is None else [held(C, step)]
-    found = verdict(held(A, 101), held(B, 99), *own)
-    assert (found.act, found.source, found.target) == (Act.SEND, held(A, 101), C)
-
-
-@pytest.mark.parametrize("later_s", [0, 5, 50])
-def test_one_that_leaves_sends_it_as_long_as_it_is_there(later_s: float) -> None:
-    assert verdict(held(A, 101, leaves_by=NOW + 5), now=NOW + later_s).act is Act.SEND
-
-
-def test_what_nobody_can_send_is_lost_with_all_steps_if_nothing_is_left() -> None:
-    found = verdict(held(A, 101, Reach.GONE))
-    assert found.loss is not None
-    assert (found.loss.steps, found.loss.left, found.loss.holders) == (101, None, ("a",))
-
-
-def test_a_commit_goes_to_a_member_of_the_same_host_first_and_to_one_that_leaves_last() -> None:
-    beside = Seat("a", 1)
-    assert verdict(held(A, 5), members=(B, beside)).target == beside
-    assert verdict(held(A, 5), held(B, 1, leaves_by=NOW + 5), members=(B, C)).target == C
-
-
-def test_nobody_gets_it_whose_process_may_be_writing_to_that_memory() -> None:
-    found = verdict(held(A, 5), writable=frozenset())
-    assert (found.act, found.target) == (Act.WAIT, None)
-
-
-def test_nobody_is_asked_for_a_commit_whose_process_may_still_make_another_one() -> None:
-    found = verdict(held(A, 101), held(B, 90), active=frozenset({A}))
-    assert (found.act, found.source) == (Act.WAIT, None)
-    leaving = held(A, 101, leaves_by=math.inf)
-    facts = Facts((leaving,), keepers=(B,), writable=frozenset({B}), active=frozenset({A}))
-    assert judge(NOW, facts, WAIT_S).act is Act.FORM
-
-
-def test_a_holder_that_cannot_be_reached_is_waited_for_and_then_no_longer() -> None:
-    away = held(A, 101, Reach.AWAY, since=NOW, why="nothing was heard of it for 10.0 s")
-    found = verdict(away, held(C, 20), now=NOW + 59)
-    assert (found.act, found.until) == (Act.WAIT, NOW + 60)
-    assert "not connected: a, which held the newest commit; waiting 1 s more" in found.reason
-    late = verdict(away, held(C, 20), now=NOW + 60)
-    assert late.act is Act.FORM
-    assert late.loss is not None
-    assert (late.loss.steps, late.loss.holders) == (81, ("a",))
-    assert late.loss.why == "a did not come back in time (nothing was heard of it for 10.0 s)"
-
-
-def test_what_can_be_had_is_fetched_while_something_newer_is_waited_for() -> None:
-    found = verdict(held(A, 101, Reach.AWAY), held(B, 90), held(C, 20))
-    assert (found.act, found.source) == (Act.SEND, held(B, 90))
-
-
-def test_one_that_is_known_to_be_gone_is_not_waited_for() -> None:
-    found = verdict(held(A, 101, Reach.GONE, why="its agent ended with exit code 137"), held(C, 20))
-    assert found.act is Act.FORM
-    assert found.loss is not None
-    assert found.loss.why == "a is gone (its agent ended with exit code 137)"
-
-
-def test_a_holder_whose_host_must_be_gone_by_its_own_notice_is_waited_for_until_then_only() -> None:
-    found = verdict(held(A, 9, Reach.AWAY, leaves_by=NOW + 3))
-    assert (found.act, found.until) == (Act.WAIT, NOW + 3)
-
-
-def test_what_an_earlier_launcher_noted_may_be_newer_by_now_and_is_waited_for() -> None:
-    noted = held(Seat("a", -1), 10, Reach.AWAY, stale=True)
-    assert verdict(noted, held(C, 12)).act is Act.WAIT
-    late = verdict(noted, held(C, 12), now=NOW + 60)
-    assert (late.act, late.loss) == (Act.FORM, None)  # as far as anybody knows, nothing is lost
-
-
-def test_a_commit_that_cannot_be_sent_for_so_long_is_given_up() -> None:
-    assert verdict(held(A, 5), failing={A: 59.0}).act is Act.SEND
-    late = verdict(held(A, 5), failing={A: 60.0})
-    assert late.act is Act.FORM
-    assert late.loss is not None
-    assert late.loss.why == "a could not send it in time"
-
-
-def test_a_checkpoint_that_is_newer_than_all_that_is_held_is_loaded() -> None:
-    stored = Stored((1, 1, 50), 50, "/store/x")
-    assert (verdict(held(C, 20), stored=stored).act, verdict(stored=stored).target) == (Act.LOAD, C)
-    assert verdict(held(A, 60), held(C, 20), stored=stored).act is Act.SEND
-    assert verdict(held(C, 50), stored=stored).act is Act.FORM
-
-
-def test_where_nothing_is_held_storage_is_looked_at_though_nobody_knows_what_is_there() -> None:
-    stored = Stored(None, 0, "/store")
-    assert verdict(stored=stored).act is Act.LOAD
-    assert verdict(held(C, 1), stored=stored).act is Act.FORM
-
-
-def test_a_host_that_found_no_checkpoint_is_not_asked_again_and_where_nobody_finds_one_training_goes_on() -> None:
-    stored = Stored((1, 1, 50), 50, "/store/x")
-    found = verdict(held(C, 20), stored=stored, members=(B, C), looked=frozenset("b"))
-    assert (found.act, found.target) == (Act.LOAD, C)
-    found = verdict(held(C, 20), stored=stored, members=(B, C), looked=frozenset("bc"))
-    assert found.loss is not None
-    assert (found.act, found.loss.steps) == (Act.FORM, 30)
-    assert verdict(stored=Stored(None, 0, "/store"), looked=frozenset("c")) == Verdict(
-        Act.FORM, "the newest commit is there"
-    )
-
-
-def test_a_checkpoint_that_cannot_be_loaded_for_so_long_is_a_loss() -> None:
-    found = verdict(held(C, 20), stored=Stored((1, 1, 50), 50, "/store/x"), loading=60.0)
-    assert found.act is Act.FORM
-    assert found.loss is not None
-    assert (found.loss.steps, found.loss.why) == (30, "/store/x could not be loaded")
+@pytest.mark.parametrize(("found", "act", "more"), OTHERS.values(), ids=OTHERS)
+def test_a_world_does_not_form_yet(found: Verdict, act: Act, more: dict[str, object]) -> None:
+    assert (found.act, {name: getattr(found, name) for name in more}) == (act, more)
 
 
 def test_what_only_a_leaving_host_holds_goes_to_one_that_stays_though_nobody_may_work() -> None:
@@ -168,8 +144,12 @@ def test_what_only_a_leaving_host_holds_goes_to_one_that_stays_though_nobody_may
     facts = Facts((leaving, held(B, 20)), keepers=(B,), writable=frozenset({B}))
     found = judge(NOW, facts, WAIT_S)
     assert (found.act, found.source, found.target) == (Act.SEND, leaving, B)
-    assert judge(NOW, replace(facts, holdings=(leaving, held(B, 101))), WAIT_S).act is Act.FORM
-    assert judge(NOW, replace(facts, stored=Stored((1, 1, 101), 101, "x")), WAIT_S).act is Act.FORM
+    for more in (
+        {"active": frozenset({A})},  # its process may still make another one
+        {"holdings": (leaving, held(B, 101))},
+        {"stored": Stored((1, 1, 101), 101, "x")},
+    ):
+        assert judge(NOW, replace(facts, **more), WAIT_S).act is Act.FORM  # type: ignore[arg-type]
 
 
 def test_an_agent_that_may_end_stays_until_somebody_who_stays_holds_as_much() -> None:
@@ -246,12 +226,3 @@ def test_a_world_forms_with_the_newest_commit_or_says_what_is_lost_and_every_wai
         WAIT_S,
     )
     assert late.act is Act.FORM  # whatever it was that did not work
-
-
-def test_a_loss_that_was_told_is_not_told_again() -> None:
-    away = held(A, 101, Reach.AWAY, since=NOW - 100, told=True)
-    found = verdict(away, held(C, 20))
-    assert (found.act, found.loss) == (Act.FORM, None)
-    more = verdict(away, held(B, 60, Reach.GONE, why="its agent has ended"), held(C, 20))
-    assert more.loss is not None
-    assert (more.loss.newest[1], more.loss.holders, more.loss.steps) == (60, ("b",), 40)

@@ -33,63 +33,49 @@ def seen(replicas: int, *, ready: int = 0, waiting: int = 0) -> Seen:
     return Seen(replicas, tuple(there))
 
 
-def test_workers_are_let_go_once_the_job_sleeps() -> None:
-    assert without_look(100.0, SleepProgress(), LIMITS, enough=False) is None
-    assert decide(100.0, SleepProgress(), seen(4, ready=1), LIMITS).act is Act.RELEASE
+NO_LOOK = {  # now, progress, whether enough hosts are published; what is to be done and when again
+    "let go at once": (100.0, SleepProgress(), False, None),
+    "they stay away for a while": (399.9, SleepProgress(since=100.0), False, (Act.WAIT, 400.0)),
+    "and no longer": (400.0, SleepProgress(since=100.0), False, None),
+    "asked for, they have their time to be ready": (1099.9, SleepProgress(4, 500.0), False, (Act.WAIT, 1100.0)),
+    "some may have to be deleted": (101.0, SleepProgress(since=100.0, deletions_done=False), False, None),
+    **{
+        f"the job is about to wake: {progress}": (1e6, progress, True, (Act.WAIT, None))
+        for progress in (SleepProgress(), SleepProgress(since=0.0), SleepProgress(4, 0.0), SleepProgress(4, 0.0, False))
+    },
+}  # fmt: skip
+DELETING = SleepProgress(since=100.0, deletions_done=False)
+LOOKS = {
+    "let go": (100.0, SleepProgress(), seen(4, ready=1), LIMITS, Act.RELEASE, None),
+    "asked for": (400.0, SleepProgress(since=100.0), seen(0), LIMITS, Act.ASK, None),
+    "somebody else has asked": (400.0, SleepProgress(since=100.0), seen(3, waiting=3), LIMITS, Act.ADOPT, None),
+    "not all ready in time": (1100.0, SleepProgress(4, 500.0), seen(4, ready=3, waiting=1), LIMITS, Act.RELEASE, None),
+    "all ready, they have time to be published": (
+        1100.0, SleepProgress(4, 500.0), seen(4, ready=4), LIMITS, Act.WAIT, 1100.0 + PUBLISHED_S,
+    ),
+    "and no longer": (1100.0 + PUBLISHED_S, SleepProgress(4, 500.0), seen(4, ready=4), LIMITS, Act.RELEASE, None),
+    "those that their operator leaves are deleted": (
+        101.0, DELETING, seen(0, ready=2), MPI, Act.DELETE, 101.0 + DELETE_RETRY_S,
+    ),
+    "until none is left": (106.0, DELETING, seen(0), MPI, Act.WAIT, 400.0),
+    "unless somebody has asked for them": (106.0, DELETING, seen(2, ready=2), MPI, Act.WAIT, 400.0),
+}  # fmt: skip
 
 
-def test_then_they_stay_away_for_a_while() -> None:
-    rest = without_look(399.9, SleepProgress(since=100.0), LIMITS, enough=False)
-    assert rest is not None
-    assert (rest.act, rest.again_at) == (Act.WAIT, 400.0)
+@pytest.mark.parametrize(("now", "progress", "enough", "expected"), NO_LOOK.values(), ids=NO_LOOK)
+def test_without_a_look(
+    now: float, progress: SleepProgress, *, enough: bool, expected: tuple[Act, float | None] | None
+) -> None:
+    decided = without_look(now, progress, LIMITS, enough=enough)
+    assert (None if decided is None else (decided.act, decided.again_at)) == expected
 
 
-def test_and_are_asked_for_when_that_has_passed() -> None:
-    assert without_look(400.0, SleepProgress(since=100.0), LIMITS, enough=False) is None
-    assert decide(400.0, SleepProgress(since=100.0), seen(0), LIMITS).act is Act.ASK
-
-
-def test_who_asks_for_workers_by_hand_gets_them_and_the_same_time() -> None:
-    assert decide(400.0, SleepProgress(since=100.0), seen(3, waiting=3), LIMITS).act is Act.ADOPT
-
-
-def test_they_have_their_time_to_be_ready() -> None:
-    rest = without_look(1099.9, SleepProgress(4, 500.0), LIMITS, enough=False)
-    assert rest is not None
-    assert (rest.act, rest.again_at) == (Act.WAIT, 1100.0)
-
-
-def test_those_that_are_not_all_ready_by_then_are_let_go_again() -> None:
-    decided = decide(1100.0, SleepProgress(4, 500.0), seen(4, ready=3, waiting=1), LIMITS)
-    assert decided.act is Act.RELEASE
-    assert decided.reason == "3 of 4 workers are ready 600 s after they were asked for"
-
-
-def test_those_that_are_all_ready_have_time_to_be_published() -> None:
-    progress, there = SleepProgress(4, 500.0), seen(4, ready=4)
-    decided = decide(1100.0, progress, there, LIMITS)
-    assert (decided.act, decided.again_at) == (Act.WAIT, 1100.0 + PUBLISHED_S)
-    assert decide(1100.0 + PUBLISHED_S, progress, there, LIMITS).act is Act.RELEASE
-
-
-@pytest.mark.parametrize(
-    "progress",
-    [SleepProgress(), SleepProgress(since=0.0), SleepProgress(4, 0.0), SleepProgress(since=0.0, deletions_done=False)],
-)
-def test_nobody_is_let_go_or_asked_for_while_the_job_is_about_to_wake(progress: SleepProgress) -> None:
-    rest = without_look(1e6, progress, LIMITS, enough=True)
-    assert rest is not None
-    assert (rest.act, rest.again_at) == (Act.WAIT, None)
-
-
-def test_workers_that_their_operator_leaves_are_deleted_until_none_is_left() -> None:
-    progress = SleepProgress(since=100.0, deletions_done=False)
-    assert without_look(101.0, progress, MPI, enough=False) is None
-    decided = decide(101.0, progress, seen(0, ready=2), MPI)
-    assert (decided.act, decided.again_at) == (Act.DELETE, 101.0 + DELETE_RETRY_S)
-    assert decide(106.0, progress, seen(0), MPI).act is Act.WAIT
-    # Somebody has asked for workers: they are not ours to delete.
-    assert decide(106.0, progress, seen(2, ready=2), MPI).act is Act.WAIT
+@pytest.mark.parametrize(("now", "progress", "there", "limits", "act", "again_at"), LOOKS.values(), ids=LOOKS)
+def test_after_a_look(
+    now: float, progress: SleepProgress, there: Seen, limits: Limits, act: Act, again_at: float | None
+) -> None:
+    decided = decide(now, progress, there, limits)
+    assert (decided.act, decided.again_at) == (act, again_at)
 
 
 @pytest.mark.parametrize(
