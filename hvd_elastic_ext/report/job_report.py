@@ -325,15 +325,6 @@ def _without_a_launcher(started: Moment, moments: Sequence[Moment]) -> str:
     return f"{gap}, {meanwhile} steps done meanwhile" if meanwhile > 0 else gap
 
 
-def _begun_anew(moment: Moment) -> Row:
-    record = moment.record
-    return Row(moment.at, BEGUN_ANEW, text(record.get("reason")), steps_lost=whole(record.get("steps_lost")))
-
-
-def _refused(moment: Moment) -> Row:
-    return Row(moment.at, "refused", text(moment.record.get("reason")))
-
-
 def _struck(moment: Moment) -> Row:
     record = moment.record
     return Row(moment.at, "struck", text(record.get("cause")), (_host(record),), note=_strike_note(record))
@@ -387,38 +378,45 @@ def _finished(moment: Moment) -> Row:
     )
 
 
+def _begun_anew(moment: Moment) -> Row:
+    return replace(_with_reason(moment), steps_lost=whole(moment.record.get("steps_lost")))
+
+
+_WITH_REASON: Final = [
+    "refused",
+    "not_sent",
+    "notice",
+    "notice_over",
+    "fenced",
+    "straggler",
+    "blocked",
+    "cleared",
+    "not_slept",
+    "released",
+    "called",
+    "not_called",
+    "woke",
+    "begun_again",
+    "not_resized",
+    "resumed",
+    "not_sealed",
+    "interval",
+    "passed_over",
+    "not_resumed",
+]
 _SINGLE: Final[Mapping[str, Callable[[Moment], Row | None]]] = {
+    **dict.fromkeys(_WITH_REASON, _with_reason),
     "started": _started_again,
-    "refused": _refused,
     "struck": _struck,
     "exited": _exited,
     "rolled_back": _rolled_back,
     "sent": _sent,
-    "not_sent": _with_reason,
-    "notice": _with_reason,
-    "notice_over": _with_reason,
     "advised": _unless_over,
     "deaf": _unless_over,
-    "fenced": _with_reason,
     "isolated": _with_hosts,
     "stalled": _with_hosts,
-    "straggler": _with_reason,
-    "blocked": _with_reason,
-    "cleared": _with_reason,
-    "not_slept": _with_reason,
-    "released": _with_reason,
-    "called": _with_reason,
-    "not_called": _with_reason,
-    "woke": _with_reason,
-    "begun_again": _with_reason,
     "begun_anew": _begun_anew,
-    "not_resized": _with_reason,
-    "resumed": _with_reason,
     "sealed": _sealed,
-    "not_sealed": _with_reason,
-    "interval": _with_reason,
-    "passed_over": _with_reason,
-    "not_resumed": _with_reason,
     "finished": _finished,
 }
 """Events with a row of their own, unless a resize contains them. All others are details."""

@@ -97,22 +97,6 @@ def newest(entries: Collection[Entry], skip: Collection[str] = ()) -> Choice:
     return Choice(None, tuple(passed))
 
 
-def newest_common(listings: Sequence[Collection[Entry]], skip: Collection[str] = ()) -> Choice:
-    """The newest one that is whole in every host's own folder.
-
-    Hosts that have no whole one at all do not count: a newcomer is given what the others have.
-    """
-    whole = [{entry.name: entry for entry in entries if entry.whole} for entries in listings]
-    holders = [found for found in whole if found]
-    merged: dict[str, Entry] = {}
-    for found in holders:
-        for name, entry in found.items():
-            held = sum(name in other for other in holders)
-            lacking = "" if held == len(holders) else f"{held} of {len(holders)} hosts have it whole"
-            merged.setdefault(name, entry if not lacking else Entry(name, entry.identity, whole=False, why=lacking))
-    return newest(merged.values(), skip)
-
-
 def prune(entries: Collection[Entry], keep: Retention, active: Collection[str] = ()) -> list[Named]:
     """What may go, the oldest first, each with the reason. The newest whole one stays, and what is ``active``.
 

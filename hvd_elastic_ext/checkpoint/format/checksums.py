@@ -6,7 +6,7 @@ protection from somebody who may write to the storage.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import xxhash
@@ -50,10 +50,3 @@ def count(length: int, size: int = BLOCK) -> int:
 def of(data: bytes, size: int = BLOCK) -> tuple[str, ...]:
     """The checksums of a small file."""
     return tuple(digest(block) for block in blocks([memoryview(data)], size))
-
-
-def first_wrong(found: Sequence[str], wanted: Sequence[str]) -> int | None:
-    """The number of the first block that is not what it was; None if all are."""
-    pairs = zip(found, wanted, strict=False)
-    wrong = next((number for number, (ours, theirs) in enumerate(pairs) if ours != theirs), None)
-    return min(len(found), len(wanted)) if wrong is None and len(found) != len(wanted) else wrong

@@ -80,11 +80,11 @@ class World(NamedTuple):
     output: str
 
 
-def run(library: str, directory: Path, *checks: str) -> World:
+def run(library: str, directory: Path, *checks: str, ranks: int = RANKS) -> World:
     """Run checks in a new world."""
     with contextlib.ExitStack() as stack:
         processes: list[RunningProcess] = []
-        for command, env in _launches(library):
+        for command, env in _launches(library, ranks):
             argv = [*command, HERE / "ranks.py", library, directory, *checks]
             processes.append(stack.enter_context(run_process(argv, env=env, orderly=True)))
         codes = []
@@ -92,7 +92,7 @@ def run(library: str, directory: Path, *checks: str) -> World:
             codes.append(process.wait(LIMIT_S))
             (directory / f"ended.{number}").touch()
         output = "".join(process.output for process in processes)
-    files = {check: [directory / f"{check}.{rank}.json" for rank in range(RANKS)] for check in checks}
+    files = {check: [directory / f"{check}.{rank}.json" for rank in range(ranks)] for check in checks}
     saw = {
         check: [json.loads(path.read_text()) if path.exists() else None for path in paths]
         for check, paths in files.items()
@@ -100,15 +100,15 @@ def run(library: str, directory: Path, *checks: str) -> World:
     return World(saw, codes, output)
 
 
-def _launches(library: str) -> list[tuple[list[Any], dict[str, str | None]]]:
+def _launches(library: str, ranks: int) -> list[tuple[list[Any], dict[str, str | None]]]:
     quiet: dict[str, str | None] = {"OMP_NUM_THREADS": "1"}
     if library == "horovod":
         horovodrun = Path(sys.executable).with_name("horovodrun")
-        return [([horovodrun, "-np", str(RANKS), "-H", f"localhost:{RANKS}", "--gloo", sys.executable], quiet)]
+        return [([horovodrun, "-np", str(ranks), "-H", f"localhost:{ranks}", "--gloo", sys.executable], quiet)]
     if library == "mpi":
-        return [(["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(RANKS), sys.executable], quiet)]
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": str(RANKS)}
-    return [([sys.executable], {**quiet, **place, "RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(RANKS)]
+        return [(["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(ranks), sys.executable], quiet)]
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": str(ranks)}
+    return [([sys.executable], {**quiet, **place, "RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(ranks)]
 
 
 def free_port() -> str:

@@ -122,11 +122,8 @@ OF_THREE = (
     "notice_at_any_moment_ends_the_world_at_one_step",
     "no_interrupt_between_backward_passes",
     "dropout_differs_after_a_join",
-    "newest_own",
-    "newest_torch_state",
     "unused_parameters_do_not_stall",
     "a_users_sync_merges_what_each_rank_has",
-    "samples_of_our_state",
 )
 
 OURS = World("ours", 2, BOTH + ONLY_OURS)

@@ -284,8 +284,8 @@ def exactly_once(saw: Saw) -> bool:
     return sorted(index for rank in saw for index in rank["consumed"]) == list(range(22))
 
 
-def test_our_state_with_our_sampler_consumes_each_sample_once(either: dict[str, Saw]) -> None:
-    assert exactly_once(either["samples_of_our_state"])
+def test_our_state_with_our_sampler_consumes_each_sample_once(ours: dict[str, Saw]) -> None:
+    assert exactly_once(ours["samples_of_our_state"])
 
 
 def test_a_mixin_over_horovods_state_with_our_sampler_consumes_each_sample_once(ours: dict[str, Saw]) -> None:

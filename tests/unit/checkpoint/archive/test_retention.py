@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.checkpoint.archive.retention import Entry, Retention, newest, newest_common, newest_first, prune
+from hvd_elastic_ext.checkpoint.archive.retention import Entry, Retention, newest, newest_first, prune
 from hvd_elastic_ext.checkpoint.format.naming import name_of
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.errors import UsageError
@@ -51,24 +51,6 @@ def test_one_that_is_to_be_skipped_is() -> None:
 def test_there_may_be_none() -> None:
     assert newest([]).newest is None
     assert newest([entry(1, why="torn")]) == (None, ((entry(1).name, "torn"),))
-
-
-def test_of_hosts_with_folders_of_their_own_the_newest_common_one_wins() -> None:
-    one, other = [entry(1), entry(2), entry(3)], [entry(1), entry(2), entry(3, why="torn")]
-    found = newest_common([one, other])
-    assert found.newest is not None
-    assert found.newest.name == entry(2).name
-    assert found.passed_over == ((entry(3).name, "1 of 2 hosts have it whole"),)
-
-
-def test_a_host_that_has_none_takes_what_the_others_have() -> None:
-    found = newest_common([[entry(1)], [], [entry(1), entry(2, why="torn")]])
-    assert found.newest == entry(1)
-
-
-def test_hosts_that_have_nothing_in_common_have_none() -> None:
-    assert newest_common([[entry(1)], [entry(2)]]).newest is None
-    assert newest_common([]).newest is None
 
 
 def test_the_last_ones_stay() -> None:

@@ -173,6 +173,8 @@ def test_the_state_is_text_that_json_can_hold() -> None:
     again = PlacedStream((0, 1), files, shuffle=False)
     again.load_state_dict(state)
     assert again.state_dict() == state, "loading changes nothing"
+    stream.reset()
+    assert stream.state_dict() == state, "nor does a reset"
 
 
 def test_set_epoch_again_keeps_progress_and_the_next_one_starts_over() -> None:

@@ -14,12 +14,14 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
-from hvd_elastic_ext.launcher.agents.transports import child_process, transports
+from hvd_elastic_ext.launcher.agents.transports import child_process, known_hosts, transports
 from hvd_elastic_ext.launcher.agents.transports.child_process import Child
 from hvd_elastic_ext.launcher.agents.transports.pod_exec import Stream
 from hvd_elastic_ext.launcher.agents.transports.pods import Pod
+from hvd_elastic_ext.launcher.agents.transports.ssh import HostKeys, Ssh
 from hvd_elastic_ext.launcher.agents.transports.transports import (
     Ended,
     Local,
@@ -264,6 +266,16 @@ async def test_only_a_few_are_on_their_way_at_once(
         launch = await future
         launch.kill()
         await launch.wait()
+
+
+async def test_a_configuration_of_ssh_that_cannot_be_read_in_time_decides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(tmp_path / "ssh", "exec sleep 1000")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(known_hosts, "ANSWER_S", 0.1)
+    assert await known_hosts.host_keys(Ssh(tmp_path), "h1") == HostKeys()
+    await asyncio.to_thread(wait_until, lambda: not psutil.Process().children(), what="the end of what was asked")
 
 
 async def test_one_that_hangs_on_its_way_does_not_hold_up_others_for_ever(
