@@ -102,7 +102,7 @@ VALUES: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", VALUES, ids=lambda value: " ".join(repr(value).split())[:60])
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_a_value_of_each_type_comes_back_exact(value: Any) -> None:
     assert said(there_and_back([value])) == said([value])
     assert dataclasses.is_dataclass(value) is dataclasses.is_dataclass(there_and_back(value))
