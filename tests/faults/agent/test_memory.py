@@ -115,9 +115,10 @@ def test_no_core_is_dumped_but_of_a_training_process_that_asks_for_it(core_limit
 def test_no_core_is_dumped_of_a_launcher(core_limit: int) -> None:
     run = (
         "import resource\n"
+        "from hvd_elastic_ext.core.errors import UsageError\n"
         "from hvd_elastic_ext.launcher.cli import run\n"
         "try: run.main(['--no-such-option'])\n"
-        "except SystemExit: print(resource.getrlimit(resource.RLIMIT_CORE)[0])\n"
+        "except UsageError: print(resource.getrlimit(resource.RLIMIT_CORE)[0])\n"
     )
     said = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, timeout=60, check=True)
     assert said.stdout == "0\n"
