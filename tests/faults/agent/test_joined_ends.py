@@ -36,6 +36,7 @@ def test_after_a_notice_the_launcher_may_end_it_its_own_way(launcher: Launcher, 
 def test_an_agent_that_has_nothing_to_end_gives_notice_too(launcher: Launcher, begin: Begin) -> None:
     agent = begin(launcher)
     session = launcher.session()
+    session.wait_for("beats")  # it has read its welcome
     agent.terminate()
     assert session.wait_for("notice") == {"event": "notice", "reason": "SIGTERM", "grace_s": 0.0}
     assert agent.wait() == 0
