@@ -35,8 +35,16 @@ def results(process: RunningProcess) -> dict[str, str]:
     return dict(re.findall(r"\[(\d+)\]<stdout>:(done .*)", process.output))
 
 
-def job(launched: Launched, *, steps: int, every: str = "20", processes: int = 2, state: str = "state") -> list[object]:
-    where = ["--state-dir", launched.directory / state, "--checkpoint-dir", launched.directory / "checkpoints"]
+def job(
+    launched: Launched,
+    *,
+    steps: int,
+    every: str = "20",
+    processes: int = 2,
+    state: str = "state",
+    folder: str = "checkpoints",
+) -> list[object]:
+    where = ["--state-dir", launched.directory / state, "--checkpoint-dir", launched.directory / folder]
     return ["-np", processes, *where, "--checkpoint-every", every, sys.executable, LEARNER, steps]
 
 
@@ -80,23 +88,22 @@ def test_a_job_of_which_nothing_is_left_but_its_checkpoints_ends_as_if_it_had_ne
 ) -> None:
     launched.set_hosts("localhost:2")
     checkpoints = launched.directory / "checkpoints"
-    with launched.run(*job(launched, steps=93)) as whole:
-        assert whole.wait(120) == 0, whole.output
-        expected = results(whole)
-    assert set(expected) == {"0", "1"}
-    shutil.rmtree(checkpoints)
-    shutil.rmtree(launched.directory / "state")
-    launched.journal.unlink()
     with launched.run(*job(launched, steps=10**6)):
         launched.wait_for("two checkpoints", lambda: len(sealed_steps(launched)) >= 2)
         lose_everything(launched)
     older, newest = first_two(launched)
+    steps = stored(launched, capsys)[0]["step"] + 13  # a slow machine is further
+    with launched.run(*job(launched, steps=steps, state="undisturbed", folder="undisturbed-checkpoints")) as whole:
+        assert whole.wait(120) == 0, whole.output
+        expected = results(whole)
+    assert set(expected) == {"0", "1"}
+    launched.journal.unlink()
     shutil.copytree(checkpoints, launched.directory / "none-whole")
     shard = next(newest.glob("shard-*"))
     data = bytearray(shard.read_bytes())
     data[-9] ^= 1
     shard.write_bytes(data)
-    command = job(launched, steps=93)
+    command = job(launched, steps=steps)
     with launched.run(*command) as resumed:
         assert resumed.wait(120) == 0, resumed.output
         assert results(resumed) == expected
@@ -106,7 +113,9 @@ def test_a_job_of_which_nothing_is_left_but_its_checkpoints_ends_as_if_it_had_ne
     assert {record.get("step") for record in launched.events("inherited")} == {line.get("step")}
 
     last = stored(launched, capsys)[0]
-    assert (last["step"], sealed_steps(launched)[-1]) == (93, 93), "the last state of a job that succeeds is sealed"
+    assert (last["step"], sealed_steps(launched)[-1]) == (steps, steps), (
+        "the last state of a job that succeeds is sealed"
+    )
     lines = launched.journal.read_text()
     with launched.run(*command) as again:
         assert again.wait(110) == 0, again.output
@@ -114,11 +123,11 @@ def test_a_job_of_which_nothing_is_left_but_its_checkpoints_ends_as_if_it_had_ne
     assert all(each in said for each in ("the job is done", last["name"], "--train-on"))
     assert launched.journal.read_text() == lines, "the same command starts nothing"
     launched.set_hosts("localhost:1")
-    with launched.run(*job(launched, steps=110, processes=1)) as further:
+    with launched.run(*job(launched, steps=steps + 17, processes=1)) as further:
         assert further.wait(110) == 0, further.output
-        assert results(further)["0"].startswith("done 110 ")
-        assert "training goes on after step 93" in further.output
-    assert stored(launched, capsys)[0]["step"] == 110
+        assert results(further)["0"].startswith(f"done {steps + 17} ")
+        assert f"training goes on after step {steps}" in further.output
+    assert stored(launched, capsys)[0]["step"] == steps + 17
 
     shutil.rmtree(checkpoints)
     (launched.directory / "none-whole").rename(checkpoints)
