@@ -1,4 +1,4 @@
-"""What lies in a store: which checkpoints are whole, the newest of them, and away with the others."""
+"""What lies in a store: which checkpoints are whole, the newest of them, and the removal of the others."""
 
 from __future__ import annotations
 
@@ -20,43 +20,22 @@ def listing(store: Store) -> list[Entry]:
     return retention.newest_first([_entry(store, name) for name in store.folders() if identity_of(name) is not None])
 
 
-def newest(store: Store, *, verify: bool = False, skip: Collection[str] = ()) -> Choice:
-    """The newest whole checkpoint, and why newer ones are not taken. ``verify``: every byte of it is read."""
-    return look(store, verify=verify, skip=skip)[0]
+def newest(store: Store, *, skip: Collection[str] = ()) -> Choice:
+    """The newest checkpoint that looks whole, and why newer ones are not taken."""
+    return retention.newest(listing(store), skip)
 
 
-def look(store: Store, *, verify: bool = False, skip: Collection[str] = ()) -> tuple[Choice, list[Entry]]:
-    """As :func:`newest`, together with the listing, in which what was found damaged is not whole."""
-    entries = listing(store)
-    while True:
-        choice = retention.newest(entries, skip)
-        if choice.newest is None or not verify:
-            return choice, entries
-        try:
-            read.verify(store, choice.newest.name)
-        except (Damaged, Missing) as error:
-            name, why = choice.newest.name, error.why if isinstance(error, Damaged) else "it was removed"
-            entries = [retention.not_whole(entry, why) if entry.name == name else entry for entry in entries]
-        else:
-            return choice, entries
-
-
-def prune(store: Store, keep: Retention, active: Collection[str] = ()) -> list[Named]:
+def prune(store: Store, keep: Retention) -> list[Named]:
     """Remove what may go (:func:`retention.prune`), the oldest first; what was removed, and why."""
     entries = listing(store)
-    removed = retention.prune(entries, keep, active)
+    removed = retention.prune(entries, keep)
     gone = {named.name for named in removed}
     for named in removed:
-        remove(store, named.name)
-    for name, file in retention.strays([entry for entry in entries if entry.name not in gone], active):
+        store.remove(named.name, MANIFEST)  # first: of one that is half removed nothing is left
+        store.remove_folder(named.name)
+    for name, file in retention.strays([entry for entry in entries if entry.name not in gone]):
         store.remove(name, file)
     return removed
-
-
-def remove(store: Store, name: str) -> None:
-    """Remove a checkpoint. Its manifest goes first: of one that is half removed nothing is left."""
-    store.remove(name, MANIFEST)
-    store.remove_folder(name)
 
 
 def _entry(store: Store, name: str) -> Entry:
@@ -81,7 +60,6 @@ def _entry(store: Store, name: str) -> Entry:
         step=manifest.record.step,
         bytes=manifest.bytes,
         world=manifest.world,
-        score=manifest.score,
         facts=manifest.facts,
         strays=tuple(sorted(sizes.keys() - {MANIFEST, *(file.name for file in manifest.files)})),
     )
