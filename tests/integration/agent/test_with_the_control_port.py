@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.core.wire import new_key
+from hvd_elastic_ext.core.wire import KEY_SIZE
 from hvd_elastic_ext.launcher.agents.capacity import Pace
 from hvd_elastic_ext.launcher.agents.server import AgentJoined, AgentLost, Control, ControlEvent, News
 from hvd_elastic_ext.launcher.agents.transports.transports import Local, join_line
@@ -57,7 +58,7 @@ def test_an_agent_serves_one_launcher_after_another(tmp_path: Path, monkeypatch:
     remarks: list[str] = []
 
     async def story() -> None:
-        key = new_key()
+        key = os.urandom(KEY_SIZE)
         first, seen, line = await launcher(key, 1)
         launch = await Local().start("h1", line, remark=remarks.append)
         (joined,) = await seen.until(seen.joined)
@@ -91,7 +92,7 @@ def test_what_a_defect_of_the_launcher_lost_an_agent_tells_again(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
     async def story() -> None:
-        control, seen, line = await launcher(new_key(), 1)
+        control, seen, line = await launcher(os.urandom(KEY_SIZE), 1)
         seen.defect_over = "exited"
         launch = await Local().start("h1", line, remark=lambda _: None)
         await seen.until(seen.joined)
@@ -114,7 +115,7 @@ def test_orders_that_come_together_are_carried_out_in_their_order_and_a_bad_one_
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
     async def story() -> None:
-        control, seen, line = await launcher(new_key(), 1)
+        control, seen, line = await launcher(os.urandom(KEY_SIZE), 1)
         launch = await Local().start("h1", line, remark=lambda remark: None)
         await seen.until(seen.joined)
         starts = [{"do": "start", "slot": slot, "argv": ["sh", "-c", f"exit {slot}"], "life": 1} for slot in (4, 5)]
