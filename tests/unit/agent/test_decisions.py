@@ -10,33 +10,11 @@ import pytest
 
 from hvd_elastic_ext.agent.launcher import host_facts
 from hvd_elastic_ext.agent.launcher.backlog import MAX_EVENT_BYTES, Backlog
-from hvd_elastic_ext.agent.launcher.orphan_policy import Orphan, decide
 from hvd_elastic_ext.agent.slots.worker_status import MESSAGES_A_SECOND, RateLimit, WorkerStatus
 from hvd_elastic_ext.agent.system.cpu_activity import CpuActivity, used_s
 from hvd_elastic_ext.agent.system.oom import OutOfMemory
 from hvd_elastic_ext.agent.system.resolver import family, resolve
 from hvd_elastic_ext.agent.system.streams import FULL
-
-# --- the lease ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("alone_s", "trains", "failed", "ends"),
-    [
-        (59.9, False, True, False),
-        (60.0, False, False, True),
-        (60.0, True, False, False),
-        (60.0, True, True, True),
-        (1e6, True, False, False),
-    ],
-)
-def test_an_orphan_ends_after_the_grace_unless_it_trains_and_nothing_failed(
-    alone_s: float, trains: bool, failed: bool, ends: bool
-) -> None:
-    ending, reason = decide(1000.0 + alone_s, Orphan(1000.0, trains, failed), 60.0)
-    assert ending is ends
-    assert reason
-
 
 # --- what a process said -----------------------------------------------------------------------------
 
