@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import urllib3
 from kubernetes import client, config
@@ -110,12 +111,7 @@ def read_pod(
 
     Raises :class:`Refused` and :class:`Unanswered`.
     """
-    with client.ApiClient(configuration) as api, _answered(timeout):
-        answer = client.CoreV1Api(api).read_namespaced_pod(
-            name, namespace, _preload_content=False, _request_timeout=timeout
-        )
-        pod = json.loads(answer.data)
-    return pod if isinstance(pod, dict) else {}
+    return ask(configuration, "GET", f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}", timeout=timeout)
 
 
 def ask(
@@ -159,14 +155,6 @@ def _answered(timeout: tuple[float, float]) -> Iterator[None]:
     """Whatever the client lets through where there was no answer, or not the one that was asked for."""
     try:
         yield
-    except (client.ApiException, AttributeError) as error:
-        said = refused_by(error)
-        if said is None:
-            raise
-        if said.status:
-            body = said.body or b""
-            raise Refused(said.status, body if isinstance(body, bytes) else body.encode()) from None
-        raise Unanswered(" ".join(str(said.reason).split())) from None  # of TLS
     except urllib3.exceptions.ReadTimeoutError:
         raise Unanswered(f"it says nothing for {timeout[1]:g} s") from None
     except urllib3.exceptions.NewConnectionError as error:
