@@ -95,17 +95,6 @@ def output(size: int) -> dict[str, object]:
     return {"event": "output", "text": "x" * size}
 
 
-def test_without_a_launcher_output_is_bounded_and_news_are_kept() -> None:
-    backlog = Backlog()
-    for _ in range(3):
-        backlog.put(output(FULL // 2), connected=False)
-    backlog.put({"event": "exited"}, connected=False)
-    assert [backlog.pop().message["event"] for _ in range(3)] == ["output", "output", "exited"]
-    assert not backlog
-    assert backlog.dropped() == {"output": FULL // 2, "news": 0}
-    assert backlog.dropped() == {}
-
-
 def test_with_a_launcher_nothing_is_dropped_and_too_much_is_said() -> None:
     backlog = Backlog()
     backlog.put(output(FULL), connected=True)
