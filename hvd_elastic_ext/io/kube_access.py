@@ -1,6 +1,6 @@
 """Where the right to ask an API server comes from: a pod's own account, or a kubeconfig. By the official client.
 
-Importing this takes half a second and 45 MB, the client's: whoever may do without it imports it late.
+Importing this takes half a second and 45 MB, the client's: import it only where it is needed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SOCKET_OPTIONS: Final = (
 
 
 class Unreadable(Transient):
-    """Credentials cannot be read just now: they may be about to be written anew."""
+    """Credentials cannot be read just now: a writer may be about to replace them."""
 
 
 class Refused(Transient):
@@ -125,7 +125,7 @@ def ask(
     """Send one small request, a merge patch if it has a ``body`` and is none of a deletion, and return the object that
     is the answer; ``timeout`` as for :func:`read_pod`.
 
-    Over the client's connections and with its credentials, but past its calls, which each version makes anew. Raises
+    Over the client's connections and with its credentials, but past its calls, which differ between versions. Raises
     :class:`Refused` and :class:`Unanswered`; whether it took effect is not known after the second.
     """
     endpoint = Endpoint.of(configuration)
@@ -219,7 +219,7 @@ class Access:
         return named or "default"
 
     def configuration(self) -> client.Configuration:
-        """Read it all anew. Raises :class:`Unreadable`."""
+        """Read all of it again. Raises :class:`Unreadable`."""
         made = client.Configuration()
         made.retries = False
         with _readable():
@@ -243,7 +243,7 @@ class Access:
 def _say_unverified(kubeconfig: str) -> None:
     """Once is enough."""
     LOG.warning(
-        "kubeconfig %s: insecure-skip-tls-verify is set, so whoever answers at the server's address gets the "
+        "kubeconfig %s: insecure-skip-tls-verify is set, so any server at that address gets the "
         "credentials; name the CA instead: certificate-authority",
         kubeconfig,
     )

@@ -73,7 +73,7 @@ def _claim(order: Join | End, key: bytes) -> singleton.Claim:
                 warn(f"{claim.problem}; another folder is used")
             return claim
         try:
-            answer = singleton.hand_over(claim.existing, _bare(order), key=key, patience_s=grace_s + TIMEOUT_S)
+            answer = singleton.hand_over(claim.existing, _bare(order), key=key, wait_s=grace_s + TIMEOUT_S)
         except singleton.Refused as refusal:
             _leave(f"the agent of this host refuses: {refusal}")
         except ConnectionError:

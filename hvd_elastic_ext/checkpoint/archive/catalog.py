@@ -13,7 +13,7 @@ from hvd_elastic_ext.checkpoint.stores import Store
 
 
 def listing(store: Store) -> list[Entry]:
-    """Every checkpoint, the newest first, and what was begun and never sealed. Of files only the lengths are looked at.
+    """Every checkpoint, the newest first, and those that were never sealed. Of files only the lengths are read.
 
     Folders whose name is no checkpoint's are somebody else's. Raises :class:`StoreFailed` if the store cannot be read.
     """

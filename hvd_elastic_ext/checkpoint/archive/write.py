@@ -109,5 +109,5 @@ def _told(blocks: Iterable[Sequence[memoryview]], found: list[str]) -> Iterator[
 
 
 def _token() -> str:
-    """Part of a name under which nothing has been written before, whoever tries again."""
+    """Part of a file name that no earlier attempt has used."""
     return secrets.token_hex(4)

@@ -28,7 +28,7 @@ gives way to everything else that wants processor or disk, but where training wa
         reads every byte of one
         -> {"whole": true, "why": ""}
     {"do": "send", "transfer": T, "slot": S, "commit": [i, g, n], "address": "127.0.0.1"}
-        sends a commit that lies in the slot's memory to whoever proves to be the other end of this transfer
+        sends a commit from the slot's memory to the one that proves to be the other end of this transfer
         -> {"listening": [address, port]}, and when the receiver holds it
            {"sent": 3e8, "seconds": 0.6}
     {"do": "receive", "transfer": T, "slot": D, "commit": [i, g, n], "from": [address, port]}

@@ -172,7 +172,7 @@ def _local(descriptor: int, last: Sealed, *, stored: bool) -> bytes:
 
 
 def _bare(record: Record) -> Record:
-    """Without what a process may say anew of a commit whose shared regions stay."""
+    """Without the fields that a process may change while the shared regions stay."""
     return record._replace(identity=record.identity._replace(lineage=0), local=0)
 
 

@@ -43,7 +43,7 @@ LONGEST: Final = 1 << 40
 WAIT_S: Final = 60.0
 """How long a sender waits for its receiver."""
 HANDSHAKE_S: Final = 5.0
-"""How long whoever connects may take to prove that it is the receiver."""
+"""How long a caller may take to prove that it is the receiver."""
 STALL_S: Final = 20.0
 """How long one end waits for the next bytes of the other."""
 PENDING: Final = 64
