@@ -239,3 +239,14 @@ def test_what_a_process_told_last_is_told_before_its_end(launcher: Launcher, beg
     assert [news["message"] for news in records] == [{"say": "record", "number": n} for n in range(50)]
     assert beat["message"] == {"say": "beat", "step": 7, "commit": [1, 2, 3]}
     assert (beat["life"], exited["event"], exited["code"]) == (1, "exited", 9)
+
+
+def test_orders_that_come_together_are_carried_out_in_order_and_a_bad_one_holds_none_up(
+    launcher: Launcher, begin: Begin
+) -> None:
+    begin(launcher)
+    session = launcher.session()
+    first, last = (start_order(slot, "sh", "-c", f"exit {slot}") for slot in (4, 5))
+    session.order({"do": "all", "orders": [first, {"do": "dance"}, "x", last]})
+    assert [session.wait_for("exited", slot)["code"] for slot in (4, 5)] == [4, 5]
+    assert [news["slot"] for news in session.news("started")] == [4, 5]
