@@ -96,18 +96,15 @@ def demand_same(store: Store, commit: Held, *, rank: int = 0) -> None:
 
 def newest_intact(store: Store) -> tuple[str | None, dict[str, str]]:
     """The newest checkpoint of which every byte is right, and why newer ones are not, by their names."""
-    damaged: dict[str, str] = {}
-    while True:
-        choice = catalog.newest(store, skip=damaged)
-        passed_over = damaged | dict(choice.passed_over)
-        if choice.newest is None:
-            return None, passed_over
+    passed_over: dict[str, str] = {}
+    for entry in catalog.listing(store):
         try:
-            read.verify(store, choice.newest.name)
+            if entry.sealed:
+                read.verify(store, entry.name)
+                return entry.name, passed_over
         except Damaged as error:
-            damaged[choice.newest.name] = error.why
-        else:
-            return choice.newest.name, passed_over
+            passed_over[entry.name] = error.why
+    return None, passed_over
 
 
 def save_unsealed(store: Store, commit: Held, *, parts: int = 2) -> list[File]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from hvd_elastic_ext.checkpoint.archive import read, retention
-from hvd_elastic_ext.checkpoint.archive.retention import Choice, Entry, Named, Retention
+from hvd_elastic_ext.checkpoint.archive.retention import Entry, Named, Retention
 from hvd_elastic_ext.checkpoint.format import manifest as manifests
 from hvd_elastic_ext.checkpoint.format.errors import Damaged, Missing
 from hvd_elastic_ext.checkpoint.format.naming import MANIFEST, identity_of
@@ -18,11 +16,6 @@ def listing(store: Store) -> list[Entry]:
     Folders whose name is no checkpoint's are somebody else's. Raises :class:`StoreFailed` if the store cannot be read.
     """
     return retention.newest_first([_entry(store, name) for name in store.folders() if identity_of(name) is not None])
-
-
-def newest(store: Store, *, skip: Collection[str] = ()) -> Choice:
-    """The newest checkpoint that looks whole, and why newer ones are not taken."""
-    return retention.newest(listing(store), skip)
 
 
 def prune(store: Store, keep: Retention) -> list[Named]:

@@ -46,13 +46,6 @@ class Named(NamedTuple):
     why: str
 
 
-class Choice(NamedTuple):
-    """``newest`` is taken, None if nothing can be; ``passed_over`` are newer ones that could not, the newest first."""
-
-    newest: Entry | None
-    passed_over: tuple[Named, ...]
-
-
 @dataclass(frozen=True)
 class Retention:
     """What stays: the ``last`` ones, and the oldest of every ``every`` steps (None: no such)."""
@@ -71,15 +64,9 @@ def newest_first(entries: Collection[Entry]) -> list[Entry]:
     return sorted(entries, key=_age, reverse=True)
 
 
-def newest(entries: Collection[Entry], skip: Collection[str] = ()) -> Choice:
-    """The newest whole one that is not to be skipped. What was never sealed is no checkpoint, and not told of."""
-    passed: list[Named] = []
-    for entry in newest_first(entries):
-        if entry.whole and entry.name not in skip:
-            return Choice(entry, tuple(passed))
-        if entry.sealed and entry.name not in skip:
-            passed.append(Named(entry.name, entry.why))
-    return Choice(None, tuple(passed))
+def newest(entries: Collection[Entry], skip: Collection[str] = ()) -> Entry | None:
+    """The newest whole one that is not to be skipped; None if there is none."""
+    return next((entry for entry in newest_first(entries) if entry.whole and entry.name not in skip), None)
 
 
 def prune(entries: Collection[Entry], keep: Retention) -> list[Named]:

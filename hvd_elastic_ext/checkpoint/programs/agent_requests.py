@@ -58,7 +58,7 @@ from typing import Any, Final
 
 import psutil
 
-from hvd_elastic_ext.checkpoint.archive import catalog, read, write
+from hvd_elastic_ext.checkpoint.archive import catalog, read, retention, write
 from hvd_elastic_ext.checkpoint.archive.read import Checkpoint
 from hvd_elastic_ext.checkpoint.archive.retention import Entry, Retention
 from hvd_elastic_ext.checkpoint.format.errors import Damaged, Missing
@@ -282,7 +282,7 @@ def _held(request: Request) -> Answer:
         if (found := slot_memory.held(memory)) is not None:
             side, sealed = found
             held[slot] = [list(sealed.record.identity), sealed.record.step, side]
-    newest = catalog.newest(open_store(request["place"]), skip=request.get("skip", ())).newest
+    newest = retention.newest(catalog.listing(open_store(request["place"])), request.get("skip", ()))
     if newest is None:
         return {"held": held, "newest": None}
     told = {"name": newest.name, "path": _path(request, newest.name), "finished": newest.facts.get("finished")}

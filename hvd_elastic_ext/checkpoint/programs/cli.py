@@ -130,20 +130,20 @@ def _checked(store: Store, entry: Entry) -> Entry:
 def _export(store: Store, options: argparse.Namespace) -> int:
     from hvd_elastic_ext.checkpoint.archive import export  # torch, for this only
 
-    name = options.name
-    if name is None:
-        choice = catalog.newest(store)
-        for passed in choice.passed_over:
-            sys.stderr.write(f"hvd-elastic checkpoints: {passed.name} is passed over: {passed.why}\n")
-        if choice.newest is None:
-            raise Permanent(
-                f"{store.where} holds no whole checkpoint; `hvd-elastic checkpoints list` tells what is there"
-            )
-        name = choice.newest.name
+    name = options.name or _newest(store)
     count = export.export(store, name, options.to)
     what = "files" if options.to.is_dir() else "tensors"
     sys.stdout.write(f"{name}: {count} {what} to {options.to}\n")
     return 0
+
+
+def _newest(store: Store) -> str:
+    for entry in catalog.listing(store):
+        if entry.whole:
+            return entry.name
+        if entry.sealed:
+            sys.stderr.write(f"hvd-elastic checkpoints: {entry.name} is passed over: {entry.why}\n")
+    raise Permanent(f"{store.where} holds no whole checkpoint; `hvd-elastic checkpoints list` tells what is there")
 
 
 def _prune(store: Store, options: argparse.Namespace) -> int:

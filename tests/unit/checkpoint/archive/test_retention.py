@@ -36,19 +36,11 @@ def test_the_newest_is_by_launcher_then_world_then_commit() -> None:
     assert names(newest_first(mixed)) == names(ordered[::-1])
 
 
-def test_a_damaged_newest_one_is_passed_over_and_told_of() -> None:
-    found = newest([entry(1), entry(2), entry(3, why="torn"), entry(4, why="never sealed", sealed=False)])
-    assert found.newest == entry(2)
-    assert [tuple(passed) for passed in found.passed_over] == [(entry(3).name, "torn")]
-
-
-def test_one_that_is_to_be_skipped_is() -> None:
-    assert newest([entry(1), entry(2), entry(3, why="torn")], skip=[entry(2).name, entry(3).name]) == (entry(1), ())
-
-
-def test_there_may_be_none() -> None:
-    assert newest([]).newest is None
-    assert newest([entry(1, why="torn")]) == (None, ((entry(1).name, "torn"),))
+def test_the_newest_whole_one_is_taken_that_is_not_to_be_skipped() -> None:
+    entries = [entry(1), entry(2), entry(3, why="torn"), entry(4, why="never sealed", sealed=False)]
+    assert newest(entries) == entry(2)
+    assert newest(entries, skip=[entry(2).name]) == entry(1)
+    assert newest(entries[2:]) is None
 
 
 def test_the_last_ones_stay() -> None:
@@ -90,10 +82,10 @@ retentions = st.builds(Retention, last=st.integers(1, 4), every=st.none() | st.i
 @given(st.lists(entries, unique_by=lambda one: one.name), retentions)
 def test_pruning_never_takes_the_newest_and_is_done_once(found: list[Entry], keep: Retention) -> None:
     gone = {named.name for named in prune(found, keep)}
-    chosen = newest(found).newest
+    chosen = newest(found)
     assert chosen is None or chosen.name not in gone
     left = [one for one in found if one.name not in gone]
-    assert newest(left).newest == chosen
+    assert newest(left) == chosen
     assert sum(one.whole for one in left) >= min(keep.last, sum(one.whole for one in found))
     assert prune(left, keep) == []
 
