@@ -7,10 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
+from hvd_elastic_ext.checkpoint.archive import write
 from hvd_elastic_ext.checkpoint.programs import agent_requests
 from hvd_elastic_ext.checkpoint.stores import open_store
 from hvd_elastic_ext.checkpoint.values import trees
@@ -88,6 +91,20 @@ def test_a_commit_that_is_not_there_is_not_written(tmp_path: Path) -> None:
     assert answer["for_good"]
     assert "is not in that memory" in answer["failed"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_commit_that_is_replaced_while_it_is_written_is_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with kept(trained(), IDENTITY) as one:
+
+        def replaced(*arguments: Any, **named: Any) -> Any:
+            files = write.write_part(*arguments, **named)
+            one.buffer.relabel(IDENTITY._replace(number=10))
+            return files
+
+        monkeypatch.setattr(agent_requests, "write", SimpleNamespace(write_part=replaced))
+        assert agent_requests.answered(written(tmp_path, one))["for_good"]
 
 
 @pytest.mark.parametrize(
