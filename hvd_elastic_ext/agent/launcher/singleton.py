@@ -274,7 +274,7 @@ class Refused(OSError):
     """Why the agent of the host refuses an order."""
 
 
-def hand_over(existing: socket.socket, order: dict[str, Any], *, key: bytes, patience_s: float) -> str:
+def hand_over(existing: socket.socket, order: dict[str, Any], *, key: bytes, wait_s: float) -> str:
     """Give ``order`` to the agent of the host and return its answer; "ending" only once it has ended.
 
     Raises :class:`Refused`, ``ConnectionError`` if it has ended before it could
@@ -288,7 +288,7 @@ def hand_over(existing: socket.socket, order: dict[str, Any], *, key: bytes, pat
         if "answer" not in answer:
             raise Refused(str(answer.get("refused")))
         if answer["answer"] == "ending":
-            existing.settimeout(patience_s)
+            existing.settimeout(wait_s)
             with contextlib.suppress(ConnectionError):
                 while lines.read(1):
                     pass

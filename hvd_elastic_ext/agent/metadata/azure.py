@@ -79,7 +79,7 @@ def events(body: str) -> Sequence[Mapping[str, Any]]:
 
 
 def announcements_of(events: Sequence[Mapping[str, Any]], own: str, now: float) -> list[Announcement]:
-    """What is said of the machine called ``own``. One that has begun tells no time any more."""
+    """What is said of the machine called ``own``. An event that has started has no time."""
     announcements = []
     for event in events:
         kind, named = event["EventType"], [str(name).casefold() for name in event["Resources"]]

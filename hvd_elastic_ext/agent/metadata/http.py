@@ -21,7 +21,7 @@ _TRUSTED_S: Final = 5.0
 
 
 class HttpClient:
-    """Asks whoever is at ``url``. Raises ``ValueError`` for what is no such address."""
+    """Asks the service at ``url``. Raises ``ValueError`` for another kind of URL."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)

@@ -28,7 +28,7 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """``headers`` by lower-case name; ``now``: Unix seconds by the clock of whoever answers."""
+    """``headers`` by lower-case name; ``now``: Unix seconds by the clock of the service."""
 
     status: int
     body: str

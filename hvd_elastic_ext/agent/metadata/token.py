@@ -1,4 +1,4 @@
-"""Questions that take a token, which is had for the asking: of whoever may send a ``PUT``, which few forgers can."""
+"""Requests with a token. A ``PUT`` returns the token: few forged requests can use that method."""
 
 from __future__ import annotations
 
