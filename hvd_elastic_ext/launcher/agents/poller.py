@@ -40,8 +40,8 @@ class DescriptorPoller:
 
     def add(self, descriptor: int, act: Callable[[int], None]) -> None:
         """Serve ``descriptor`` when it can be read."""
-        self._acts[descriptor] = act
         self._epoll.register(descriptor, select.EPOLLIN)
+        self._acts[descriptor] = act
 
     def want_writing(self, descriptor: int, *, wanted: bool) -> None:
         """Serve it when it can be written, too, or no longer."""

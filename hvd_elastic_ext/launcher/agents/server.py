@@ -100,12 +100,14 @@ class Control:
         self.key = key
         self._before = dict(ports or {})
         self.buffer = bytearray(_READ)
+        """Where connections read, one for all: it is filled and emptied within one call of the loop."""
         self.poller: DescriptorPoller
         self._job = job
         self._incarnation = incarnation
         self._on_event = on_event
         self.pace = pace
         self.orphan_grace_s = orphan_grace_s
+        self.connections: set[Session] = set()
         self._sessions: dict[str, Session] = {}
         self._newest: dict[str, str] = {}
         """By host, the newest agent."""
@@ -179,32 +181,36 @@ class Control:
     async def stop(self) -> None:
         """Disconnect all agents once they have read their last orders. No events follow."""
         self._stopping = True
-        strangers = tuple(session for acceptor, _ in self._acceptors.values() for session in acceptor.close())
-        sessions = (*strangers, *self._sessions.values())
-        for session in strangers:
-            session.hang_up(_STOPS)
-        for session in self._sessions.values():
-            session.say_goodbye(_STOPS)
+        for acceptor, _ in self._acceptors.values():
+            acceptor.close()
+        sessions = tuple(self.connections)
+        for session in sessions:
+            if session.host or session.over:
+                session.say_goodbye(_STOPS)
+            else:
+                session.hang_up(_STOPS)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(_all_gone(sessions), LINGER_S)
         for session in sessions:
             session.hang_up(_STOPS)
         await _all_gone(sessions)
         if self._acceptors:
-            await asyncio.sleep(0)  # sessions that others have replaced close now
             self.poller.close()
         if self.refused:
-            log.warning("control port: refused in all: %s", counted(self.refused))
+            counts = "; ".join(f"{count} × {reason}" for reason, count in self.refused.most_common())
+            log.warning("control port: refused in all: %s", counts)
 
-    # --- what sessions need: see Desk ---------------------------------------------------------------
+    # --- what sessions need
 
     def refuse(self, peer: str, reason: str) -> None:
+        """Count a refusal, and log each kind once."""
         self.refused[reason] += 1
         if (peer, reason) not in self._named and len(self._named) < _MAX_NAMED:
             self._named.add((peer, reason))
             log.warning("control port: refused %s: %s", peer, reason)
 
     def defect_met(self, session: Session, error: Exception) -> None:
+        """Log a defect of this program with its traceback, once."""
         self.refused[f"a defect of hvd-elastic ({type(error).__name__})"] += 1
         defect = f"a defect of hvd-elastic: {type(error).__name__}: {error}"
         if ("", defect) not in self._named and len(self._named) < _MAX_NAMED:
@@ -213,6 +219,7 @@ class Control:
             log.error("%s is disconnected, to reconnect and report its state: %s", who, defect, exc_info=error)
 
     def admit(self, session: Session, hello: Mapping[str, Any]) -> None:
+        """Give the session its host. Raises ``WireError`` if it is not an agent of this job."""
         problem = hello_error(hello, job=self._job)
         if problem is not None:
             raise WireError(problem)
@@ -222,20 +229,23 @@ class Control:
         if (hello["host"], hello["agent"]) in self._replaced:
             self._end(session, hello)
             return
-        self._settled(session)
+        session.acceptor.settled(session)
         self._make_place(hello["host"], agent=hello["agent"])
-        session.become(hello["host"], hello["agent"])
+        session.host, session.agent = hello["host"], hello["agent"]
         self._sessions[session.host] = session
         session.send(self._welcome)
         self._tell(AgentJoined(session.host, hello))
 
     def hear(self, session: Session, news: Mapping[str, Any]) -> None:
+        """Take an event of an agent. Raises ``WireError`` if it is none."""
         if not isinstance(news.get("event"), str) or news["event"] == "hello":
             raise WireError("a message is no news")
         self._tell(News(session.host, news))
 
     def part(self, session: Session) -> None:
-        self._settled(session)
+        """A connection is closed."""
+        self.connections.discard(session)
+        session.acceptor.settled(session)
         if self._sessions.get(session.host) is session:
             del self._sessions[session.host]
             self._tell(AgentLost(session.host, session.over))
@@ -269,10 +279,6 @@ class Control:
             self._tell(AgentLost(host, older.over or "another agent has taken its place"))
         older.hang_up("it has reconnected")
 
-    def _settled(self, session: Session) -> None:
-        for acceptor, _ in self._acceptors.values():
-            acceptor.settled(session)
-
     def _tell(self, event: ControlEvent) -> None:
         if not self._stopping:
             self._on_event(event)
@@ -292,11 +298,6 @@ def _listener(address: str, *ports: int) -> socket.socket:
 async def _all_gone(sessions: tuple[Session, ...]) -> None:
     for session in sessions:
         await session.gone.wait()
-
-
-def counted(refused: Mapping[str, int]) -> str:
-    """Refusals by reason, the most frequent first. Pure."""
-    return "; ".join(f"{count} × {reason}" for reason, count in Counter(refused).most_common())
 
 
 def hello_error(hello: Mapping[str, Any], *, job: str) -> str | None:

@@ -144,7 +144,7 @@ def route_to(host: str, *, given: Sequence[str] = (), local: bool = False) -> Ro
     own = interface_addresses()
     name = next((name for name in given if name in own), None)
     if name is None:
-        name = interface_towards([LOOPBACK] if local else [host]) or interface_towards([ANYWHERE])
+        name = interface_towards(LOOPBACK if local else host) or interface_towards(ANYWHERE)
     return Route(name, own.get(name or "", LOOPBACK))
 
 

@@ -77,8 +77,7 @@ class Job:
     def run(self) -> None:
         """Run to the end. Raises :class:`JobFailed` or :class:`Interrupted` unless training was done."""
         try:
-            with StateWriter(self._folder.save) as self._writer:
-                asyncio.run(self._main())
+            asyncio.run(self._main())
         except Asleep:
             raise  # the run goes on with the next launcher
         except JobFailed:
@@ -99,6 +98,7 @@ class Job:
         """Run sessions until the job ends."""
         loop = asyncio.get_running_loop()
         self._stop_requested = asyncio.Event()
+        self._writer = StateWriter(self._folder.save)
         folder, timestamps = self._settings.output_dir, self._settings.timestamps
         self._console = Console(
             self._outlets, folder, timestamps=timestamps, rank=lambda life: self._session.driver.job.rank(life)
@@ -133,6 +133,7 @@ class Job:
                 self._outlets.status("")
                 await self._admin.stop()
                 self._console.close()
+                await self._writer.close()
 
     async def _show_status(self) -> None:
         """Keep the status line of a terminal."""

@@ -144,7 +144,7 @@ class Session:
             await self._clean_up()
         if self._superseded:
             raise JobFailed("another launcher of this job has taken over; this one stops")
-        await self._save()
+        self._save_soon()
         return self.driver.outcome
 
     def end(self, why: JobFailed) -> None:
@@ -356,7 +356,7 @@ class Session:
             self.driver.tell(PeersChanged(name))
         ended = await self._launches.run(self._transport, name, line)
         if ended is not None:
-            self._tell(LaunchEnded(name, ended.code, ended.last_words))
+            self._tell(LaunchEnded(name, ended.code, ended.message))
 
     def stop_launch(self, host: str) -> None:
         self._launches.drop(host)
@@ -368,7 +368,7 @@ class Session:
         line = end_line(self._settings.job, name, key=self._control.key, grace_s=self._settings.grace_s)
         ended = await self._launches.run(self._transport, name, line)
         if ended is not None:
-            self._tell(AgentEnded(name, ended.code, ended.last_words))
+            self._tell(AgentEnded(name, ended.code, ended.message))
 
     def hang_up(self, host: str, reason: str) -> None:
         self._control.drop(host, reason)
@@ -397,11 +397,7 @@ class Session:
     # --- what outlives this launcher
 
     def _save_soon(self) -> None:
-        """Save after the present event: half of a change must not be saved."""
-        self._spawn(self._save())
-
-    async def _save(self) -> None:
-        self._writer.soon(self.saved())
+        self._writer.soon(self.saved)
 
     def saved(self) -> Saved:
         """The state for the next session or launcher."""

@@ -7,9 +7,8 @@
     known_hosts   of ssh, where the user's configuration says nothing of hosts' keys
     control.sock  see :mod:`hvd_elastic_ext.launcher.job.admin_socket`
 
-A disk that is full or read-only costs the memory of the next launcher, and is
-said once; it stops none that has begun. Only the number of its life has to be
-written: with one that was there before, agents would not know whom to obey.
+On a full or read-only disk the next launcher knows less, which is logged once; a launcher that has started goes on.
+Only the incarnation must be written: with one that was used before, agents would not know which launcher to obey.
 """
 
 from __future__ import annotations
@@ -98,7 +97,8 @@ class StateDir(contextlib.AbstractContextManager["StateDir"]):
 
         Raises :class:`UsageError` if it cannot be, and this process had none before.
         """
-        known = (saved.incarnation for saved in self._states() if saved)
+        states = (_state_or_none(self.path / name) for name in (STATE, BACKUP))
+        known = (saved.incarnation for saved in states if saved)
         number = max(_incarnation(self.path), self._incarnation, *known, 0) + 1
         try:
             _write_number(self.path / INCARNATION, f"{number}\n")
@@ -152,14 +152,10 @@ class StateDir(contextlib.AbstractContextManager["StateDir"]):
         with contextlib.suppress(OSError):
             (self.path / KEY).unlink(missing_ok=True)
 
-    def _states(self) -> list[Saved | None]:
-        return [_state_or_none(self.path / name) for name in (STATE, BACKUP)]
-
     def _write(self, name: str, text: str) -> bool:
+        backup = self.path / BACKUP if name == STATE and self._backup_allowed else None
         try:
-            _replace(
-                self.path / name, text, backup=self.path / BACKUP if name == STATE and self._backup_allowed else None
-            )
+            _replace(self.path / name, text, backup=backup)
         except OSError as error:
             if name not in self._failing:
                 LOG.warning(
@@ -368,28 +364,14 @@ def _replace(path: Path, text: str, *, backup: Path | None) -> None:
             file.flush()
             os.fsync(descriptor)
         if backup is not None:
-            _keep(path, backup)
+            with contextlib.suppress(FileNotFoundError):
+                path.replace(backup)  # for a moment there is only the backup, which is as good
         fresh.replace(path)
     except OSError:
         with contextlib.suppress(OSError):  # what is half written takes the place that is lacking
             fresh.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
-
-
-def _keep(path: Path, backup: Path) -> None:
-    """Let ``backup`` be what stands at ``path``, without a moment in which one of them is missing."""
-    linked = backup.with_name(backup.name + ".tmp")
-    linked.unlink(missing_ok=True)
-    try:
-        linked.hardlink_to(path)
-        linked.replace(backup)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
-            raise
-        path.replace(backup)  # no hard links here: for a moment there is only the backup
 
 
 def _sync_folder(path: Path) -> None:

@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 from hvd_elastic_ext.core.clock import Clock
-from hvd_elastic_ext.core.errors import Asleep, Transient, UsageError
+from hvd_elastic_ext.core.errors import Asleep, Transient
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.io.background_calls import BackgroundCalls
+from hvd_elastic_ext.launcher.agents.transports.pods import client_needed
 from hvd_elastic_ext.launcher.rules.suspend import release_policy
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import Act, Decision, Limits, SleepProgress
 from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, to_delete
@@ -118,13 +119,8 @@ def found(
 
     Loads the official client: half a second, 45 MB. Raises :class:`UsageError` if there is no way to a cluster.
     """
-    try:
+    with client_needed("--sleep-releases"):
         from hvd_elastic_ext.launcher.suspend import replicas
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("kubernetes", "urllib3"):
-            raise
-        remedy = "pip install 'hvd-elastic-ext[kubernetes]'"
-        raise UsageError(f"--sleep-releases needs the package 'kubernetes'; install it: {remedy}") from None
     workers = replicas.found(limits.job, environ)
     return PodReleases(workers, limits, need, NoteFile(folder), record=record, clock=clock)
 
