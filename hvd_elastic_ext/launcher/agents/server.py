@@ -39,10 +39,7 @@ _STOPS: Final = "the launcher stops"
 
 @dataclass(frozen=True, slots=True)
 class AgentJoined:
-    """An agent is there, for the first time or again; ``hello`` tells what it has. Its welcome is on the way.
-
-    If there was a session with the same agent before, this one has replaced it.
-    """
+    """An agent has connected, or connected again; ``hello`` lists what it runs and holds. Its welcome is on the way."""
 
     host: str
     hello: Mapping[str, Any]
@@ -50,7 +47,7 @@ class AgentJoined:
 
 @dataclass(frozen=True, slots=True)
 class AgentLost:
-    """There is no session with ``host`` any more."""
+    """The connection to an agent is lost. It may connect again; only its silence counts as a fault."""
 
     host: str
     reason: str
@@ -58,7 +55,7 @@ class AgentLost:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """An event of an agent; ``news["event"]`` is a string, the rest is unchecked."""
+    """A message from an agent; ``news["event"]`` is a string, the rest is unchecked."""
 
     host: str
     news: Mapping[str, Any]

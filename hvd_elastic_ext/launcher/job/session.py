@@ -23,7 +23,7 @@ from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.rank_info import Place
 from hvd_elastic_ext.launcher.agents.capacity import Pace, pace, raise_file_limit, too_few_files
 from hvd_elastic_ext.launcher.agents.environment import job_env, seat_env
-from hvd_elastic_ext.launcher.agents.server import AgentJoined, AgentLost, Control, ControlEvent, News, Superseded
+from hvd_elastic_ext.launcher.agents.server import AgentJoined, Control, ControlEvent, News, Superseded
 from hvd_elastic_ext.launcher.agents.transports.launches import Launches
 from hvd_elastic_ext.launcher.agents.transports.transports import (
     PodTransport,
@@ -301,29 +301,23 @@ class Session:
     # --- events
 
     def _event(self, event: ControlEvent) -> None:
+        if isinstance(event, Superseded):
+            self._superseded = True
+        else:
+            self.driver.tell(event)
         match event:
-            case News(host, news) if news["event"] == "output":
+            case News(host, {"event": "output" | "ended" as what, **news}):
                 life = seat_of(host, news.get("slot"), news.get("life"))
-                self.driver.tell(events.News(host, news))  # output counts as a sign of life
-                if life is not None:
-                    self._console.take(life, str(news.get("stream")), str(news.get("text")))
-                return
-            case News(host, news):
-                self.driver.tell(events.News(host, news))
-                if news["event"] == "beats":
-                    return
-                if news["event"] == "ended" and (life := seat_of(host, news.get("slot"), news.get("life"))):
+                if life is not None and what == "ended":
                     self._console.ended(life)
-            case AgentJoined(host, hello):
+                elif life is not None:
+                    self._console.take(life, str(news.get("stream")), str(news.get("text")))
+            case AgentJoined(host):
                 self._launches.came(host)
-                self.driver.tell(events.AgentJoined(host, hello))
                 self._save_soon()  # the next launcher must find this host, even before there is a world
                 self.driver.tell(PeersChanged(host))
-            case AgentLost(host, reason):
-                self.driver.tell(events.AgentLost(host, reason))
-            case Superseded():
-                self._superseded = True
-        self._look_soon.set()
+        if not (isinstance(event, News) and event.news["event"] in ("output", "beats")):
+            self._look_soon.set()
 
     def health_changed(self, ledger: HealthLedger, event: str, fields: Mapping[str, Any]) -> None:
         """An operator changed a host's health; ``event`` and ``fields`` go into the journal."""
