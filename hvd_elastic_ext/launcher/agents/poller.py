@@ -34,7 +34,7 @@ class DescriptorPoller:
         self._acts: dict[int, Callable[[int], None]] = {}
         self._again: asyncio.TimerHandle | None = None
         # It never becomes writable. As long as this stands, to listen and to pause is only a change of an entry of the
-        # loop's own epoll. Making the entry anew would have the kernel look at every descriptor in here.
+        # loop's own epoll. Making a new entry would have the kernel look at every descriptor in here.
         self._loop.add_writer(self._epoll.fileno(), _nothing)
         self._listen()
 

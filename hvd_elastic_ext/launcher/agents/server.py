@@ -72,14 +72,11 @@ ControlEvent = AgentJoined | AgentLost | News | Superseded
 
 
 class Control:
-    """See the module's docstring. All methods are to be called in the loop that :meth:`start` ran in.
+    """See the module's docstring. Call all methods in the loop that :meth:`start` ran in.
 
-    ``pace`` and ``orphan_grace_s`` are what agents are told in their
-    welcome; :meth:`set_pace` changes the former. ``ports``, by address, are those of
-    an earlier launcher, where its agents look for it: taken again if they are free. ``on_event`` is called in the
-    loop, too; it may send and drop. Should it raise, that is logged as a defect
-    and the agent disconnected: it reconnects and reports its state.
-    ``refused`` counts refusals by reason.
+    ``pace`` and ``orphan_grace_s``: what agents are told in their welcome. ``ports``: by address, those of an earlier
+    launcher, where its agents look for it. ``on_event`` is called in the loop, and may send and drop. If it raises,
+    that is logged as a defect and the agent is disconnected: it reconnects and reports its state.
     """
 
     def __init__(
@@ -94,6 +91,7 @@ class Control:
         on_event: Callable[[ControlEvent], None],
     ) -> None:
         self.refused: Counter[str] = Counter()
+        """Refusals by reason."""
         self.key = key
         self._before = dict(ports or {})
         self.buffer = bytearray(_READ)
@@ -163,8 +161,7 @@ class Control:
     def send(self, host: str, order: Mapping[str, Any]) -> bool:
         """Send ``order``, without waiting. False if there is no session with ``host``, or not any more.
 
-        True does not mean that it arrives. Raises ``WireError`` for an order that
-        is no JSON or larger than a frame may be.
+        True does not mean that it arrives. Raises ``WireError`` for an order that is no JSON or too large for a frame.
         """
         session = self._sessions.get(host)
         return session is not None and session.send(order)

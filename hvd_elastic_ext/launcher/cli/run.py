@@ -67,8 +67,7 @@ RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE", "DEVICES", "NOTICE_FILE")
 """Environment names with our prefix that are no options of ``run``: workers and agents read them."""
 
 COLLECT: Final = (50_000, 20, 100)
-"""When the launcher looks for unreachable cycles: seldom. It makes next to none, and to look is to look at all that it
-knows of thousands of processes."""
+"""When the launcher collects garbage: seldom. It makes few cycles, and a collection reads the state of all workers."""
 
 DESCRIPTION: Final = """\
 Run an elastic job. Every option of horovodrun means here what it means there; the first group is ours.
@@ -91,7 +90,7 @@ def main(argv: Sequence[str]) -> int:
     with Outlets(sys.stdout, sys.stderr) as outlets:
         logging.basicConfig(format="hvd-elastic: %(message)s", handlers=[Log(outlets.stderr)])
         logging.getLogger("hvd_elastic_ext").setLevel(settings.log_level)
-        _recorded(settings, outlets)
+        _run(settings, outlets)
     return 0
 
 
@@ -103,30 +102,31 @@ def _end_at_once(number: int, _: object) -> None:
     raise _EndedAtOnce(128 + number)
 
 
-def _recorded(settings: RunSettings, outlets: Outlets) -> None:
-    """Run the job, and write into its journal how it ended."""
+def _run(settings: RunSettings, outlets: Outlets) -> None:
+    """Run the job, unless it is done already."""
     with state_folder.StateDir(settings.state_dir) as folder:  # before the journal, which another launcher may write
         fresh = runs.name_of(time.time(), secrets.randbits(16))
         saved = runs.begun(folder.load(), fresh=fresh, resume=settings.resume)
         done = _finished(settings, saved)
-        if done is not None:
+        if done is None:
+            _run_with_journal(settings, folder, saved, outlets)
+        else:
             logging.getLogger(__name__).warning("%s", done)
-            return
-        _journalled(settings, folder, saved, outlets)
 
 
 def _finished(settings: RunSettings, saved: state_folder.Saved) -> str | None:
-    """What is said of a job that is done already; None if there is something to do, or nothing is known from here."""
+    """The message for a job that is done already; None if there is something to do, or nothing is known from here."""
     how = settings.durability
-    if how is None or how.train_on or saved.more.get("hosts"):  # there may be somebody who is to be ended
+    if how is None or how.train_on or saved.more.get("hosts"):  # agents may have to be ended
         return None
     found = finished_check.find(how.place, how.mark)
     return None if found is None else finished.said(found, how.place)
 
 
-def _journalled(
+def _run_with_journal(
     settings: RunSettings, folder: state_folder.StateDir, saved: state_folder.Saved, outlets: Outlets
 ) -> None:
+    """Run the job, and write into its journal how it ended."""
     journal = open_journal(settings.journal)
     name = {"job": settings.job, "run": saved.more[runs.RUN]}
     journal.record("started", generation=0, **name, pid=os.getpid(), version=__version__, command=settings.command[0])
@@ -135,7 +135,27 @@ def _journalled(
     try:
         if isinstance(source, HostsFileSource) and not saved.more.get("hosts"):  # no host works for this job yet
             source.check()
-        _run(settings, feed, source, folder=folder, saved=saved, journal=journal, outlets=outlets)
+        # Importing takes a second, in which a signal still ends this process at once: nothing may run by then.
+        from hvd_elastic_ext.launcher.job.job import Job
+
+        recorder = open_recorder(settings.record_events)
+        job = Job(
+            settings,
+            feed,
+            folder=folder,
+            saved=saved,
+            journal=journal,
+            clock=SystemClock(),
+            outlets=outlets,
+            recorder=recorder,
+        )
+        gc.freeze()
+        gc.set_threshold(*COLLECT)
+        source.start()
+        try:
+            job.run()
+        finally:
+            source.stop()
     except ElasticError as error:
         journal.record("finished", generation=feed.generation, code=error.exit_code, reason=str(error))
         raise
@@ -143,38 +163,6 @@ def _journalled(
         journal.record("finished", generation=feed.generation, code=end.code, reason="stopped while starting")
         raise
     journal.record("finished", generation=feed.generation, code=0, reason="training is done")
-
-
-def _run(
-    settings: RunSettings,
-    feed: HostFeed,
-    source: HostSource,
-    *,
-    folder: state_folder.StateDir,
-    saved: state_folder.Saved,
-    journal: Journal,
-    outlets: Outlets,
-) -> None:
-    from hvd_elastic_ext.launcher.job.job import Job
-
-    # Importing takes a second, in which a signal still ends this process at once: nothing may run by then.
-    job = Job(
-        settings,
-        feed,
-        folder=folder,
-        saved=saved,
-        journal=journal,
-        clock=SystemClock(),
-        outlets=outlets,
-        recorder=open_recorder(settings.record_events),
-    )
-    gc.freeze()
-    gc.set_threshold(*COLLECT)
-    source.start()
-    try:
-        job.run()
-    finally:
-        source.stop()
 
 
 def open_journal(path: Path) -> Journal:

@@ -1,4 +1,4 @@
-"""This machine's network interfaces: whether a name is its own, and the way to other hosts."""
+"""This machine's network interfaces: whether a name is its own, and the route to other hosts."""
 
 from __future__ import annotations
 

@@ -64,8 +64,7 @@ class InUse(UsageError):
 class StateDir(contextlib.AbstractContextManager["StateDir"]):
     """A folder that this process locks, until :meth:`close` or its end.
 
-    Raises :class:`InUse` if another process holds it, and :class:`UsageError`
-    if it cannot be made, is another's or may be written by others; one line each.
+    Raises :class:`InUse` if another process holds it; :class:`UsageError` if it cannot be made or is not ours alone.
     """
 
     def __init__(self, path: Path) -> None:
@@ -93,9 +92,9 @@ class StateDir(contextlib.AbstractContextManager["StateDir"]):
             self._lock = -1
 
     def next_incarnation(self) -> int:
-        """One more than any launcher that held this folder had; written down before it is used.
+        """A higher number than any launcher of this folder had; written before it is used.
 
-        Raises :class:`UsageError` if it cannot be, and this process had none before.
+        Raises :class:`UsageError` if it cannot be written, and this process had none before.
         """
         states = (_state_or_none(self.path / name) for name in (STATE, BACKUP))
         known = (saved.incarnation for saved in states if saved)
@@ -191,7 +190,7 @@ def load(path: Path) -> tuple[Saved | None, bool]:
 
 
 def holder(path: Path) -> str | None:
-    """Who holds a folder ("pid 7 on host a"); None if nobody does, or there is no such folder."""
+    """The process that holds a folder ("pid 7 on host a"); None if there is none, or no such folder."""
     try:
         descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -213,7 +212,7 @@ def make(path: Path) -> None:
     Raises :class:`UsageError` if it cannot be made, and as :func:`check` does.
     """
     try:
-        # Whoever may write to the folder above may put another one in the place of ours: for nobody else, either.
+        # A user who may write to the folder above may replace ours.
         for above in reversed([above for above in path.parents if not above.exists()]):
             above.mkdir(mode=0o755, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)
@@ -225,10 +224,7 @@ def make(path: Path) -> None:
 
 
 def check(path: Path) -> None:
-    """Raises :class:`UsageError` if a folder, the :data:`FOLDERS` that it is in, or a file of ours there is another's.
-
-    So it does if others may write to one of them. What is above is the user's choice: /tmp, or a project's folder.
-    """
+    """Raises :class:`UsageError` if others own or may write to a folder, :data:`FOLDERS` above, or our files in it."""
     try:
         if path.parent.name == FOLDERS:
             ownership.check_folder(path.parent)

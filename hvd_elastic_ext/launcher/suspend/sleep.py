@@ -37,7 +37,7 @@ class Releases:
         """The job has gone to sleep; these were its hosts."""
 
     async def look(self, *, enough: bool) -> None:
-        """Take in whether the job is about to wake. It need not be asked again: it sees to the rest by itself."""
+        """Note whether the job is about to wake. It need not be called again without a change."""
 
     async def woke(self) -> None:
         """The job goes on."""
