@@ -193,12 +193,6 @@ async def test_a_host_without_our_interpreter_was_reached_all_the_same(ssh: Path
     assert "/nowhere/python" in ended.message
 
 
-async def test_without_ssh_there_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    launch = await over_ssh().start(HOST, b"x\n", remark=quiet)
-    assert await launch.wait() == Ended(255, reached=False, message="ssh: No such file or directory")
-
-
 async def test_only_a_few_exec_are_on_their_way_at_once(pods: KubeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transports, "AT_ONCE", 1)
     pods.faults.on("get", "pods").answer(statuses.internal("no"))

@@ -149,9 +149,8 @@ def test_no_damaged_byte_and_no_cut_is_ever_taken_for_a_state(folder: Path, capl
     good = path.read_bytes()
     assert good.endswith(b"}\n")
     for at in range(len(good) - 1):
-        for flipped in (good[at] ^ 1, good[at] ^ 0x40):
-            path.write_bytes(good[:at] + bytes([flipped]) + good[at + 1 :])
-            assert load(folder) == (ONE, False)
+        path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+        assert load(folder) == (ONE, False)
         path.write_bytes(good[:at])
         assert load(folder) == (ONE, False)
     path.write_bytes(good)
