@@ -353,14 +353,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _config_of(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[Mapping[str, Any], str]:
     """Read the file that ``--config`` names, if it stands among our options (the command may have its own)."""
-    required = [action for action in parser._actions if action.required]
-    for action in required:
-        action.required = False  # it may be given in the very file that is looked for
-    try:
-        path = parser.parse_known_args(argv)[0].config
-    finally:
-        for action in required:
-            action.required = True
+    path = parser.parse_known_args(argv)[0].config
     return ({}, "") if path is None else (read_config(Path(path)), path)
 
 

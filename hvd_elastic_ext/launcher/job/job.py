@@ -34,7 +34,7 @@ from hvd_elastic_ext.launcher.planners.membership import waiting
 from hvd_elastic_ext.launcher.rules.health import host_requests
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.suspend import releaser
-from hvd_elastic_ext.launcher.suspend.sleep import Releases, SleepingJob
+from hvd_elastic_ext.launcher.suspend.sleep import SleepingJob
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,8 @@ class Job:
         how = self._settings.durability
         saved, in_vain, restarts = self._saved, 0, 0
         known = Handover(saved, expects=checkpoint_of(saved, place=None if how is None else how.place))
-        await self._releases.began()  # before the signal handlers: only this process is there to end
+        if self._releases is not None:
+            await self._releases.began()  # before the signal handlers: only this process is there to end
         showing = asyncio.ensure_future(self._show_status())
         with self._signals():
             try:
@@ -125,7 +126,8 @@ class Job:
                     # After the pause, because the health ledger and the host list may have changed in it.
                     known = Handover(self._session.saved(), self._session.last_hosts, woken=woken, expects=expects)
             except Asleep as asleep:
-                await self._releases.left(code=asleep.exit_code if self._stop is None else self._stop.exit_code)
+                if self._releases is not None:
+                    await self._releases.left(code=asleep.exit_code if self._stop is None else self._stop.exit_code)
                 raise
             finally:
                 self._feed.listener = lambda: None
@@ -201,11 +203,11 @@ class Job:
         if self._stop is not None:
             raise self._stop
 
-    def _new_releases(self) -> Releases:
+    def _new_releases(self) -> releaser.PodReleases | None:
         """Raises :class:`UsageError` if there is no cluster in which to release workers."""
         settings = self._settings
         if settings.releases is None:
-            return Releases()
+            return None
         rules = rules_of(settings, woken=True)
         return releaser.found(
             settings.releases,

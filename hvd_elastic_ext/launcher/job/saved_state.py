@@ -76,10 +76,10 @@ def job_of(
         rules,
         now,
         errands=secrets.randbelow(1 << 48) if errands is None else errands,
-        ledger=ledger_of(saved, now=now, wall=wall),
+        ledger=HealthLedger() if saved.ledger is None else ledger_json.from_json(saved.ledger, now, wall=wall),
         generation=saved.generation,
         expects=expects,
-        commits=commits_of(saved),
+        commits=noted if isinstance(noted := saved.more.get("commits"), list) else [],
         stored=stored_of(saved, place=None if rules.durability is None else rules.durability.place),
     )
 
@@ -95,11 +95,6 @@ def again(start: Mapping[str, Any]) -> JobState:
     saved, rules = Saved(**start["saved"]), recording.rules_from_json(start["rules"])
     now, wall = start["mono"], start["wall"]
     return job_of(saved, rules, now=now, wall=wall, errands=start["errands"], expects=start["expects"])
-
-
-def ledger_of(saved: Saved, *, now: float, wall: float) -> HealthLedger:
-    """The health that was saved; an empty one if there was none."""
-    return HealthLedger() if saved.ledger is None else ledger_json.from_json(saved.ledger, now, wall=wall)
 
 
 def hosts_left(saved: Saved) -> list[Host]:
@@ -120,12 +115,6 @@ def stored_of(saved: Saved, *, place: str | None) -> Stored | None:
         case [[int(a), int(b), int(c)], int(step), str(path)] if place is not None and path.startswith(f"{place}/"):
             return Stored((a, b, c), step, path)
     return None
-
-
-def commits_of(saved: Saved) -> list[Any]:
-    """What the agents' memory held, as the last launcher noted it."""
-    noted = saved.more.get("commits")
-    return noted if isinstance(noted, list) else []
 
 
 def ports_of(saved: Saved) -> dict[str, int]:

@@ -57,14 +57,10 @@ class Saved:
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
-class InUse(UsageError):
-    """Another launcher holds the folder."""
-
-
 class StateDir(contextlib.AbstractContextManager["StateDir"]):
     """A folder that this process locks, until :meth:`close` or its end.
 
-    Raises :class:`InUse` if another process holds it; :class:`UsageError` if it cannot be made or is not ours alone.
+    Raises :class:`UsageError` if another process holds it, it cannot be made, or it is not ours alone.
     """
 
     def __init__(self, path: Path) -> None:
@@ -248,7 +244,7 @@ def _hold(path: Path) -> int:
     except BlockingIOError:
         who = _holder_name(descriptor)
         os.close(descriptor)
-        raise InUse(
+        raise UsageError(
             f"{path} is already in use by {who}; stop that launcher, or give this one another --job or --state-dir"
         ) from None
     except OSError as error:

@@ -12,7 +12,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.job import state_folder
-from hvd_elastic_ext.launcher.job.state_folder import InUse, Saved, StateDir, holder, load
+from hvd_elastic_ext.launcher.job.state_folder import Saved, StateDir, holder, load
 
 ONE = Saved(1, 5, {"version": 1}, {"budget": [1, 2]})
 TWO = Saved(1, 6, None)
@@ -162,7 +162,7 @@ def test_a_second_launcher_gets_one_line_that_names_the_first(folder: Path, monk
     assert holder(folder) is None
     with StateDir(folder) as first:
         assert holder(folder) == f"pid {os.getpid()} on host {os.uname().nodename}"
-        with pytest.raises(InUse, match=rf"^\S+ is already in use by pid {os.getpid()} on host [^\n]+$") as caught:
+        with pytest.raises(UsageError, match=rf"^\S+ is already in use by pid {os.getpid()} on host [^\n]+$") as caught:
             StateDir(folder)
         assert caught.value.exit_code == 2
         first.close()
