@@ -114,6 +114,9 @@ async def test_a_defect_is_logged_and_the_next_state_written(disk: Disk, caplog:
         writer.soon(each)
         await writer.close()
     (said,) = caplog.records
-    assert said.levelno == logging.ERROR
+    assert (said.levelno, said.getMessage()) == (
+        logging.ERROR,
+        "a defect of hvd-elastic: the job's state is not written",
+    )
     assert said.exc_info
     assert disk.folder.load() == state(2)()

@@ -231,6 +231,7 @@ async def test_only_a_few_are_on_their_way_at_once(
     tmp_path: Path, ssh: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transports, "AT_ONCE", 2)
+    monkeypatch.setattr(transports, "ON_ITS_WAY_S", 1000.0)
     doors = tmp_path / "doors"
     doors.mkdir()
     # Each waits until the test opens its door; h0 then gets through and stays, the others fail.
