@@ -34,7 +34,7 @@ from hvd_elastic_ext.launcher.planners.membership import waiting
 from hvd_elastic_ext.launcher.rules.health import host_requests
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.suspend import releaser
-from hvd_elastic_ext.launcher.suspend.sleep import Releases, SleepingJob
+from hvd_elastic_ext.launcher.suspend.sleep import SleepingJob
 
 log = logging.getLogger(__name__)
 
@@ -77,8 +77,7 @@ class Job:
     def run(self) -> None:
         """Run to the end. Raises :class:`JobFailed` or :class:`Interrupted` unless training was done."""
         try:
-            with StateWriter(self._folder.save) as self._writer:
-                asyncio.run(self._main())
+            asyncio.run(self._main())
         except Asleep:
             raise  # the run goes on with the next launcher
         except JobFailed:
@@ -99,6 +98,7 @@ class Job:
         """Run sessions until the job ends."""
         loop = asyncio.get_running_loop()
         self._stop_requested = asyncio.Event()
+        self._writer = StateWriter(self._folder.save)
         folder, timestamps = self._settings.output_dir, self._settings.timestamps
         self._console = Console(
             self._outlets, folder, timestamps=timestamps, rank=lambda life: self._session.driver.job.rank(life)
@@ -107,7 +107,8 @@ class Job:
         how = self._settings.durability
         saved, in_vain, restarts = self._saved, 0, 0
         known = Handover(saved, expects=checkpoint_of(saved, place=None if how is None else how.place))
-        await self._releases.began()  # before the signal handlers: only this process is there to end
+        if self._releases is not None:
+            await self._releases.began()  # before the signal handlers: only this process is there to end
         showing = asyncio.ensure_future(self._show_status())
         with self._signals():
             try:
@@ -125,7 +126,8 @@ class Job:
                     # After the pause, because the health ledger and the host list may have changed in it.
                     known = Handover(self._session.saved(), self._session.last_hosts, woken=woken, expects=expects)
             except Asleep as asleep:
-                await self._releases.left(code=asleep.exit_code if self._stop is None else self._stop.exit_code)
+                if self._releases is not None:
+                    await self._releases.left(code=asleep.exit_code if self._stop is None else self._stop.exit_code)
                 raise
             finally:
                 self._feed.listener = lambda: None
@@ -133,6 +135,7 @@ class Job:
                 self._outlets.status("")
                 await self._admin.stop()
                 self._console.close()
+                await self._writer.close()
 
     async def _show_status(self) -> None:
         """Keep the status line of a terminal."""
@@ -200,11 +203,11 @@ class Job:
         if self._stop is not None:
             raise self._stop
 
-    def _new_releases(self) -> Releases:
+    def _new_releases(self) -> releaser.PodReleases | None:
         """Raises :class:`UsageError` if there is no cluster in which to release workers."""
         settings = self._settings
         if settings.releases is None:
-            return Releases()
+            return None
         rules = rules_of(settings, woken=True)
         return releaser.found(
             settings.releases,

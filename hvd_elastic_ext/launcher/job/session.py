@@ -23,7 +23,7 @@ from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.rank_info import Place
 from hvd_elastic_ext.launcher.agents.capacity import Pace, pace, raise_file_limit, too_few_files
 from hvd_elastic_ext.launcher.agents.environment import job_env, seat_env
-from hvd_elastic_ext.launcher.agents.server import AgentJoined, AgentLost, Control, ControlEvent, News, Superseded
+from hvd_elastic_ext.launcher.agents.server import AgentJoined, Control, ControlEvent, News, Superseded
 from hvd_elastic_ext.launcher.agents.transports.launches import Launches
 from hvd_elastic_ext.launcher.agents.transports.transports import (
     PodTransport,
@@ -144,7 +144,7 @@ class Session:
             await self._clean_up()
         if self._superseded:
             raise JobFailed("another launcher of this job has taken over; this one stops")
-        await self._save()
+        self._save_soon()
         return self.driver.outcome
 
     def end(self, why: JobFailed) -> None:
@@ -301,29 +301,23 @@ class Session:
     # --- events
 
     def _event(self, event: ControlEvent) -> None:
+        if isinstance(event, Superseded):
+            self._superseded = True
+        else:
+            self.driver.tell(event)
         match event:
-            case News(host, news) if news["event"] == "output":
+            case News(host, {"event": "output" | "ended" as what, **news}):
                 life = seat_of(host, news.get("slot"), news.get("life"))
-                self.driver.tell(events.News(host, news))  # output counts as a sign of life
-                if life is not None:
-                    self._console.take(life, str(news.get("stream")), str(news.get("text")))
-                return
-            case News(host, news):
-                self.driver.tell(events.News(host, news))
-                if news["event"] == "beats":
-                    return
-                if news["event"] == "ended" and (life := seat_of(host, news.get("slot"), news.get("life"))):
+                if life is not None and what == "ended":
                     self._console.ended(life)
-            case AgentJoined(host, hello):
+                elif life is not None:
+                    self._console.take(life, str(news.get("stream")), str(news.get("text")))
+            case AgentJoined(host):
                 self._launches.came(host)
-                self.driver.tell(events.AgentJoined(host, hello))
                 self._save_soon()  # the next launcher must find this host, even before there is a world
                 self.driver.tell(PeersChanged(host))
-            case AgentLost(host, reason):
-                self.driver.tell(events.AgentLost(host, reason))
-            case Superseded():
-                self._superseded = True
-        self._look_soon.set()
+        if not (isinstance(event, News) and event.news["event"] in ("output", "beats")):
+            self._look_soon.set()
 
     def health_changed(self, ledger: HealthLedger, event: str, fields: Mapping[str, Any]) -> None:
         """An operator changed a host's health; ``event`` and ``fields`` go into the journal."""
@@ -356,7 +350,7 @@ class Session:
             self.driver.tell(PeersChanged(name))
         ended = await self._launches.run(self._transport, name, line)
         if ended is not None:
-            self._tell(LaunchEnded(name, ended.code, ended.last_words))
+            self._tell(LaunchEnded(name, ended.code, ended.message))
 
     def stop_launch(self, host: str) -> None:
         self._launches.drop(host)
@@ -368,7 +362,7 @@ class Session:
         line = end_line(self._settings.job, name, key=self._control.key, grace_s=self._settings.grace_s)
         ended = await self._launches.run(self._transport, name, line)
         if ended is not None:
-            self._tell(AgentEnded(name, ended.code, ended.last_words))
+            self._tell(AgentEnded(name, ended.code, ended.message))
 
     def hang_up(self, host: str, reason: str) -> None:
         self._control.drop(host, reason)
@@ -397,11 +391,7 @@ class Session:
     # --- what outlives this launcher
 
     def _save_soon(self) -> None:
-        """Save after the present event: half of a change must not be saved."""
-        self._spawn(self._save())
-
-    async def _save(self) -> None:
-        self._writer.soon(self.saved())
+        self._writer.soon(self.saved)
 
     def saved(self) -> Saved:
         """The state for the next session or launcher."""

@@ -87,8 +87,8 @@ def grant(server: KubeServer, granted: frozenset[rights.Right]) -> str:
 
 def refused(words: Ended) -> str:
     assert (words.code, words.reached) == (UNREACHABLE, False)
-    assert "\n" not in words.last_words
-    return words.last_words
+    assert "\n" not in words.message
+    return words.message
 
 
 # --- who may, and where -----------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def test_the_rights_of_the_manifest_suffice_and_each_is_needed(
 ) -> None:
     pods.execs.create_too = create_too
     way = to_pods(access(pods, tmp_path, token=grant(pods, rights.EXEC)))
-    assert ended(way) == Ended(0, reached=True, last_words="")
+    assert ended(way) == Ended(0, reached=True, message="")
     for right in sorted(rights.EXEC):
         if right.verb == "create" and not create_too:
             continue
@@ -170,7 +170,7 @@ async def test_each_command_takes_the_token_of_its_time_and_one_that_runs_outliv
     renewed = await way.start(HOST, b"x\n", remark=said.put_nowait)
     assert await said.get() == "up"
     for each in (launch, renewed):
-        each.kill()
+        each.close()
         assert (await each.wait()).code == 137
 
 
@@ -422,7 +422,7 @@ def test_answers_that_are_none_are_told_in_a_line(pods: KubeServer, tmp_path: Pa
 # --- a connection that breaks, or stands still ------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["kill", "cut"])
+@pytest.mark.parametrize("how", ["close", "cut"])
 async def test_a_connection_that_breaks_ends_the_input_and_not_the_agent(
     pods: KubeServer, tmp_path: Path, agent: Callable[[str], str], how: str
 ) -> None:
@@ -430,10 +430,10 @@ async def test_a_connection_that_breaks_ends_the_input_and_not_the_agent(
     said: asyncio.Queue[str] = asyncio.Queue()
     launch = await way.start(HOST, b"x\n", remark=said.put_nowait)
     pid = int((await said.get()).removeprefix("pid "))
-    (launch.kill if how == "kill" else pods.execs.cut)()
+    (launch.close if how == "close" else pods.execs.cut)()
     end = await launch.wait()
-    assert (end.code, end.reached) == (137 if how == "kill" else UNREACHABLE, True)
-    assert how == "kill" or end.last_words.startswith("the connection to the pod was lost")
+    assert (end.code, end.reached) == (137 if how == "close" else UNREACHABLE, True)
+    assert how == "close" or end.message.startswith("the connection to the pod was lost")
     assert said.empty()  # it is no news: agents that have joined do without
     seen = tmp_path / "agent.saw-the-end"
     await asyncio.to_thread(wait_until, seen.exists, what="the end of the agent's input", timeout=60)
@@ -452,7 +452,7 @@ async def test_a_server_that_hangs_later_is_noticed(
     session.silent.set()
     end = await launch.wait()
     assert (end.code, end.reached) == (UNREACHABLE, True)
-    assert "lost: 5 questions for a sign of life were not answered" in end.last_words
+    assert "lost: 5 questions for a sign of life were not answered" in end.message
     marks.kill([pid])
     session.silent.clear()
 
@@ -470,7 +470,7 @@ async def test_a_quiet_agent_is_kept_connected_past_balancers_and_past_the_serve
         waiting = asyncio.ensure_future(launch.wait())
         await asyncio.wait([waiting], timeout=seconds)
         cut = waiting.done()
-        launch.kill()
+        launch.close()
         await waiting
         session.kill()
         return session.pings, cut
@@ -495,7 +495,7 @@ async def test_an_agent_that_says_more_than_the_launcher_takes_waits_and_loses_n
     await asyncio.to_thread(pods.execs.wait_for, 1)
     time.sleep(1.0)  # the loop stands still
     assert not (tmp_path / "agent.done").exists()
-    assert await launch.wait() == Ended(5, reached=True, last_words=f"{count:01000d}")
+    assert await launch.wait() == Ended(5, reached=True, message=f"{count:01000d}")
     assert lines == [f"{number:01000d}" for number in range(1, count + 1)]
 
 

@@ -23,7 +23,7 @@ from tests.support.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine with much to do a thread may have to wait for its turn, which is no standing still."""
     monkeypatch.setattr(writer_thread, "STANDS_S", 30.0)
     monkeypatch.setattr(writer_thread, "CLOSE_S", 60.0)
