@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, Final
 
 from discover.common.threads import PeriodicThread
-from discover.kube.transport import Failure, RequestFailed
+from discover.kube.transport import RequestFailed
 from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")
@@ -79,7 +79,7 @@ class InitContainerCheck:
             place, name = placement_of(self._read())
         except RequestFailed as error:
             LOG.debug("%s: %s", self._where, error)
-            return error.failure is Failure.ANSWERED and 400 <= error.code < 500 and error.code != 429
+            return 400 <= error.code < 500 and error.code != 429
         self._found = self._found + 1 if place is Placement.BLOCKING else 0
         if self._found == CONFIRMATIONS and not self._thread.stopping:
             self._end(

@@ -54,11 +54,15 @@ def serve(settings: Settings, *, life: str, inbox: EventQueue, clock: Clock | No
     beyond = (
         []
         if kept is None
-        else [BackgroundConfigMap(kept, clock=clock, failed=metrics.failed, owns=metrics.for_writes().owns)]
+        else [
+            BackgroundConfigMap(
+                kept, clock=clock, failed=metrics.failures.inc, owns=metrics.for_writes().configmap_owner.set
+            )
+        ]
     )
     beside = _beside(settings, source, inbox, beyond, metrics=metrics, clock=clock)
     outlets = Publishers([*files, board, *beyond], metrics)
-    routes = Routes(board, vitals=vitals, metrics=metrics, clock=clock)
+    routes = Routes(board, vitals=vitals, metrics=metrics)
     servers = servers_at(settings.outputs.listen, routes)
 
     def leaving() -> None:
@@ -152,9 +156,9 @@ def _files(outputs: Outputs, metrics: Metrics, source: Source, *, clock: Clock) 
     files: list[Publisher] = []
     if outputs.hosts_file is not None:
         overlap = Overlap(alive=source.still_there, clock=clock) if isinstance(source, FollowsPods) else None
-        hosts_file = HostsFile(outputs.hosts_file, wrote=metrics.wrote, overlap=overlap)
+        hosts_file = HostsFile(outputs.hosts_file, wrote=metrics.writes.inc, overlap=overlap)
         if outputs.script is not None:  # first: where there are hosts, there is the script that prints them
-            files.append(Script(outputs.script, hosts_file=hosts_file.path, wrote=metrics.wrote))
+            files.append(Script(outputs.script, hosts_file=hosts_file.path, wrote=metrics.writes.inc))
         files.append(hosts_file)
     return files
 

@@ -170,7 +170,7 @@ class Daemon:
         self._standing, self._problem = decision.state, decision.problem
         self._reasons.say("source", decision.problem, level=logging.WARNING)
         if decision.problem and not decision.followed:
-            self._metrics.refused()
+            self._metrics.refused.inc()
         if decision.news and decision.state.last is not None:
             self._metrics.published(decision.state.last)
             LOG.info("hosts: sequence=%d: %s", decision.state.last.sequence, reason)
@@ -193,7 +193,7 @@ class Daemon:
         publication = self._standing.last
         if publication is None:
             self._vitals.report(published=False, problem=self._problem or "nothing published yet")
-            self._metrics.fresh(False)
+            self._metrics.fresh.set(0)
             return
         stuck = self._outlets.bring_to(publication, now=self._clock.mono())
         if not stuck:
@@ -201,4 +201,4 @@ class Daemon:
         self._reasons.say("publishing", stuck, level=logging.ERROR)
         problem = "; ".join(filter(None, [self._problem, stuck]))
         self._vitals.report(published=not stuck, problem=problem)
-        self._metrics.fresh(not problem)
+        self._metrics.fresh.set(int(not problem))

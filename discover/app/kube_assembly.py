@@ -114,7 +114,13 @@ def configmap(
     )
     metrics.configmap()
     return ConfigMap(
-        sender, lease, namespace=space, name=name, alive=source.still_there, clock=clock, wrote=metrics.wrote
+        sender,
+        lease,
+        namespace=space,
+        name=name,
+        alive=source.still_there,
+        clock=clock,
+        wrote=metrics.configmap_writes.inc,
     )
 
 
@@ -225,7 +231,7 @@ def _event_object(
     try:
         uid = (cluster.pod_now(cluster.namespace, own).get("metadata") or {}).get("uid")
     except RequestFailed as error:
-        if error.answered(NOT_FOUND):
+        if error.code == NOT_FOUND:
             return None
         raise
     return EventObject("v1", "Pod", cluster.namespace, own, str(uid)) if uid else None

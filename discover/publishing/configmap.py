@@ -175,7 +175,7 @@ class ConfigMap:
             self._known = self._sender.send("GET", self._path(self._name))
         except RequestFailed as error:
             self._known = None
-            if not error.answered(NOT_FOUND):
+            if error.code != NOT_FOUND:
                 raise self._failed(error) from None
         self._read_at = self._clock.mono()
         return self._known
@@ -189,9 +189,9 @@ class ConfigMap:
         self._wrote()
 
     def _failed(self, error: RequestFailed, *, creating: bool = False) -> PublishFailed:
-        if error.answered(CONFLICT):
+        if error.code == CONFLICT:
             return PublishFailed(self.where, "somebody else has just changed it")
-        if error.answered(FORBIDDEN):
+        if error.code == FORBIDDEN:
             make = f"there is none; make it: kubectl -n {self._namespace} create configmap {self._name}"
             remedy = make if creating else "docker/manifests/configmap.yaml gives the right"
             return Refused(self.where, f"{error}; {remedy}")

@@ -115,7 +115,7 @@ class Lease:
         try:
             found = self._sender.send("GET", self._path())
         except RequestFailed as error:
-            if error.answered(NOT_FOUND):
+            if error.code == NOT_FOUND:
                 self._known = None
                 return None
             raise self._failed(error) from None
@@ -137,9 +137,9 @@ class Lease:
         self._ours = True
 
     def _failed(self, error: RequestFailed) -> PublishFailed:
-        if error.answered(CONFLICT):
+        if error.code == CONFLICT:
             return PublishFailed(self._of, f"another daemon has just claimed Lease {self._name}")
-        remedy = "; docker/manifests/configmap.yaml gives the right" if error.answered(FORBIDDEN) else ""
+        remedy = "; docker/manifests/configmap.yaml gives the right" if error.code == FORBIDDEN else ""
         return PublishFailed(self._of, f"Lease {self._namespace}/{self._name}: {error}{remedy}")
 
     def _path(self) -> str:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from discover.selection.node_signals import NodeSignals, NodeSignalTracker, with_first_seen
-from discover.selection.objects import ClusterSnapshot, Key, NodeView, PodView, different
+from discover.selection.objects import ClusterSnapshot, Key, PodView, different
 from discover.selection.operators import HostRules, JobView
 from discover.selection.signals import Table, job_signals, pod_signals
 from discover.selection.verdict_index import VerdictGroups, VerdictIndex
@@ -97,13 +97,10 @@ class Selector:
         ``wall_now`` is in Unix seconds. ``node_exists``: what is known of the nodes in :attr:`Selection.missing`; False
         means that the server has none (404). ``job``: the object above the pods, where it may be read.
 
-        Raises ``ValueError`` for an incomplete snapshot. After any other exception, the next selection judges every
-        pod.
+        After an exception, the next selection judges every pod.
         """
-        if snapshot.pods is None or not snapshot.complete:
-            raise ValueError("pods or nodes have not been listed yet")
         try:
-            return self._select(wall_now, snapshot.pods, snapshot.nodes, node_exists, job)
+            return self._select(wall_now, snapshot, node_exists, job)
         except BaseException:
             # Changes that were noted but not judged would never be judged: they do not come again.
             self._look_anew()
@@ -112,12 +109,12 @@ class Selector:
     def _select(
         self,
         now: float,
-        pods: Mapping[Key, PodView],
-        nodes: Mapping[str, NodeView] | None,
+        snapshot: ClusterSnapshot,
         node_exists: Mapping[str, bool],
         job: JobView | None,
     ) -> Selection:
-        before, self._pods = self._pods, pods
+        before, self._pods = self._pods, snapshot.pods
+        pods, nodes = snapshot.pods, snapshot.nodes
         due = set(different(before, pods))
         moved = {name for key in due for name in self._places.move(key, before.get(key), pods.get(key))}
         used = self._places.used

@@ -119,7 +119,7 @@ class OverHttp:
     def __init__(self, directory: Path) -> None:
         clock = SystemClock()
         self.publisher: Publisher = (board := LatestPublication())
-        self.routes = Routes(board, vitals=Health(clock), metrics=Metrics(clock), clock=clock)
+        self.routes = Routes(board, vitals=Health(clock), metrics=Metrics(clock))
         self.socket = directory / "s"
         self.server = Server(UnixAddress(self.socket), self.routes)
         self.server.start()

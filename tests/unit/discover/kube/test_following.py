@@ -11,7 +11,7 @@ from discover.actions.events import KINDS, EventObject
 from discover.app.kube_assembly import _event_object, _own_pod, _Views
 from discover.app.settings import KubernetesSettings
 from discover.common.source import Observation
-from discover.kube.transport import Failure, RequestFailed
+from discover.kube.transport import Ending, RequestFailed, refusal
 from discover.selection.damping import DampingResult, DampingState
 from discover.selection.operators import OPERATORS, JobView
 from discover.selection.selection import Selection
@@ -53,7 +53,7 @@ def test_else_about_the_daemons_own_pod() -> None:
 
 
 def test_else_about_nothing() -> None:
-    missing = RequestFailed(Failure.ANSWERED, "no such pod", code=404)
+    missing = refusal("no such pod", code=404)
     assert about(OWN, job=None) is None
     assert about(Cluster(missing), job=None, own="launcher-x") is None
     assert about(Cluster({}), job=None, own="launcher-x") is None
@@ -61,7 +61,7 @@ def test_else_about_nothing() -> None:
 
 def test_a_server_that_does_not_answer_may_know_it_later() -> None:
     with pytest.raises(RequestFailed):
-        about(Cluster(RequestFailed(Failure.REFUSED, "refused")), job=None, own="launcher-x")
+        about(Cluster(RequestFailed(Ending.UNREACHABLE, "refused")), job=None, own="launcher-x")
 
 
 def test_the_object_above_every_operators_pods_has_a_kind() -> None:
