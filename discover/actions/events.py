@@ -29,14 +29,6 @@ MAX_QUEUED: Final = 16
 
 COMPONENT: Final = "hvd-discover"
 
-KINDS: Final = {
-    "mpijobs": "MPIJob",
-    "trainingjobs": "TrainingJob",
-    "pytorchjobs": "PyTorchJob",
-    "statefulsets": "StatefulSet",
-}
-"""Kinds of the objects above the pods, by plural."""
-
 
 @dataclass(frozen=True, slots=True)
 class EventObject:

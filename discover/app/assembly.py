@@ -10,7 +10,7 @@ from discover.actions.reaper import Reaper
 from discover.actions.sidecar_exit import ContainerWatch
 from discover.app.daemon import Daemon, EventQueue
 from discover.app.decide import DaemonState, publication_of
-from discover.app.kube_assembly import configmap, kubernetes_source, own_pod_watch, writers
+from discover.app.kube_assembly import KubeParts
 from discover.app.once import observe_once, render
 from discover.app.settings import FileSettings, KubernetesSettings, Outputs, Settings, StaticSettings
 from discover.common.health import Health
@@ -25,7 +25,6 @@ from discover.publishing.publishers import Publishers
 from discover.publishing.routes import Routes
 from discover.selection.explain import FollowsPods
 from discover.sources.file import FileSource
-from discover.sources.pods import KubernetesSource
 from discover.sources.resumed import ResumedSource
 from discover.sources.static import StaticSource
 from hvd_elastic_ext.core.clock import Clock, SystemClock
@@ -33,34 +32,34 @@ from hvd_elastic_ext.core.clock import Clock, SystemClock
 LOG = logging.getLogger("hvd-discover")
 
 
-def source_of(settings: Settings, *, metrics: Metrics, clock: Clock) -> Source:
-    """Make the source. Raises :class:`UsageError` if it cannot be made."""
+def source_of(settings: Settings, *, metrics: Metrics, clock: Clock) -> tuple[Source, KubeParts | None]:
+    """Make the source, and what goes with it where it is a cluster. Raises :class:`UsageError` if that cannot be."""
     match settings.source:
         case FileSettings() as file:
-            return FileSource(file.watch, slots=file.slots)
+            return FileSource(file.watch, slots=file.slots), None
         case StaticSettings() as static:
-            return StaticSource(static.hosts)
+            return StaticSource(static.hosts), None
         case KubernetesSettings() as cluster:
-            return kubernetes_source(cluster, metrics=metrics.for_cluster(), clock=clock)
+            parts = KubeParts(cluster, metrics=metrics, clock=clock)
+            return parts.source, parts
 
 
 def serve(settings: Settings, *, life: str, inbox: EventQueue, clock: Clock | None = None) -> int:
     """Run the daemon until it is told to stop; return the exit code. Raises :class:`Permanent` errors."""
     clock = clock or SystemClock()
     vitals, metrics, board = Health(clock), Metrics(clock), LatestPublication()
-    source = source_of(settings, metrics=metrics, clock=clock)
+    source, cluster = source_of(settings, metrics=metrics, clock=clock)
     files = _files(settings.outputs, metrics, source, clock=clock)
-    kept = _configmap(settings, source, life=life, metrics=metrics, clock=clock)
-    beyond = (
-        []
-        if kept is None
-        else [
-            BackgroundConfigMap(
-                kept, clock=clock, failed=metrics.failures.inc, owns=metrics.for_writes().configmap_owner.set
-            )
-        ]
-    )
-    beside = _beside(settings, source, inbox, beyond, metrics=metrics, clock=clock)
+    beyond = [
+        BackgroundConfigMap(
+            kept, clock=clock, failed=metrics.failures.inc, owns=metrics.for_writes().configmap_owner.set
+        )
+        for kept in _configmaps(settings, cluster, life)
+    ]
+    beside: list[ContainerWatch | InitContainerCheck | EventWriter | Reaper] = []
+    if cluster is not None:
+        beside += cluster.own_pod_watch(inbox.end)
+        beside += cluster.writers(stands_by=lambda: any(each.stands_by for each in beyond))
     outlets = Publishers([*files, board, *beyond], metrics)
     routes = Routes(board, vitals=vitals, metrics=metrics)
     servers = servers_at(settings.outputs.listen, routes)
@@ -99,45 +98,23 @@ def serve(settings: Settings, *, life: str, inbox: EventQueue, clock: Clock | No
             server.close()
 
 
-def _beside(
-    settings: Settings,
-    source: Source,
-    inbox: EventQueue,
-    beyond: list[BackgroundConfigMap],
-    *,
-    metrics: Metrics,
-    clock: Clock,
-) -> list[ContainerWatch | InitContainerCheck | EventWriter | Reaper]:
-    """Make the parts that run in threads of their own."""
-    if not isinstance(settings.source, KubernetesSettings) or not isinstance(source, KubernetesSource):
-        return []
-
-    def stands_by() -> bool:
-        return any(each.stands_by for each in beyond)
-
-    own = own_pod_watch(settings.source, metrics=metrics.for_cluster(), clock=clock, end=inbox.end)
-    made = writers(settings.source, source, stands_by=stands_by, metrics=metrics.for_writes(), clock=clock)
-    return [*([] if own is None else [own]), *made]
-
-
-def _configmap(settings: Settings, source: Source, *, life: str, metrics: Metrics, clock: Clock) -> ConfigMap | None:
-    name, cluster = settings.outputs.configmap, settings.source
-    if not name or not isinstance(cluster, KubernetesSettings) or not isinstance(source, KubernetesSource):
-        return None
-    return configmap(cluster, name, source, life=life, metrics=metrics.for_writes(), clock=clock)
+def _configmaps(settings: Settings, cluster: KubeParts | None, life: str) -> list[ConfigMap]:
+    """The one that is wanted, or none."""
+    name = settings.outputs.configmap
+    return [cluster.configmap(name, life=life)] if cluster is not None and name else []
 
 
 def look_once(settings: Settings, *, life: str) -> str:
     """Look, publish, and return the result as text. Raises :class:`ElasticError` if either fails."""
     clock = SystemClock()
     metrics = Metrics(clock)
-    source = source_of(settings, metrics=metrics, clock=clock)
+    source, cluster = source_of(settings, metrics=metrics, clock=clock)
     files = _files(settings.outputs, metrics, source, clock=clock)
-    kept = _configmap(settings, source, life=life, metrics=metrics, clock=clock)
-    everywhere = [*files, *filter(None, [kept])]
+    configmaps = _configmaps(settings, cluster, life)
+    everywhere = [*files, *configmaps]
     try:
         standing = _own(files, life)
-        if kept is not None:
+        for kept in configmaps:
             own_in_time(kept, clock=clock)
             if settings.outputs.hosts_file is None:
                 standing = DaemonState(life, seniority=kept.published_before())

@@ -32,6 +32,7 @@ from discover.kube.transport import (
     failure_from_status,
     object_path,
 )
+from discover.selection.operators import Resource
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.kube_access import SOCKET_OPTIONS, Access, Unreadable, refused_by
 
@@ -88,11 +89,10 @@ class Cluster:
         """Read one pod. Raises :class:`RequestFailed`."""
         return self._read(object_path("v1", namespace, "pods", name), f"pod {namespace}/{name} at {self.host}")
 
-    def job(self, resource: tuple[str, str, str], *, namespace: str, name: str) -> Mapping[str, Any]:
+    def job(self, resource: Resource, *, namespace: str, name: str) -> Mapping[str, Any]:
         """Read the object above the pods. Raises :class:`RequestFailed`."""
-        group, version, plural = resource
-        path = object_path(f"{group}/{version}", namespace, plural, name)
-        return self._read(path, f"{plural} {namespace}/{name} at {self.host}")
+        path = object_path(resource.version, namespace, resource.plural, name)
+        return self._read(path, f"{resource.plural} {namespace}/{name} at {self.host}")
 
     def node_exists(self, name: str) -> bool:
         """Raises :class:`RequestFailed` without an answer."""
@@ -322,23 +322,17 @@ class _Sockets:
         """Return pool classes that record their sockets here."""
         record = self._record
 
-        class Plain(HTTPConnection):
+        class Recorded:
             def connect(self) -> None:
-                super().connect()
-                record(self.sock)
+                super().connect()  # type: ignore[misc]
+                record(self.sock)  # type: ignore[attr-defined]
 
-        class Secure(HTTPSConnection):
-            def connect(self) -> None:
-                super().connect()
-                record(self.sock)
-
-        class PlainPool(HTTPConnectionPool):
-            ConnectionCls = Plain
-
-        class SecurePool(HTTPSConnectionPool):
-            ConnectionCls = Secure
-
-        return {"http": PlainPool, "https": SecurePool}
+        plain = type("Plain", (Recorded, HTTPConnection), {})
+        secure = type("Secure", (Recorded, HTTPSConnection), {})
+        return {
+            "http": type("PlainPool", (HTTPConnectionPool,), {"ConnectionCls": plain}),
+            "https": type("SecurePool", (HTTPSConnectionPool,), {"ConnectionCls": secure}),
+        }
 
     def shut_down(self) -> None:
         with self._lock:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from discover.common.threads import PeriodicThread
 from discover.kube.reflector import STOP_TIMEOUT, Reflector, read_list
 from discover.kube.transport import Collection, Ending, Request, RequestFailed, RequestKind
+from discover.kube.views import pod_view
 from discover.selection.objects import Key, PodView, older
 from hvd_elastic_ext.core.clock import Clock
 
@@ -36,23 +37,6 @@ LARGE_JOB: Final = 1000
 WATCH_LAG: Final = 2.0
 """Seconds that a watch may be behind a list."""
 
-_COMPARED: Final = ("namespace", "name", "uid", "resourceVersion")
-
-
-class PodVersion(NamedTuple):
-    key: Key
-    uid: str
-    version: str
-
-    @classmethod
-    def of(cls, raw: object) -> PodVersion:
-        """Raises ``ValueError`` for what is no pod."""
-        metadata = raw.get("metadata") if isinstance(raw, Mapping) else None
-        if not isinstance(metadata, Mapping):
-            raise ValueError("an object of the list has no metadata")
-        namespace, name, uid, version = (str(metadata.get(each) or "") for each in _COMPARED)
-        return cls(Key(namespace, name), uid, version)
-
 
 def store_interval(pods: int) -> float:
     """Return the seconds between two lists of so many pods from the store: they take about 0.1 % of a core."""
@@ -60,7 +44,7 @@ def store_interval(pods: int) -> float:
 
 
 def find_missed(
-    listed: Iterable[PodVersion], listed_version: str, *, known: Mapping[Key, PodView], known_version: str
+    listed: Iterable[PodView], listed_version: str, *, known: Mapping[Key, PodView], known_version: str
 ) -> str:
     """Say what of a list the watch has not told, or "". Nothing follows where versions cannot be compared, or where
     the known version is later than the list's."""
@@ -157,7 +141,7 @@ class WatchAudit:
         return self._compare(version, Request(ask=RequestKind.UNPAGED))
 
     def _compare(self, version: str, request: Request) -> bool:
-        listed, listed_version = read_list(self._collection.open, PodVersion.of, request)
+        listed, listed_version = read_list(self._collection.open, pod_view, request)
         if older(listed_version, version):
             raise RequestFailed(Ending.AHEAD, f"the store is at version {listed_version}, and {version} is known")
         if not self._missed(listed, listed_version) or self._thread.sleep(WATCH_LAG):
@@ -166,7 +150,7 @@ class WatchAudit:
             self._watched.force_relist(f"the watch missed a change: {missed}")
         return not missed
 
-    def _missed(self, listed: list[PodVersion], version: str) -> str:
+    def _missed(self, listed: list[PodView], version: str) -> str:
         known, known_version = self._watched.known()
         return find_missed(listed, version, known=known, known_version=known_version)
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from discover.selection.objects import NOTHING, Container, PodView
 from hvd_elastic_ext.core.errors import UsageError
@@ -25,18 +25,26 @@ GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu")
 """
 
 
+class Resource(NamedTuple):
+    """``version``: group and version."""
+
+    version: str
+    plural: str
+    kind: str
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """What makes a job's pods.
 
-    ``resource``: group, version and plural of the object above them, None without one. ``selector``: labels of the
+    ``resource``: the object above them, None without one. ``selector``: labels of the
     workers with ``{job}`` for its name; "" if the object (a StatefulSet) or the user has to say. ``bare_names``: pods
     without a subdomain are reached by their own names. ``slots_at``: where the object has ``slotsPerWorker``.
     ``default_slots``: what the API server puts there by itself, so that nobody may have asked for it.
     """
 
     name: str
-    resource: tuple[str, str, str] | None
+    resource: Resource | None
     selector: str = ""
     bare_names: bool = False
     slots_at: tuple[str, ...] = ()
@@ -53,7 +61,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
     for operator in (
         Operator(
             "mpi",
-            ("kubeflow.org", "v2beta1", "mpijobs"),
+            Resource("kubeflow.org/v2beta1", "mpijobs", "MPIJob"),
             f"{_TRAINING}/job-name={{job}},{_TRAINING}/job-role=worker,{_TRAINING}/operator-name=mpi-operator",
             slots_at=("spec", "slotsPerWorker"),
             default_slots=1,
@@ -61,7 +69,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
         ),
         Operator(
             "mpi-v1",
-            ("kubeflow.org", "v1", "mpijobs"),
+            Resource("kubeflow.org/v1", "mpijobs", "MPIJob"),
             "group-name=kubeflow.org,mpi-job-name={job},mpi-job-role=worker",
             bare_names=True,
             slots_at=("spec", "slotsPerWorker"),
@@ -69,25 +77,25 @@ OPERATORS: Final[Mapping[str, Operator]] = {
         ),
         Operator(
             "training-mpi",
-            ("kubeflow.org", "v1", "mpijobs"),
+            Resource("kubeflow.org/v1", "mpijobs", "MPIJob"),
             f"{_TRAINING}/job-name={{job}},{_TRAINING}/replica-type=worker",
             bare_names=True,
             slots_at=("spec", "slotsPerWorker"),
         ),
         Operator(
             "et",
-            ("kai.alibabacloud.com", "v1alpha1", "trainingjobs"),
+            Resource("kai.alibabacloud.com/v1alpha1", "trainingjobs", "TrainingJob"),
             "group-name=kai.alibabacloud.com,training-job-name={job},training-job-role=worker",
             bare_names=True,
             slots_at=("spec", "slotsPerWorker"),
         ),
         Operator(
             "pytorch",
-            ("kubeflow.org", "v1", "pytorchjobs"),
+            Resource("kubeflow.org/v1", "pytorchjobs", "PyTorchJob"),
             f"{_TRAINING}/job-name={{job}},{_TRAINING}/replica-type=worker",
             bare_names=True,
         ),
-        Operator("statefulset", ("apps", "v1", "statefulsets")),
+        Operator("statefulset", Resource("apps/v1", "statefulsets", "StatefulSet")),
         Operator("custom", None),
     )
 }

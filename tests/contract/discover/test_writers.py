@@ -16,8 +16,9 @@ from discover.actions.event_policy import EventLimits, PodNote
 from discover.actions.events import MAX_QUEUED, EventObject, EventWriter
 from discover.actions.reaper import Reaper
 from discover.actions.request_retry import FORBIDDEN_PAUSE
-from discover.app.kube_assembly import writers
+from discover.app.kube_assembly import KubeParts
 from discover.app.settings import KubernetesSettings
+from discover.common.metrics import Metrics
 from discover.common.source import Observation
 from discover.kube.client import Access, ClientSender, Cluster
 from discover.kube.transport import RequestFailed, Sender, object_path
@@ -515,8 +516,9 @@ def test_no_pod_is_deleted_by_labels_alone_while_the_job_may_become_readable(
     )
     source: Any = SimpleNamespace(evaluation=picture, nodes=None, job=None, job_settled=settled)
     settings = KubernetesSettings(job="digits", kubeconfig=writing.kube.kubeconfig(tmp_path / "of-daemon"), reap=True)
-    counts: Any = Counts()
-    made = writers(settings, source, stands_by=lambda: False, metrics=counts, clock=writing.clock)
+    parts = KubeParts(settings, metrics=Metrics(writing.clock), clock=writing.clock)
+    parts.source = source
+    made = parts.writers(stands_by=lambda: False)
     (reaper,) = (each for each in made if isinstance(each, Reaper))
     reaper.turn()
     writing.clock.advance(60.0)
@@ -579,8 +581,9 @@ def test_the_daemon_asks_for_the_very_job_that_it_follows(writing: Writing, tmp_
     source: Any = SimpleNamespace(evaluation=picture, nodes=None, job=job, job_settled=True)
     kubeconfig = writing.kube.kubeconfig(tmp_path / "of-daemon")
     settings = KubernetesSettings(job="digits", kubeconfig=kubeconfig, reap=True, events=False)
-    counts: Any = Counts()
-    (reaper,) = writers(settings, source, stands_by=lambda: False, metrics=counts, clock=writing.clock)
+    parts = KubeParts(settings, metrics=Metrics(writing.clock), clock=writing.clock)
+    parts.source = source
+    (reaper,) = parts.writers(stands_by=lambda: False)
     reaper.turn()
     writing.clock.advance(5.0)
     reaper.turn()

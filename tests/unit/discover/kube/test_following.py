@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from discover.actions.events import KINDS, EventObject
-from discover.app.kube_assembly import _event_object, _own_pod, _Views
+from discover.actions.events import EventObject
+from discover.app.kube_assembly import KubeParts, ViewOf, _own_pod
 from discover.app.settings import KubernetesSettings
 from discover.common.source import Observation
 from discover.kube.transport import Ending, RequestFailed, refusal
 from discover.selection.damping import DampingResult, DampingState
-from discover.selection.operators import OPERATORS, JobView
+from discover.selection.operators import JobView
 from discover.selection.selection import Selection
 from hvd_elastic_ext.core.hosts import Host, HostSet
 
@@ -34,10 +34,11 @@ class Cluster:
         return self._pod
 
 
-def about(cluster: Cluster, *, job: JobView | None, own: str = "", settings: KubernetesSettings = JOB) -> Any:
-    source: Any = SimpleNamespace(job=job)
-    asked: Any = cluster
-    return _event_object(asked, source, settings, own)
+def about(cluster: Cluster, *, job: JobView | None, own: str = "") -> Any:
+    parts: Any = KubeParts.__new__(KubeParts)
+    parts._cluster, parts._settings, parts._namespace, parts._own = cluster, JOB, "jobs", own
+    parts.source = SimpleNamespace(job=job)
+    return parts.event_object()
 
 
 OWN = Cluster({"metadata": {"uid": "pod-uid"}})
@@ -64,11 +65,6 @@ def test_a_server_that_does_not_answer_may_know_it_later() -> None:
         about(Cluster(RequestFailed(Ending.UNREACHABLE, "refused")), job=None, own="launcher-x")
 
 
-def test_the_object_above_every_operators_pods_has_a_kind() -> None:
-    plurals = {operator.resource[2] for operator in OPERATORS.values() if operator.resource is not None}
-    assert plurals == set(KINDS)
-
-
 def test_a_pod_is_ones_own_only_in_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG"):
         monkeypatch.delenv(name, raising=False)
@@ -91,7 +87,7 @@ def test_a_view_is_one_object_until_the_next_look_and_none_before_the_first_publ
 
     source: Any = SimpleNamespace(evaluation=None, nodes=None, job=None)
     idle: list[bool] = []
-    scenes = _Views(source, "advice", stands_by=lambda: bool(idle))
+    scenes = ViewOf(source, "advice", stands_by=lambda: bool(idle))
     assert scenes() is None
     source.evaluation = evaluation(begun=False)
     assert scenes() is None

@@ -11,7 +11,6 @@ from discover.kube.watch_audit import (
     LARGE_JOB,
     SMALL_JOB,
     WATCH_LAG,
-    PodVersion,
     WatchAudit,
     find_missed,
     store_interval,
@@ -20,7 +19,7 @@ from tests.unit.discover.scripted import Scripted, listing, pod
 
 
 def compared(*pods):
-    return [PodVersion.of(each) for each in pods]
+    return [pod_view(each) for each in pods]
 
 
 def known(*pods):
@@ -203,12 +202,6 @@ def test_half_a_list_is_no_list(rig):
     audit, _, _ = rig(watched, [b'{"items":['])
     audit.turn()
     assert (watched.confirmed, watched.relists) == (0, [])
-
-
-@pytest.mark.parametrize("raw", [None, [], "x", {}, {"metadata": None}])
-def test_what_is_no_object_is_not_compared(raw):
-    with pytest.raises(ValueError, match="no metadata"):
-        PodVersion.of(raw)
 
 
 def looks(audit, watched, clock, *, until) -> None:
