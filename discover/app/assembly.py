@@ -23,9 +23,7 @@ from discover.publishing.latest import LatestPublication
 from discover.publishing.overlap import Overlap
 from discover.publishing.publishers import Publishers
 from discover.publishing.routes import Routes
-from discover.selection.explain import FollowsPods
 from discover.sources.file import FileSource
-from discover.sources.resumed import ResumedSource
 from discover.sources.static import StaticSource
 from hvd_elastic_ext.core.clock import Clock, SystemClock
 
@@ -49,7 +47,7 @@ def serve(settings: Settings, *, life: str, inbox: EventQueue, clock: Clock | No
     clock = clock or SystemClock()
     vitals, metrics, board = Health(clock), Metrics(clock), LatestPublication()
     source, cluster = source_of(settings, metrics=metrics, clock=clock)
-    files = _files(settings.outputs, metrics, source, clock=clock)
+    files = _files(settings.outputs, metrics, cluster, clock=clock)
     beyond = [
         BackgroundConfigMap(
             kept, clock=clock, failed=metrics.failures.inc, owns=metrics.for_writes().configmap_owner.set
@@ -70,12 +68,16 @@ def serve(settings: Settings, *, life: str, inbox: EventQueue, clock: Clock | No
 
     try:
         standing = _own(files, life)
-        _resume(source, standing)
+        if cluster is not None and beyond and settings.outputs.hosts_file is None:
+            beyond[0].recall(inbox.changed)  # which may take long
+            cluster.source.resume(beyond[0].recalled)
+        elif cluster is not None:
+            cluster.source.resume(lambda: standing.seniority)
         for server in servers:
             server.start()
             LOG.info("listening: %s", server.address)
         daemon = Daemon(
-            _recalled(settings, source, beyond),
+            source,
             outlets,
             state=standing,
             vitals=vitals,
@@ -109,7 +111,7 @@ def look_once(settings: Settings, *, life: str) -> str:
     clock = SystemClock()
     metrics = Metrics(clock)
     source, cluster = source_of(settings, metrics=metrics, clock=clock)
-    files = _files(settings.outputs, metrics, source, clock=clock)
+    files = _files(settings.outputs, metrics, cluster, clock=clock)
     configmaps = _configmaps(settings, cluster, life)
     everywhere = [*files, *configmaps]
     try:
@@ -118,8 +120,9 @@ def look_once(settings: Settings, *, life: str) -> str:
             own_in_time(kept, clock=clock)
             if settings.outputs.hosts_file is None:
                 standing = DaemonState(life, seniority=kept.published_before())
-        _resume(source, standing)
-        seen = observe_once(source, clock=clock)
+        if cluster is not None:
+            cluster.source.resume(lambda: standing.seniority)
+        seen = observe_once(source, explain=None if cluster is None else cluster.source.explain, clock=clock)
         publication = publication_of(standing, seen.observation)
         for publisher in everywhere:
             publisher.publish(publication)
@@ -129,27 +132,15 @@ def look_once(settings: Settings, *, life: str) -> str:
     return render(publication, seen.rows, output=settings.output, wall=clock.wall())
 
 
-def _files(outputs: Outputs, metrics: Metrics, source: Source, *, clock: Clock) -> list[Publisher]:
+def _files(outputs: Outputs, metrics: Metrics, cluster: KubeParts | None, *, clock: Clock) -> list[Publisher]:
     files: list[Publisher] = []
     if outputs.hosts_file is not None:
-        overlap = Overlap(alive=source.still_there, clock=clock) if isinstance(source, FollowsPods) else None
+        overlap = None if cluster is None else Overlap(alive=cluster.source.still_there, clock=clock)
         hosts_file = HostsFile(outputs.hosts_file, wrote=metrics.writes.inc, overlap=overlap)
         if outputs.script is not None:  # first: where there are hosts, there is the script that prints them
             files.append(Script(outputs.script, hosts_file=hosts_file.path, wrote=metrics.writes.inc))
         files.append(hosts_file)
     return files
-
-
-def _resume(source: Source, standing: DaemonState) -> None:
-    if isinstance(source, FollowsPods):
-        source.resume(standing.seniority)
-
-
-def _recalled(settings: Settings, source: Source, beyond: list[BackgroundConfigMap]) -> Source:
-    """Without a hosts file, the ConfigMap says what was published before, and it may take long to read."""
-    if not beyond or settings.outputs.hosts_file is not None or not isinstance(source, FollowsPods):
-        return source
-    return ResumedSource(source, beyond[0])
 
 
 def _own(files: list[Publisher], life: str) -> DaemonState:

@@ -27,7 +27,7 @@ from discover.selection.selection import Selector
 from discover.selection.signal_config import with_rules
 from discover.selection.signal_table import BUILT_IN
 from discover.selection.signals import Table
-from discover.sources.admission_probe import Admission, NoProbe, TcpProbe
+from discover.sources.admission_probe import TcpProbe
 from discover.sources.pods import Evaluation, KubernetesSource, PodScope
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import UsageError
@@ -61,12 +61,11 @@ class KubeParts:
             selector=settings.selector,
             node_selector=settings.node_selector,
         )
-        admission: Admission = NoProbe() if settings.probe is None else TcpProbe(settings.probe, clock=clock)
         self.source = KubernetesSource(
             self._cluster,
             scope,
             selector=Selector(scope.rules, self._table),
-            admission=admission,
+            probe=None if settings.probe is None else TcpProbe(settings.probe, clock=clock),
             metrics=metrics.for_cluster(),
             clock=clock,
             draw=random.random,

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from discover.common.source import Unsettled
 from discover.common.threads import PeriodicThread
 from discover.kube.transport import (
     CONFLICT,
@@ -241,6 +242,13 @@ class BackgroundConfigMap:
         """Find out what was published before, and call ``done`` then, from the own thread."""
         self._recalled = done
         self._thread.wake()
+
+    def recalled(self) -> HostSet | Unsettled:
+        """Return what was published before, once that is known."""
+        if self.earlier is not None:
+            return self.earlier
+        why = "what was published before is not known yet"
+        return Unsettled(self.where, ": ".join(filter(None, (why, self.problem))))
 
     def publish(self, publication: Publication) -> None:
         if publication != self._wanted:

@@ -27,10 +27,6 @@ class PublishFailed(Transient):
 class Publisher(Protocol):
     """A place to publish to. :meth:`publish` is called again and again with what should be there."""
 
-    @property
-    def where(self) -> str:
-        """The file or address, for people."""
-
     def publish(self, publication: Publication) -> None:
         """Replace what is there by ``publication``; readers see the old one or the new one, complete.
 
@@ -163,7 +159,7 @@ class Script:
 
     def __init__(self, path: Path, *, hosts_file: Path, wrote: Callable[[], None] = _nothing) -> None:
         self._file = AtomicFile(path, mode=0o755, wrote=wrote)
-        self.where, self.close = self._file.where, self._file.close
+        self.close = self._file.close
         self._text = script_text(hosts_file)
 
     def publish(self, publication: Publication) -> None:

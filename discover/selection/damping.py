@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from discover.common.source import Observation
 from discover.selection.objects import Key
@@ -51,6 +51,9 @@ class ProbeResults:
 
     def admit(self, host: Host) -> bool:
         return self.everybody or probe_key(host) in self.admitted
+
+
+NO_PROBE: Final = ProbeResults(everybody=True)
 
 
 def probe_key(host: Host) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -15,12 +15,21 @@ from discover.kube.reflector import NODES, PODS, Reflector, WatchStatus
 from discover.kube.transport import Ending, RequestFailed
 from discover.kube.watch_audit import WatchAudit
 from discover.publishing.overlap import RunningHosts
-from discover.selection.damping import DampingLimits, DampingResult, DampingState, Facts, decide_published, still_holds
+from discover.selection.damping import (
+    NO_PROBE,
+    DampingLimits,
+    DampingResult,
+    DampingState,
+    Facts,
+    ProbeResults,
+    decide_published,
+    still_holds,
+)
 from discover.selection.explain import Row, explain, warnings
 from discover.selection.objects import ClusterSnapshot, NodeView
 from discover.selection.operators import HostRules, JobView, job_view, selector_of
 from discover.selection.selection import Selection, Selector, groups_of
-from discover.sources.admission_probe import Admission
+from discover.sources.admission_probe import TcpProbe
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import SourceUnavailable, UsageError
 from hvd_elastic_ext.core.hosts import Host, HostSet
@@ -71,7 +80,7 @@ class Evaluation:
 class KubernetesSource:
     """Follows the pods of one job and their nodes. ``draw`` gives random numbers from [0, 1).
 
-    It sees nothing before :meth:`start`.
+    ``probe``: None for none. It sees nothing before :meth:`start`.
     """
 
     def __init__(
@@ -80,7 +89,7 @@ class KubernetesSource:
         scope: PodScope,
         *,
         selector: Selector,
-        admission: Admission,
+        probe: TcpProbe | None,
         metrics: ClusterMetrics,
         clock: Clock,
         draw: Callable[[], float],
@@ -90,11 +99,12 @@ class KubernetesSource:
         self._cluster = cluster
         self._where = f"pods of namespace {scope.namespace} at {cluster.host}"
         self._selector = selector
-        self._admission = admission
+        self._probe = probe
         self._metrics = metrics
         self._clock = clock
         self._limits = limits
-        self._earlier: frozenset[str] = frozenset()
+        self._read_earlier: Callable[[], HostSet | Unsettled] = HostSet
+        self._earlier: HostSet | None = None
         self._snapshot: ClusterSnapshot | None = None
         self._evaluation: Evaluation | None = None
         self._running_hosts: RunningHosts | None = None
@@ -114,9 +124,12 @@ class KubernetesSource:
             store_restored=self._nodes.force_relist,
         )
 
-    def resume(self, earlier: HostSet) -> None:
-        """Take in, before the first look, what an earlier run of the daemon published: it is kept without a probe."""
-        self._earlier = frozenset(earlier.names)
+    def resume(self, earlier: Callable[[], HostSet | Unsettled]) -> None:
+        """Take in what an earlier run of the daemon published: it is kept without a probe. ``earlier`` is called at
+        each :meth:`read` until it is known, and nothing is seen before: a host that is silent or under an advisory
+        would count as new, and be removed.
+        """
+        self._read_earlier = earlier
 
     def explain(self) -> Sequence[Row]:
         latest = self._evaluation
@@ -156,7 +169,8 @@ class KubernetesSource:
         self._looks.start(changed)
         self._metrics.follow("pods", lambda: self._pods.status.in_sync_at)
         self._metrics.follow("nodes", lambda: self._nodes.status.in_sync_at)
-        self._admission.start(self._looks.notify)
+        if self._probe is not None:
+            self._probe.start(self._looks.notify)
         self._lookups.start(self._looks.notify)
         for each in (self._pods, self._nodes, self._audit):
             each.start()
@@ -165,12 +179,19 @@ class KubernetesSource:
         self._stopped = True
         for waiting in (self._pods, self._nodes, self._audit, self._lookups):
             waiting.begin_stop()  # all at once: each may wait for the server
-        for each in (self._looks, self._admission, self._pods, self._nodes, self._audit, self._lookups):
+        self._looks.stop()
+        if self._probe is not None:
+            self._probe.stop()
+        for each in (self._pods, self._nodes, self._audit, self._lookups):
             each.stop()
 
     def read(self) -> Observation | Unsettled:
         if self._begun_at is None:
             return Unsettled(self._where, "it has not been started")
+        if self._earlier is None:
+            if isinstance(earlier := self._read_earlier(), Unsettled):
+                return earlier
+            self._earlier = earlier
         began = self._clock.mono()
         arrived = self._looks.begin()
         if not (self._pods.status.listed and self._nodes.status.listed):
@@ -181,15 +202,17 @@ class KubernetesSource:
             self._looks.wake_at(self._begun_at + JOB_TIMEOUT)
             return Unsettled(self._where, "the job is being read")
         self._metrics.nodes_read.set(int(snapshot.nodes is not None))
-        observation = self._look(began, snapshot, arrived)
+        observation = self._look(began, snapshot, arrived, self._earlier)
         self._looks.end(self._clock.mono() - began)
         return observation
 
-    def _look(self, now: float, snapshot: ClusterSnapshot, arrived: float | None) -> Observation | Unsettled:
+    def _look(
+        self, now: float, snapshot: ClusterSnapshot, arrived: float | None, earlier: HostSet
+    ) -> Observation | Unsettled:
         wall = self._clock.wall()
         selection = self._selector.select(wall, snapshot, node_exists=self._lookups.exists, job=self._lookups.job)
         self._lookups.set_missing(selection.missing)
-        latest = self._evaluate(now, selection, arrived)
+        latest = self._evaluate(now, selection, arrived, earlier)
         damping = latest.damping
         self._looks.wake_at(damping.again_at)
         self._looks.wake_at(None if selection.again_at is None else now + max(0.0, selection.again_at - wall))
@@ -197,19 +220,19 @@ class KubernetesSource:
             return Unsettled(self._where, latest.reason)
         doubt = self._doubt(now)
         seen = damping.observation
-        return Observation(seen.hosts, seen.departing, doubt) if doubt else seen
+        return Observation(seen.hosts, seen.departing, doubt, earlier) if doubt or earlier else seen
 
-    def _evaluate(self, now: float, selection: Selection, arrived: float | None) -> Evaluation:
+    def _evaluate(self, now: float, selection: Selection, arrived: float | None, earlier: HostSet) -> Evaluation:
         """Decide what is published. Most events change nothing of that, and the last decision still holds."""
         last, there = self._evaluation, groups_of(selection).keys.keys()
-        results = self._admission.follow(() if last is None else last.damping.to_probe, there=there)
+        results = self._probed(() if last is None else last.damping.to_probe, there)
         facts = Facts(selection, results, arrived)
         if last is not None and still_holds(now, last.damping, of=last.facts, facts=facts):
             self._evaluation = Evaluation(facts, last.damping, last.reason)
             return self._evaluation
-        state = DampingState(earlier=self._earlier) if last is None else last.damping.state
+        state = DampingState(earlier=frozenset(earlier.names)) if last is None else last.damping.state
         damping, reason = decide_published(now, state, facts, limits=self._limits)
-        self._admission.follow(damping.to_probe, there=there)
+        self._probed(damping.to_probe, there)
         self._evaluation = Evaluation(facts, damping, reason)
         self._metrics.caused(damping.causes)
         self._metrics.warnings(warnings(selection))
@@ -217,6 +240,10 @@ class KubernetesSource:
             for each in (self._nodes, self._pods):
                 each.force_relist("most hosts fell silent at once: listing again")
         return self._evaluation
+
+    def _probed(self, wanted: Iterable[Host], there: Collection[str]) -> ProbeResults:
+        """Without a probe every host is admitted: launchers that do not connect to hosts need none."""
+        return NO_PROBE if self._probe is None else self._probe.follow(wanted, there=there)
 
     def _not_listed(self) -> Unsettled:
         """Raises :class:`SourceUnavailable` if the server is known not to answer."""

@@ -61,7 +61,6 @@ class ByScript(OnFile):
 class _Both:
     def __init__(self, *publishers: Publisher) -> None:
         self._publishers = publishers
-        self.where = publishers[-1].where
 
     def publish(self, publication: Publication) -> None:
         for publisher in self._publishers:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from discover.app.decide import DaemonState, decide
 from discover.common.metrics import Metrics
 from discover.common.source import Observation, Unsettled
 from discover.kube.reflector import WatchStatus
@@ -13,9 +14,9 @@ from discover.selection.damping import DampingLimits
 from discover.selection.operators import HostRules, operator_named
 from discover.selection.selection import Selector
 from discover.selection.signal_table import BUILT_IN
-from discover.sources.admission_probe import NoProbe
 from discover.sources.pods import CPU_SHARE, MAX_REST, KubernetesSource, PodScope, _Looks, in_doubt_at
 from hvd_elastic_ext.core.errors import SourceUnavailable
+from hvd_elastic_ext.core.hosts import HostSet
 from tests.support.waiting import wait_until
 from tests.unit.discover.scripted import Scripted, listing, node, pod
 
@@ -101,7 +102,7 @@ class Rig:
             self.cluster,
             PodScope(namespace="n", job="j", rules=rules),
             selector=Selector(rules, BUILT_IN),
-            admission=NoProbe(),
+            probe=None,
             metrics=self.metrics.for_cluster(),
             clock=clock,
             draw=lambda: 0.0,
@@ -146,6 +147,18 @@ def rig(manual_clock):
 
 
 TWO = listing(10, worker("a", 3), worker("b", 4))
+
+
+def test_before_it_is_known_what_was_published_earlier_nothing_is_seen_and_then_its_order_counts(rig):
+    one = rig(pods=[TWO])
+    earlier = [Unsettled("configmap n/c", "not known yet"), HostSet.of({"b.j.n.svc": 1, "a.j.n.svc": 1})]
+    one.source.resume(lambda: earlier[0])
+    one.start()
+    assert one.source.read() is earlier[0]
+    assert one.source.evaluation is None
+    del earlier[0]
+    decision, _ = decide(0.0, DaemonState("life"), one.sees("a.j.n.svc", "b.j.n.svc"))
+    assert decision.state.last.hosts.names == ("b.j.n.svc", "a.j.n.svc")
 
 
 def test_rule_06_a_server_that_is_away_leaves_what_was_known_in_doubt(rig):
