@@ -65,7 +65,7 @@ class InitContainerCheck:
         self._end = end
         self._left = CHECKS
         self._found = 0
-        self._thread = PeriodicThread("init-container", self._turn, clock=clock, patience=0.2, grace=0.0)
+        self._thread = PeriodicThread("init-container", self._turn, clock=clock, finish_timeout=0.2, grace=0.0)
         self.start, self.begin_stop, self.stop = self._thread.start, self._thread.begin_stop, self._thread.stop
 
     def _turn(self) -> float | None:

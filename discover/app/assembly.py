@@ -67,19 +67,19 @@ def serve(settings: Settings, *, life: str, inbox: EventQueue, clock: Clock | No
             each.begin_stop()  # all at once: each may wait for the server
 
     try:
-        standing = _own(files, life)
+        state = _own(files, life)
         if cluster is not None and beyond and settings.outputs.hosts_file is None:
             beyond[0].recall(inbox.changed)  # which may take long
             cluster.source.resume(beyond[0].recalled)
         elif cluster is not None:
-            cluster.source.resume(lambda: standing.seniority)
+            cluster.source.resume(lambda: state.seniority)
         for server in servers:
             server.start()
             LOG.info("listening: %s", server.address)
         daemon = Daemon(
             source,
             outlets,
-            state=standing,
+            state=state,
             vitals=vitals,
             metrics=metrics,
             clock=clock,
@@ -115,15 +115,15 @@ def look_once(settings: Settings, *, life: str) -> str:
     configmaps = _configmaps(settings, cluster, life)
     everywhere = [*files, *configmaps]
     try:
-        standing = _own(files, life)
+        state = _own(files, life)
         for kept in configmaps:
             own_in_time(kept, clock=clock)
             if settings.outputs.hosts_file is None:
-                standing = DaemonState(life, seniority=kept.published_before())
+                state = DaemonState(life, seniority=kept.published_before())
         if cluster is not None:
-            cluster.source.resume(lambda: standing.seniority)
+            cluster.source.resume(lambda: state.seniority)
         seen = observe_once(source, explain=None if cluster is None else cluster.source.explain, clock=clock)
-        publication = publication_of(standing, seen.observation)
+        publication = publication_of(state, seen.observation)
         for publisher in everywhere:
             publisher.publish(publication)
     finally:

@@ -124,7 +124,7 @@ class Daemon:
         """``leaving`` is called once at the end, before anything is waited for."""
         self._source = source
         self._outlets = outlets
-        self._standing = state
+        self._state = state
         self._vitals = vitals
         self._metrics = metrics
         self._clock = clock
@@ -161,13 +161,13 @@ class Daemon:
                 LOG.log(level, "stopping: %s; the published hosts stay", event.why)
                 return event.exit_code
             due = event is Note.TICK
-            look = not due or bool(self._problem) or self._standing.unsettled_since is not None
+            look = not due or bool(self._problem) or self._state.unsettled_since is not None
 
     def _look(self) -> bool:
         """Look at the source; return whether there is anything to publish or to report."""
         before = self._problem
-        decision, reason = decide(self._clock.mono(), self._standing, self._see())
-        self._standing, self._problem = decision.state, decision.problem
+        decision, reason = decide(self._clock.mono(), self._state, self._see())
+        self._state, self._problem = decision.state, decision.problem
         self._reasons.say("source", decision.problem, level=logging.WARNING)
         if decision.problem and not decision.followed:
             self._metrics.refused.inc()
@@ -190,7 +190,7 @@ class Daemon:
 
     def _publish(self) -> None:
         self._published_at = self._clock.mono()
-        publication = self._standing.last
+        publication = self._state.last
         if publication is None:
             self._vitals.report(published=False, problem=self._problem or "nothing published yet")
             self._metrics.fresh.set(0)

@@ -37,19 +37,19 @@ class OnceResult:
 
 
 def observe_once(
-    source: Source, *, explain: Callable[[], Sequence[Row]] | None, clock: Clock, patience: OnceLimits = OnceLimits()
+    source: Source, *, explain: Callable[[], Sequence[Row]] | None, clock: Clock, limits: OnceLimits = OnceLimits()
 ) -> OnceResult:
     """Look until there is a result. ``explain``: of a source of pods, which has to be started before it sees anything.
 
     Raises :class:`ElasticError` if there is none, or not in time.
     """
     if explain is None:
-        return OnceResult(_settled(source, clock, threading.Event(), patience=patience.settle))
+        return OnceResult(_settled(source, clock, threading.Event(), timeout=limits.settle))
     changed = threading.Event()
     source.start(changed.set)
     try:
-        observation = _settled(source, clock, changed, patience=patience.listed)
-        until = clock.mono() + patience.probes
+        observation = _settled(source, clock, changed, timeout=limits.listed)
+        until = clock.mono() + limits.probes
         while _waiting(rows := explain()) and (left := until - clock.mono()) > 0:
             clock.wait(changed, left)
             changed.clear()
@@ -79,8 +79,8 @@ def hosts_table(publication: Publication) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _settled(source: Source, clock: Clock, changed: threading.Event, *, patience: float) -> Observation:
-    until = clock.mono() + patience
+def _settled(source: Source, clock: Clock, changed: threading.Event, *, timeout: float) -> Observation:
+    until = clock.mono() + timeout
     while isinstance(seen := source.read(), Unsettled):
         if clock.mono() > until:
             raise SourceUnavailable(seen.where, seen.why)

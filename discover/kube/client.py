@@ -202,7 +202,7 @@ class ClientCollection:
         size = CHUNK if whole else None if response.chunked else 1
         done = False
         try:
-            with self._translated(begun=True):
+            with self._translated(started=True):
                 yield from response.stream(size, decode_content=True)
             done = True
         finally:
@@ -212,8 +212,8 @@ class ClientCollection:
             response.release_conn()
 
     @contextmanager
-    def _translated(self, *, begun: bool = False) -> Iterator[None]:
-        """``begun``: the answer has begun to arrive."""
+    def _translated(self, *, started: bool = False) -> Iterator[None]:
+        """``started``: the answer has started to arrive."""
         try:
             yield
         except (client.ApiException, AttributeError) as error:
@@ -241,8 +241,8 @@ class ClientCollection:
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise RequestFailed(Ending.CUT, f"the connection broke: {error}") from None
         except ValueError:  # a token that is no header, for one; the error's text would hold it
-            why = "the connection broke" if begun else "the credentials make no request"
-            raise RequestFailed(Ending.CUT if begun else Ending.NO_CREDENTIALS, why) from None
+            why = "the connection broke" if started else "the credentials make no request"
+            raise RequestFailed(Ending.CUT if started else Ending.NO_CREDENTIALS, why) from None
 
 
 class ClientSender:

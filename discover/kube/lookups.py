@@ -47,7 +47,7 @@ class Lookups:
         self._asked_at: dict[str, float] = {}
         self._nodes_backoff = Backoff()
         self._nodes_problem = ""
-        self._thread = PeriodicThread("lookups", self.turn, clock=clock, patience=0.5, grace=0.0)
+        self._thread = PeriodicThread("lookups", self.turn, clock=clock, finish_timeout=0.5, grace=0.0)
         self.begin_stop, self.stop = self._thread.begin_stop, self._thread.stop
 
     @property

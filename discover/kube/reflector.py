@@ -120,7 +120,7 @@ class Reflector(Generic[V]):
             self.turn,
             clock=clock,
             interrupt=lambda: collection.interrupt(),
-            patience=0.0,
+            finish_timeout=0.0,
             grace=STOP_TIMEOUT,
         )
         self.start, self.begin_stop = self._thread.start, self._thread.begin_stop

@@ -234,7 +234,7 @@ class BackgroundConfigMap:
             clock=clock,
             interrupt=configmap.interrupt,
             at_end=configmap.close,
-            patience=LAST_REQUEST,
+            finish_timeout=LAST_REQUEST,
         )
         self.start, self.begin_stop, self.close = self._thread.start, self._thread.begin_stop, self._thread.stop
 

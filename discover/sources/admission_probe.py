@@ -104,7 +104,7 @@ class TcpProbe:
         self._refused: dict[str, str] = {}
         self._answers: ProbeResults | None = None
         self._running: set[threading.Thread] = set()
-        self._scheduler = PeriodicThread("admission", self._launch, clock=clock, patience=1.0, grace=0.0)
+        self._scheduler = PeriodicThread("admission", self._launch, clock=clock, finish_timeout=1.0, grace=0.0)
 
     def start(self, changed: Callable[[], None]) -> None:
         """Begin. ``changed`` is called, from any thread, when :meth:`follow` may return something new."""

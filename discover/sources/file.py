@@ -13,7 +13,7 @@ from hvd_elastic_ext.core.errors import SourceUnavailable
 from hvd_elastic_ext.core.publication import parse_hosts_text
 from hvd_elastic_ext.io.file_watch import STOP_S, BeingWritten, FileWatch, read_text
 
-PATIENCE_S: Final = 0.3
+READ_TIMEOUT: Final = 0.3
 """Seconds that a look waits for a read. Most take milliseconds, that of an empty file one second. A read from a file
 system that stalls may never end: meanwhile the daemon's loop goes on.
 """
@@ -45,7 +45,7 @@ class FileSource:
         if self._reading is None:
             self._outdated = False
             self._reading = _Reading(self._path, self._sight, told=self._tell)
-        if not self._reading.is_over(within=PATIENCE_S):
+        if not self._reading.is_over(within=READ_TIMEOUT):
             return Unsettled(str(self._path), "it is not read to its end: its file system is slow, or stands still")
         reading, self._reading = self._reading, None
         if begun_before and self._outdated:

@@ -46,7 +46,7 @@ CPU_SHARE: Final = 0.15
 BURST: Final = 0.5
 """Seconds of computing before that share counts: a few hundred removals, one by one."""
 
-MAX_REST: Final = 0.1
+MAX_PAUSE: Final = 0.1
 """Seconds from one look to the next, at most, because of that share."""
 
 JOB_TIMEOUT: Final = 5.0
@@ -346,7 +346,7 @@ class _Looks:
             now = self._clock.mono()
             self._debt = max(0.0, self._debt - CPU_SHARE * (now - self._looked_at)) + took
             self._looked_at = now
-            self._not_before = now + min(MAX_REST, max(0.0, self._debt - BURST) / CPU_SHARE)
+            self._not_before = now + min(MAX_PAUSE, max(0.0, self._debt - BURST) / CPU_SHARE)
 
     def _notify_now(self) -> None:
         with self._lock:

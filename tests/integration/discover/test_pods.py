@@ -218,7 +218,7 @@ def test_rule_27_28_without_pods_the_file_is_empty_and_the_daemon_ends_well_when
         following.until("")
         ran = subprocess.run([following.place.directory / "hosts.sh"], capture_output=True, text=True, check=True)
         assert ran.stdout == ""
-        assert following.place.get("/startupz")[0] == 200
+        wait_until(lambda: following.place.get("/startupz")[0] == 200, what="startup", timeout=DEADLINE)
         ended = {"name": "launcher", "state": {"terminated": {"exitCode": 137}}}
         kube.change("pods", "launcher-x", {"status": {"containerStatuses": [ended]}})
         assert daemon.wait(DEADLINE) == 0

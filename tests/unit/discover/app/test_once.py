@@ -74,14 +74,14 @@ def test_a_plain_source_is_looked_at_without_watching_it():
 
 def test_a_source_that_does_not_settle_is_given_up_with_its_reason():
     with pytest.raises(SourceUnavailable, match="pods: not listed yet"):
-        look(Plain(NOT_YET), clock=SystemClock(), patience=SHORT)
+        look(Plain(NOT_YET), clock=SystemClock(), limits=SHORT)
 
 
 @pytest.mark.parametrize("shows", [[A], [NOT_YET, A], [NOT_YET], [SourceUnavailable("pods", "refused")]])
 def test_a_source_of_pods_is_stopped_whatever_it_saw(shows):
     source = OfPods(*shows)
     try:
-        look(source, clock=SystemClock(), patience=SHORT)
+        look(source, clock=SystemClock(), limits=SHORT)
     except SourceUnavailable:
         assert shows != [A]
     assert (source.started, source.stopped) == (1, 1)
@@ -94,7 +94,7 @@ def test_pods_that_wait_are_waited_for_and_then_seen():
 
 
 def test_pods_that_go_on_waiting_are_shown_so():
-    assert look(OfPods(A, words=("waiting",)), clock=SystemClock(), patience=SHORT) == OnceResult(A, (row("waiting"),))
+    assert look(OfPods(A, words=("waiting",)), clock=SystemClock(), limits=SHORT) == OnceResult(A, (row("waiting"),))
 
 
 def test_an_unsettled_source_does_not_undo_what_was_seen():

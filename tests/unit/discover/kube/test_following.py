@@ -79,8 +79,8 @@ def test_a_pod_is_ones_own_only_in_a_cluster(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_view_is_one_object_until_the_next_look_and_none_before_the_first_publication() -> None:
     host = Host("a", 1, "uid-a")
 
-    def evaluation(*, begun: bool) -> Any:
-        observation = Observation(HostSet((host,))) if begun else None
+    def evaluation(*, started: bool) -> Any:
+        observation = Observation(HostSet((host,))) if started else None
         return SimpleNamespace(
             selection=Selection(), damping=DampingResult(DampingState(published={"uid-a": host}), observation)
         )
@@ -89,14 +89,14 @@ def test_a_view_is_one_object_until_the_next_look_and_none_before_the_first_publ
     idle: list[bool] = []
     scenes = ViewOf(source, "advice", stands_by=lambda: bool(idle))
     assert scenes() is None
-    source.evaluation = evaluation(begun=False)
+    source.evaluation = evaluation(started=False)
     assert scenes() is None
-    source.evaluation = evaluation(begun=True)
+    source.evaluation = evaluation(started=True)
     first = scenes()
     assert first is not None
     assert first.published == {"uid-a": host}
     assert scenes() is first
-    source.evaluation = evaluation(begun=True)
+    source.evaluation = evaluation(started=True)
     assert scenes() is not first
     idle.append(True)
     assert scenes() is None

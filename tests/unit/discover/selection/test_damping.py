@@ -19,7 +19,7 @@ from discover.selection.selection import Selection
 from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host
 
-LIMITS = DampingLimits(settle=0.5, damper=30.0, patience=3.0)
+LIMITS = DampingLimits(settle=0.5, damper=30.0, probe_wait=3.0)
 EVERYBODY = ProbeResults(everybody=True)
 
 

@@ -33,7 +33,7 @@ from tests.unit.discover.pictures import NOW, changed, node, picture, pod
 
 NAMES = [f"w-{number}" for number in range(6)]
 NODES = ["node-0", "node-1", "node-2"]
-LIMITS = DampingLimits(settle=0.5, damper=30.0, patience=3.0)
+LIMITS = DampingLimits(settle=0.5, damper=30.0, probe_wait=3.0)
 POD_STATES = st.fixed_dictionaries(
     {
         "node": st.sampled_from([*NODES, "node-9"]),
@@ -175,7 +175,7 @@ class Looking(RuleBasedStateMachine):
         self.last = (facts, damping)
         assert dict(damping.state.published) == dict(plain.state.published)
         assert (dict(damping.notes), set(damping.to_probe)) == (dict(plain.notes), set(plain.to_probe))
-        assert (damping.again_at, damping.state.begun) == (plain.again_at, plain.state.begun)
+        assert (damping.again_at, damping.state.started) == (plain.again_at, plain.state.started)
         assert warnings(selection) == warnings(Selection(selection.verdicts))
         if damping.observation is None or plain.observation is None:
             assert damping.observation is plain.observation
@@ -239,7 +239,7 @@ def test_new_hosts_are_sorted_and_known_ones_are_not(reversed_names: bool):
 
 def test_the_remaining_seconds_of_a_held_host_are_updated_at_each_look():
     first = Facts(Selector(HostRules(operator=OPERATORS["mpi"]), BUILT_IN).select(NOW, picture([pod()], [node()])))
-    published = DampingState(published={"uid-w-0": Host("w-0.job.default.svc", 1)}, begun=True)
+    published = DampingState(published={"uid-w-0": Host("w-0.job.default.svc", 1)}, started=True)
     silent = Selector(HostRules(operator=OPERATORS["mpi"]), BUILT_IN).select(NOW, picture([pod()], [node(ready=False)]))
     calm, _ = decide_published(1.0, published, first, limits=LIMITS)
     held, _ = decide_published(1.0, published, Facts(silent), limits=LIMITS)

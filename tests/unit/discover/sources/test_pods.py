@@ -14,7 +14,7 @@ from discover.selection.damping import DampingLimits
 from discover.selection.operators import HostRules, operator_named
 from discover.selection.selection import Selector
 from discover.selection.signal_table import BUILT_IN
-from discover.sources.pods import CPU_SHARE, MAX_REST, KubernetesSource, PodScope, _Looks, in_doubt_at
+from discover.sources.pods import CPU_SHARE, MAX_PAUSE, KubernetesSource, PodScope, _Looks, in_doubt_at
 from hvd_elastic_ext.core.errors import SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet
 from tests.support.waiting import wait_until
@@ -275,5 +275,5 @@ def test_a_rest_is_never_long(looks, manual_clock):
     box.end(99.0)
     box.note(True)
     assert calls == []
-    manual_clock.advance(MAX_REST)
+    manual_clock.advance(MAX_PAUSE)
     wait_until(lambda: calls, what="the call")
