@@ -99,7 +99,7 @@ def test_rule_20_if_all_hosts_drain_one_stays_until_a_new_one_was_beside_it_for_
             ),
             "the kept host comes before new ones": "0: z = z; 10: a = z a",
             "two changes within a second are one to a reader": "0: a = a; 10: a b = a b; 0.1: b = a b; 2: b = b",
-            "more hosts that come do not keep the survivor longer": "0: a = a; 10: b = a b; 1: b c = a b c; 1: b c = b c",
+            "more hosts do not keep the survivor longer": "0: a = a; 10: b = a b; 1: b c = a b c; 1: b c = b c",
             "what an earlier run wrote counts as read": "0: a = a; restart; 0: b = a b; 2: b = b",
             "without a file everything is published as it is": "0: =; 0: a = a",
         }.items()
