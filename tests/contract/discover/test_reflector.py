@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-import warnings
 
 import pytest
 
@@ -238,19 +237,6 @@ def test_a_client_certificate_opens_the_door(kube_tls, tmp_path):
     with followed(kubeconfig, tmp_path) as pods:
         pods.waits_for("a")
     assert {seen.user for seen in kube_tls.counts.seen("list", "pods")} == {"someone"}
-
-
-def test_a_server_whose_certificate_is_not_to_be_looked_at_is_followed_without_a_warning_for_each_request(
-    kube_tls, tmp_path
-):
-    put(kube_tls, "a")
-    kubeconfig = kube_tls.kubeconfig(tmp_path / "kubeconfig", insecure=True)
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        with followed(kubeconfig, tmp_path) as pods:
-            pods.waits_for("a")
-            pods.watches()
-    assert [str(each) for each in told] == []
 
 
 def test_a_plugin_that_brings_a_token_is_run(two, tmp_path):

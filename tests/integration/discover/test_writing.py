@@ -187,13 +187,3 @@ def test_a_server_that_takes_no_writes_makes_no_host_late(place: Place, kube: Ku
         assert place.get("/livez")[0] == 200
         daemon.terminate()
         assert daemon.wait(timeout=DEADLINE) == 0
-
-
-def test_a_right_that_is_missing_is_one_line_with_the_remedy(place: Place, kube: KubeServer) -> None:
-    job = Job(place, kube)
-    options = job.options("--configmap=digits-hosts", "--reap-failed", "--hosts-file", str(place.hosts))
-    with job.workers(), place.serve_as(options) as daemon:
-        job.publishes(0, 1, 2)
-        acts.fail(kube, "digits-worker-1")
-        daemon.wait_for(re.escape("docker/manifests/configmap.yaml gives the right"), timeout=DEADLINE)
-        job.publishes(0, 2)
