@@ -101,10 +101,6 @@ class ReasonLog:
             LOG.log(level if reason else logging.INFO, "%s: %s", topic, reason or "recovered")
 
 
-def _nothing() -> None:
-    """The default of ``leaving``."""
-
-
 class Daemon:
     """Follows one source until it is told to stop, whatever becomes of the source."""
 
@@ -119,7 +115,7 @@ class Daemon:
         clock: Clock,
         next_event: Callable[[float], Event],
         changed: Callable[[], None],
-        leaving: Callable[[], None] = _nothing,
+        leaving: Callable[[], None],
     ) -> None:
         """``leaving`` is called once at the end, before anything is waited for."""
         self._source = source

@@ -22,10 +22,6 @@ INTERRUPT_GRACE: Final = 0.1
 """Seconds for a thread to notice that its request was interrupted."""
 
 
-def _nothing() -> None:
-    """The default of callbacks."""
-
-
 class PeriodicThread:
     """Calls ``turn`` again and again, each time after as many seconds as it returned (None: not before :meth:`wake`).
 
@@ -40,8 +36,8 @@ class PeriodicThread:
         turn: Callable[[], float | None],
         *,
         clock: Clock,
-        interrupt: Callable[[], None] = _nothing,
-        at_end: Callable[[], None] = _nothing,
+        interrupt: Callable[[], None] = lambda: None,
+        at_end: Callable[[], None] = lambda: None,
         finish_timeout: float = FINISH_TIMEOUT,
         grace: float = INTERRUPT_GRACE,
     ) -> None:

@@ -120,10 +120,11 @@ class Reflector(Generic[V]):
             self.turn,
             clock=clock,
             interrupt=lambda: collection.interrupt(),
+            at_end=collection.close,
             finish_timeout=0.0,
             grace=STOP_TIMEOUT,
         )
-        self.start, self.begin_stop = self._thread.start, self._thread.begin_stop
+        self.start, self.begin_stop, self.stop = self._thread.start, self._thread.begin_stop, self._thread.stop
 
     @property
     def where(self) -> str:
@@ -149,12 +150,6 @@ class Reflector(Generic[V]):
         if self._status.watching:
             self._relist_reason = why
             self._collection.interrupt()
-
-    def stop(self) -> None:
-        """End the thread, whatever it waits for. May be repeated, and come before :meth:`start`."""
-        self._thread.stop()
-        if not self._thread.running:
-            self._collection.close()
 
     def turn(self) -> float:
         """Make one request, to its end; return the seconds to wait before the next."""

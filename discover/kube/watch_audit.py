@@ -87,15 +87,11 @@ class WatchAudit:
             self.turn,
             clock=clock,
             interrupt=lambda: collection.interrupt(),
+            at_end=collection.close,
             finish_timeout=0.0,
             grace=STOP_TIMEOUT,
         )
-        self.start, self.begin_stop = self._thread.start, self._thread.begin_stop
-
-    def stop(self) -> None:
-        self._thread.stop()
-        if not self._thread.running:
-            self._collection.close()
+        self.start, self.begin_stop, self.stop = self._thread.start, self._thread.begin_stop, self._thread.stop
 
     def turn(self) -> float:
         """Check, if the watch has been silent for long; return the seconds to the next turn."""

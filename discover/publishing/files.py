@@ -38,10 +38,6 @@ class Publisher(Protocol):
         """Release the place; files stay. May be repeated."""
 
 
-def _nothing() -> None:
-    """The default of ``wrote``."""
-
-
 class AtomicFile:
     """A file that is replaced as a whole, by one owner, and only when its contents change.
 
@@ -128,7 +124,7 @@ class HostsFile:
     ``overlap`` keeps the last survivor there, for stock Horovod.
     """
 
-    def __init__(self, path: Path, *, wrote: Callable[[], None] = _nothing, overlap: Overlap | None = None) -> None:
+    def __init__(self, path: Path, *, wrote: Callable[[], None] = lambda: None, overlap: Overlap | None = None) -> None:
         self._file = AtomicFile(path, mode=0o644, wrote=wrote)
         self.path, self.where = self._file.path, self._file.where
         self.own, self.close = self._file.own, self._file.close
@@ -157,7 +153,7 @@ class HostsFile:
 class Script:
     """Keeps an executable that prints a hosts file, for ``horovodrun --host-discovery-script``."""
 
-    def __init__(self, path: Path, *, hosts_file: Path, wrote: Callable[[], None] = _nothing) -> None:
+    def __init__(self, path: Path, *, hosts_file: Path, wrote: Callable[[], None] = lambda: None) -> None:
         self._file = AtomicFile(path, mode=0o755, wrote=wrote)
         self.close = self._file.close
         self._text = script_text(hosts_file)

@@ -96,8 +96,8 @@ class Server:
 
     def _bind(self, address: Address, routes: Routes) -> _Server:
         if isinstance(address, TcpAddress):
-            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-            return _server_of(family)((address.host, address.port), routes)
+            kind = _Tcp6Server if ":" in address.host else _Server
+            return kind((address.host, address.port), routes)
         self._lock = FileLock(address.path)
         _clear(address.path)
         server = _UnixServer(str(address.path), routes)
@@ -340,7 +340,3 @@ class _UnixServer(_Server):
 
 class _Tcp6Server(_Server):
     address_family = socket.AF_INET6
-
-
-def _server_of(family: int) -> type[_Server]:
-    return _Tcp6Server if family == socket.AF_INET6 else _Server

@@ -134,8 +134,7 @@ class HostRules:
     resources: tuple[str, ...] = GPUS
 
     def __post_init__(self) -> None:
-        if self.slots is not None and not 1 <= self.slots <= MAX_SLOTS:
-            raise UsageError(f"--slots {self.slots}: write a number from 1 to {MAX_SLOTS}")
+        check_slots(self.slots)
         if self.host_name:
             _check_template(self.host_name)
         if self.domain and (problem := name_error(self.domain)):
@@ -149,7 +148,7 @@ PLACEHOLDERS: Final = ("name", "namespace", "hostname", "subdomain", "ip", "node
 """What may stand in braces in a template of host names."""
 
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
-_JOB_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
+OBJECT_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _RESOURCE: Final = re.compile(r"[A-Za-z0-9*][A-Za-z0-9.*_/-]*", re.ASCII)
 _COUNT: Final = re.compile(r"\d{1,9}", re.ASCII)
 
@@ -162,9 +161,15 @@ def operator_named(name: str) -> Operator:
     return OPERATORS[name]
 
 
+def check_slots(slots: int | None) -> None:
+    """Raises :class:`UsageError` for what is no number of slots. None: it is not given."""
+    if slots is not None and not 1 <= slots <= MAX_SLOTS:
+        raise UsageError(f"--slots {slots}: write a number from 1 to {MAX_SLOTS}")
+
+
 def check_job(name: str) -> None:
     """Raises :class:`UsageError` for what is no object's name: it must not get into a path or a selector."""
-    if not _JOB_NAME.fullmatch(name):
+    if not OBJECT_NAME.fullmatch(name):
         raise UsageError(f"--job {name!r} is no name of a Kubernetes object: small letters, digits, '-' and '.' only")
 
 
