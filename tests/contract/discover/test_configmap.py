@@ -233,6 +233,7 @@ def test_one_that_ends_is_followed_at_once(writing: Writing) -> None:
     one.close()
     one.close()
     writing.configmap("two").publish(publication(1, "ab"))
+    assert writing.kube.get("leases", NAME)["spec"]["holderIdentity"] == "two"
     assert writing.hosts() == ["a:1", "b:1"]
 
 

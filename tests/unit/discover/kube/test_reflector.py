@@ -77,6 +77,21 @@ def test_changes_are_told_as_they_come_and_in_order(manual_clock):
     assert rig.known == {"a": "12", "c": "11"}
 
 
+def test_what_is_known_is_the_same_mapping_until_an_object_changes(manual_clock):
+    known = []
+    rig = Rig(manual_clock, TWO)
+
+    def look() -> None:
+        known.append(rig.reflector.known()[0])
+
+    changes = [event("MODIFIED", pod("a", 12)), event("ADDED", pod("c", 13)), event("DELETED", pod("b", 14))]
+    rig.script.answers.append([look, bookmark(11), look, *(each for change in changes for each in (change, look))])
+    rig.turns(2)
+    assert known[0] is known[1]
+    assert ["".join(sorted(key.name for key in each)) for each in known[1:]] == ["ab", "ab", "abc", "ac"]
+    assert len({id(each) for each in known}) == 4
+
+
 def test_rule_01_an_error_within_the_stream_that_says_expired_leads_to_one_list(manual_clock):
     rig = Rig(manual_clock, TWO, [LIVE, error(410, reason="Expired")], TWO, [LIVE])
     rig.turns(1)
