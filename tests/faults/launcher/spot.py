@@ -124,7 +124,7 @@ class Cloud:
         self.lives: list[Life] = []
         self._chance = chance
         self._board = LatestPublication()
-        self._routes = Routes(self._board, vitals=Health(clock), metrics=Metrics(clock), clock=clock)
+        self._routes = Routes(self._board, vitals=Health(clock), metrics=Metrics(clock))
         self._server = Server(UnixAddress(self.socket), self._routes)
         self._sequence = 0
 

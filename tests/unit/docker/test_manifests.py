@@ -124,8 +124,8 @@ def test_the_daemon_accepts_its_arguments(name: str) -> None:
     assert settings.source.job == job["metadata"]["name"]
     resource = settings.source.rules.operator.resource
     assert resource is not None
-    assert "/".join(resource[:2]) == job["apiVersion"]
-    assert resource[2] == f"{job['kind'].lower()}s"
+    assert (resource.version, resource.kind) == (job["apiVersion"], job["kind"])
+    assert resource.plural == f"{job['kind'].lower()}s"
 
 
 @pytest.mark.parametrize("name", JOBS)
