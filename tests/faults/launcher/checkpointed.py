@@ -160,7 +160,7 @@ def _errand(pid: int) -> Errand | None:
         return None
     try:
         request = json.loads(Path(f"/proc/{pid}/fd/0").read_text())
-        agent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        agent = marks.parent(pid)
     except (OSError, ValueError):
         return None  # it has ended, or is only about to become one
     return Errand(pid, agent, request) if isinstance(request, dict) else None
@@ -168,7 +168,7 @@ def _errand(pid: int) -> Errand | None:
 
 def _is_stopped(pid: int) -> bool:
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        return marks.stat(pid)[0] == "T"
     return False
 
 

@@ -19,7 +19,6 @@ import pytest
 from hvd_elastic_ext.core.journal import Record, read
 from tests.faults.launcher import traces
 from tests.faults.launcher.spot import WAYS, Cloud, Life
-from tests.faults.launcher.test_agent_faults import parent
 from tests.integration.launcher.conftest import ELASTIC
 from tests.support import marks
 from tests.support.processes import RunningProcess, run_process
@@ -98,7 +97,7 @@ class Job:
         if record.event == "spawned":
             life = next(life for life in reversed(self.cloud.lives) if life.name == record.get("host"))
             with contextlib.suppress(OSError):  # it has ended since
-                life.agent = parent(parent(record.get("pid")))
+                life.agent = marks.parent(marks.parent(record.get("pid")))
                 life.pids.append(record.get("pid"))
         if record.event == "resized":
             self.size = record.get("size")
