@@ -20,8 +20,8 @@ import pytest
 
 from hvd_elastic_ext.checkpoint.programs import cli
 from hvd_elastic_ext.core.journal import read
-from tests.integration.launcher.conftest import Launched
-from tests.integration.launcher.test_over_ssh import command, records
+from tests.integration.launcher.conftest import Launched, records
+from tests.integration.launcher.test_over_ssh import command
 from tests.support import marks
 from tests.support.nethosts import NetHosts
 from tests.support.processes import RunningProcess

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.core.journal import Record, read
-from tests.integration.launcher.conftest import COUNTER, ELASTIC
+from tests.integration.launcher.conftest import COUNTER, ELASTIC, records
 from tests.support import marks, namespaces
 from tests.support.nethosts import NetHosts
 from tests.support.processes import RunningProcess
@@ -19,13 +18,6 @@ from tests.support.waiting import wait_until
 
 MakeHosts = Callable[[int], NetHosts]
 TAP = Path(__file__).with_name("wiretap.py")
-
-
-def records(journal: Path, *names: str) -> list[Record]:
-    if not journal.exists():
-        return []
-    with journal.open() as lines:
-        return [record for record in read(lines) if record.event in names]
 
 
 def command(hosts: NetHosts, directory: Path, *words: str | Path) -> list[str]:
