@@ -47,6 +47,7 @@ def test_a_reclaimed_job_saves_is_preempted_and_goes_on_from_what_it_saved(launc
     assert process.stdout.count("done 40") == 2
 
 
+@pytest.mark.soak
 def test_one_host_of_two_is_reclaimed_and_the_other_goes_on(launched: Launched) -> None:
     launched.set_hosts("localhost:1", "127.0.0.1:1")
     with launched.run("-np", "2", "--min-np", "1", sys.executable, SAMPLE, "40") as process:
