@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -116,14 +117,14 @@ class Job:
         found = (line for each in lines.processes(self.traces) for line in each.lines if line.kind == "enter")
         return sorted(found, key=lambda line: line.at)
 
-    def last_step(self, *, size: int | None = None, since: float = 0.0) -> int:
-        """The furthest step, of a world of ``size`` if it is given; 0 if there is none."""
+    def last_step(self, *, size: int | None = None, since: float = 0.0, until: float = math.inf) -> int:
+        """The furthest step of that time (mono), of a world of ``size`` if it is given; 0 if there is none."""
         return max(
             (
                 line.number
                 for each in lines.processes(self.traces)
                 for line in each.lines
-                if line.kind == "step" and line.at >= since and size in (None, line.number_of("size"))
+                if line.kind == "step" and since <= line.at < until and size in (None, line.number_of("size"))
             ),
             default=0,
         )
