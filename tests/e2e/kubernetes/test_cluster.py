@@ -25,6 +25,7 @@ LONG = ("--blacklist-cooldown-range", "600", "600")
 """Longer than any test: whoever is held back by it is not seen again."""
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_scaling_notices_evictions_and_a_server_that_is_away_cost_no_step(cluster_job: MakeJob) -> None:
     job = cluster_job(3)
