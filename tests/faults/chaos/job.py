@@ -143,10 +143,10 @@ class Job:
         def look() -> object:
             self.watch.look()
             value = found()
-            assert value or self.ended is None, f"the job ended ({self.ended}) before {what} came\n{self.last_words()}"
+            assert value or self.ended is None, f"the job ended ({self.ended}) before {what} came\n{self.details()}"
             return value
 
-        wait_until(look, what=what, timeout=timeout, interval=LOOK_S, show=self.last_words)
+        wait_until(look, what=what, timeout=timeout, interval=LOOK_S, show=self.details)
 
     def wait(self, timeout: float) -> int:
         """Wait for the end of the job; its exit code. ``AssertionError`` if it does not come."""
@@ -176,7 +176,7 @@ class Job:
                     found.append(f"folder {folder}: {', '.join(sorted(names - excused))}")
         return found
 
-    def last_words(self) -> str:
+    def details(self) -> str:
         """Of use in a failure: what the launchers said, the journal but for steps, and the last lines of each trace."""
         told = [line for launcher in self.launchers for line in launcher.output.splitlines()]
         sampled = ('"stepped"', '"committed"')

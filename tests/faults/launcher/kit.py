@@ -81,12 +81,12 @@ class Training(Launched):
         def look() -> object:
             ended = self.process.returncode
             value = found()
-            assert value or ended is None, f"the job ended ({ended}) before {what} came\n{self._last_words()}"
+            assert value or ended is None, f"the job ended ({ended}) before {what} came\n{self._details()}"
             return value
 
-        wait_until(look, what=what, timeout=timeout, show=self._last_words)
+        wait_until(look, what=what, timeout=timeout, show=self._details)
 
-    def _last_words(self) -> str:
+    def _details(self) -> str:
         """What is of use in a failure: all but the steps, and the last of these."""
         lines = self.process.output.splitlines()
         told = [line for line in lines if "step " not in line]

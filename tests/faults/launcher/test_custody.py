@@ -58,11 +58,11 @@ def check_to_the_end(job: Job, *, held: int, entries: int) -> Line:
     """After so many entries training went on at a commit, lost nothing else, says so, and ends well; the next entry."""
     job.wait_for("another world", lambda: len(job.entries()) > entries)
     entry = job.entries()[entries]
-    assert held <= entry.number, job.last_words()
+    assert held <= entry.number, job.details()
     shown = job.last_step(until=entry.at)
     assert shown - COMMIT_EVERY <= entry.number <= shown
     goal = job.set_goal(MORE)
-    assert job.wait(90.0) == 0, job.last_words()
+    assert job.wait(90.0) == 0, job.details()
     assert violations(job.seen(goal=goal)) == []
     _, *later = job.records("resized")
     lost = [record.get("steps_lost") for record in later]

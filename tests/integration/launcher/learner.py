@@ -1,7 +1,7 @@
 """A job whose every number depends on all that went before: dropout, momentum, a schedule, its own order of samples.
 
 Counts to STEPS, and prints what came out of it, and at each commit what it has come to. Each step takes PAUSE_S. With
-a second argument its checkpoints are in a format of its own (own_format.py).
+a second argument its checkpoints are in a format of its own (user_format.py).
 """
 
 import hashlib
@@ -28,9 +28,9 @@ scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.999)
 parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
 more = {}
 if sys.argv[2:]:
-    import own_format
+    import user_format
 
-    more["checkpoint"] = own_format.functions(sys.argv[2], parts, lambda: state)
+    more["checkpoint"] = user_format.functions(sys.argv[2], parts, lambda: state)
 state = elastic.TorchState(**parts, count=0, **more)
 
 

@@ -228,13 +228,13 @@ while True: time.sleep(1)
 
 def test_a_reader_that_stands_still_holds_up_neither_failures_nor_signals(launched: Launched) -> None:
     launched.set_hosts("localhost:2")
-    way = launched.directory / "way"
-    os.mkfifo(way)
-    reader = os.open(way, os.O_RDONLY | os.O_NONBLOCK)
+    pipe = launched.directory / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     run = [*ELASTIC, "run", "--hosts-file", launched.hosts, "--journal", launched.journal, "-np", "1", "--max-np", "1"]
     try:
         with run_process(
-            ["sh", "-c", 'exec "$@" > "$0" 2>&1', way, *run, PYTHON, "-c", TALKER], cwd=launched.directory
+            ["sh", "-c", 'exec "$@" > "$0" 2>&1', pipe, *run, PYTHON, "-c", TALKER], cwd=launched.directory
         ) as process:
             launched.process = process
             launched.wait_for("two megabytes that were said", (launched.directory / "written").exists)
