@@ -56,43 +56,6 @@ def test_a_job_takes_in_hosts_that_the_daemon_pushes_and_its_recorded_events_rep
 
 
 @pytest.mark.soak
-def test_a_job_grows_shrinks_and_survives_a_kill_and_garbage(launched: Launched) -> None:
-    launched.set_hosts("localhost:1", "127.0.0.1:1")
-    options = ("-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "2", "10")
-    with launched.run(*options, PYTHON, COUNTER) as process:
-        launched.wait_for_steps(2)
-        launched.set_hosts("localhost:1", "127.0.0.1:1", "127.0.0.2:1")
-        launched.wait_for_steps(3)
-        launched.set_hosts("localhost:1", "-oProxyCommand=touch pwned:1", "127.0.0.2:x")
-        launched.wait_for("a refusal", lambda: launched.events("refused"))
-        os.kill(launched.pids()["127.0.0.2"], signal.SIGKILL)
-        launched.wait_for("the world without it", lambda: launched.events("resized")[-1].get("size") == 2)
-        launched.wait_for("its return", lambda: launched.events("resized")[-1].get("size") == 3)
-        launched.wait_for_steps(3)
-        launched.set_hosts("localhost:1", "127.0.0.2:1")
-        launched.wait_for_steps(2)
-        launched.wait_for("its end", lambda: launched.events("exited")[-1].get("host") == "127.0.0.1")
-        assert process.returncode is None
-    causes = [(record.get("cause"), record.get("size")) for record in launched.events("resized")]
-    assert causes == [
-        ("start", 2),
-        ("hosts added", 3),
-        ("worker failed", 2),
-        ("cooldown over", 3),
-        ("hosts removed", 2),
-    ]
-    refused = launched.events("refused")[0].get("reason")
-    assert "hosts:2: " in refused
-    assert "(and 1 more bad line)" in refused
-    assert launched.events("struck")[0].get("cooldown_s") == pytest.approx(2, abs=0.1)
-    gone = [record for record in launched.events("exited") if record.get("host") == "127.0.0.1"]
-    assert [record.get("cause") for record in gone] == ["told to leave"]
-    steps = [record.get("steps_lost") for record in launched.events("rolled_back")]
-    assert steps
-    assert max(steps) <= 5
-
-
-@pytest.mark.soak
 def test_a_change_that_comes_while_a_world_forms_is_not_lost(launched: Launched) -> None:
     launched.set_hosts("localhost:1")
     with launched.run("-np", "1", "--min-np", "1", PYTHON, COUNTER):
