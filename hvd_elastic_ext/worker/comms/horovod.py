@@ -144,7 +144,3 @@ def fence_horovod() -> Fence:
     hvd.init = hvd.elastic.init = watched
     hvd.shutdown = hvd.elastic.shutdown = fence.closing(hvd.shutdown)
     return fence
-
-
-def horovod_comms() -> Comms:
-    return HorovodComms()

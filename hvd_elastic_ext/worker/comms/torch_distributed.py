@@ -200,11 +200,11 @@ def join_world() -> None:
 
 
 def _join_with_token(backend: str) -> None:
-    rank, size, patience = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), timedelta(seconds=_TOKEN_S)
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(*where, is_master=False, timeout=patience)  # type: ignore[attr-defined]
+    store = dist.TCPStore(*where, is_master=False, timeout=timedelta(seconds=_TOKEN_S))  # type: ignore[attr-defined]
     try:
-        token = agree_on_token(_within(store, "meeting"), rank, size, patience_s=_TOKEN_S, clock=SystemClock())
+        token = agree_on_token(_within(store, "meeting"), rank, size, timeout_s=_TOKEN_S, clock=SystemClock())
     except (RuntimeError, TimeoutError) as error:
         raise TimeoutError(
             f"{error} (torchrun may have told workers different stores; "

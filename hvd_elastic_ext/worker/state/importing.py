@@ -15,8 +15,9 @@ from torch import Tensor
 
 from hvd_elastic_ext.checkpoint.archive.import_torch import import_torch_save
 from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.worker.parts import Part
 from hvd_elastic_ext.worker.parts.snapshot_part import SnapshotPart
-from hvd_elastic_ext.worker.parts.torch_parts import GeneratorPart, ModelPart, OptimizerPart, Part, StatefulPart
+from hvd_elastic_ext.worker.parts.torch_parts import GeneratorPart, ModelPart, OptimizerPart, StatefulPart
 from hvd_elastic_ext.worker.state.contents import Inventory
 
 Names = Mapping[str, str | None] | Iterable[str] | None

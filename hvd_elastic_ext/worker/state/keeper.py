@@ -58,7 +58,7 @@ class Keeper:
         keep_rng: bool = True,
         status: Status | None = None,
         held: HeldCommit | None = None,
-        own_files: Checkpoint | None = None,
+        checkpoint: Checkpoint | None = None,
         thinning: Thinning | None = None,
         world: Callable[[], int] = lambda: 0,
     ) -> None:
@@ -73,7 +73,7 @@ class Keeper:
         self._status = status if status is not None else Status()
         self._status.own_step = True
         self._held = held
-        self._own_files = own_files
+        self._checkpoint = checkpoint
         self._calls = Calls()
         self._world = world
         self.seal: Callable[[], None] = self.save
@@ -112,7 +112,7 @@ class Keeper:
         self._take(self._next_identity(), written)
         self.thinning.made(began)
         if self._held is not None:
-            saves = self._own_files is not None and self._held.is_requested and self._comms.rank() == 0
+            saves = self._checkpoint is not None and self._held.is_requested and self._comms.rank() == 0
             instead = self._keep_files if saves else None
             self._held.committed(self._identity(), self._steps.done, instead=instead)
         if self._reporter.due("committed") and self._comms.rank() == 0:
@@ -341,7 +341,7 @@ class Keeper:
                 "not_sealed", reason=f"the last commit failed: {type(error).__name__}: {error}"[:LONGEST_REASON]
             )
             return
-        if self._own_files is not None and self._comms.rank() == 0:
+        if self._checkpoint is not None and self._comms.rank() == 0:
             failed = self._held.last(self._identity(), self._steps.done, instead=self._keep_files)
             if failed is not None:
                 self._record("not_sealed", reason=failed[:LONGEST_REASON])
@@ -387,7 +387,8 @@ class Keeper:
         record = self._buffer.record
         assert record is not None
         expected = record.total + self._inventory.expected_bytes()
-        warning = memory_warning(commit_bytes=expected, processes=self._settings.local_size)
+        copies = 2 if self._held is None else 3
+        warning = memory_warning(commit_bytes=expected, copies=copies, processes=self._settings.local_size)
         if warning is not None:
             log.warning("%s", warning)
             self._record("memory", needed=expected, reason=warning)
@@ -396,8 +397,8 @@ class Keeper:
 
     def _keep_files(self) -> int:
         """Keep what the user's function saves in place of the commit that was just taken."""
-        assert self._own_files is not None
-        with self._calls.of("save"), user_files.written(self._own_files, self._local()) as contents:
+        assert self._checkpoint is not None
+        with self._calls.of("save"), user_files.written(self._checkpoint, self._local()) as contents:
             return self._buffer.keep_instead(contents, self._identity(), step=self._steps.done)
 
     def _take(self, identity: Identity, written: Written | None = None) -> None:
@@ -438,7 +439,7 @@ class Keeper:
         files = commit.record.stored and user_files.are_in(commit)
         if files:
             with self._calls.of("load"):
-                user_files.take_back(self._own_files, commit)
+                user_files.take_back(self._checkpoint, commit)
             self._by_hand = True  # what it leaves out each rank has its own of
         else:
             self._put_back(commit)

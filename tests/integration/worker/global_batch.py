@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from hvd_elastic_ext.worker.comms import current_world
-from hvd_elastic_ext.worker.comms.horovod import horovod_comms
+from hvd_elastic_ext.worker.comms.horovod import HorovodComms
 from hvd_elastic_ext.worker.data.global_batches import GlobalBatches
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler
 from hvd_elastic_ext.worker.data.stream import ElasticStream
@@ -87,7 +87,7 @@ def counted() -> dict[str, Any]:
         read.append(shard)
         return range(start, int(shard))
 
-    current_world.use(horovod_comms())
+    current_world.use(HorovodComms())
     stream = ElasticStream(["3", "4", "5"], open_shard)
     stream.measure()
     return {"read": read, "lengths": stream.state_dict()["lengths"]}

@@ -46,12 +46,12 @@ def test_the_place_comes_from_the_states_library() -> None:
 
 
 def test_without_a_state_the_place_comes_from_horovod(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(current_world, "horovod_comms", lambda: Fixed(1, 4))
+    monkeypatch.setattr(current_world, "HorovodComms", lambda: Fixed(1, 4))
     assert current_world.current() == (1, 4)
 
 
 def test_without_horovod_the_place_comes_from_torch_distributed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(current_world, "horovod_comms", NotYet)
+    monkeypatch.setattr(current_world, "HorovodComms", NotYet)
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(distributed, "get_rank", lambda: 3)
     monkeypatch.setattr(distributed, "get_world_size", lambda: 7)
@@ -59,5 +59,5 @@ def test_without_horovod_the_place_comes_from_torch_distributed(monkeypatch: pyt
 
 
 def test_a_process_in_no_world_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(current_world, "horovod_comms", NotYet)
+    monkeypatch.setattr(current_world, "HorovodComms", NotYet)
     assert current_world.current() == current_world.ALONE
