@@ -149,18 +149,6 @@ def seen_of(number: int) -> tuple[bytes, ...]:
         return whole.tensors
 
 
-def test_what_save_leaves_is_read_as_it_was_written_and_its_folder_goes() -> None:
-    where: list[Path] = []
-
-    def save(folder: Path) -> None:
-        where.append(folder)
-        (folder / "file").write_bytes(b"abc")
-
-    with user_files.written(Checkpoint(save, nothing), b"") as made:
-        assert [bytes(tensor.numpy()) for tensor in made.tensors] == [b"abc"]
-    assert not where[0].exists()
-
-
 def test_random_generators_are_after_save_what_they_were_before() -> None:
     def draws(folder: Path) -> None:
         torch.rand(7)
@@ -187,6 +175,7 @@ def test_no_small_file_is_mapped_and_no_large_one_any_more_when_the_folder_goes(
         assert len(made.tensors) == 10
         assert mapped() == 1
     assert mapped() == 0
+    assert not Path(where[0]).exists()
 
 
 def test_a_name_that_is_not_utf_8_is_refused() -> None:
@@ -360,16 +349,6 @@ def test_what_cannot_be_called_is_refused() -> None:
         Checkpoint("model.pt", nothing)
 
 
-def test_files_whose_names_are_those_of_a_parts_content_are_exported_as_any(tmp_path: Path, memory: list[int]) -> None:
-    """An optimizer is kept as a dict of just these two."""
-    tree = {"state_dict": b"abc", "names": b"def"}
-    stored(tmp_path / "store", memory, tree)
-    store = open_store(str(tmp_path / "store"))
-    [name] = store.folders()
-    assert export.export(store, name, tmp_path / "out") == 2
-    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == tree
-
-
 @pytest.mark.parametrize("content", [{"a": 3}, {"../a": "tensor"}, [1], 7])
 def test_what_is_no_files_by_name_is_not_exported_and_told_in_one_line(
     tmp_path: Path, memory: list[int], content: Any
@@ -392,13 +371,16 @@ def test_what_is_no_files_by_name_is_not_exported_and_told_in_one_line(
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
-def test_they_are_exported_to_a_new_folder_and_nowhere_else(tmp_path: Path, memory: list[int]) -> None:
+@pytest.mark.parametrize("tree", [TREE, {"state_dict": b"abc", "names": b"def"}], ids=["any", "as of an optimizer"])
+def test_they_are_exported_to_a_new_folder_and_nowhere_else(
+    tmp_path: Path, memory: list[int], tree: dict[str, bytes]
+) -> None:
     place, to = tmp_path / "store", tmp_path / "out"
-    stored(place, memory, TREE)
+    stored(place, memory, tree)
     store = open_store(str(place))
     [name] = store.folders()
-    assert export.export(store, name, to) == len(TREE)
-    assert {str(path.relative_to(to)): path.read_bytes() for path in to.rglob("*") if path.is_file()} == TREE
+    assert export.export(store, name, to) == len(tree)
+    assert {str(path.relative_to(to)): path.read_bytes() for path in to.rglob("*") if path.is_file()} == tree
     for taken in (to, tmp_path / "model.pt"):
         with pytest.raises(UsageError, match="give it a new folder"):
             export.export(store, name, taken)
