@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -151,8 +150,9 @@ def test_the_next_iteration_notices_a_resize() -> None:
     assert list(sampler) == [4, 7, 10, 3]
 
 
-def after_a_graceful_removal(samplers: list[Any], *, leave: Any) -> Counter[int]:
+def test_a_graceful_removal_neither_misses_nor_repeats_samples() -> None:
     """Three ranks take four batches of ten; one leaves without a sync, and the others finish."""
+    samplers = [PlacedSampler((rank, 3), 480) for rank in range(3)]
     consumed: Counter[int] = Counter()
     for steps in (4, 99):
         hands = [list(sampler) for sampler in samplers]
@@ -161,18 +161,9 @@ def after_a_graceful_removal(samplers: list[Any], *, leave: Any) -> Counter[int]
                 consumed.update(hand[start : start + 10])
                 sampler.record_batch(start // 10, len(hand[start : start + 10]))
         samplers = samplers[:2]
-        leave()
-    return consumed
-
-
-def test_a_graceful_removal_neither_misses_nor_repeats_samples() -> None:
-    samplers = [PlacedSampler((rank, 3), 480) for rank in range(3)]
-
-    def leave() -> None:
-        for rank, sampler in enumerate(samplers[:2]):
+        for rank, sampler in enumerate(samplers):
             sampler.place = (rank, 2)
-
-    assert after_a_graceful_removal(list(samplers), leave=leave) == Counter(range(480))
+    assert consumed == Counter(range(480))
 
 
 def test_set_epoch_before_the_loop_keeps_the_progress_of_an_epoch_entered_again() -> None:
