@@ -236,10 +236,8 @@ class CommitBuffer:
 
     def layout_digest(self) -> int:
         """Equal for commits of the same tensors."""
-        last = self.record
-        if last is None or self._current is None:
-            return 0
-        return zlib.crc32(self._sides[self._current].read(last.data, last.layout))
+        index, last = self._sealed()
+        return zlib.crc32(self._sides[index].read(last.data, last.layout))
 
     def _sealed(self) -> tuple[int, Record]:
         record = self.record

@@ -22,6 +22,7 @@ _PIECE: Final = 1 << 30
 """Bytes per operation: each one costs a negotiation, and an MPI build counts bytes with 32 bits."""
 
 AVERAGE: Final = hvd.Average
+DistributedOptimizer: Final = hvd.DistributedOptimizer
 
 _NATIVE: Final = (torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
 
@@ -114,11 +115,6 @@ def join_world() -> None:
     except ValueError as error:
         # Horovod reports a world that did not form as a wrong value; it is a lost peer.
         raise HorovodInternalError(f"joining the next world failed: {error}") from error
-
-
-def distributed_optimizer(optimizer: Any, named_parameters: Any, **options: Any) -> Any:
-    """``hvd.DistributedOptimizer``."""
-    return hvd.DistributedOptimizer(optimizer, named_parameters, **options)
 
 
 def fence_horovod() -> Fence:
