@@ -77,7 +77,7 @@ class HorovodComms(Comms):
 class _PendingMax:
     """A pending maximum, bound to the world in which it began.
 
-    Horovod numbers handles anew in each world, so an old handle names another operation. ``hvd.init`` makes a new
+    Horovod numbers handles from 0 in each world, so an old handle names another operation. ``hvd.init`` makes a new
     handle map each time: the map identifies the world.
     """
 

@@ -223,7 +223,7 @@ class ParameterNames:
 
     def __init__(self) -> None:
         self.models: Callable[[], Mapping[str, nn.Module]] = dict
-        """Whoever knows the State's models puts a function here."""
+        """Set by the State: its models by name."""
 
     def __call__(self, groups: Sequence[Sequence[Tensor]]) -> list[list[str | None]]:
         """The names of some parameters, group by group; None for one of no model."""

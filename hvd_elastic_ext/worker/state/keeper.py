@@ -39,10 +39,9 @@ WORTH_PREPARING: Final = 16 << 20
 class Keeper:
     """Keeps one State: its last commit, and how it follows those of other ranks.
 
-    ``buffer`` may hold a commit of an earlier process of this slot; it is taken
-    up in the first sync. A newer one that is handed over to the slot while its
-    process waits is taken up in the next. ``world``: the launcher's number of the present world, 0 without one; commits
-    of it count as newer than those of any world before, also of one that no member of this one was in.
+    ``buffer`` may hold a commit of an earlier process of this slot: the first sync takes it up. A newer one that is
+    handed over while the process waits is taken up in the next. ``world``: the launcher's number of the present world,
+    0 without one; its commits count as newer than those of any world before.
     """
 
     def __init__(
@@ -182,7 +181,7 @@ class Keeper:
             self._buffer, self._comms,
             entered=max(self._generation, self._world() - 1), by_hand=self._by_hand, imported=self._importing.word,
         )  # fmt: skip
-        self._importing.settle([each.imported for each in said], begun=any(each.lineage for each in said))
+        self._importing.settle([each.imported for each in said], started=any(each.lineage for each in said))
         election = elect(said)
         self._generation = election.generation
         # Processes that different launchers started must give their commits the same identity.
@@ -215,7 +214,7 @@ class Keeper:
         if commit.record.stored or not commit.local:
             return True  # the user has named the checkpoint, or the job that it is of; or it was handed over
         if rank_local.read(commit).program != self._program:
-            log.warning("the commit in this slot is of another script, or of other arguments; training starts anew")
+            log.warning("the commit in this slot is of another script, or of other arguments; training starts over")
             return False
         return True
 
@@ -234,14 +233,14 @@ class Keeper:
             if record is not None and record.stored:
                 raise Permanent(
                     f"the checkpoint is not of this program's State: {error}; "
-                    "name another --checkpoint-dir to begin anew, or resume with the code that made it"
+                    "name another --checkpoint-dir to start from the beginning, or resume with the code that made it"
                 ) from error
             if handed_over or self._without_own:
                 raise Permanent(
                     f"the job's newest commit is not of this program's State: {error}; "
                     "build the same State on every rank"
                 ) from error
-            log.warning("the commit of this slot's last process is of no use here, training starts anew: %s", error)
+            log.warning("the commit of this slot's last process does not fit, training starts over: %s", error)
             self._begin()
             return
         finally:
@@ -383,7 +382,7 @@ class Keeper:
     # Inside
 
     def _prepare(self) -> None:
-        """Say if memory will not do, and have it ready: later, training or other ranks would wait for it."""
+        """Warn of too little memory, and allocate it now: later, training or other ranks would wait for it."""
         record = self._buffer.record
         assert record is not None
         expected = record.total + self._inventory.expected_bytes()
