@@ -15,9 +15,11 @@ from hvd_elastic_ext.core.commit_record import KEPT_AT, PAGE, newest
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.process.link import Link
+from hvd_elastic_ext.worker.state import keeper
 from hvd_elastic_ext.worker.state.held_commit import HeldCommit
 from tests.support.waiting import wait_until
-from tests.unit.worker.commit_kit import contents, identity, memory_files
+from tests.unit.worker.commit_kit import contents, identity, keeper_of, memory_files
+from tests.unit.worker.lockstep import in_lockstep
 
 
 def lies_on(descriptor: int) -> tuple[int, bytes] | None:
@@ -217,3 +219,13 @@ def test_without_a_third_side_nothing_is_kept_and_that_is_said(pair: list[int]) 
     commit(buffer, 1)
     HeldCommit(buffer, link).request({"tell": "keep", "commit": [0, 1, 2]})
     assert link.heard == [("not_kept", {"wanted": [0, 1, 2], "newest": None})]
+
+
+@pytest.mark.parametrize("checkpoints", [False, True])
+def test_where_commits_are_kept_for_checkpoints_memory_is_asked_for_three_of_them(
+    memory: list[int], monkeypatch: pytest.MonkeyPatch, checkpoints: bool
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(keeper, "memory_warning", lambda *, copies, **_: asked.append(copies))
+    in_lockstep(1, lambda comms: keeper_of(comms, memory, link=Said() if checkpoints else None) and None)
+    assert asked == [3 if checkpoints else 2]
