@@ -98,6 +98,8 @@ ONLY_OURS = (
     "samples_of_a_mixin_over_torch_state",
     "samples_of_a_mixin_over_a_users_state",
     "passes_without_set_epoch",
+    "global_batches_train_as_one_process",
+    "ranks_share_the_counting_of_shards",
     "fingerprints_agree_after_sync",
     "steps_of_the_root_count_for_the_newcomer",
     "dataclasses_of_the_script_come_in",

@@ -24,7 +24,7 @@ FUNCTIONS = elastic.Checkpoint(save=nothing, load=nothing)
 
 
 def functions_of(state: Any) -> elastic.Checkpoint | None:
-    found: elastic.Checkpoint | None = state._keeper._own_files
+    found: elastic.Checkpoint | None = state._keeper._checkpoint
     return found
 
 
