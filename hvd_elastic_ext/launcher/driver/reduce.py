@@ -11,9 +11,9 @@ from typing import Any, Final
 from hvd_elastic_ext.core import journal
 from hvd_elastic_ext.launcher.driver import events, inventory
 from hvd_elastic_ext.launcher.driver.events import Event
-from hvd_elastic_ext.launcher.engines.engine import engine_of
 from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator, restore
 from hvd_elastic_ext.launcher.planners.departures import exits, notices, shutdown
+from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
 from hvd_elastic_ext.launcher.planners.health import blame, liveness, silence
 from hvd_elastic_ext.launcher.planners.membership import adoption, custody, hosts, transfers, world
 from hvd_elastic_ext.launcher.rules.health.causes import NOT_STARTED, SSH_FAILED, Cause

@@ -10,12 +10,11 @@ from hvd_elastic_ext.launcher.rules.membership.world_change import Move
 
 @dataclass(slots=True)
 class EngineChange:
-    """One change on its way. ``since``, ``told_at`` and ``first_gone_at`` are times (mono)."""
+    """One change on its way. ``told_at`` and ``first_gone_at`` are times (mono)."""
 
     move: Move
     cause: str
     reason: str
-    since: float
     told_at: float | None = None
     first_gone_at: float | None = None
 

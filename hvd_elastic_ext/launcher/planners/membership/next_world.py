@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher.engines.engine import engine_of
 from hvd_elastic_ext.launcher.planners.checkpoints import before_preemption, before_sleep, restore
+from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
 from hvd_elastic_ext.launcher.planners.health import loopless
 from hvd_elastic_ext.launcher.planners.membership import custody, shortage, world
 from hvd_elastic_ext.launcher.rules.membership.membership import Decision

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from hvd_elastic_ext.launcher.engines.engine import engine_of
+from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
 from hvd_elastic_ext.launcher.planners.membership import custody
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.custody import Loss

@@ -55,10 +55,10 @@ def decide(job: JobState) -> Decision:
         change.move, change.cause, change.reason = Move.END, "worker failed", decision.reason
         change.first_gone_at = now
     if move is Move.DRAIN and change is None:
-        job.restarting.change = EngineChange(move, _cause_of(job, decision, situation), decision.reason, now)
+        job.restarting.change = EngineChange(move, _cause_of(job, decision, situation), decision.reason)
         log.info("%s: %s; all leave at their next commit, and the next world begins there", *_why(job))
     elif move is Move.END and change is None:
-        job.restarting.change = EngineChange(move, decision.cause, decision.reason, now, first_gone_at=now)
+        job.restarting.change = EngineChange(move, decision.cause, decision.reason, first_gone_at=now)
         log.info("%s: %s; the others are ended, and the next world begins with the last commit", *_why(job))
     _end_members(job, now, situation)
     return Decision(None, decision.cause if job.restarting.change else "", decision.reason, decision.again_at)
@@ -215,7 +215,6 @@ def not_begun(job: JobState, generation: int, why: str) -> None:
     if all(worker.generation >= generation for worker in members):
         return  # all have begun: they have ended, or are about to, and say themselves how
     log.warning("world %d was not begun: %s", generation, why)
-    now = job.now
-    job.restarting.change = EngineChange(Move.END, "worker failed", why, now, first_gone_at=now)
+    job.restarting.change = EngineChange(Move.END, "worker failed", why, first_gone_at=job.now)
     for worker in members:
         orders.end(job, worker, why=why)

@@ -9,9 +9,9 @@ import pytest
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.slot_protocol import START_AGAIN, TERMINATED
 from hvd_elastic_ext.launcher.driver.events import Expected, WorldNotBegun
-from hvd_elastic_ext.launcher.engines.engine import ENGINES
-from hvd_elastic_ext.launcher.engines.restarting import BEHIND_S, NOTICE_S, STARTS_S
 from hvd_elastic_ext.launcher.options import settings
+from hvd_elastic_ext.launcher.planners.engines.engine import ENGINES
+from hvd_elastic_ext.launcher.planners.engines.restarting import BEHIND_S, NOTICE_S, STARTS_S
 from hvd_elastic_ext.launcher.rules.membership.membership import Limits, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.rules.membership.world_change import BACK_S, Move, decide
