@@ -14,7 +14,7 @@ from hvd_elastic_ext.launcher.driver.events import Event
 from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator, restore
 from hvd_elastic_ext.launcher.planners.departures import exits, notices, shutdown
 from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
-from hvd_elastic_ext.launcher.planners.health import blame, liveness, silence
+from hvd_elastic_ext.launcher.planners.health import blame, silence
 from hvd_elastic_ext.launcher.planners.membership import adoption, custody, hosts, transfers, world
 from hvd_elastic_ext.launcher.rules.health.causes import NOT_STARTED, SSH_FAILED, Cause
 from hvd_elastic_ext.launcher.rules.membership.membership import Stage
@@ -132,7 +132,7 @@ def _overslept(job: JobState, seconds: float) -> None:
     log.warning("the launcher itself stood still for %.1f s", seconds)
     silence.launcher_paused(job, seconds)
     custody.launcher_paused(job, seconds)
-    liveness.forget_progress(job)
+    job.liveness.moved.clear()
 
 
 # --- what agents say

@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.rules.checkpoints import interval
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt, Kept, Last
-from hvd_elastic_ext.launcher.rules.checkpoints.commit_rate import Pace
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
 from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished
 from hvd_elastic_ext.launcher.rules.checkpoints.interval import LATEST, Choice, Seal
@@ -57,7 +56,6 @@ class Checkpoints:
     said_stateless: bool = False
     path: str | None = None
     """Where the newest checkpoint is that was made, or loaded."""
-    pace: Pace = field(default_factory=Pace)
     waited_s: float = WAITED_S
     """How long all took to keep the commit that was named for the last checkpoint; a guess at first."""
 

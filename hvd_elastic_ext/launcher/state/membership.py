@@ -116,20 +116,6 @@ class Resize:
 
 
 @dataclass(slots=True)
-class Shortage:
-    """``since``: since when there are too few processes (mono); None while there are enough."""
-
-    since: float | None
-
-
-@dataclass(slots=True)
-class Waiting:
-    """``say_at``: when to say next what the job waits for (mono); None if it waits for nothing."""
-
-    say_at: float | None = None
-
-
-@dataclass(slots=True)
 class Adoption:
     """Hosts that an earlier launcher of this job had."""
 

@@ -23,6 +23,8 @@ class Storing(Cluster):
     passed. ``forgotten``: whose memory was given up. Storage has no checkpoint at first.
     """
 
+    call_s = 1.0
+
     def __init__(self, every: Cadence, *, expects: str | None = None, **rules: Any) -> None:
         super().__init__(Rules(durability=Durability("/store", every, mark="this"), **rules), expects=expects)
         self.asked: list[tuple[str, dict[str, Any]]] = []

@@ -132,7 +132,14 @@ def ahead(newest: Name, per_s: float, misses: int, *, age_s: float = 0.0) -> Nam
     return (newest[0], newest[1], newest[2] + margin * 2**misses)
 
 
-def last_words(news: Mapping[str, Any]) -> str:
-    """What is known of an errand that has ended without an answer."""
+def answer_of(news: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The answer of an errand; empty if there is none."""
+    return answer if isinstance(answer := news.get("answer"), dict) else {}
+
+
+def failure_of(news: Mapping[str, Any]) -> str | None:
+    """Why an errand has failed, by its answer or because it has ended without one; None if its answer is good."""
+    if isinstance(news.get("answer"), dict):
+        return why if isinstance(why := answer_of(news).get("failed"), str) else None
     words = str(news.get("words") or "").splitlines()
     return words[-1] if words else f"it ended with exit code {news.get('code')}"
