@@ -97,7 +97,7 @@ def _agent_lost(job: JobState, host: str, reason: str) -> None:
     if agent is not None:
         agent.joined = False
     for part in (restore, coordinator, before_sleep, transfers):
-        part.lost(job, host)  # also for a fenced host: nobody waits for its answers
+        part.lost(job, host)  # also of a fenced host
     if agent is None:
         return
     log.debug("connection to %s lost: %s", host, reason)

@@ -36,7 +36,7 @@ class Checkpoints:
     asked: bool = False
     """A checkpoint that was asked for is still to come."""
     stay: bool = False
-    """Nobody trains beyond the one that is asked for."""
+    """No process trains beyond the one that is asked for."""
     staying: Attempt | None = None
     """Its members wait where they made it: they were to go no further."""
     apart: bool = False
@@ -70,8 +70,8 @@ class Checkpoints:
         return any(each is not None for each in (self.stored, self.only_here, self.path))
 
     @property
-    def nobody_goes_on(self) -> bool:
-        """Whether a checkpoint is asked for, on its way, or made, beyond which nobody trains."""
+    def holds_training(self) -> bool:
+        """Whether a checkpoint is asked for, on its way, or made, beyond which no process trains."""
         return self.staying is not None or (self.stay and (self.asked or self.attempt is not None))
 
 
@@ -122,7 +122,7 @@ class Loading:
 
     @property
     def under_way(self) -> bool:
-        """Whether somebody may be writing to the memory."""
+        """Whether the memory may be written to."""
         return self.number is not None and not self.ready
 
 
@@ -170,10 +170,10 @@ class Known:
 
 @dataclass(slots=True)
 class BeforeSleep:
-    """How far a job of which nobody trains is with saving what memory holds."""
+    """How far a job without a process that trains has saved what memory holds."""
 
     since: float | None = None
-    """Since when nobody can train (mono); None while somebody may."""
+    """Since when no process can train (mono); None while one may."""
     known: Known = field(default_factory=Known)
     skip: list[str] = field(default_factory=list)
     """Checkpoints that look complete and are not."""
@@ -185,7 +185,7 @@ class BeforeSleep:
     hopeless: bool = False
     """Processes have trained that keep no commit: it cannot be saved."""
     hurry: bool = False
-    """The job ends: it is not waited for that somebody may train after all."""
+    """The job ends, and does not wait for hosts."""
     read_back: bool = True
     said: str = ""
 
@@ -205,8 +205,7 @@ class Call(Enum):
 
 @dataclass(slots=True)
 class BeforePreemption:
-    """``made``: which checkpoint was asked for. ``since``: since when an end is foreseen of which nobody knows when it
-    comes (mono)."""
+    """``made``: which checkpoint was asked for. ``since``: since when an end at an unknown time is noticed (mono)."""
 
     made: Call = Call.NONE
     since: float | None = None

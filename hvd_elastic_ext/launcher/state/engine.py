@@ -31,8 +31,8 @@ class Restarting:
     ended: dict[Seat, float] = field(default_factory=dict)
     """When members of the world that is to change have ended for that (mono)."""
     blamed: bool = False
-    """Of the newest world somebody has failed of whom that is known."""
+    """A process of the newest world is known to have failed."""
     errors: set[str] = field(default_factory=set)
     """What members of the newest world have failed with, by digest."""
     unexplained: list[float] = field(default_factory=list)
-    """When worlds have ended, within an hour, of which nobody has failed (mono)."""
+    """When worlds have ended within an hour though no process has failed (mono)."""

@@ -36,7 +36,7 @@ class Fleet:
     """Hosts on which a member failed, until they are in a world again."""
     cut_off_live: set[Life] = field(default_factory=set)
     """Processes that were in a world when their host was cut off."""
-    rests: RestartDelays = field(default_factory=RestartDelays)
+    restart_delays: RestartDelays = field(default_factory=RestartDelays)
     pods: dict[str, Host] = field(default_factory=dict)
     """By host name, the newest published pod with its newest life."""
     newer_lives: dict[str, NewerLife] = field(default_factory=dict)

@@ -18,7 +18,7 @@ STOP_AGAIN_S: Final = 10.0
 
 def delay_restart(job: JobState, seat: Seat) -> None:
     """Delay the next process of a seat: the last one left by itself, and an immediate successor would, too."""
-    job.fleet.rests.begin(seat, job.now, job.rules.cooldown_s)
+    job.fleet.restart_delays.begin(seat, job.now, job.rules.cooldown_s)
 
 
 def remove(job: JobState, worker: Worker, why: str) -> None:

@@ -21,7 +21,7 @@ class Engine(NamedTuple):
     """What planners ask of an engine. The defaults are Horovod's: processes live through changes of their world."""
 
     decide: Callable[[JobState], Decision] = _decide
-    """Who should form the next world now, or that nobody should yet."""
+    """Which processes form the next world now, if any."""
     begun: Callable[[JobState], None] = lambda job: None
     """Take note that the world that was decided on is called now."""
     look: Callable[[JobState], float | None] = lambda job: None

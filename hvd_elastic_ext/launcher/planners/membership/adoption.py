@@ -75,7 +75,7 @@ def tend(job: JobState) -> Plan:
             continue
         handed_over_s = now - adoption.handed_over.get(name, now)
         if job.world.inherited:
-            agent.since = now  # no join timeout: nobody waits for it
+            agent.since = now  # no join timeout: the world trains without it
             if now - adoption.failed.get(name, now - handed_over_s) >= RETRY_S:
                 _call(job, host)
         elif not agent.heard and (name in adoption.failed or handed_over_s >= RETRY_S):

@@ -46,7 +46,7 @@ def held_back(job: JobState, decision: Decision) -> Decision:
     if decision.members is None or live:
         return decision
     if part.verdict.act is Act.FORM:
-        transfers.cancel(job)  # nobody may write to the memory of a process that is about to train
+        transfers.cancel(job)  # the memory of a process that is about to train is its own
         return decision
     part.holds_back = True
     return Decision(None, "", part.verdict.reason, part.verdict.until)

@@ -41,7 +41,7 @@ def lost(job: JobState, decision: Decision) -> JobFailed | None:
 
 def _free(job: JobState) -> int:
     """Wanted seats in which a process may start now: no restart delay applies."""
-    return sum(job.fleet.rests.over(seat, job.now) for seat in job.wanted)
+    return sum(job.fleet.restart_delays.over(seat, job.now) for seat in job.wanted)
 
 
 def _names(job: JobState) -> str:

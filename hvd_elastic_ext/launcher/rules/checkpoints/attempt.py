@@ -52,9 +52,9 @@ class Attempt:
     began: float
     wanted: Name
     stay: bool = False
-    """Nobody goes on beyond the commit: the job ends with it."""
+    """No process trains beyond the commit: the job ends with it."""
     at_rest: bool = False
-    """Nobody trains: it is what lies in memory, whether its process lives or not."""
+    """No process trains: it is the commit in memory."""
     kept: dict[Life, Kept] = field(default_factory=dict)
     misses: int = 0
     waits_for: set[str] = field(default_factory=set)
@@ -125,8 +125,8 @@ def due(now: float, step: int, last: Last, every: Cadence, interval_s: float) ->
 def ahead(newest: Name, per_s: float, misses: int, *, age_s: float = 0.0) -> Name:
     """Name a commit that no rank has passed when it hears of it. Pure.
 
-    ``per_s``: commits a second; ``age_s``: how long ago ``newest`` was the newest. Nobody waits for a commit that lies
-    further ahead than it has to; one that was missed costs a word and another one.
+    ``per_s``: commits a second; ``age_s``: how long ago ``newest`` was the newest. The checkpoint waits for the
+    commit, so it is as near as possible; a missed one costs a message and another try.
     """
     margin = 1 + math.ceil(per_s * (age_s + AHEAD_S))
     return (newest[0], newest[1], newest[2] + margin * 2**misses)

@@ -50,7 +50,7 @@ def from_json(document: object, now: float, *, wall: float) -> HealthLedger:
 
 
 def by_hand(document: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Of what :func:`to_json` wrote only what somebody has said by hand: that holds for every run of the job."""
+    """Of what :func:`to_json` wrote the blocks by hand: they hold for every run of the job."""
     match document:
         case {"version": version, "saved": saved, "records": [*records]}:
             nothing = {"strikes": 0, "cooldown": 0.0, "ends_in": 0.0, "cause": None, "forgiven": False}
@@ -100,7 +100,7 @@ def _subject_of(item: Mapping[str, Any]) -> Subject:
     kind, name, uid, slot = item["kind"], item["name"], item["uid"], item["slot"]
     life = item.get("life", "")
     if kind not in KINDS or not all(isinstance(text, str) for text in (name, uid, life)):
-        raise ValueError(f"a saved health ledger blames {kind!r} {name!r}; this is nobody")
+        raise ValueError(f"a saved health ledger blames {kind!r} {name!r}; there is no such subject")
     if (kind == "slot") != (type(slot) is int):
         raise ValueError(f"a saved health ledger names slot {slot!r} of {kind} {name!r}")
     return Subject(kind, name, uid, slot, life)

@@ -1,6 +1,6 @@
 """Which device a slot has, which local rank its process is given, and what that one sees of the host's devices. Pure.
 
-A slot keeps its number and its device for good: the ``i``-th device is slot
+A slot keeps its number and its device as long as the host lives: the ``i``-th device is slot
 ``i``'s, whichever others are missing. Scripts choose a device by local rank
 (``torch.cuda.set_device(hvd.local_rank())``), and new processes get dense ones.
 So each *new* process is shown the devices in such an order that the one at its
