@@ -72,6 +72,17 @@ def test_every_rank_writes_its_share_of_one_commit_and_one_host_makes_it_exist()
     assert sorted(cluster.dropped) == ["a", "b"]
 
 
+def test_hosts_that_load_or_write_a_checkpoint_are_busy_until_it_is_done() -> None:
+    cluster = play("start a b every=5; asked load 2; run 0.1", steps=Stored)
+    assert cluster.driver.job.busy == {"a", "b"}
+    cluster.until(lambda: cluster.training)
+    assert not cluster.driver.job.busy
+    cluster.until(lambda: len(cluster.of("write")) == 2)
+    assert cluster.driver.job.busy == {"a", "b"}
+    cluster.until(lambda: cluster.events("sealed"))
+    assert not cluster.driver.job.busy
+
+
 def test_older_checkpoints_that_cannot_be_removed_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Storing(Cadence(steps=10))
     cluster.answers = {("a", "load"): {}, ("a", "seal"): {"path": "/store/x", "not_removed": "read-only"}}
