@@ -1,10 +1,7 @@
-"""A health ledger as plain JSON and back, across launchers whose clocks have nothing in common. Pure.
+"""A health ledger as plain JSON and back, across launchers with different clocks. Pure.
 
-Saved are seconds *from the moment of saving*, and the wall time of that moment.
-The wall clock is used for one thing: how much of a cooldown has passed while no
-launcher ran. If it was stepped, a block ends too early or lasts its whole rest
-again; no strike is lost by that (they decay only while a launcher runs), and
-nothing is ever ordered by it.
+Times are saved as seconds from the moment of saving, with its wall time: by that, cooldowns go on while no launcher
+runs. A stepped wall clock may end a block too early or too late; it loses no strike and orders nothing.
 """
 
 from __future__ import annotations
