@@ -19,8 +19,7 @@ from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageErr
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.agents.transports.transports import PodTransport
 from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.engines.engine import ENGINES
-from hvd_elastic_ext.launcher.job import runs
+from hvd_elastic_ext.launcher.job import engine_programs, runs
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.console import Console
 from hvd_elastic_ext.launcher.job.output import Outlets
@@ -71,7 +70,7 @@ class Job:
         """The signal that asked the job to stop."""
         self._pods = PodTransport.found() if settings.rsh == "pod" else None
         self._releases = self._new_releases()
-        if (problem := ENGINES[settings.engine].why_not()) is not None:
+        if (problem := engine_programs.why_not(settings.engine)) is not None:
             raise UsageError(problem)
 
     def run(self) -> None:

@@ -46,13 +46,11 @@ from hvd_elastic_ext.launcher.driver.events import (
     WorldNotBegun,
 )
 from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.engines.engine import ENGINES
-from hvd_elastic_ext.launcher.engines.mpirun import MpiRuns, mark_of
-from hvd_elastic_ext.launcher.engines.slot_program import slot_command, slot_env
 from hvd_elastic_ext.launcher.job import runs
 from hvd_elastic_ext.launcher.job.addresses import Addresses, there, versions_here
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.console import Console, seat_of
+from hvd_elastic_ext.launcher.job.engine_programs import MPIRUN, MpiRuns, mark_of, slot_command, slot_env
 from hvd_elastic_ext.launcher.job.saved_state import (
     Handover,
     StateWriter,
@@ -276,10 +274,10 @@ class Session:
             log.warning("%s", said)
 
     def _begin_engine(self) -> None:
-        """Prepare the program of the engine that starts the processes of each world, if there is one."""
+        """Prepare the program that starts the processes of each world, if the engine has one."""
         settings = self._settings
-        if (program := ENGINES[settings.engine].program) is not None:
-            self._program = program(
+        if settings.engine == MPIRUN:
+            self._program = MpiRuns(
                 settings.state_dir,
                 mark=mark_of(self._control.key),
                 ssh=ssh_of(settings),

@@ -38,4 +38,4 @@ class Rules:
     woken: bool = False
     """The job has slept, or failed, after it had begun: it goes on, and does not begin."""
     restart_from_scratch: bool = False
-    """A job of which nothing is left begins its training anew."""
+    """A job of which nothing is left starts its training from the beginning."""

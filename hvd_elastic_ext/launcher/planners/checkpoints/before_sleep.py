@@ -15,7 +15,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.launcher.planners.checkpoints import coordinator, cost
 from hvd_elastic_ext.launcher.planners.checkpoints.before_preemption import lead_s
-from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Kept, last_words
+from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Kept, failure_of
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.state.checkpoints import Found, Identity, Known
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -110,25 +110,17 @@ def lost(job: JobState, host: str) -> None:
         _forget(job)
 
 
-def is_busy(job: JobState, host: str) -> bool:
-    """Whether a host's agent is on an errand for this."""
-    return host in job.before_sleep.asked
-
-
 def take(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
     """Take in what an agent says of its errand; False if it is about something else."""
     state = job.before_sleep
     host, event = agent.host.name, news.get("event")
     if event not in ("errand", "errand_ended") or host not in state.asked or state.asked[host] != news.get("id"):
         return False
-    answer = news.get("answer")
-    if not isinstance(answer, dict):
-        _try_later(job, f"{host}: {last_words(news)}")
-    elif isinstance(why := answer.get("failed"), str):
+    if (why := failure_of(news)) is not None:
         _try_later(job, f"{host}: {why}")
     else:
         del state.asked[host]
-        state.answers[host] = answer
+        state.answers[host] = news["answer"]
         if not state.asked:
             _take_answers(job)
     return True

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from hvd_elastic_ext.launcher.planners.checkpoints import cost
-from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt, Kept, Last, Name, ahead, due, last_words
+from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt, Kept, Last, Name, ahead, due, failure_of
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -33,12 +33,6 @@ TRAINS_S: Final = 30.0
 """A process that trains for so long without a commit has no State of ours."""
 MISSES: Final = 8
 """How often a commit is named again, further ahead, before the attempt fails."""
-
-
-def is_busy(job: JobState, host: str) -> bool:
-    """Whether a host's agent may be on an errand for a checkpoint."""
-    state = job.checkpoints
-    return state.attempt is not None and host in state.attempt.hosts
 
 
 def resumed_from(job: JobState, path: str, step: int, facts: Mapping[str, Any], commit: Name | None = None) -> None:
@@ -125,12 +119,6 @@ def _let_train_on(job: JobState, attempt: Attempt) -> None:
     job.tell_all(job.roster.present(attempt.ranks), "keep", commit=None)
 
 
-def readers(job: JobState) -> frozenset[str] | None:
-    """Hosts whose storage is known to have the newest checkpoint; None: all hosts share it."""
-    how = job.rules.durability
-    return None if how is not None and "://" in how.place else job.checkpoints.readers
-
-
 def covers_all_commits(job: JobState) -> bool:
     """Whether the newest checkpoint is as new as every known commit."""
     newest, known = job.roster.commits.newest, job.checkpoints.stored
@@ -170,7 +158,7 @@ def plan(job: JobState) -> Plan:
     if job.rules.durability is None:
         return NOTHING
     now = job.now
-    if not state.pace.saw(now, _newest(job)):
+    if not job.settled:
         job.cost.slowing.breaks()
     elif state.attempt is None:
         job.cost.slowing.trains(now, _step(job))
@@ -252,7 +240,7 @@ def _age_s(job: JobState, newest: Name) -> float:
 
 def _pace_per_s(job: JobState) -> float:
     """Commits per second until the named one: none is left out meanwhile."""
-    return max([job.checkpoints.pace.per_s, *(worker.calls_per_s for worker in _members(job))])
+    return max((worker.commits_per_s for worker in _members(job)), default=0.0)
 
 
 def _reachable(job: JobState, lives: Iterable[Life]) -> bool:
@@ -349,19 +337,16 @@ def take(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
         return False
     if host not in attempt.waits_for:
         return True
-    answer = news.get("answer")
-    if event == "errand" and isinstance(answer, dict):
-        _answered(job, attempt, host, answer)
-    elif event == "errand_ended":
-        _give_up(job, f"{host}: {last_words(news)}")
+    if (why := failure_of(news)) is not None:
+        _give_up(job, f"{host}: {why}")
+    else:
+        _answered(job, attempt, host, news["answer"])
     return True
 
 
 def _answered(job: JobState, attempt: Attempt, host: str, answer: Mapping[str, Any]) -> None:
     attempt.waits_for.discard(host)
-    if isinstance(why := answer.get("failed"), str):
-        _give_up(job, f"{host}: {why}")
-    elif attempt.sealing:
+    if attempt.sealing:
         attempt.answer = answer if host == attempt.root else attempt.answer
         if not attempt.waits_for:
             _completed(job, attempt, attempt.answer)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher.engines.engine import engine_of
 from hvd_elastic_ext.launcher.planners.departures import shutdown
+from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
 from hvd_elastic_ext.launcher.planners.health import blame, liveness, loopless
 from hvd_elastic_ext.launcher.rules.health.causes import Cause, Ending, ending
 from hvd_elastic_ext.launcher.rules.health.endings import Fate

@@ -32,11 +32,6 @@ COMPARE_S: Final = 5.0
 """Seconds between two comparisons of step times: thousands take a while."""
 
 
-def forget_progress(job: JobState) -> None:
-    """Forget the progress of all processes: none can be observed for now."""
-    job.liveness.moved.clear()
-
-
 def plan(job: JobState) -> Plan:
     """Look for stalled and slow processes, unless another world was called just now."""
     if job.decision.members is None:  # a process that was called just now is not late yet
@@ -59,7 +54,7 @@ def _look(job: JobState) -> None:
         state.told = None
         return
     if not _all_hosts_heard(job):
-        forget_progress(job)
+        state.moved.clear()
         return
     members = _members(job)
     limit = job.rules.progress_timeout_s

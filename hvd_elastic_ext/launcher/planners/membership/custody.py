@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator, restore
 from hvd_elastic_ext.launcher.planners.membership import transfers
 from hvd_elastic_ext.launcher.rules.membership import custody
 from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, Act, Facts, Loss, Stored, Verdict
@@ -47,7 +46,7 @@ def held_back(job: JobState, decision: Decision) -> Decision:
     if decision.members is None or live:
         return decision
     if part.verdict.act is Act.FORM:
-        transfers.cancel(job)  # nobody may write to the memory of a process that is about to train
+        transfers.cancel(job)  # the memory of a process that is about to train is its own
         return decision
     part.holds_back = True
     return Decision(None, "", part.verdict.reason, part.verdict.until)
@@ -119,11 +118,6 @@ def is_needed(job: JobState, host: str) -> bool:
     return custody.is_needed(job.now, host, facts, job.rules.commit_wait_s, told_at=since, heard=heard)[0]
 
 
-def pause(job: JobState) -> None:
-    """Restart the time of agents that may end: nothing is decided now, so they cannot send their commits."""
-    job.custody.may_end_since.clear()
-
-
 def launcher_paused(job: JobState, seconds: float) -> None:
     """The launcher stood still: extend what it waits for by that time."""
     job.roster.commits.launcher_paused(seconds)
@@ -183,7 +177,7 @@ def _candidates(job: JobState, decision: Decision) -> tuple[tuple[Seat, ...], bo
 
 def _facts(job: JobState, seats: Iterable[Seat], *, ready: bool) -> Facts:
     roster = job.roster
-    members, leaves_by = tuple(seats), _leaves_by(job)
+    members, leaves_by, how = tuple(seats), _leaves_by(job), job.rules.durability
     keepers = () if members else _keepers(job, leaves_by)
     return Facts(
         roster.commits.holdings(leaves_by),
@@ -198,7 +192,7 @@ def _facts(job: JobState, seats: Iterable[Seat], *, ready: bool) -> Facts:
         frozenset(seat for seat in roster.workers if not _is_quiet(job, seat)),
         _ending(job),
         transfers.sending(job),
-        coordinator.readers(job),
+        None if how is not None and "://" in how.place else job.checkpoints.readers,
     )
 
 
@@ -265,9 +259,7 @@ def _judge(job: JobState, seats: Iterable[Seat], *, ready: bool) -> Verdict:
         return verdict
     assert verdict.target is not None
     hosts = {verdict.target.host} | ({verdict.source.seat.host} if verdict.source is not None else set())
-    if not transfers.may_begin(job) or any(
-        part.is_busy(job, host) for part in (coordinator, restore, before_sleep) for host in hosts
-    ):
+    if not transfers.may_begin(job) or not hosts.isdisjoint(job.busy):
         return replace(verdict, act=Act.WAIT)
     if verdict.source is not None:
         transfers.send(job, verdict.source, verdict.target)

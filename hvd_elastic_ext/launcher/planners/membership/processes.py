@@ -32,7 +32,7 @@ def plan(job: JobState) -> Plan:
     now, kept, needed = job.now, set(members), frozenset(wanted)
     for seat, place, neighbours in _plans(wanted, job.roster.workers, joining=bool(members)):
         agent = job.roster.agents.get(seat.host)
-        free = job.fleet.rests.over(seat, now)
+        free = job.fleet.restart_delays.over(seat, now)
         if free and agent is not None and agent.joined and not agent.finishing and restore.ready(job, seat.host):
             _start(job, agent, seat, place, neighbours=neighbours, standby=bool(members))
     for worker in list(job.roster.workers.values()):

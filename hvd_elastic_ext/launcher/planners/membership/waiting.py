@@ -29,16 +29,15 @@ class Wait(NamedTuple):
 
 def plan(job: JobState) -> Plan:
     """Say what the last look left the job waiting for, at first after :data:`SAY_S`."""
-    state, wait = job.waiting, waits_for(job)
+    wait = waits_for(job)
     if wait is None:
-        state.say_at = None
+        job.say_at = None
         return NOTHING
-    if state.say_at is None:
-        state.say_at = job.now + SAY_S
-    elif job.now >= state.say_at:
-        state.say_at = job.now + SAY_S
+    if job.say_at is not None and job.now >= job.say_at:
         log.info("%s", _line(job, wait))
-    return Plan(state.say_at)
+    if job.say_at is None or job.now >= job.say_at:
+        job.say_at = job.now + SAY_S
+    return Plan(job.say_at)
 
 
 def _line(job: JobState, wait: Wait) -> str:
@@ -98,7 +97,7 @@ def _shortage(job: JobState) -> Wait:
         what.append("no host is published")
     if blocked := _left_out(job):
         what.append(f"left out: {_some(blocked)}")
-    until = None if job.shortage.since is None else job.shortage.since + job.rules.elastic_timeout_s
+    until = None if job.short_since is None else job.short_since + job.rules.elastic_timeout_s
     return Wait("; ".join(what), until, ", then the job fails (--elastic-timeout)")
 
 

@@ -1,9 +1,7 @@
-"""Who ought to be in the world. Pure: ``(now, situation, limits) → decision with its reason``.
+"""Which processes are in the next world. Pure: ``(now, situation, limits) → decision with its reason``.
 
-Nobody waits for the unproven: newcomers are started and get ready while the
-others train, and the world changes when they stand ready, once. A member that
-has to go goes when the rest can do without it. A world that has lost a member
-is formed again at once.
+Newcomers get ready while the others train; the world changes once, when they are ready. A member that has to leave
+leaves when the others are enough. A world that has lost a member is formed again at once.
 """
 
 from __future__ import annotations
@@ -115,11 +113,9 @@ def seats(
 ) -> tuple[Seat, ...]:
     """Seats that ought to be filled: ``hosts`` most senior first, with their usable slots.
 
-    As many as the largest world may have. Where there are more, those that are
-    ``taken`` come before those that are not, the most advanced first: whoever
-    comes back does not push out who has taken its place. When nobody trains the
-    ``holders`` of the newest commit come first. Below the smallest world all are
-    wanted: what is ready early is there when the rest comes.
+    As many as the largest world may have. Of more seats the ``taken`` ones come first, the most advanced before the
+    others, so a host that comes back does not replace its replacement. While no process trains, the ``holders`` of the
+    newest commit come first. Below the smallest world all seats are wanted.
     """
     every = [Seat(name, slot) for name, slots in hosts for slot in slots]
     size = limits.size(len(every), begun=True)
@@ -132,7 +128,7 @@ def seats(
 
 
 def decide(now: float, situation: Situation, limits: Limits) -> Decision:
-    """Say who should form the next world, or that nobody should."""
+    """Decide which processes form the next world, if any."""
     view = _View(now, situation, limits)
     if not view.alive:
         return Decision(None, "", "training is done") if view.done else _begin(view)
@@ -174,7 +170,7 @@ class _View:
             (self.done if process.done else self.alive).append(process)
             if not process.done:
                 (self.staying if life.seat in needed else self.going).append(process)
-        if not situation.formed:  # whoever is done does not come, and the others would wait for it
+        if not situation.formed:  # a process that is done does not join, and the others would wait for it
             self.lost += [process.life for process in self.done]
         self.broken = [process for process in self.alive if process.broken]
         outside = [processes.get(seat) for seat in wanted if seat not in inside]
@@ -189,12 +185,12 @@ class _View:
 
     @property
     def must_stay(self) -> list[Process]:
-        """Who is to go and has to stay for one more world, because of those who stay nobody has the state yet."""
+        """Leaving members that stay for one more world, because no staying member has the state yet."""
         newest = max((process.holds for process in self.alive if process.holds is not None), default=None)
         has = newest is not None and any(process.holds == newest for process in self.staying)
         if has or (self.staying and self.situation.settled):
             return []
-        # One that holds the newest commit, and if nobody says so, any.
+        # One that holds the newest commit; any, if none is known.
         return sorted(self.going, key=lambda process: process.holds != newest)[: 1 if self.staying else None]
 
     def chosen(self, processes: Sequence[Process]) -> tuple[Life, ...]:
@@ -204,7 +200,7 @@ class _View:
 
 
 def _begin(view: _View) -> Decision:
-    """Nobody trains: the first world, or the first one after all were lost."""
+    """No process trains: the first world, or the first one after all were lost."""
     begun = view.situation.begun
     chosen = view.chosen(view.parked)
     if not chosen:
@@ -260,8 +256,8 @@ def _grow(view: _View) -> Decision:
 def in_order(members: Iterable[Process], wanted: Sequence[Seat]) -> tuple[Life, ...]:
     """Order in which ranks are dealt: hosts with the newest commit first, then by seniority; on each host likewise.
 
-    So rank 0 holds the newest commit, and a user's own sync from rank 0 is right, too. Where nobody tells of a commit,
-    as with Horovod's own State, those that have trained come first: rank 0 of a newcomer would begin anew for all.
+    So rank 0 holds the newest commit, and a user's own sync from rank 0 is right, too. If no commit is known, as with
+    Horovod's own State, processes that have trained come first: a newcomer as rank 0 would reset the training of all.
     """
     everyone = list(members)
     place = {seat: index for index, seat in enumerate(wanted)}

@@ -42,14 +42,13 @@ class ShortRules(Rules):
 class Cluster:
     """``boot_s`` by host: None never gets ready. ``late_s``: how late all messages of a host are. ``cut``: no network.
 
-    ``listed`` and ``departing``: the newest list that was accepted. ``tells_held``: agents tell what memory holds, and
-    commits are numbered by the launcher's worlds: without, they are as before there was custody.
-    ``launcher_dies``: it will, so that what it saves matters; ``save_s``: how long that takes.
+    ``listed`` and ``departing``: the newest list that was accepted.
+    ``launcher_dies: it will, so that what it saves matters; ``save_s``: how long that takes.
     """
 
-    def __init__(self, rules: ShortRules | None = None, *, tells_held: bool, launcher_dies: bool) -> None:
+    def __init__(self, rules: ShortRules | None = None, *, launcher_dies: bool = True) -> None:
         self.sim, self.rules = Sim(), rules or ShortRules()
-        self.tells_held, self.launcher_dies = tells_held, launcher_dies
+        self.launcher_dies = launcher_dies
         self.journal = io.StringIO()
         self.cut: set[str] = set()
         self.boot_s: dict[str, float | None] = {}

@@ -28,7 +28,7 @@ from hvd_elastic_ext.core.slot_protocol import (
     TERMINATED,
 )
 from hvd_elastic_ext.launcher.agents.transports.ssh import Ssh
-from hvd_elastic_ext.launcher.engines import mpirun
+from hvd_elastic_ext.launcher.job import engine_programs
 from hvd_elastic_ext.worker.engines import torchrun_env
 from hvd_elastic_ext.worker.engines.descriptor_passing import Handover, address, receive_handover, send_handover
 from hvd_elastic_ext.worker.engines.launcher_link import LauncherLink, LinkClosed
@@ -352,7 +352,7 @@ def test_another_user_cannot_take_the_address_of_a_coming_world(agent: Agent, st
     if os.geteuid() != 0:
         pytest.skip("needs root, to be somebody else")
     mark = f"mark-{os.getpid()}"
-    command = mpirun.command(Path("hosts"), 1, generation=4)
+    command = engine_programs.command(Path("hosts"), 1, generation=4)
     with socket.socket(socket.AF_UNIX) as of_the_world_before:
         of_the_world_before.bind(address(mark, 3, PLACE.rank))
         with subprocess.Popen(
@@ -370,5 +370,5 @@ def test_another_user_cannot_take_the_address_of_a_coming_world(agent: Agent, st
 
 def test_the_mark_stands_on_no_command_line() -> None:
     ssh = Ssh(Path.cwd())
-    assert mpirun.environment({}, ssh=ssh, interfaces=[], mark="secret")[MARK] == "secret"
-    assert mpirun.command(Path("hosts"), 2, generation=7)[7:9] == ["-x", MARK]
+    assert engine_programs.environment({}, ssh=ssh, interfaces=[], mark="secret")[MARK] == "secret"
+    assert engine_programs.command(Path("hosts"), 2, generation=7)[7:9] == ["-x", MARK]

@@ -133,6 +133,15 @@ def test_a_connection_that_is_lost_in_a_transfer_begins_it_anew() -> None:
     assert [(source, target) for source, target, _ in cluster.transferred] == [("a", "b")]
 
 
+def test_a_host_that_works_on_a_checkpoint_sends_no_commit_meanwhile() -> None:
+    cluster = only_holder()
+    cluster.driver.job.before_sleep.asked["a"] = 1
+    cluster.run(8.0)
+    assert not cluster.transferred
+    cluster.driver.job.before_sleep.asked.clear()
+    cluster.until(lambda: cluster.world == ["b"], within=20.0)
+
+
 def test_nobody_may_train_while_its_memory_is_written() -> None:
     cluster = only_holder()
     job = cluster.driver.job

@@ -1,7 +1,8 @@
-"""One ``mpirun`` for each world: Open MPI's own, on the launcher's machine, by the same ssh as agents are reached by.
+"""What the launcher starts for an engine: the program in each slot, and one ``mpirun`` for each world.
 
-It starts :mod:`hvd_elastic_ext.worker.engines.mpirun_rank` once for each rank, and nothing else: command, environment,
-output and commits of a rank are its slot's, and do not pass through here. It outlives the launcher, as agents do.
+``mpirun`` is Open MPI's own, on the launcher's machine, by the same ssh as agents are reached by. It starts
+:mod:`hvd_elastic_ext.worker.engines.mpirun_rank` once for each rank, and nothing else: command, environment, output and
+commits of a rank are its slot's, and do not pass through here. It outlives the launcher, as agents do.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from hvd_elastic_ext.core.commands import module_command
-from hvd_elastic_ext.core.slot_protocol import MARK, RANK
+from hvd_elastic_ext.core.slot_protocol import ENGINE, JOB, MARK, PROGRAM, RANK
 from hvd_elastic_ext.io import core_dumps
 from hvd_elastic_ext.launcher.agents.transports.known_hosts import all_host_keys
 from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS, Ssh, shared_options
@@ -35,13 +36,28 @@ LAST_S: Final = 3.0
 """How long one that is no more needed may take to end, before and after a SIGTERM."""
 HOW_TO_GET_IT: Final = "apt-get install openmpi-bin libopenmpi-dev, then pip install mpi4py"
 
+HOROVOD: Final = "horovod"
+MPIRUN: Final = "mpirun"
+
 _KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRARY_PATH", "SSH_AUTH_SOCK", "LANG")
 """What ``mpirun`` gets of the launcher's environment, beside its own variables: it may pass on what it has."""
 _ITS_OWN: Final = ("OMPI_", "PMIX_", "ORTE_", "PRTE_", "OPAL_", "LC_")
 
 
-def why_not() -> str | None:
-    """Why no world can be started by ``mpirun`` on this machine, and what to do about it; None if one can."""
+def slot_command(engine: str, command: Sequence[str]) -> tuple[str, ...]:
+    """The job's command, or a program that stands by until that one's place is known."""
+    return tuple(command) if engine == HOROVOD else (*module_command(sys.executable, PROGRAM), *command)
+
+
+def slot_env(engine: str, *, job: str, mark: str) -> dict[str, str]:
+    """What that program is told. Nothing secret: orders can be read on their way."""
+    return {} if engine == HOROVOD else {ENGINE: engine, JOB: job, MARK: mark}
+
+
+def why_not(engine: str) -> str | None:
+    """Why an engine cannot be used on this machine, and what to do about it; None if it can."""
+    if engine != MPIRUN:
+        return None
     program = shutil.which("mpirun")
     if program is None:
         return f"--engine mpirun: there is no mpirun on this machine; {HOW_TO_GET_IT}"

@@ -36,7 +36,7 @@ NOTICE_S: Final = 5.0
 
 
 def decide(job: JobState) -> Decision:
-    """Form the next world once nobody is in one; until then end the one that is to change."""
+    """Form the next world once the present one has ended; until then end that."""
     now, situation = job.now, job.situation
     move, decision = world_change.decide(
         now,
@@ -55,10 +55,10 @@ def decide(job: JobState) -> Decision:
         change.move, change.cause, change.reason = Move.END, "worker failed", decision.reason
         change.first_gone_at = now
     if move is Move.DRAIN and change is None:
-        job.restarting.change = EngineChange(move, _cause_of(job, decision, situation), decision.reason, now)
+        job.restarting.change = EngineChange(move, _cause_of(job, decision, situation), decision.reason)
         log.info("%s: %s; all leave at their next commit, and the next world begins there", *_why(job))
     elif move is Move.END and change is None:
-        job.restarting.change = EngineChange(move, decision.cause, decision.reason, now, first_gone_at=now)
+        job.restarting.change = EngineChange(move, decision.cause, decision.reason, first_gone_at=now)
         log.info("%s: %s; the others are ended, and the next world begins with the last commit", *_why(job))
     _end_members(job, now, situation)
     return Decision(None, decision.cause if job.restarting.change else "", decision.reason, decision.again_at)
@@ -77,7 +77,7 @@ def look(job: JobState) -> float | None:
 
 
 def _next_look(job: JobState) -> float | None:
-    """When somebody is to be told again, or to be ended (mono)."""
+    """When a process is to be told again, or to be ended (mono)."""
     change, now = job.restarting.change, job.now
     if change is None:
         return None
@@ -143,7 +143,7 @@ def _end_members(job: JobState, now: float, situation: Situation) -> None:
         change.told_at = now
         _tell_to_leave(job, members, {seat.host for seat in situation.wanted}, change.reason)
     late = change.first_gone_at is not None and now >= _ended_at(job, change)
-    # Before anybody trains an error is most likely everybody's: who is about to fail alike shows that.
+    # An error before any step is most likely the script's: let the others fail alike.
     alike = bool(job.restarting.errors) and not any(worker.loops or worker.step for worker in members)
     for worker in members:
         if worker.leaving is None and not worker.done and (late or not (worker.loops or alike)):
@@ -151,7 +151,7 @@ def _end_members(job: JobState, now: float, situation: Situation) -> None:
 
 
 def _ended_at(job: JobState, change: EngineChange) -> float:
-    """When those that have not gone by then are ended (mono). Only asked once somebody has gone."""
+    """When the remaining members are ended (mono). Only asked once one has gone."""
     assert change.first_gone_at is not None
     return change.first_gone_at + (BEHIND_S if change.move is Move.DRAIN else NOTICE_S)
 
@@ -207,7 +207,7 @@ def _judged(job: JobState, worker: Worker, ending: Ending, code: int) -> Ending:
 def not_begun(job: JobState, generation: int, why: str) -> None:
     """What starts the processes of a world has ended without having done so, or before they were done.
 
-    Its slots are given back; that nobody has failed counts.
+    Its slots are given back, and it counts as a world that ended without a failed process.
     """
     members = [worker for worker in job.roster.present(job.world.members) if not worker.done]
     if generation != job.generation or job.restarting.change is not None or not members:
@@ -215,7 +215,6 @@ def not_begun(job: JobState, generation: int, why: str) -> None:
     if all(worker.generation >= generation for worker in members):
         return  # all have begun: they have ended, or are about to, and say themselves how
     log.warning("world %d was not begun: %s", generation, why)
-    now = job.now
-    job.restarting.change = EngineChange(Move.END, "worker failed", why, now, first_gone_at=now)
+    job.restarting.change = EngineChange(Move.END, "worker failed", why, first_gone_at=job.now)
     for worker in members:
         orders.end(job, worker, why=why)

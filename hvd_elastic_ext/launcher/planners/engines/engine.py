@@ -1,12 +1,11 @@
-"""The table of engines: what each does when the world changes. The rest of the launcher knows no engine by name."""
+"""The table of engines: what each does when the world changes. No other planner knows an engine by name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from hvd_elastic_ext.launcher.engines import mpirun, restarting
-from hvd_elastic_ext.launcher.engines.mpirun import MpiRuns
+from hvd_elastic_ext.launcher.planners.engines import restarting
 from hvd_elastic_ext.launcher.rules.health.causes import Ending
 from hvd_elastic_ext.launcher.rules.membership import membership
 from hvd_elastic_ext.launcher.rules.membership.membership import Decision
@@ -22,7 +21,7 @@ class Engine(NamedTuple):
     """What planners ask of an engine. The defaults are Horovod's: processes live through changes of their world."""
 
     decide: Callable[[JobState], Decision] = _decide
-    """Who should form the next world now, or that nobody should yet."""
+    """Which processes form the next world now, if any."""
     begun: Callable[[JobState], None] = lambda job: None
     """Take note that the world that was decided on is called now."""
     look: Callable[[JobState], float | None] = lambda job: None
@@ -31,20 +30,12 @@ class Engine(NamedTuple):
     """Why a process has ended, by what the engine knows beyond its exit code."""
     not_begun: Callable[[JobState, int, str], None] = lambda job, generation, why: None
     """What was to start the processes of a world has failed, or ended before they were done."""
-    why_not: Callable[[], str | None] = lambda: None
-    """Why the engine cannot be used on this machine, and what to do about it; None if it can."""
-    program: type[MpiRuns] | None = None
-    """What starts the processes of each world; None if they are started by their agents alone."""
 
 
 _RESTARTING: Final = Engine(
     restarting.decide, restarting.begun, restarting.look, restarting.judged, restarting.not_begun
 )
-ENGINES: Final[Mapping[str, Engine]] = {
-    "horovod": Engine(),
-    "mpirun": _RESTARTING._replace(why_not=mpirun.why_not, program=mpirun.MpiRuns),
-    "torchrun": _RESTARTING,
-}
+ENGINES: Final[Mapping[str, Engine]] = {"horovod": Engine(), "mpirun": _RESTARTING, "torchrun": _RESTARTING}
 """By the value of ``--engine``."""
 
 
