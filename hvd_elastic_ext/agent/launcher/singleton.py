@@ -26,7 +26,7 @@ import stat
 import time
 from typing import Any, Final, NamedTuple
 
-from hvd_elastic_ext.agent.launcher.notice_files import NOTICE
+from hvd_elastic_ext.agent.notices.files import NOTICE
 from hvd_elastic_ext.io.homes import is_private, private_home
 from hvd_elastic_ext.io.peers import user_of
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hvd_elastic_ext.agent.launcher import host_facts, singleton
 from hvd_elastic_ext.agent.launcher.channel import Channel
 from hvd_elastic_ext.agent.launcher.handover import HandoverServer
-from hvd_elastic_ext.agent.launcher.notice_files import (
+from hvd_elastic_ext.agent.notices.files import (
     CLOUD,
     CLOUD_URL,
     LOOK_S,
@@ -30,7 +30,7 @@ from hvd_elastic_ext.agent.system.streams import warn
 from hvd_elastic_ext.core.wire import MAX_FIRST, WireError, key_from_hex
 
 if TYPE_CHECKING:
-    from hvd_elastic_ext.agent.metadata.watch import CloudWatch
+    from hvd_elastic_ext.agent.notices.watch import CloudWatch
 
 TRANSIENT: Final = ("asked", "unasked")
 """Events that are not kept for a new launcher: open questions are reported again."""
@@ -230,7 +230,7 @@ class Job:
             self._cloud.close()
             self._cloud = None
         if self._cloud is None and wanted is not None:
-            from hvd_elastic_ext.agent.metadata.watch import CloudWatch
+            from hvd_elastic_ext.agent.notices.watch import CloudWatch
 
             self._cloud = CloudWatch(self._agent, *wanted, listener=self)
 

@@ -17,7 +17,7 @@ from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
 from hvd_elastic_ext.launcher.planners.health import blame, silence
 from hvd_elastic_ext.launcher.planners.membership import adoption, custody, hosts, transfers, world
 from hvd_elastic_ext.launcher.rules.health.causes import NOT_STARTED, SSH_FAILED, Cause
-from hvd_elastic_ext.launcher.rules.membership.membership import Stage
+from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question, Seat, seat_of
 from hvd_elastic_ext.launcher.state import commit_holders, orders, resize_report
 from hvd_elastic_ext.launcher.state.actions import Record

@@ -27,7 +27,7 @@ from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
 from hvd_elastic_ext.launcher.job.saved_state import Handover, StateWriter, checkpoint_of, hosts_left
 from hvd_elastic_ext.launcher.job.session import Session
 from hvd_elastic_ext.launcher.job.state_folder import Saved, StateDir
-from hvd_elastic_ext.launcher.options.policy import rules_of
+from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.planners.membership import waiting
 from hvd_elastic_ext.launcher.rules.health import host_requests
@@ -170,7 +170,7 @@ class Job:
         self._sleeping = SleepingJob(
             self._feed,
             lambda: self._session.driver.job.faults.ledger,
-            rules_of(self._settings, woken=True).limits,
+            options_of(self._settings, woken=True).limits,
             journal=self._journal,
             clock=self._clock,
             releases=self._releases,
@@ -207,10 +207,10 @@ class Job:
         settings = self._settings
         if settings.releases is None:
             return None
-        rules = rules_of(settings, woken=True)
+        options = options_of(settings, woken=True)
         return releaser.found(
             settings.releases,
-            releaser.Need(settings.num_proc, rules.limits.least, settings.default_slots),
+            releaser.Need(settings.num_proc, options.limits.least, settings.default_slots),
             settings.state_dir,
             record=lambda event, **fields: self._journal.record(event, generation=self._feed.generation, **fields),
             clock=self._clock,

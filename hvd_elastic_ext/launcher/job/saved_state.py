@@ -21,7 +21,7 @@ from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
 from hvd_elastic_ext.launcher.state import resize_report
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.rules import Rules
+from hvd_elastic_ext.launcher.state.options import JobOptions
 
 log = logging.getLogger(__name__)
 
@@ -66,35 +66,41 @@ def state_of(
 
 
 def job_of(
-    saved: Saved, rules: Rules, *, now: float, wall: float, errands: int | None = None, expects: str | None = None
+    saved: Saved,
+    options: JobOptions,
+    *,
+    now: float,
+    wall: float,
+    errands: int | None = None,
+    expects: str | None = None,
 ) -> JobState:
     """The state with which the next launcher begins, as of ``now`` (mono) and ``wall`` (Unix seconds).
 
     ``expects``: a checkpoint that is known to have been made. ``errands``: a number that no earlier launcher has had.
     """
     return JobState.new(
-        rules,
+        options,
         now,
         errands=secrets.randbelow(1 << 48) if errands is None else errands,
         ledger=HealthLedger() if saved.ledger is None else ledger_json.from_json(saved.ledger, now, wall=wall),
         generation=saved.generation,
         expects=expects,
         commits=noted if isinstance(noted := saved.more.get("commits"), list) else [],
-        stored=stored_of(saved, place=None if rules.durability is None else rules.durability.place),
+        stored=stored_of(saved, place=None if options.durability is None else options.durability.place),
     )
 
 
 def start_of(saved: Saved, job: JobState, *, wall: float, expects: str | None) -> dict[str, Any]:
     """What :func:`again` needs to begin as ``job`` did, for a recording of its events."""
     own = {"mono": job.now, "wall": wall, "errands": job.errands, "expects": expects}
-    return {**own, "rules": recording.rules_to_json(job.rules), "saved": asdict(saved)}
+    return {**own, "rules": recording.options_to_json(job.options), "saved": asdict(saved)}
 
 
 def again(start: Mapping[str, Any]) -> JobState:
     """The state with which a recorded launcher began. Raises ``KeyError``, ``TypeError`` or ``ValueError``."""
-    saved, rules = Saved(**start["saved"]), recording.rules_from_json(start["rules"])
+    saved, options = Saved(**start["saved"]), recording.options_from_json(start["rules"])
     now, wall = start["mono"], start["wall"]
-    return job_of(saved, rules, now=now, wall=wall, errands=start["errands"], expects=start["expects"])
+    return job_of(saved, options, now=now, wall=wall, errands=start["errands"], expects=start["expects"])
 
 
 def hosts_left(saved: Saved) -> list[Host]:

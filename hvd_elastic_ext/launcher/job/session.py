@@ -61,7 +61,7 @@ from hvd_elastic_ext.launcher.job.saved_state import (
     state_of,
 )
 from hvd_elastic_ext.launcher.job.state_folder import Saved, StateDir
-from hvd_elastic_ext.launcher.options.policy import rules_of
+from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.health.causes import SSH_FAILED
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
@@ -116,9 +116,9 @@ class Session:
         self._run = known.saved.more.get(runs.RUN)
         self._incarnation = folder.next_incarnation()
         resize_report.tell(known.saved.more.get("resized"), journal=journal, clock=clock)
-        rules = rules_of(settings, woken=known.woken)
+        options = options_of(settings, woken=known.woken)
         now, wall = clock.mono(), time.time()
-        job = job_of(known.saved, rules, now=now, wall=wall, expects=known.expects)
+        job = job_of(known.saved, options, now=now, wall=wall, expects=known.expects)
         if recorder is not None:
             recorder.begun(start_of(known.saved, job, wall=wall, expects=known.expects))
         self.driver = Driver(job, self, journal=journal, clock=clock, changed=self._save_soon, recorder=recorder)
@@ -198,8 +198,8 @@ class Session:
 
     async def _first_hosts(self) -> None:
         """Wait for the first host list: the address to listen on depends on it."""
-        rules = rules_of(self._settings)
-        wait_s = rules.elastic_timeout_s if rules.sleep_after_s is None else rules.sleep_after_s
+        options = options_of(self._settings)
+        wait_s = options.elastic_timeout_s if options.sleep_after_s is None else options.sleep_after_s
         deadline = self._clock.mono() + wait_s
         while not self._feed.hosts():
             if self._feed.failure is not None:
@@ -208,7 +208,7 @@ class Session:
                 raise self.driver.outcome
             if self._clock.mono() >= deadline:
                 why = self._feed.reason or "the list of hosts is empty, or none has come"
-                if rules.sleep_after_s is not None:
+                if options.sleep_after_s is not None:
                     raise Asleep(f"no host in --sleep-after {wait_s:g} s: {why}")
                 raise JobFailed(f"no host in --elastic-timeout {self._settings.elastic_timeout_s:g} s: {why}")
             self._look_soon.clear()

@@ -14,7 +14,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last
 from hvd_elastic_ext.launcher.rules.health.causes import Cause, announced
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
-from hvd_elastic_ext.launcher.rules.membership.membership import Decision, Situation
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Situation
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import NO_ROOM, TOO_LARGE, Answer, Life, Rendezvous, Seat
 from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.checkpoints import (
@@ -39,8 +39,8 @@ from hvd_elastic_ext.launcher.state.membership import (
     Transfers,
     World,
 )
+from hvd_elastic_ext.launcher.state.options import JobOptions
 from hvd_elastic_ext.launcher.state.roster import Roster, Worker
-from hvd_elastic_ext.launcher.state.rules import Rules
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class JobState:
     it, and nothing else is kept between two events.
     """
 
-    rules: Rules
+    options: JobOptions
     now: float
     """When the newest event happened, or the look began."""
     generation: int
@@ -111,7 +111,7 @@ class JobState:
     @classmethod
     def new(
         cls,
-        rules: Rules,
+        options: JobOptions,
         now: float,
         *,
         errands: int,
@@ -127,9 +127,9 @@ class JobState:
         have been made. ``commits``: what an earlier launcher noted of those in memory, see :meth:`Holders.to_json`;
         ``stored``: of the newest one on storage.
         """
-        cadence = rules.commit_every
+        cadence = options.commit_every
         job = cls(
-            rules,
+            options,
             now,
             generation,
             errands,
@@ -142,8 +142,8 @@ class JobState:
             checkpoints=Checkpoints(Last(now, 0), only_here=expects, stored=stored),
             cost=Cost(now),
             commit_interval=CommitInterval(1 if cadence is None or cadence.steps is None else cadence.steps, now),
-            restore=Restore(expects if rules.durability is not None else None),
-            final_checkpoint=FinalCheckpoint(rules.durability is None),
+            restore=Restore(expects if options.durability is not None else None),
+            final_checkpoint=FinalCheckpoint(options.durability is None),
             restarting=Restarting(generation),
             has_trained=generation > 0,
         )
@@ -160,7 +160,7 @@ class JobState:
     @property
     def in_place(self) -> bool:
         """Whether processes live through changes of their world."""
-        return self.rules.engine == "horovod"
+        return self.options.engine == "horovod"
 
     @property
     def formed(self) -> bool:

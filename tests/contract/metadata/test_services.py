@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hvd_elastic_ext.agent.metadata.detect import CLOUDS
+from hvd_elastic_ext.agent.notices.detect import CLOUDS
 from tests.support.metadata import AlibabaService, AwsService, AzureService, GcpService, MetadataServer
 
 REAL = os.environ.get("HVD_TEST_METADATA")

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from hvd_elastic_ext.agent.metadata.detect import firmware, made_by
+from hvd_elastic_ext.agent.notices.detect import firmware, made_by
 from tests.contract.metadata.test_looks import KINDS
 from tests.faults.agent.launching import Begin, Launcher, Session, launching, python, socket_file
 from tests.support import marks
@@ -19,7 +19,7 @@ from tests.support.processes import RunningProcess
 from tests.support.waiting import wait_until
 
 OFTEN = """
-from hvd_elastic_ext.agent.metadata.detect import CLOUDS
+from hvd_elastic_ext.agent.notices.detect import CLOUDS
 for cloud, _ in CLOUDS.values(): cloud.every_s = 0.1
 """
 

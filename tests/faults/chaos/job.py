@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from hvd_elastic_ext.agent.launcher.notice_files import NOTICE
+from hvd_elastic_ext.agent.notices.files import NOTICE
 from hvd_elastic_ext.core.journal import Record
 from tests.faults.chaos import evidence, lines
 from tests.faults.chaos.checker import Seen

@@ -19,7 +19,7 @@ from typing import Final
 
 import psutil
 
-from hvd_elastic_ext.agent.launcher.notice_files import NOTICE
+from hvd_elastic_ext.agent.notices.files import NOTICE
 from hvd_elastic_ext.agent.prestop import notice_files
 from hvd_elastic_ext.core.commands import is_agent
 from hvd_elastic_ext.core.commit_record import PAGE, Identity, Record, newest

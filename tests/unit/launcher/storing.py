@@ -10,7 +10,7 @@ from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.launcher.planners.checkpoints import coordinator
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability, parse_checkpoint_every
 from tests.unit.launcher.scenarios import Scenario
-from tests.unit.launcher.simulated import Cluster, Rules
+from tests.unit.launcher.simulated import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
 
 
@@ -26,8 +26,8 @@ class Storing(Cluster):
 
     call_s = 1.0
 
-    def __init__(self, every: Cadence, *, expects: str | None = None, **rules: Any) -> None:
-        super().__init__(Rules(durability=Durability("/store", every, mark="this"), **rules), expects=expects)
+    def __init__(self, every: Cadence, *, expects: str | None = None, **options: Any) -> None:
+        super().__init__(JobOptions(durability=Durability("/store", every, mark="this"), **options), expects=expects)
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.dropped: list[str] = []
         self.takes_s = {"write": 0.5, "seal": 0.1, "load": 0.5, "held": 0.2, "verify": 0.3}
@@ -124,12 +124,12 @@ class Storing(Cluster):
             self.later(takes_s + self.exits_s, lambda: self._arrive(host, end))
 
 
-def storing(every: Cadence, *, expects: str | None = None) -> Callable[[Rules], Cluster]:
+def storing(every: Cadence, *, expects: str | None = None) -> Callable[[JobOptions], Cluster]:
     """For :func:`tests.unit.launcher.scenarios.play`."""
 
-    def made(rules: Rules) -> Storing:
-        options = {field.name: getattr(rules, field.name) for field in fields(rules) if field.name != "durability"}
-        return Storing(every, expects=expects, **options)
+    def made(options: JobOptions) -> Storing:
+        others = {field.name: getattr(options, field.name) for field in fields(options) if field.name != "durability"}
+        return Storing(every, expects=expects, **others)
 
     return made
 

@@ -10,7 +10,7 @@ import math
 from typing import Final
 
 from hvd_elastic_ext.launcher.planners.checkpoints import coordinator, cost
-from hvd_elastic_ext.launcher.rules.membership.membership import Decision
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.state.checkpoints import Call
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import Plan

@@ -40,7 +40,7 @@ def decide(waited_s: float, *, saved: bool, answered: bool, durable_s: float) ->
 
 def plan(job: JobState) -> Plan:
     """Start nothing if the newest checkpoint of this job says that training is done."""
-    done, how = job.restore.done, job.rules.durability
+    done, how = job.restore.done, job.options.durability
     if done is not None and how is not None and not (job.ending or job.world.begun):
         log.warning("%s", finished.said(done, how.place))
         job.final_checkpoint.over = job.outcome.finishing = True

@@ -13,7 +13,7 @@ from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.planners.checkpoints import coordinator
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import answer_of, failure_of
 from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished
-from hvd_elastic_ext.launcher.rules.membership.membership import Decision, Stage
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.checkpoints import Loading
@@ -33,14 +33,14 @@ EMPTY_S: Final = 0.5
 def ready(job: JobState, host: str) -> bool:
     """Whether processes may start on a host. Once training has begun, they get their state from others."""
     loading = job.loading_of(host)
-    if job.rules.durability is None or (job.world.begun and loading is None):
+    if job.options.durability is None or (job.world.begun and loading is None):
         return True
     return loading is not None and (loading.ready or (job.world.begun and not loading.under_way))
 
 
 def plan(job: JobState) -> Plan:
     """Load the newest checkpoint on each host where processes are to start for the first world."""
-    if job.rules.durability is None:
+    if job.options.durability is None:
         return NOTHING
     if job.world.begun:
         _abandon(job)
@@ -68,7 +68,7 @@ def held_back(job: JobState, decision: Decision) -> Decision:
     """Hold the first world back until it has a holder of the checkpoint, if there is or may be one."""
     state = job.restore
     members = decision.members
-    if members is None or job.rules.durability is None or job.world.begun:
+    if members is None or job.options.durability is None or job.world.begun:
         return decision
     holding = _holding(job)
     if not holding.isdisjoint(life.seat for life in members):
@@ -98,7 +98,7 @@ def explained(job: JobState, lost: JobFailed | None) -> JobFailed | None:
         why = f"{state.expects} was made, and no host that came has it; {remedy}"
     if lost is None or why is None or job.world.begun:
         return lost
-    return JobFailed(f"{why} (for --elastic-timeout {job.rules.elastic_timeout_s:g} s)")
+    return JobFailed(f"{why} (for --elastic-timeout {job.options.elastic_timeout_s:g} s)")
 
 
 def _holding(job: JobState) -> frozenset[Seat]:
@@ -145,13 +145,13 @@ def _abandon(job: JobState) -> None:
 
 
 def _load(job: JobState, agent: Agent, slots: Mapping[str, int]) -> None:
-    assert job.rules.durability is not None
+    assert job.options.durability is not None
     number, host = job.new_errand(), agent.host.name
     if job.roster.on(host):
         job.restore.hosts[host].again_at = job.now + EMPTY_S
         return
-    done = None if job.rules.durability.train_on else job.rules.durability.mark
-    request = {"do": "load", "place": job.rules.durability.place, "ranks": slots, "done": done}
+    done = None if job.options.durability.train_on else job.options.durability.mark
+    request = {"do": "load", "place": job.options.durability.place, "ranks": slots, "done": done}
     numbers = [int(slot) for slot in slots]
     order = {"do": "errand", "id": number, "slots": numbers, "request": request}
     if job.send(host, order):

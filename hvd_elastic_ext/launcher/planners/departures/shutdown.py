@@ -132,7 +132,7 @@ def _end_unconnected(job: JobState) -> None:
 def _hears_orders(job: JobState, host: str) -> bool:
     """Whether orders arrive. A connection may be lost without notice."""
     agent = job.roster.agents.get(host)
-    silent_s = job.rules.heartbeat_timeout_s
+    silent_s = job.options.heartbeat_timeout_s
     return agent is not None and agent.joined and job.now - agent.heard <= silent_s
 
 

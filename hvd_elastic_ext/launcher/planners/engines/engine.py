@@ -7,14 +7,14 @@ from typing import Final, NamedTuple
 
 from hvd_elastic_ext.launcher.planners.engines import restarting
 from hvd_elastic_ext.launcher.rules.health.causes import Ending
-from hvd_elastic_ext.launcher.rules.membership import membership
-from hvd_elastic_ext.launcher.rules.membership.membership import Decision
+from hvd_elastic_ext.launcher.rules.membership import next_world
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 
 def _decide(job: JobState) -> Decision:
-    return membership.decide(job.now, job.situation, job.rules.limits)
+    return next_world.decide(job.now, job.situation, job.options.limits)
 
 
 class Engine(NamedTuple):
@@ -41,4 +41,4 @@ ENGINES: Final[Mapping[str, Engine]] = {"horovod": Engine(), "mpirun": _RESTARTI
 
 def engine_of(job: JobState) -> Engine:
     """The engine of a job."""
-    return ENGINES[job.rules.engine]
+    return ENGINES[job.options.engine]

@@ -16,7 +16,7 @@ from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.slot_protocol import START_AGAIN, TERMINATED
 from hvd_elastic_ext.launcher.rules.health.causes import BUDGET_WINDOW_S, SIGNALLED, SSH_FAILED, Cause, Ending
 from hvd_elastic_ext.launcher.rules.membership import world_change
-from hvd_elastic_ext.launcher.rules.membership.membership import Decision, Situation
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Situation
 from hvd_elastic_ext.launcher.rules.membership.world_change import Move, members_in
 from hvd_elastic_ext.launcher.state import actions, orders, resize_report
 from hvd_elastic_ext.launcher.state.engine import EngineChange
@@ -41,7 +41,7 @@ def decide(job: JobState) -> Decision:
     move, decision = world_change.decide(
         now,
         situation,
-        job.rules.limits,
+        job.options.limits,
         done=job.restarting.done,
         ended=job.restarting.ended,
         starting_until=_starting_until(job),
@@ -118,7 +118,7 @@ def begun(job: JobState) -> None:
 
 
 def _count_unexplained(job: JobState, change: EngineChange) -> None:
-    budget = job.rules.failure_budget
+    budget = job.options.failure_budget
     job.restarting.unexplained = [at for at in job.restarting.unexplained if job.now - at < BUDGET_WINDOW_S] + [job.now]
     if len(job.restarting.unexplained) > budget:
         times = f"the world has ended {len(job.restarting.unexplained)} times within an hour"

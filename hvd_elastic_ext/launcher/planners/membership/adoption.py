@@ -44,7 +44,7 @@ def _waits(job: JobState) -> bool:
     if adoption.until is None:
         return False
     # A process that waits for a world is not kept waiting for long; those that train lack nothing.
-    hurry = bool(job.rendezvous.waiting) and job.now - adoption.begun >= job.rules.heartbeat_timeout_s
+    hurry = bool(job.rendezvous.waiting) and job.now - adoption.begun >= job.options.heartbeat_timeout_s
     if on_their_way(job) and not hurry and job.now < adoption.until:
         return True
     adoption.until = None

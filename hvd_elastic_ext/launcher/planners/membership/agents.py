@@ -42,7 +42,7 @@ def plan(job: JobState) -> Plan:
 
 def _may_end(job: JobState, host: str) -> bool:
     """Whether the commit of a host's agent is not needed: others hold it, and a job that may sleep has saved it."""
-    sleeps = job.rules.sleep_after_s is not None
+    sleeps = job.options.sleep_after_s is not None
     if sleeps and not job.standing and host in job.roster.commits.newest_hosts():
         return False
     return not custody.is_needed(job, host)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from hvd_elastic_ext.launcher.planners.membership import transfers
 from hvd_elastic_ext.launcher.rules.membership import custody
 from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, Act, Facts, Loss, Stored, Verdict
-from hvd_elastic_ext.launcher.rules.membership.membership import Decision, Stage
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
@@ -115,7 +115,7 @@ def is_needed(job: JobState, host: str) -> bool:
     if _calm(job) and not _is_ahead(job, host) and not members <= leaving.keys():
         return members.isdisjoint(heard)  # a member that is silent since then may be gone with its commit
     facts = _facts(job, (), ready=False)
-    return custody.is_needed(job.now, host, facts, job.rules.commit_wait_s, told_at=since, heard=heard)[0]
+    return custody.is_needed(job.now, host, facts, job.options.commit_wait_s, told_at=since, heard=heard)[0]
 
 
 def launcher_paused(job: JobState, seconds: float) -> None:
@@ -130,13 +130,13 @@ def launcher_paused(job: JobState, seconds: float) -> None:
 def is_awaited(job: JobState) -> bool:
     """Whether the only holder of the newest commit is awaited: nothing older may replace that commit yet."""
     return (
-        not _calm(job) and custody.awaited(job.now, _facts(job, (), ready=False), job.rules.commit_wait_s) is not None
+        not _calm(job) and custody.awaited(job.now, _facts(job, (), ready=False), job.options.commit_wait_s) is not None
     )
 
 
 def noted(job: JobState, *, over: bool, well: bool) -> list[dict[str, Any]]:
     """What to save about commits for the next launcher. Of a job that is ``over`` and not ``well``: what is lost."""
-    commits, durability = job.roster.commits, job.rules.durability
+    commits, durability = job.roster.commits, job.options.durability
     if not over:
         return commits.to_json()
     if well or durability is None:
@@ -169,7 +169,7 @@ def _candidates(job: JobState, decision: Decision) -> tuple[tuple[Seat, ...], bo
     if decision.members is not None:
         return tuple(life.seat for life in decision.members), True
     trains = any(worker.killed is None and worker.stage is Stage.LIVE for worker in roster.workers.values())
-    enough = job.rules.limits.size(len(job.wanted), begun=job.world.begun) > 0
+    enough = job.options.limits.size(len(job.wanted), begun=job.world.begun) > 0
     if trains or not enough:
         return (), False
     return tuple(seat for seat in job.wanted if _joined(job, seat.host)), False
@@ -177,7 +177,7 @@ def _candidates(job: JobState, decision: Decision) -> tuple[tuple[Seat, ...], bo
 
 def _facts(job: JobState, seats: Iterable[Seat], *, ready: bool) -> Facts:
     roster = job.roster
-    members, leaves_by, how = tuple(seats), _leaves_by(job), job.rules.durability
+    members, leaves_by, how = tuple(seats), _leaves_by(job), job.options.durability
     keepers = () if members else _keepers(job, leaves_by)
     return Facts(
         roster.commits.holdings(leaves_by),
@@ -239,7 +239,7 @@ def _is_quiet(job: JobState, seat: Seat) -> bool:
 
 def _stored(job: JobState) -> Stored | None:
     """The newest checkpoint; before the first world, only one whose commit is known."""
-    how = job.rules.durability
+    how = job.options.durability
     if how is None:
         return None
     stored = job.checkpoints.stored
@@ -253,7 +253,7 @@ def _stored(job: JobState) -> Stored | None:
 
 def _judge(job: JobState, seats: Iterable[Seat], *, ready: bool) -> Verdict:
     """Ask the rules, and start the transfer that they want."""
-    verdict = custody.judge(job.now, _facts(job, seats, ready=ready), job.rules.commit_wait_s)
+    verdict = custody.judge(job.now, _facts(job, seats, ready=ready), job.options.commit_wait_s)
     _log(job, verdict)
     if verdict.act not in (Act.SEND, Act.LOAD):
         return verdict

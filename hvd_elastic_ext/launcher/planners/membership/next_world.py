@@ -9,7 +9,7 @@ from hvd_elastic_ext.launcher.planners.checkpoints import before_preemption, bef
 from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
 from hvd_elastic_ext.launcher.planners.health import loopless
 from hvd_elastic_ext.launcher.planners.membership import custody, shortage, world
-from hvd_elastic_ext.launcher.rules.membership.membership import Decision
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import Plan
 
@@ -45,7 +45,7 @@ def _wait(job: JobState, decision: Decision) -> None:
 
 
 def _begin(job: JobState, decision: Decision) -> None:
-    limit = job.rules.reset_limit
+    limit = job.options.reset_limit
     if limit is not None and job.world.begun and job.world.changes >= limit:
         job.fail(JobFailed(f"the world would change for the {limit + 1}th time; --reset-limit is {limit}"))
         return

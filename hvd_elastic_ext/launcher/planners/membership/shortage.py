@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher.rules.membership.membership import Decision
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.state.job import JobState
 
 
@@ -11,7 +11,7 @@ def short(job: JobState, decision: Decision) -> str | None:
     """Why no world can form: too few usable slots. None if a world stands or can form."""
     if job.standing:
         return None
-    limits, begun = job.rules.limits, job.world.begun
+    limits, begun = job.options.limits, job.world.begun
     free = _free(job)
     if limits.size(free, begun=begun):
         return None
@@ -24,19 +24,19 @@ def lost(job: JobState, decision: Decision) -> JobFailed | None:
     if job.standing:
         job.short_since = None
         return None
-    now, rules = job.now, job.rules
+    now, options = job.now, job.options
     job.short_since = now if job.short_since is None else job.short_since
-    limits, begun = rules.limits, job.world.begun
+    limits, begun = options.limits, job.world.begun
     free = _free(job)
     # Slots whose process only has to be started again count as free: a commit is kept for that.
-    if begun and rules.below_min == "fail" and not limits.size(free, begun=True):
+    if begun and options.below_min == "fail" and not limits.size(free, begun=True):
         there = f"slots needed to go on: {limits.least}, usable: {free}"
         return JobFailed(f"{there} ({_names(job)}); --below-min is fail: {decision.reason}")
-    if now - job.short_since < rules.elastic_timeout_s:
+    if now - job.short_since < options.elastic_timeout_s:
         return None
     need = limits.least if begun else limits.start
     there = f"slots needed: {need}, published: {job.fleet.hosts.slots} ({_names(job)})"
-    return JobFailed(f"{there} after {rules.elastic_timeout_s:g} s, --elastic-timeout: {decision.reason}")
+    return JobFailed(f"{there} after {options.elastic_timeout_s:g} s, --elastic-timeout: {decision.reason}")
 
 
 def _free(job: JobState) -> int:

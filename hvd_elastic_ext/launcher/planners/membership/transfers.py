@@ -97,8 +97,8 @@ def send(job: JobState, source: Holding, target: Seat) -> None:
 def load(job: JobState, target: Seat) -> None:
     """Have ``target`` load the newest checkpoint."""
     job.transfers.current = Transfer(target, None, "", job.now, {})
-    assert job.rules.durability is not None
-    request = {"do": "load", "place": job.rules.durability.place, "ranks": {str(target.slot): 0}}
+    assert job.options.durability is not None
+    request = {"do": "load", "place": job.options.durability.place, "ranks": {str(target.slot): 0}}
     _ask(job, target.host, [target.slot], request)
 
 

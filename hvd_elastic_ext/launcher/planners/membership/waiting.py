@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from hvd_elastic_ext.launcher.rules.membership.membership import Stage
+from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
@@ -89,15 +89,15 @@ def waits_for(job: JobState) -> Wait | None:
 def _shortage(job: JobState) -> Wait:
     workers = job.roster.workers
     booting = {str(seat): worker for seat, worker in workers.items() if worker.stage is Stage.BOOTING}
-    if booting and job.rules.limits.size(len(workers), begun=job.world.begun):
-        latest = min(worker.since for worker in booting.values()) + job.rules.standby_timeout_s
+    if booting and job.options.limits.size(len(workers), begun=job.world.begun):
+        latest = min(worker.since for worker in booting.values()) + job.options.standby_timeout_s
         return Wait(f"processes that have not called hvd.init() yet: {_names(booting)}", latest, " (--standby-timeout)")
     what = [job.decision.reason or "no world is formed yet"]
     if not job.fleet.hosts.names:
         what.append("no host is published")
     if blocked := _left_out(job):
         what.append(f"left out: {_some(blocked)}")
-    until = None if job.short_since is None else job.short_since + job.rules.elastic_timeout_s
+    until = None if job.short_since is None else job.short_since + job.options.elastic_timeout_s
     return Wait("; ".join(what), until, ", then the job fails (--elastic-timeout)")
 
 

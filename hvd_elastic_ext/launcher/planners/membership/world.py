@@ -12,7 +12,7 @@ from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
 from hvd_elastic_ext.launcher.planners.membership import custody
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.custody import Loss
-from hvd_elastic_ext.launcher.rules.membership.membership import Decision, Limits, Stage, decide, in_order
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Limits, Stage, decide, in_order
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat, places
 from hvd_elastic_ext.launcher.rules.membership.world_change import MENDING
 from hvd_elastic_ext.launcher.state import actions, orders, resize_report

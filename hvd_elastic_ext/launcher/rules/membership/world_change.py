@@ -13,8 +13,8 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from hvd_elastic_ext.launcher.rules.membership import membership
-from hvd_elastic_ext.launcher.rules.membership.membership import Decision, Limits, Situation, Stage
+from hvd_elastic_ext.launcher.rules.membership import next_world
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Limits, Situation, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 
 MENDING: Final = ("worker failed", "connection lost")
@@ -56,7 +56,7 @@ def decide(
     ``ended``: when members ended for this very change (mono): their seats are being filled, and are waited for.
     ``starting_until``: until when members may be about to begin their training: newcomers do not undo that.
     """
-    decision = membership.decide(now, situation, limits)
+    decision = next_world.decide(now, situation, limits)
     inside = members_in(situation)
     if not inside:
         back_by = _back_by(now, situation, ended)

@@ -222,11 +222,11 @@ class Agent:
         self.down_since = self._sim.now if self.down_since is None else self.down_since
         self._unsettled = any(process.asked is not None for process in self.processes.values())
         self._sim.later(AGAIN_S, self.connect)
-        self._sim.later(self._cluster.rules.orphan_grace_s, self.lease)
+        self._sim.later(self._cluster.options.orphan_grace_s, self.lease)
 
     def lease(self) -> None:
         """Without a launcher for too long: end everything, once nobody trains undisturbed."""
-        over = self._lost_at is not None and self._sim.now - self._lost_at >= self._cluster.rules.orphan_grace_s
+        over = self._lost_at is not None and self._sim.now - self._lost_at >= self._cluster.options.orphan_grace_s
         trains = any(process.state in WITHIN for process in self.processes.values())
         if self.alive and over and (self._unsettled or not trains):
             self._cluster.agent_dies(self, code=0)

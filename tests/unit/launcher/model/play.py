@@ -281,13 +281,13 @@ class _Play:
         self._cluster.errands.transfer_s = event.value or 0.4
 
     def _store(self, event: Event) -> None:
-        self._cluster.rules.durability = Durability("/store", Cadence(seconds=event.value))
+        self._cluster.options.durability = Durability("/store", Cadence(seconds=event.value))
 
     def _disk(self, event: Event) -> None:
         self._cluster.errands.shared = False
 
     def _wait(self, event: Event) -> None:
-        self._cluster.rules.commit_wait_s = event.value or 0.0
+        self._cluster.options.commit_wait_s = event.value or 0.0
 
     def _standstill(self, event: Event) -> None:
         if self._cluster.launcher is not None:

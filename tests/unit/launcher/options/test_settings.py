@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.agents.environment import LARGEST
 from hvd_elastic_ext.launcher.cli import run
 from hvd_elastic_ext.launcher.job.finished_check import mark_of
-from hvd_elastic_ext.launcher.options.policy import rules_of
+from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import CloudNotices, RunSettings, Sources, job_name
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, Cadence, Durability
 
@@ -171,7 +171,7 @@ def test_an_option_is_a_setting(words: str, setting: str, meant: object) -> None
 
 
 def test_the_driver_goes_by_the_settings() -> None:
-    assert rules_of(parse("-np", "1", "--commit-every", "10")).commit_every == Cadence(steps=10)
+    assert options_of(parse("-np", "1", "--commit-every", "10")).commit_every == Cadence(steps=10)
 
 
 def test_a_number_of_seconds_between_commits_is_refused() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import AHEAD_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, Cadence
 from hvd_elastic_ext.launcher.state.roster import Worker, take_heartbeat
-from tests.unit.launcher.simulated import Cluster, Rules
+from tests.unit.launcher.simulated import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
 from tests.unit.launcher.storing import Storing
 
@@ -19,7 +19,7 @@ class Committing(Cluster):
     """Processes that tell of commits that take ``commit_s``, of calls ``call_s`` apart, and do as they are told."""
 
     def __init__(self, every: Cadence | None, *, commit_s: float = 0.065, call_s: float = 0.2) -> None:
-        super().__init__(Rules(commit_every=every))
+        super().__init__(JobOptions(commit_every=every))
         self.commit_s, self.call_s = commit_s, call_s
         self.goes_by: dict[tuple[str, int, int, int], int] = {}
         self.heard: list[int] = []

@@ -12,13 +12,13 @@ from hvd_elastic_ext.launcher.driver.events import WorldNotBegun
 from hvd_elastic_ext.launcher.options import settings
 from hvd_elastic_ext.launcher.planners.engines.engine import ENGINES
 from hvd_elastic_ext.launcher.planners.engines.restarting import BEHIND_S, NOTICE_S, STARTS_S
-from hvd_elastic_ext.launcher.rules.membership.membership import Limits, Stage
+from hvd_elastic_ext.launcher.rules.membership.next_world import Limits, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.rules.membership.world_change import BACK_S, Move, decide
 from hvd_elastic_ext.launcher.state import resize_report
-from tests.unit.launcher.rules.membership.test_membership import LIMITS, process, situation
+from tests.unit.launcher.rules.membership.test_next_world import LIMITS, process, situation
 from tests.unit.launcher.scenarios import Scenario, play
-from tests.unit.launcher.simulated import Cluster, Rules
+from tests.unit.launcher.simulated import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
 from tests.unit.launcher.state.test_resize_report import first_step
 
@@ -30,8 +30,8 @@ class Restarted(Cluster):
     each world whose ranks were known.
     """
 
-    def __init__(self, rules: Rules, *, leaves_with: int = START_AGAIN, loops: bool = True) -> None:
-        super().__init__(replace(rules, engine="torchrun"))
+    def __init__(self, options: JobOptions, *, leaves_with: int = START_AGAIN, loops: bool = True) -> None:
+        super().__init__(replace(options, engine="torchrun"))
         self.boot_s = dict.fromkeys("abcd", 0.2)
         self.leaves_with, self.loops = leaves_with, loops
         self.enters = True

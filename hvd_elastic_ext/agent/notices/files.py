@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 VARIABLE: Final = "HVD_ELASTIC_NOTICE_FILE"
 CLOUD: Final = "HVD_ELASTIC_NOTICES_FROM"
-"""Which cloud's metadata service is asked too: its name, ``auto`` or :data:`NONE`. See the package ``metadata``."""
+"""Which cloud's metadata service is asked too: its name, ``auto`` or :data:`NONE`."""
 NONE: Final = "none"
 CLOUD_URL: Final = "HVD_ELASTIC_METADATA_URL"
 """URL of that service, if not the usual one."""

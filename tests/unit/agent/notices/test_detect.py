@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.agent.launcher.notice_files import NONE
-from hvd_elastic_ext.agent.metadata import detect
-from hvd_elastic_ext.agent.metadata.detect import CLOUDS, DetectedCloud, choose, made_by
-from hvd_elastic_ext.agent.metadata.model import Answer, NoAnswer, Request
+from hvd_elastic_ext.agent.notices import detect
+from hvd_elastic_ext.agent.notices.detect import CLOUDS, DetectedCloud, choose, made_by
+from hvd_elastic_ext.agent.notices.files import NONE
+from hvd_elastic_ext.agent.notices.model import Answer, NoAnswer, Request
 from hvd_elastic_ext.launcher.options.settings import CLOUDS as OFFERED
 
 FIRMWARE = {

@@ -17,8 +17,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hvd_elastic_ext.agent.metadata.model import NEAR_S, Announcement, Ask, entries, iso_time, mail_time, or_before
-from hvd_elastic_ext.agent.metadata.token import Session
+from hvd_elastic_ext.agent.notices.model import NEAR_S, Announcement, Ask, entries, iso_time, mail_time, or_before
+from hvd_elastic_ext.agent.notices.token import Session
 
 SPOT: Final = "/latest/meta-data/spot/instance-action"
 REBALANCE: Final = "/latest/meta-data/events/recommendations/rebalance"

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from hvd_elastic_ext.agent.metadata.alibaba import Alibaba
-from hvd_elastic_ext.agent.metadata.aws import Aws
-from hvd_elastic_ext.agent.metadata.azure import Azure
-from hvd_elastic_ext.agent.metadata.gcp import Gcp
-from hvd_elastic_ext.agent.metadata.model import Announcement, Ask, Cloud, NoAnswer
+from hvd_elastic_ext.agent.notices.alibaba import Alibaba
+from hvd_elastic_ext.agent.notices.aws import Aws
+from hvd_elastic_ext.agent.notices.azure import Azure
+from hvd_elastic_ext.agent.notices.gcp import Gcp
+from hvd_elastic_ext.agent.notices.model import Announcement, Ask, Cloud, NoAnswer
 
 AUTO: Final = "auto"
 _LINK_LOCAL: Final = "http://169.254.169.254"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.agent.launcher.notice_files import Notice
-from hvd_elastic_ext.agent.metadata.model import Announcement, NoAnswer
-from hvd_elastic_ext.agent.metadata.poller import (
+from hvd_elastic_ext.agent.notices.files import Notice
+from hvd_elastic_ext.agent.notices.model import Announcement, NoAnswer
+from hvd_elastic_ext.agent.notices.poller import (
     ABSENT_S,
     COMPLAIN_AFTER,
     LOST_S,

@@ -8,7 +8,7 @@ import os
 import socket
 from typing import Any, Final, NoReturn, Protocol
 
-from hvd_elastic_ext.agent.launcher.notice_files import Notice
+from hvd_elastic_ext.agent.notices.files import Notice
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, close_all_but, silence
 from hvd_elastic_ext.io import process_tree
@@ -121,7 +121,7 @@ def _be_child(source: str, url: str | None, pipe: int, before: Notice | None) ->
         silence()
         close_all_but((pipe,))
         # Loaded in the child only: it takes longer than loading the agent.
-        from hvd_elastic_ext.agent.metadata.poller import serve
+        from hvd_elastic_ext.agent.notices.poller import serve
 
         serve(source, url, pipe, before=before)
     except BaseException as error:  # noqa: BLE001 - the main loop of a process

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from hvd_elastic_ext.agent.metadata.http import MAX_BODY, HttpClient
-from hvd_elastic_ext.agent.metadata.model import NoAnswer, Request
+from hvd_elastic_ext.agent.notices.http import MAX_BODY, HttpClient
+from hvd_elastic_ext.agent.notices.model import NoAnswer, Request
 from tests.support.metadata import GcpService, MetadataServer
 
 NAME = "/computeMetadata/v1/instance/name"

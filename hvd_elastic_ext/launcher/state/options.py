@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
-from hvd_elastic_ext.launcher.rules.membership.membership import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class JobOptions:
     """Each is the option of the same name, unless it says something else. ``None`` is never, or no limit."""
 
     limits: Limits

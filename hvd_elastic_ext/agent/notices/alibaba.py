@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from hvd_elastic_ext.agent.metadata.model import Announcement, Ask, NoAnswer, body_of, iso_time
-from hvd_elastic_ext.agent.metadata.token import Session
+from hvd_elastic_ext.agent.notices.model import Announcement, Ask, NoAnswer, body_of, iso_time
+from hvd_elastic_ext.agent.notices.token import Session
 
 SPOT: Final = "/latest/meta-data/instance/spot/termination-time"
 NAME: Final = "/latest/meta-data/instance-id"

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from hvd_elastic_ext.agent.launcher.notice_files import Notice, soonest_of
-from hvd_elastic_ext.agent.metadata.detect import DetectedCloud, choose, firmware
-from hvd_elastic_ext.agent.metadata.http import HttpClient
-from hvd_elastic_ext.agent.metadata.model import Announcement, NoAnswer
+from hvd_elastic_ext.agent.notices.detect import DetectedCloud, choose, firmware
+from hvd_elastic_ext.agent.notices.files import Notice, soonest_of
+from hvd_elastic_ext.agent.notices.http import HttpClient
+from hvd_elastic_ext.agent.notices.model import Announcement, NoAnswer
 
 COMPLAIN_AFTER: Final = 3
 """Failures in a row before a problem is reported: services restart."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.launcher.rules.membership.membership import (
+from hvd_elastic_ext.launcher.rules.membership.next_world import (
     Decision,
     Limits,
     Process,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from hvd_elastic_ext.agent.metadata.model import Announcement, Answer, Ask, NoAnswer, Request, body_of, understood
+from hvd_elastic_ext.agent.notices.model import Announcement, Answer, Ask, NoAnswer, Request, body_of, understood
 
 LIFE_S: Final = 21600
 """Seconds a token is good for: as long as can be had."""

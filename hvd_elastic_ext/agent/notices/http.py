@@ -10,7 +10,7 @@ from http.client import HTTPException, HTTPResponse
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from hvd_elastic_ext.agent.metadata.model import Answer, NoAnswer, Request, mail_time
+from hvd_elastic_ext.agent.notices.model import Answer, NoAnswer, Request, mail_time
 
 CONNECT_S: Final = 1.0
 """Who is at hand takes a connection at once."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.agent.launcher.notice_files import MAX_BYTES, STALE_S, Notice, NoticeFiles, read, soonest
+from hvd_elastic_ext.agent.notices.files import MAX_BYTES, STALE_S, Notice, NoticeFiles, read, soonest
 
 NOW = 1000.0
 
