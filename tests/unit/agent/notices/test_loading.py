@@ -20,9 +20,9 @@ def loaded(modules: str) -> set[str]:
 
 def test_an_agent_loads_nothing_slow_and_one_that_has_its_cloud_looked_at_only_what_starts_another() -> None:
     agent = loaded(f"{AGENT}.__main__, {AGENT}.process.member")
-    assert not agent & (SLOW | {f"{AGENT}.metadata"})
+    assert not agent & (SLOW | {f"{AGENT}.notices.watch", f"{AGENT}.notices.model"})
     core = {name for name in agent if name.startswith("hvd_elastic_ext.core.")}
     assert core == {f"hvd_elastic_ext.core.{name}" for name in ("commands", "commit_record", "wire")}
     assert not {name for name in agent if name.startswith("hvd_elastic_ext.checkpoint")}
-    assert not loaded(f"{AGENT}.metadata.watch") & SLOW
-    assert "http" in loaded(f"{AGENT}.metadata.poller")
+    assert not loaded(f"{AGENT}.notices.watch") & SLOW
+    assert "http" in loaded(f"{AGENT}.notices.poller")
