@@ -50,7 +50,7 @@ class AgentEnded:
 
 @dataclass(frozen=True, slots=True)
 class LauncherPaused:
-    """The launcher stood still for ``seconds``: stopped, paused with its machine, or blocked by a disk."""
+    """The launcher was paused for ``seconds``: stopped, paused with its machine, or blocked by a disk."""
 
     seconds: float
 

@@ -31,9 +31,9 @@ from hvd_elastic_ext.launcher.state.plan import Plan
 
 LOOK_S: Final = 1.0
 """Longest time between two looks, except for large jobs in which nothing happens."""
-CALM_EACH_S: Final = 0.004
-"""What each process adds to that time, up to :data:`CALM_S`: a look at thousands takes a while."""
-CALM_S: Final = 20.0
+PAUSE_PER_PROCESS_S: Final = 0.004
+"""What each process adds to that time, up to :data:`MAX_PAUSE_S`: a look at thousands takes long."""
+MAX_PAUSE_S: Final = 20.0
 
 
 class Planner(NamedTuple):
@@ -44,19 +44,21 @@ class Planner(NamedTuple):
 
 
 PLANNERS: Final = (
-    Planner(waiting.plan, ending=True),  # what the last look left the job waiting for is said
+    Planner(waiting.plan, ending=True),  # prints what the job waits for since the last look
     Planner(world.answer_due, ending=True),  # questions of processes that wait for their world
     Planner(custody.note, ending=True),  # the newest commit is saved for the next launcher
     Planner(link_loss.plan, ending=True),  # if the launcher has lost its own link, nothing is decided
     Planner(silence.plan, ending=True),  # silent hosts and processes
     Planner(before_exit.plan, ending=True),  # a job that was told to end: is its last checkpoint made?
     Planner(final_checkpoint.plan, ending=True),  # the checkpoint of a job whose training is done
-    Planner(adoption.plan),  # hosts of an earlier launcher: nothing is decided before they are back
-    Planner(before_exit.save),  # a job that was told to end and does not train saves what memory holds
+    Planner(adoption.plan),  # hosts of an earlier launcher: decide nothing until they reconnect
+    Planner(
+        before_exit.save
+    ),  # a job that was told to stop and does not train writes the commits in memory to a checkpoint
     Planner(adoption.tend),  # hosts of an earlier launcher that are not back yet
     Planner(hosts.plan),  # an empty list of hosts
     Planner(exits.plan),  # is the job over?
-    Planner(shutdown.plan, ending=True),  # the end of everything
+    Planner(shutdown.plan, ending=True),  # stops all processes and agents
     Planner(seats.plan),  # which seats are wanted
     Planner(seats.check_start),  # programs that need no world, and jobs in which no process can start
     Planner(agents.plan),  # agents where processes are wanted
@@ -81,14 +83,14 @@ def look(job: JobState) -> float | None:
             continue
         plan = planner.plan(job)
         if plan.again_at is not None and plan.again_at > job.now:
-            # What was due is done now, or cannot be done: an earlier time would make looks endless.
+            # What was due is done now, or cannot be done: an earlier time would make it look again for ever.
             times.append(plan.again_at)
-        if plan.last:
+        if plan.stop:
             break
     else:
         if job.ending:
             return look(job)  # a planner has ended the job: look again at once
     if job.outcome.over:
         return None
-    pause = min(CALM_S, CALM_EACH_S * len(job.roster.workers)) if job.calm and not job.ending else 0.0
+    pause = min(MAX_PAUSE_S, PAUSE_PER_PROCESS_S * len(job.roster.workers)) if job.calm and not job.ending else 0.0
     return min([*times, job.now + max(LOOK_S, pause)])

@@ -45,7 +45,7 @@ def reduce(job: JobState, event: Event) -> None:
         case events.AgentEnded(host, code, remark):
             shutdown.answered(job, host, well=code == 0, why=remark or f"exit code {code}")
         case events.LauncherPaused(seconds):
-            _overslept(job, seconds)
+            _launcher_paused(job, seconds)
         case events.PeersChanged(host):
             world.tell_peers(job, host)
         case events.Expected(hosts_left, until):
@@ -119,17 +119,17 @@ def _launch_ended(job: JobState, host: str, code: int, remark: str) -> None:
             job.faults.first = job.faults.first or f"the agent on {host} ended: {detail}"
             why = f"its agent ended with exit code {code}"
             job.roster.commits.ended(host, why)
-            silence.cut_off(job, agent, why, blame=job.outcome.failure is None)
+            silence.cut_off(job, agent, why, strike=job.outcome.failure is None)
     elif not adoption.failed(job, host, detail):
         del job.roster.agents[host]
         log.warning("no agent could be started on %s: %s", host, detail)
         job.faults.first = job.faults.first or f"no agent could be started on {host}: {detail}"
-        if not job.held:
+        if not job.paused:
             blame.strike(job, Cause.UNREACHABLE, agent.host, detail=detail, tried_s=job.now - agent.since)
 
 
-def _overslept(job: JobState, seconds: float) -> None:
-    log.warning("the launcher itself stood still for %.1f s", seconds)
+def _launcher_paused(job: JobState, seconds: float) -> None:
+    log.warning("the launcher itself was paused for %.1f s", seconds)
     silence.launcher_paused(job, seconds)
     custody.launcher_paused(job, seconds)
     job.liveness.moved.clear()
@@ -172,7 +172,7 @@ def _note_held(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
 
 
 def _beats(job: JobState, agent: Agent, slots: Any, *, part: bool) -> None:
-    # There may be a thousand a second of these. A partial one says nothing about processes that it does not name.
+    # Up to a thousand a second. A partial one says nothing about processes that it does not name.
     host, workers = agent.host.name, job.roster.workers
     agent.heartbeats_at = agent.heartbeats_at if part else agent.heard
     for number, entry in slots.items() if isinstance(slots, dict) else ():
@@ -210,7 +210,7 @@ def _parked(job: JobState, worker: Worker, _: Mapping[str, Any]) -> None:
 
 
 def _entered(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
-    # This may be late, when the next world forms already. A process that knows no number is in the newest world.
+    # This may be late, when the next world forms already. Without a generation it is the newest world.
     generation = message.get("generation") or job.generation
     worker.failure = None  # of a program that ran before
     if isinstance(generation, int) and worker.generation < generation <= job.generation:
@@ -222,7 +222,7 @@ def _worker_record(job: JobState, worker: Worker, message: Mapping[str, Any]) ->
     fields, event = message.get("fields"), message.get("event")
     if not isinstance(fields, dict) or not isinstance(event, str):
         return
-    own = {key: value for key, value in fields.items() if key not in _NOT_THEIRS}
+    own = {key: value for key, value in fields.items() if key not in _RESERVED_FIELDS}
     try:
         journal.check(event, own)
     except ValueError as error:
@@ -235,7 +235,7 @@ def _worker_record(job: JobState, worker: Worker, message: Mapping[str, Any]) ->
         resize_report.rolled_back(job, own.get("steps_lost"))
 
 
-def _asked(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
+def _question(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     try:
         body = base64.b64decode(news.get("body") or "", validate=True)
         question = Question(worker.life, int(news["id"]), str(news["method"]), str(news["path"]), body)
@@ -249,21 +249,21 @@ def _asked(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
         worker.stopping_at = job.now  # it has left its world; any answer would abort it
 
 
-def _unasked(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
+def _question_withdrawn(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     if isinstance(number := news.get("id"), int):
         job.rendezvous.withdraw(worker.life, number)
 
 
 _Handler = Callable[[JobState, Worker, Mapping[str, Any]], None]
 
-_NOT_THEIRS: Final = frozenset({"t", "mono", "at_mono", "generation", "event", "dropped"})
+_RESERVED_FIELDS: Final = frozenset({"t", "mono", "at_mono", "generation", "event", "dropped"})
 """Fields of a journal line that no process may set."""
 
 _NEWS: Final[Mapping[str, _Handler]] = {
     "started": lambda job, worker, news: inventory.started(job, worker, news.get("pid")),
     "said": _said,
-    "asked": _asked,
-    "unasked": _unasked,
+    "asked": _question,
+    "unasked": _question_withdrawn,
     "exited": exits.exited,
     "not_started": lambda job, worker, news: exits.exited(job, worker, {**news, "code": NOT_STARTED}),
 }

@@ -72,7 +72,7 @@ from hvd_elastic_ext.launcher.state import resize_report
 log = logging.getLogger(__name__)
 
 LATE_S: Final = 1.0
-"""A loop that is later than this stood still: the process or machine was stopped, or a disk blocked it."""
+"""A loop that is later than this was paused: the process or machine was stopped, or a disk blocked it."""
 JUST_AFTER_S: Final = 0.001
 MAX_WAIT_S: Final = 1.0
 """Longest wait before the next check for silent hosts."""
@@ -189,7 +189,7 @@ class Session:
                 return
 
     def _check_standstill(self, *, since: float) -> None:
-        """Tell the driver if this process stood still: hosts are not to blame for that silence."""
+        """Tell the driver if this process was paused: hosts are not to blame for that silence."""
         late = self._clock.mono() - since
         if late > LATE_S:
             self.driver.tell(LauncherPaused(late))

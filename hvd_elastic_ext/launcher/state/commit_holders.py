@@ -179,7 +179,7 @@ class Holders:
             self.gone[seat] = held
 
     def launcher_paused(self, seconds: float) -> None:
-        """The launcher stood still: extend the time of agents whose messages it has not read yet."""
+        """The launcher was paused: extend the time of agents whose messages it has not read yet."""
         for held in self.held.values():
             if held.away_since is not None:
                 held.away_since += seconds

@@ -101,8 +101,8 @@ class JobState:
     """Seats that should have a process, by the newest look."""
     decision: Decision = field(default_factory=lambda: Decision(None, "", ""))
     """Who should form the next world now, by the newest look."""
-    held: bool = False
-    """No decisions for now."""
+    paused: bool = False
+    """Planners decide nothing for now."""
     excessive: set[Life] = field(default_factory=set)
     """Processes whose rendezvous values were refused as too large, which was logged."""
     to_do: list[actions.Action] = field(default_factory=list, compare=False, repr=False)
@@ -154,12 +154,12 @@ class JobState:
 
     @property
     def ending(self) -> bool:
-        """Whether the job comes to its end: training is done, or everything is to end."""
+        """Whether the job is stopping: training is done, or it was told to stop or has failed."""
         return self.outcome.failure is not None or self.outcome.finishing
 
     @property
     def in_place(self) -> bool:
-        """Whether processes live through changes of their world."""
+        """Whether processes survive a change of their world."""
         return self.options.engine == "horovod"
 
     @property
@@ -191,7 +191,7 @@ class JobState:
 
     @property
     def situation(self) -> Situation:
-        """What the rules of membership decide by."""
+        """What :func:`next_world.decide` decides by."""
         return self.situation_for(self.wanted)
 
     def situation_for(self, wanted: tuple[Seat, ...]) -> Situation:
@@ -216,7 +216,7 @@ class JobState:
     @property
     def calm(self) -> bool:
         """Whether a world stands, and nothing has to be done about it."""
-        return not self.held and self.formed and self.standing
+        return not self.paused and self.formed and self.standing
 
     @property
     def transferring(self) -> frozenset[str]:

@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 class Plan(NamedTuple):
     """``again_at``: when to ask the planner again at the latest (mono), if nothing happens before.
 
-    ``last``: no planner after this one is asked at this look. Its actions are in :attr:`JobState.to_do`.
+    ``stop``: no planner after this one is asked at this look. Its actions are in :attr:`JobState.to_do`.
     """
 
     again_at: float | None = None
-    last: bool = False
+    stop: bool = False
 
 
 NOTHING: Final = Plan()

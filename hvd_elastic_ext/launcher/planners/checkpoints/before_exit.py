@@ -47,7 +47,7 @@ def save(job: JobState) -> Plan:
     coordinator.training_stopped(job, "the world is lost")
     if before_sleep.save_before(job, short=str(why), hurry=True) is not None:
         job.fail(why)
-    return Plan(before_sleep.next_look(job), last=True)
+    return Plan(before_sleep.next_look(job), stop=True)
 
 
 def _anything_to_save(job: JobState) -> bool:

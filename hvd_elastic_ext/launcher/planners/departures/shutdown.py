@@ -30,7 +30,7 @@ def plan(job: JobState) -> Plan:
     if job.outcome.failure is None:
         liveness.look_at_the_end(job)
     job.outcome.over = _is_over(job)
-    return Plan(last=True)
+    return Plan(stop=True)
 
 
 def _is_over(job: JobState) -> bool:

@@ -33,7 +33,7 @@ def alone(now: float, heard: Sequence[float], *, limit_s: float, grace_s: float)
 
 def plan(job: JobState) -> Plan:
     """Hold all decisions back while the launcher has lost its link."""
-    job.held = _is_alone(job)
+    job.paused = _is_alone(job)
     return NOTHING
 
 

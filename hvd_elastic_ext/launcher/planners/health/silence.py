@@ -6,7 +6,7 @@ import logging
 from typing import Final
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.planners.health import blame as faults
+from hvd_elastic_ext.launcher.planners.health import blame
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state import actions, orders
@@ -27,13 +27,13 @@ is gone. Also how long messages of its agent may be on their way."""
 
 def plan(job: JobState) -> Plan:
     """Cut off hosts and kill processes that were silent for too long."""
-    if job.held:
+    if job.paused:
         return NOTHING
     end_earlier_lives(job)
     now = job.now
     for agent in list(job.roster.agents.values()):
         if agent.heard and now - agent.heard > _limit_s(job, agent):
-            cut_off(job, agent, f"nothing was heard of it for {now - agent.heard:.1f} s", blame=not job.ending)
+            cut_off(job, agent, f"nothing was heard of it for {now - agent.heard:.1f} s", strike=not job.ending)
     for worker in _silent(job):
         reason = f"its process was silent for {worker.silent_s:.1f} s"
         job.record("fenced", host=worker.seat.host, slot=worker.seat.slot, reason=reason)
@@ -55,7 +55,7 @@ def too_silent(job: JobState) -> bool:
 
 
 def launcher_paused(job: JobState, seconds: float) -> None:
-    """The launcher itself stood still for ``seconds``: messages of agents from that time are not read yet."""
+    """The launcher itself was paused for ``seconds``: messages of agents from that time are not read yet."""
     now = job.now
     job.fleet.newer_lives = {
         name: each._replace(since=min(now, each.since + seconds)) for name, each in job.fleet.newer_lives.items()
@@ -73,7 +73,7 @@ def end_earlier_lives(job: JobState) -> None:
     for name, (host, since) in list(job.fleet.newer_lives.items()):
         agent = job.roster.agents.get(name)
         if agent is not None and agent.joined and agent.heard > since + GONE_S:
-            pass_on(job, agent, host)
+            move_to_new_pod(job, agent, host)
         elif agent is not None and agent.joined and now - agent.heard <= limit_s / 2:
             continue
         elif agent is not None:
@@ -81,7 +81,7 @@ def end_earlier_lives(job: JobState) -> None:
         del job.fleet.newer_lives[name]
 
 
-def pass_on(job: JobState, agent: Agent, host: Host) -> None:
+def move_to_new_pod(job: JobState, agent: Agent, host: Host) -> None:
     agent.host, agent.inherited_at = host, job.now
     for worker in job.roster.on(host.name):
         worker.host = host
@@ -92,16 +92,16 @@ def cut_off_dead(job: JobState, agent: Agent, reason: str) -> None:
     log.warning("%s is cut off: %s", agent.host.name, reason)
     job.record("fenced", host=agent.host.name, reason=reason)
     job.roster.commits.ended(agent.host.name, reason)
-    cut_off(job, agent, reason, blame=False)
+    cut_off(job, agent, reason, strike=False)
 
 
-def cut_off(job: JobState, agent: Agent, reason: str, *, blame: bool) -> None:
+def cut_off(job: JobState, agent: Agent, reason: str, *, strike: bool) -> None:
     """Remove a silent host. If its agent connects again, its processes are told to leave."""
     fleet = job.fleet
     name = agent.host.name
     fleet.lost[name] = agent.host.uid, agent.identity
     # An agent that was never heard since the host's successor came has died with its pod.
-    blame = blame and agent.heard > agent.inherited_at
+    strike = strike and agent.heard > agent.inherited_at
     del job.roster.agents[name]
     job.roster.commits.lost(name, heard=agent.heard, why=reason)
     for worker in job.roster.on(name):
@@ -109,14 +109,14 @@ def cut_off(job: JobState, agent: Agent, reason: str, *, blame: bool) -> None:
         job.rendezvous.ended(worker.life)
         if worker.stage is Stage.LIVE:
             fleet.cut_off_live.add(worker.life)
-            fleet.recovering.update([name] if blame else [])
+            fleet.recovering.update([name] if strike else [])
     job.do(actions.StopLaunch(name))
     job.do(actions.HangUp(name, reason))  # a machine that paused has not noticed anything
-    if not blame or agent.finishing or agent.leaves_by is not None or name in job.leaves_by:
+    if not strike or agent.finishing or agent.leaves_by is not None or name in job.leaves_by:
         return
     log.warning("%s is cut off: %s", name, reason)
     job.record("fenced", host=name, reason=reason)
-    faults.strike(job, Cause.FENCED, agent.host, detail=reason)
+    blame.strike(job, Cause.FENCED, agent.host, detail=reason)
 
 
 def _limit_s(job: JobState, agent: Agent) -> float:
@@ -131,7 +131,7 @@ def _limit_s(job: JobState, agent: Agent) -> float:
 
 
 def _ask_for_unreported_ends(job: JobState) -> None:
-    """A process that its agent's beats told of, and no longer do, has ended: have the agent say how, once more."""
+    """A process that is missing from its agent's heartbeats has ended: have the agent report that again."""
     limit, agents = job.options.heartbeat_timeout_s, job.roster.agents
     lost: dict[str, list[Worker]] = {}
     for seat, worker in job.roster.workers.items():

@@ -30,11 +30,11 @@ def expect(job: JobState, hosts: Iterable[Host], *, until: float) -> None:
 
 def plan(job: JobState) -> Plan:
     """Stop the look while hosts of an earlier launcher are awaited, or while the launcher has lost its own link."""
-    job.held = job.held or _waits(job)
-    if job.held:
+    job.paused = job.paused or _waits(job)
+    if job.paused:
         job.liveness.moved.clear()  # the progress of processes cannot be observed now
         job.custody.may_end_since.clear()  # nor can agents that may end send their commits
-        return Plan(last=True)
+        return Plan(stop=True)
     return NOTHING
 
 

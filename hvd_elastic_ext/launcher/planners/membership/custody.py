@@ -119,7 +119,7 @@ def is_needed(job: JobState, host: str) -> bool:
 
 
 def launcher_paused(job: JobState, seconds: float) -> None:
-    """The launcher stood still: extend what it waits for by that time."""
+    """The launcher was paused: extend what it waits for by that time."""
     job.roster.commits.launcher_paused(seconds)
     transfers.launcher_paused(job, seconds)
     job.custody.may_end_since = {host: since + seconds for host, since in job.custody.may_end_since.items()}

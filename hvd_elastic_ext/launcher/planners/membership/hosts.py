@@ -48,7 +48,7 @@ def _see_recreated(job: JobState, host: Host) -> None:
     agent = job.roster.agents.get(host.name)
     uid, lost = job.fleet.lost.get(host.name, ("", ""))
     if agent is not None and agent.joined and uid and uid == agent.host.uid and lost != agent.identity:
-        silence.pass_on(job, agent, host)
+        silence.move_to_new_pod(job, agent, host)
     elif agent is not None and agent.host.uid not in ("", host.uid):
         silence.cut_off_dead(job, agent, "its pod was recreated")
     elif agent is None and uid not in ("", host.uid):  # it was cut off before

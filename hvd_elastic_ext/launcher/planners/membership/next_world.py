@@ -37,11 +37,11 @@ def _wait(job: JobState, decision: Decision) -> None:
         return
     if job.custody.holds_back:  # that wait has its own limit
         job.short_since = None
-    short = shortage.short(job, decision)
+    short = shortage.why_short(job, decision)
     if short is None or not custody.is_awaited(job):  # only the newest commit may be saved
         job.fail(before_sleep.save_before(job, short=short))
     if not job.before_sleep.going:
-        job.fail(restore.explained(job, shortage.lost(job, decision)))
+        job.fail(restore.explained(job, shortage.timed_out(job, decision)))
 
 
 def _begin(job: JobState, decision: Decision) -> None:

@@ -7,7 +7,7 @@ from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.state.job import JobState
 
 
-def short(job: JobState, decision: Decision) -> str | None:
+def why_short(job: JobState, decision: Decision) -> str | None:
     """Why no world can form: too few usable slots. None if a world stands or can form."""
     if job.standing:
         return None
@@ -19,7 +19,7 @@ def short(job: JobState, decision: Decision) -> str | None:
     return f"{need}, usable: {free} ({_names(job)}): {decision.reason}"
 
 
-def lost(job: JobState, decision: Decision) -> JobFailed | None:
+def timed_out(job: JobState, decision: Decision) -> JobFailed | None:
     """Why the job fails for lack of processes; None if it may wait longer."""
     if job.standing:
         job.short_since = None

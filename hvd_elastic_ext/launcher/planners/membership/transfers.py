@@ -54,7 +54,7 @@ def sending(job: JobState) -> Seat | None:
 
 
 def launcher_paused(job: JobState, seconds: float) -> None:
-    """The launcher stood still: extend the transfer under way by that time."""
+    """The launcher was paused: extend the transfer under way by that time."""
     if job.transfers.current is not None:
         job.transfers.current.began += seconds
 

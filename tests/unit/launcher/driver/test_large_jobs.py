@@ -27,16 +27,16 @@ def next_look_in(cluster: Cluster) -> float:
 def test_the_larger_a_calm_job_the_rarer_the_looks_but_not_beyond_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = calm("a", "b")
     assert next_look_in(cluster) == pytest.approx(plan.LOOK_S)
-    monkeypatch.setattr(plan, "CALM_EACH_S", 2.0)
+    monkeypatch.setattr(plan, "PAUSE_PER_PROCESS_S", 2.0)
     assert next_look_in(cluster) == pytest.approx(4.0)
-    monkeypatch.setattr(plan, "CALM_EACH_S", 200.0)
-    assert next_look_in(cluster) == pytest.approx(plan.CALM_S)
+    monkeypatch.setattr(plan, "PAUSE_PER_PROCESS_S", 200.0)
+    assert next_look_in(cluster) == pytest.approx(plan.MAX_PAUSE_S)
 
 
 def test_a_large_job_whose_world_is_not_whole_is_looked_at_as_often_as_a_small_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(plan, "CALM_EACH_S", 2.0)
+    monkeypatch.setattr(plan, "PAUSE_PER_PROCESS_S", 2.0)
     cluster = calm("a", "b")
     cluster.kill("b")
     cluster.until(lambda: cluster.events("exited"))
