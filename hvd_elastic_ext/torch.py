@@ -11,8 +11,8 @@ State, either under ``horovodrun`` or ``hvd-elastic run``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import horovod.torch as hvd
@@ -22,7 +22,7 @@ from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import choose, current_world
 from hvd_elastic_ext.worker.comms.choose import local_rank, rank, size
-from hvd_elastic_ext.worker.comms.horovod import fence_horovod, horovod_comms
+from hvd_elastic_ext.worker.comms.horovod import HorovodComms, fence_horovod
 from hvd_elastic_ext.worker.data.global_batches import GlobalBatches
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler
 from hvd_elastic_ext.worker.data.stream import ElasticStream
@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 horovod_hook.install()
-_WAY = standby.current()
+_PROCESS = standby.current()
 _NONE = object()
 _FENCE = fence_horovod()
 """Set up on import, before ``hvd.init()``: it does not know earlier worlds."""
@@ -95,8 +95,8 @@ class TorchState(Face, hvd.elastic.TorchState):  # type: ignore[misc]
             given["rng"], rng = rng, True
         if not isinstance(comms, str):
             given["comms"], comms = comms, "auto"
-        own_files = None if checkpoint is _NONE else chosen(checkpoint)
-        if own_files is None and checkpoint is not _NONE:
+        functions = None if checkpoint is _NONE else chosen(checkpoint)
+        if functions is None and checkpoint is not _NONE:
             given["checkpoint"] = checkpoint
         names = ParameterNames()
         found = {name: part_for(value, names) for name, value in given.items()}
@@ -110,7 +110,7 @@ class TorchState(Face, hvd.elastic.TorchState):  # type: ignore[misc]
         for name, part in parts.items():
             setattr(self, name, part.value)
         self._keeper = keeper_for(
-            self, parts, values=tuple(values), names=names, rng=rng, comms=comms, checkpoint=own_files
+            self, parts, values=tuple(values), names=names, rng=rng, comms=comms, checkpoint=functions
         )
 
     def save(self) -> None:
@@ -128,7 +128,6 @@ def init(comms: str = "auto") -> None:
     :class:`~hvd_elastic_ext.core.errors.Permanent` for a world of one where there should be more.
     """
     choose.init(comms)
-    current_world.use(choose.world())
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -143,8 +142,8 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
         reset=_next_world,
         notifications=notification_manager,
         clock=SystemClock(),
-        whole=_whole,
-        synced=_WAY.synced,
+        whole=partial(horovod_hook.in_training, rejoin=_next_world),
+        synced=_PROCESS.synced,
     )
 
 
@@ -154,12 +153,12 @@ def check_alive() -> bool:
     It is then not part of the next world, or its host or the whole job is about to go. ``commit`` and
     ``check_host_updates`` end the training function in time; the script need not act.
     """
-    return _WAY.alive()
+    return _PROCESS.alive()
 
 
 def heartbeat() -> None:
     """Report progress in code that runs long without a step, a commit or a check (evaluation, compilation)."""
-    _WAY.link.status.progress += 1
+    _PROCESS.link.status.progress += 1
 
 
 def on_removed(callback: Callable[[], object]) -> Callable[[], object]:
@@ -168,7 +167,7 @@ def on_removed(callback: Callable[[], object]) -> Callable[[], object]:
     Changes since the last commit are part of a new one by then. Usable as a decorator. Callbacks run in order; their
     exceptions are logged.
     """
-    _WAY.on_removed(callback)
+    _PROCESS.on_removed(callback)
     return callback
 
 
@@ -195,13 +194,5 @@ def load_checkpoint(state: Any, source: Source, names: Names = None) -> bool:
     return state._keeper.load(source, names)
 
 
-@contextmanager
-def _whole(state: Any) -> Iterator[None]:
-    with _WAY.training():
-        horovod_hook.enter_training(state, _next_world)
-        yield
-        horovod_hook.leave_training(state)
-
-
 def _next_world() -> None:
-    (current_world.comms() or horovod_comms()).reset()
+    (current_world.comms() or HorovodComms()).reset()

@@ -16,7 +16,7 @@ from discover.actions.event_policy import EventLimits, EventState, Message, PodN
 from discover.actions.request_retry import FORBIDDEN_PAUSE, RequestRetry
 from discover.common.metrics import WriteMetrics
 from discover.common.threads import PeriodicThread
-from discover.kube.transport import CONFLICT, FORBIDDEN, Failure, RequestFailed, Sender, object_path
+from discover.kube.transport import CONFLICT, FORBIDDEN, RequestFailed, Sender, object_path
 from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")
@@ -28,14 +28,6 @@ MAX_QUEUED: Final = 16
 """Events that wait for the server; of more, the oldest are dropped."""
 
 COMPONENT: Final = "hvd-discover"
-
-KINDS: Final = {
-    "mpijobs": "MPIJob",
-    "trainingjobs": "TrainingJob",
-    "pytorchjobs": "PyTorchJob",
-    "statefulsets": "StatefulSet",
-}
-"""Kinds of the objects above the pods, by plural."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +114,7 @@ class EventWriter:
                 self._queue.popleft()
             self._retry.clear_problem()
         except RequestFailed as error:
-            self._retry.failed(error, forbidden=error.answered(FORBIDDEN))
+            self._retry.failed(error, forbidden=error.code == FORBIDDEN)
 
     def _send_one(self, about: EventObject, name: str, message: Message, at: float) -> None:
         """Raises :class:`RequestFailed` if it may be sent later."""
@@ -130,7 +122,7 @@ class EventWriter:
         try:
             self._sender.send("POST", object_path("v1", about.namespace, "events"), body)
         except RequestFailed as error:
-            arrived = error.answered(CONFLICT)  # the first time, whose answer was lost
+            arrived = error.code == CONFLICT  # the first time, whose answer was lost
             if not arrived and _may_succeed_later(error):
                 raise
             if not arrived:
@@ -142,7 +134,7 @@ class EventWriter:
 
 
 def _may_succeed_later(error: RequestFailed) -> bool:
-    return error.failure is not Failure.ANSWERED or error.code in (401, FORBIDDEN, 429) or error.code >= 500
+    return not error.code or error.code in (401, FORBIDDEN, 429) or error.code >= 500
 
 
 def event_body(about: EventObject, message: Message, *, name: str, at: float, instance: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, Final
 
 from discover.common.threads import PeriodicThread
-from discover.kube.transport import Failure, RequestFailed
+from discover.kube.transport import RequestFailed
 from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")
@@ -65,7 +65,7 @@ class InitContainerCheck:
         self._end = end
         self._left = CHECKS
         self._found = 0
-        self._thread = PeriodicThread("init-container", self._turn, clock=clock, patience=0.2, grace=0.0)
+        self._thread = PeriodicThread("init-container", self._turn, clock=clock, finish_timeout=0.2, grace=0.0)
         self.start, self.begin_stop, self.stop = self._thread.start, self._thread.begin_stop, self._thread.stop
 
     def _turn(self) -> float | None:
@@ -79,7 +79,7 @@ class InitContainerCheck:
             place, name = placement_of(self._read())
         except RequestFailed as error:
             LOG.debug("%s: %s", self._where, error)
-            return error.failure is Failure.ANSWERED and 400 <= error.code < 500 and error.code != 429
+            return 400 <= error.code < 500 and error.code != 429
         self._found = self._found + 1 if place is Placement.BLOCKING else 0
         if self._found == CONFIRMATIONS and not self._thread.stopping:
             self._end(

@@ -83,7 +83,7 @@ def decide_deletions(
         names={key: (count, at) for key, (count, at) in reaped.names.items() if now < at + 2 * limits.longest},
         refused={uid: refusal for uid, refusal in reaped.refused.items() if uid in since},
     )
-    due = {each.uid: max(_patience(each, since[each.uid], limits), _rest(memory, each, limits)) for each in worth}
+    due = {each.uid: max(_ready_at(each, since[each.uid], limits), _retry_at(memory, each, limits)) for each in worth}
     waiting = [each for each in worth if each.uid not in memory.done]
     ripe = sorted(
         (each for each in waiting if now >= due[each.uid]),
@@ -145,16 +145,16 @@ def _shuts_down(node: str, view: ClusterView, table: Table) -> bool:
     return found is not None and any(each.signal.name in SHUTDOWN for each in node_signals(found, table))
 
 
-def _patience(deletion: Deletion, since: float, limits: ReapLimits) -> float:
+def _ready_at(deletion: Deletion, since: float, limits: ReapLimits) -> float:
     return since + (limits.handed if deletion.cause == SHUTTING_DOWN else limits.linger)
 
 
-def _rest(memory: ReapState, deletion: Deletion, limits: ReapLimits) -> float:
+def _retry_at(memory: ReapState, deletion: Deletion, limits: ReapLimits) -> float:
     """When its deletion may be requested after a refusal, or after that of another pod of its name: a pod that always
     fails at once is not made all the time.
     """
-    _, rest = memory.refused.get(deletion.uid, (None, float("-inf")))
+    _, retry_at = memory.refused.get(deletion.uid, (None, float("-inf")))
     if deletion.key in memory.names:
         count, at = memory.names[deletion.key]
-        rest = max(rest, at + min(limits.longest, limits.again * 2.0 ** min(count - 1, 16)))
-    return rest
+        retry_at = max(retry_at, at + min(limits.longest, limits.again * 2.0 ** min(count - 1, 16)))
+    return retry_at

@@ -21,7 +21,7 @@ from discover.actions.request_retry import FORBIDDEN_PAUSE, RequestRetry
 from discover.common.backoff import LONGEST_PAUSE
 from discover.common.metrics import WriteMetrics
 from discover.common.threads import PeriodicThread
-from discover.kube.transport import CONFLICT, FORBIDDEN, NOT_FOUND, Failure, RequestFailed, Sender, object_path
+from discover.kube.transport import CONFLICT, FORBIDDEN, NOT_FOUND, RequestFailed, Sender, object_path
 from discover.selection.objects import Key
 from discover.selection.operators import JobView
 from discover.selection.signals import Table
@@ -118,7 +118,7 @@ class Reaper:
             try:
                 job = self._read_job(self._sender)
             except RequestFailed as error:
-                return error.answered(NOT_FOUND)  # its pods are deleted with it
+                return error.code == NOT_FOUND  # its pods are deleted with it
             if job is None or not job.finished:
                 return False
             self._finished_job = job.uid
@@ -139,7 +139,7 @@ class Reaper:
         try:
             self._sender.send("DELETE", object_path("v1", deletion.key.namespace, "pods", deletion.key.name), options)
         except RequestFailed as error:
-            if not (error.answered(NOT_FOUND) or error.answered(CONFLICT)):
+            if error.code not in (NOT_FOUND, CONFLICT):
                 raise
             self._retry.clear_problem()
             LOG.info("pod %s is gone already", deletion.key)
@@ -151,7 +151,7 @@ class Reaper:
 
     def _refuse(self, deletion: Deletion, error: RequestFailed) -> None:
         """One pod is not deleted for now; that does not delay others."""
-        least = max(FORBIDDEN_PAUSE if error.answered(FORBIDDEN) else 0.0, min(error.retry_after or 0.0, LONGEST_PAUSE))
+        least = max(FORBIDDEN_PAUSE if error.code == FORBIDDEN else 0.0, min(error.retry_after or 0.0, LONGEST_PAUSE))
         self._state = refused(self._clock.mono(), self._state, deletion, jitter=self._draw(), least=least)
         if self._refusals.get(deletion.uid) != str(error):
             self._refusals[deletion.uid] = str(error)
@@ -160,4 +160,4 @@ class Reaper:
 
 def _concerns_all(error: RequestFailed) -> bool:
     """Whether every other pod would be refused, too. RBAC here knows no single pods."""
-    return error.failure is not Failure.ANSWERED or error.code in (401, 429, 503) or error.lacks_right
+    return not error.code or error.code in (401, 429, 503) or error.lacks_right

@@ -13,12 +13,12 @@ from discover.common.metrics import ClusterMetrics
 from discover.kube.reflector import Reflector, Resource
 from discover.kube.transport import Collection
 from discover.kube.views import pod_view
-from discover.selection.objects import ClusterEvent, Listed, PodView, Seen
+from discover.selection.objects import PodView
 from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")
 
-OWN_POD: Final[Resource[PodView]] = Resource("own-pod", PodView, pod_view)
+OWN_POD: Final[Resource[PodView]] = Resource("own-pod", pod_view)
 
 End = Callable[[str, int], None]
 """Is told why the daemon ends, and with which exit code."""
@@ -52,17 +52,17 @@ class ContainerWatch:
         self._container = container
         self._end = end
         self._ended = False
-        reflector = Reflector(collection, OWN_POD, self._take, clock=clock, draw=draw, metrics=metrics)
-        self.start, self.begin_stop, self.stop = reflector.start, reflector.begin_stop, reflector.stop
+        self._reflector = Reflector(collection, OWN_POD, self._look, clock=clock, draw=draw, metrics=metrics)
+        self.start, self.begin_stop = self._reflector.start, self._reflector.begin_stop
+        self.stop = self._reflector.stop
 
-    def _take(self, events: tuple[ClusterEvent, ...]) -> None:
-        for event in events:
-            match event:
-                case Listed(_, ()):
-                    LOG.warning("%s: not found, so the end of container %s will not be noticed; "
-                                "give its name with --own-pod", self._where, self._container)  # fmt: skip
-                case Listed(_, (pod,)) | Seen(pod) if isinstance(pod, PodView):
-                    why = ending(pod, self._container)
-                    if why is not None and not self._ended:
-                        self._ended = True
-                        self._end(*why)
+    def _look(self, news: bool) -> None:
+        known, _ = self._reflector.known()
+        if news and not known:
+            LOG.warning("%s: not found, so the end of container %s will not be noticed; "
+                        "give its name with --own-pod", self._where, self._container)  # fmt: skip
+        for pod in known.values():
+            why = ending(pod, self._container)
+            if why is not None and not self._ended:
+                self._ended = True
+                self._end(*why)

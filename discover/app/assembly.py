@@ -10,7 +10,7 @@ from discover.actions.reaper import Reaper
 from discover.actions.sidecar_exit import ContainerWatch
 from discover.app.daemon import Daemon, EventQueue
 from discover.app.decide import DaemonState, publication_of
-from discover.app.kube_assembly import configmap, kubernetes_source, own_pod_watch, writers
+from discover.app.kube_assembly import KubeParts
 from discover.app.once import observe_once, render
 from discover.app.settings import FileSettings, KubernetesSettings, Outputs, Settings, StaticSettings
 from discover.common.health import Health
@@ -23,42 +23,43 @@ from discover.publishing.latest import LatestPublication
 from discover.publishing.overlap import Overlap
 from discover.publishing.publishers import Publishers
 from discover.publishing.routes import Routes
-from discover.selection.explain import FollowsPods
 from discover.sources.file import FileSource
-from discover.sources.pods import KubernetesSource
-from discover.sources.resumed import ResumedSource
 from discover.sources.static import StaticSource
 from hvd_elastic_ext.core.clock import Clock, SystemClock
 
 LOG = logging.getLogger("hvd-discover")
 
 
-def source_of(settings: Settings, *, metrics: Metrics, clock: Clock) -> Source:
-    """Make the source. Raises :class:`UsageError` if it cannot be made."""
+def source_of(settings: Settings, *, metrics: Metrics, clock: Clock) -> tuple[Source, KubeParts | None]:
+    """Make the source, and what goes with it where it is a cluster. Raises :class:`UsageError` if that cannot be."""
     match settings.source:
         case FileSettings() as file:
-            return FileSource(file.watch, slots=file.slots)
+            return FileSource(file.watch, slots=file.slots), None
         case StaticSettings() as static:
-            return StaticSource(static.hosts)
+            return StaticSource(static.hosts), None
         case KubernetesSettings() as cluster:
-            return kubernetes_source(cluster, metrics=metrics.for_cluster(), clock=clock)
+            parts = KubeParts(cluster, metrics=metrics, clock=clock)
+            return parts.source, parts
 
 
 def serve(settings: Settings, *, life: str, inbox: EventQueue, clock: Clock | None = None) -> int:
     """Run the daemon until it is told to stop; return the exit code. Raises :class:`Permanent` errors."""
     clock = clock or SystemClock()
     vitals, metrics, board = Health(clock), Metrics(clock), LatestPublication()
-    source = source_of(settings, metrics=metrics, clock=clock)
-    files = _files(settings.outputs, metrics, source, clock=clock)
-    kept = _configmap(settings, source, life=life, metrics=metrics, clock=clock)
-    beyond = (
-        []
-        if kept is None
-        else [BackgroundConfigMap(kept, clock=clock, failed=metrics.failed, owns=metrics.for_writes().owns)]
-    )
-    beside = _beside(settings, source, inbox, beyond, metrics=metrics, clock=clock)
+    source, cluster = source_of(settings, metrics=metrics, clock=clock)
+    files = _files(settings.outputs, metrics, cluster, clock=clock)
+    beyond = [
+        BackgroundConfigMap(
+            kept, clock=clock, failed=metrics.failures.inc, owns=metrics.for_writes().configmap_owner.set
+        )
+        for kept in _configmaps(settings, cluster, life)
+    ]
+    beside: list[ContainerWatch | InitContainerCheck | EventWriter | Reaper] = []
+    if cluster is not None:
+        beside += cluster.own_pod_watch(inbox.end)
+        beside += cluster.writers(stands_by=lambda: any(each.stands_by for each in beyond))
     outlets = Publishers([*files, board, *beyond], metrics)
-    routes = Routes(board, vitals=vitals, metrics=metrics, clock=clock)
+    routes = Routes(board, vitals=vitals, metrics=metrics)
     servers = servers_at(settings.outputs.listen, routes)
 
     def leaving() -> None:
@@ -66,15 +67,19 @@ def serve(settings: Settings, *, life: str, inbox: EventQueue, clock: Clock | No
             each.begin_stop()  # all at once: each may wait for the server
 
     try:
-        standing = _own(files, life)
-        _resume(source, standing)
+        state = _own(files, life)
+        if cluster is not None and beyond and settings.outputs.hosts_file is None:
+            beyond[0].recall(inbox.changed)  # which may take long
+            cluster.source.resume(beyond[0].recalled)
+        elif cluster is not None:
+            cluster.source.resume(lambda: state.seniority)
         for server in servers:
             server.start()
             LOG.info("listening: %s", server.address)
         daemon = Daemon(
-            _recalled(settings, source, beyond),
+            source,
             outlets,
-            state=standing,
+            state=state,
             vitals=vitals,
             metrics=metrics,
             clock=clock,
@@ -95,51 +100,30 @@ def serve(settings: Settings, *, life: str, inbox: EventQueue, clock: Clock | No
             server.close()
 
 
-def _beside(
-    settings: Settings,
-    source: Source,
-    inbox: EventQueue,
-    beyond: list[BackgroundConfigMap],
-    *,
-    metrics: Metrics,
-    clock: Clock,
-) -> list[ContainerWatch | InitContainerCheck | EventWriter | Reaper]:
-    """Make the parts that run in threads of their own."""
-    if not isinstance(settings.source, KubernetesSettings) or not isinstance(source, KubernetesSource):
-        return []
-
-    def stands_by() -> bool:
-        return any(each.stands_by for each in beyond)
-
-    own = own_pod_watch(settings.source, metrics=metrics.for_cluster(), clock=clock, end=inbox.end)
-    made = writers(settings.source, source, stands_by=stands_by, metrics=metrics.for_writes(), clock=clock)
-    return [*([] if own is None else [own]), *made]
-
-
-def _configmap(settings: Settings, source: Source, *, life: str, metrics: Metrics, clock: Clock) -> ConfigMap | None:
-    name, cluster = settings.outputs.configmap, settings.source
-    if not name or not isinstance(cluster, KubernetesSettings) or not isinstance(source, KubernetesSource):
-        return None
-    return configmap(cluster, name, source, life=life, metrics=metrics.for_writes(), clock=clock)
+def _configmaps(settings: Settings, cluster: KubeParts | None, life: str) -> list[ConfigMap]:
+    """The one that is wanted, or none."""
+    name = settings.outputs.configmap
+    return [cluster.configmap(name, life=life)] if cluster is not None and name else []
 
 
 def look_once(settings: Settings, *, life: str) -> str:
     """Look, publish, and return the result as text. Raises :class:`ElasticError` if either fails."""
     clock = SystemClock()
     metrics = Metrics(clock)
-    source = source_of(settings, metrics=metrics, clock=clock)
-    files = _files(settings.outputs, metrics, source, clock=clock)
-    kept = _configmap(settings, source, life=life, metrics=metrics, clock=clock)
-    everywhere = [*files, *filter(None, [kept])]
+    source, cluster = source_of(settings, metrics=metrics, clock=clock)
+    files = _files(settings.outputs, metrics, cluster, clock=clock)
+    configmaps = _configmaps(settings, cluster, life)
+    everywhere = [*files, *configmaps]
     try:
-        standing = _own(files, life)
-        if kept is not None:
+        state = _own(files, life)
+        for kept in configmaps:
             own_in_time(kept, clock=clock)
             if settings.outputs.hosts_file is None:
-                standing = DaemonState(life, seniority=kept.published_before())
-        _resume(source, standing)
-        seen = observe_once(source, clock=clock)
-        publication = publication_of(standing, seen.observation)
+                state = DaemonState(life, seniority=kept.published_before())
+        if cluster is not None:
+            cluster.source.resume(lambda: state.seniority)
+        seen = observe_once(source, explain=None if cluster is None else cluster.source.explain, clock=clock)
+        publication = publication_of(state, seen.observation)
         for publisher in everywhere:
             publisher.publish(publication)
     finally:
@@ -148,27 +132,15 @@ def look_once(settings: Settings, *, life: str) -> str:
     return render(publication, seen.rows, output=settings.output, wall=clock.wall())
 
 
-def _files(outputs: Outputs, metrics: Metrics, source: Source, *, clock: Clock) -> list[Publisher]:
+def _files(outputs: Outputs, metrics: Metrics, cluster: KubeParts | None, *, clock: Clock) -> list[Publisher]:
     files: list[Publisher] = []
     if outputs.hosts_file is not None:
-        overlap = Overlap(alive=source.still_there, clock=clock) if isinstance(source, FollowsPods) else None
-        hosts_file = HostsFile(outputs.hosts_file, wrote=metrics.wrote, overlap=overlap)
+        overlap = None if cluster is None else Overlap(alive=cluster.source.still_there, clock=clock)
+        hosts_file = HostsFile(outputs.hosts_file, wrote=metrics.writes.inc, overlap=overlap)
         if outputs.script is not None:  # first: where there are hosts, there is the script that prints them
-            files.append(Script(outputs.script, hosts_file=hosts_file.path, wrote=metrics.wrote))
+            files.append(Script(outputs.script, hosts_file=hosts_file.path, wrote=metrics.writes.inc))
         files.append(hosts_file)
     return files
-
-
-def _resume(source: Source, standing: DaemonState) -> None:
-    if isinstance(source, FollowsPods):
-        source.resume(standing.seniority)
-
-
-def _recalled(settings: Settings, source: Source, beyond: list[BackgroundConfigMap]) -> Source:
-    """Without a hosts file, the ConfigMap says what was published before, and it may take long to read."""
-    if not beyond or settings.outputs.hosts_file is not None or not isinstance(source, FollowsPods):
-        return source
-    return ResumedSource(source, beyond[0])
 
 
 def _own(files: list[Publisher], life: str) -> DaemonState:

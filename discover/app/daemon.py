@@ -101,10 +101,6 @@ class ReasonLog:
             LOG.log(level if reason else logging.INFO, "%s: %s", topic, reason or "recovered")
 
 
-def _nothing() -> None:
-    """The default of ``leaving``."""
-
-
 class Daemon:
     """Follows one source until it is told to stop, whatever becomes of the source."""
 
@@ -119,12 +115,12 @@ class Daemon:
         clock: Clock,
         next_event: Callable[[float], Event],
         changed: Callable[[], None],
-        leaving: Callable[[], None] = _nothing,
+        leaving: Callable[[], None],
     ) -> None:
         """``leaving`` is called once at the end, before anything is waited for."""
         self._source = source
         self._outlets = outlets
-        self._standing = state
+        self._state = state
         self._vitals = vitals
         self._metrics = metrics
         self._clock = clock
@@ -161,16 +157,16 @@ class Daemon:
                 LOG.log(level, "stopping: %s; the published hosts stay", event.why)
                 return event.exit_code
             due = event is Note.TICK
-            look = not due or bool(self._problem) or self._standing.unsettled_since is not None
+            look = not due or bool(self._problem) or self._state.unsettled_since is not None
 
     def _look(self) -> bool:
         """Look at the source; return whether there is anything to publish or to report."""
         before = self._problem
-        decision, reason = decide(self._clock.mono(), self._standing, self._see())
-        self._standing, self._problem = decision.state, decision.problem
+        decision, reason = decide(self._clock.mono(), self._state, self._see())
+        self._state, self._problem = decision.state, decision.problem
         self._reasons.say("source", decision.problem, level=logging.WARNING)
         if decision.problem and not decision.followed:
-            self._metrics.refused()
+            self._metrics.refused.inc()
         if decision.news and decision.state.last is not None:
             self._metrics.published(decision.state.last)
             LOG.info("hosts: sequence=%d: %s", decision.state.last.sequence, reason)
@@ -190,10 +186,10 @@ class Daemon:
 
     def _publish(self) -> None:
         self._published_at = self._clock.mono()
-        publication = self._standing.last
+        publication = self._state.last
         if publication is None:
             self._vitals.report(published=False, problem=self._problem or "nothing published yet")
-            self._metrics.fresh(False)
+            self._metrics.fresh.set(0)
             return
         stuck = self._outlets.bring_to(publication, now=self._clock.mono())
         if not stuck:
@@ -201,4 +197,4 @@ class Daemon:
         self._reasons.say("publishing", stuck, level=logging.ERROR)
         problem = "; ".join(filter(None, [self._problem, stuck]))
         self._vitals.report(published=not stuck, problem=problem)
-        self._metrics.fresh(not problem)
+        self._metrics.fresh.set(int(not problem))

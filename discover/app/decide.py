@@ -9,7 +9,7 @@ from hvd_elastic_ext.core.errors import ElasticError, SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostChange, HostSet, diff, keep_seniority
 from hvd_elastic_ext.core.publication import Publication
 
-PATIENCE = 5.0
+SETTLE_TIMEOUT = 5.0
 """Seconds a source may stay unsettled before that is a problem."""
 
 Seen = Observation | Unsettled | ElasticError
@@ -50,7 +50,7 @@ def decide(now: float, state: DaemonState, seen: Seen) -> tuple[Decision, str]:
     if isinstance(seen, Unsettled):
         since = now if state.unsettled_since is None else state.unsettled_since
         waiting = replace(state, unsettled_since=since)
-        if now - since < PATIENCE:
+        if now - since < SETTLE_TIMEOUT:
             return Decision(waiting), "waiting for the source to settle"
         problem = str(SourceUnavailable(seen.where, seen.why))
         return Decision(waiting, problem=problem), problem

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 from discover.actions.cluster_view import ClusterView
 from discover.actions.event_policy import PodNote
-from discover.actions.events import KINDS, EventObject, EventWriter
+from discover.actions.events import EventObject, EventWriter
 from discover.actions.init_container_check import InitContainerCheck
-from discover.actions.reaper import ReadJob, Reaper
+from discover.actions.reaper import Reaper
 from discover.actions.sidecar_exit import ContainerWatch, End
 from discover.app.settings import KubernetesSettings
-from discover.common.metrics import ClusterMetrics, WriteMetrics
+from discover.common.metrics import Metrics
 from discover.kube.transport import NOT_FOUND, RequestFailed, Sender, object_path
 from discover.publishing.configmap import ConfigMap, where_of
-from discover.publishing.lease import Lease, LeaseLimits
+from discover.publishing.lease import Lease
 from discover.selection.damping import DampingLimits
 from discover.selection.objects import Key
 from discover.selection.operators import JobView, job_view
@@ -27,7 +27,7 @@ from discover.selection.selection import Selector
 from discover.selection.signal_config import with_rules
 from discover.selection.signal_table import BUILT_IN
 from discover.selection.signals import Table
-from discover.sources.admission_probe import Admission, NoProbe, TcpProbe
+from discover.sources.admission_probe import TcpProbe
 from discover.sources.pods import Evaluation, KubernetesSource, PodScope
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import UsageError
@@ -40,132 +40,137 @@ GENERATION: Final = 50_000
 """Objects made before Python's collector looks for cycles."""
 
 
-def kubernetes_source(
-    settings: KubernetesSettings,
-    *,
-    metrics: ClusterMetrics,
-    clock: Clock,
-) -> KubernetesSource:
-    """Make the source.
+class KubeParts:
+    """What one daemon has of a cluster: the source, and what reads its own pod and writes; over one way to the server.
 
     Raises :class:`UsageError` without a way to a cluster, or for a bad file of signals.
     """
-    table = _table(settings)
-    cluster = _cluster(settings)
-    wanted = PodScope(
-        namespace=settings.namespace or cluster.namespace,
-        job=settings.job,
-        rules=settings.rules,
-        selector=settings.selector,
-        node_selector=settings.node_selector,
-    )
-    admission: Admission = NoProbe() if settings.probe is None else TcpProbe(settings.probe, clock=clock)
-    return KubernetesSource(
-        cluster,
-        wanted,
-        selector=Selector(wanted.rules, table),
-        admission=admission,
-        metrics=metrics,
-        clock=clock,
-        draw=random.random,
-        limits=DampingLimits(settle=settings.settle),
-    )
 
+    def __init__(self, settings: KubernetesSettings, *, metrics: Metrics, clock: Clock) -> None:
+        self._settings = settings
+        self._table = _table(settings)
+        self._cluster = _cluster(settings)
+        self._namespace = settings.namespace or self._cluster.namespace
+        self._own = _own_pod(settings)
+        self._metrics = metrics
+        self._clock = clock
+        scope = PodScope(
+            namespace=self._namespace,
+            job=settings.job,
+            rules=settings.rules,
+            selector=settings.selector,
+            node_selector=settings.node_selector,
+        )
+        self.source = KubernetesSource(
+            self._cluster,
+            scope,
+            selector=Selector(scope.rules, self._table),
+            probe=None if settings.probe is None else TcpProbe(settings.probe, clock=clock),
+            metrics=metrics.for_cluster(),
+            clock=clock,
+            draw=random.random,
+            limits=DampingLimits(settle=settings.settle),
+        )
 
-def own_pod_watch(
-    settings: KubernetesSettings,
-    *,
-    metrics: ClusterMetrics,
-    clock: Clock,
-    end: End,
-) -> ContainerWatch | InitContainerCheck | None:
-    """Make what watches the daemon's own pod, if it runs in one, and ends the daemon. Raises :class:`UsageError`."""
-    name = _own_pod(settings)
-    if not settings.exit_with and not name:
-        return None
-    cluster, name = _cluster(settings), name or socket.gethostname()
-    space = cluster.namespace
-    if not settings.exit_with:
-        return InitContainerCheck(lambda: cluster.pod_now(space, name), f"own pod {space}/{name}", end=end, clock=clock)
-    own = cluster.pod(space, name)
-    return ContainerWatch(own, settings.exit_with, end=end, clock=clock, draw=random.random, metrics=metrics)
+    def own_pod_watch(self, end: End) -> list[ContainerWatch | InitContainerCheck]:
+        """Make what watches the daemon's own pod, if it runs in one, and ends the daemon."""
+        cluster, space, container = self._cluster, self._cluster.namespace, self._settings.exit_with
+        if container:
+            pod = cluster.pod(space, self._own or socket.gethostname())
+            metrics = self._metrics.for_cluster()
+            return [ContainerWatch(pod, container, end=end, clock=self._clock, draw=random.random, metrics=metrics)]
+        if self._own:
+            where = f"own pod {space}/{self._own}"
+            return [InitContainerCheck(lambda: cluster.pod_now(space, self._own), where, end=end, clock=self._clock)]
+        return []
 
+    def configmap(self, name: str, *, life: str) -> ConfigMap:
+        """Make what keeps the hosts in the ConfigMap ``name``. ``life`` names this run."""
+        sender, metrics = self._cluster.sender(), self._metrics.for_writes()
+        metrics.configmap()
+        lease = Lease(
+            sender,
+            namespace=self._namespace,
+            name=name,
+            me=f"{socket.gethostname()}_{life}",
+            of=where_of(self._namespace, name),
+            clock=self._clock,
+        )
+        return ConfigMap(
+            sender,
+            lease,
+            namespace=self._namespace,
+            name=name,
+            alive=self.source.still_there,
+            clock=self._clock,
+            wrote=metrics.configmap_writes.inc,
+        )
 
-def configmap(
-    settings: KubernetesSettings,
-    name: str,
-    source: KubernetesSource,
-    *,
-    life: str,
-    metrics: WriteMetrics,
-    clock: Clock,
-) -> ConfigMap:
-    """Make what keeps the hosts in the ConfigMap ``name``. ``life`` names this run. Raises :class:`UsageError`."""
-    cluster = _cluster(settings)
-    space, sender = settings.namespace or cluster.namespace, cluster.sender()
-    lease = Lease(
-        sender,
-        namespace=space,
-        name=name,
-        me=f"{socket.gethostname()}_{life}",
-        of=where_of(space, name),
-        clock=clock,
-        limits=LeaseLimits(),
-    )
-    metrics.configmap()
-    return ConfigMap(
-        sender, lease, namespace=space, name=name, alive=source.still_there, clock=clock, wrote=metrics.wrote
-    )
-
-
-def writers(
-    settings: KubernetesSettings,
-    source: KubernetesSource,
-    *,
-    stands_by: Callable[[], bool],
-    metrics: WriteMetrics,
-    clock: Clock,
-) -> list[EventWriter | Reaper]:
-    """Make what writes Events and deletes pods, as far as that is wanted. ``stands_by``: another daemon does both now.
-
-    Raises :class:`UsageError`.
-    """
-    made: list[EventWriter | Reaper] = []
-    if not settings.events and not settings.reap:
+    def writers(self, *, stands_by: Callable[[], bool]) -> list[EventWriter | Reaper]:
+        """Make what writes Events and deletes pods, as far as that is wanted. ``stands_by``: another daemon does both
+        now.
+        """
+        made: list[EventWriter | Reaper] = []
+        metrics = self._metrics.for_writes()
+        tell: Callable[[PodNote], None] | None = None
+        advice = self._settings.rules.operator.advice
+        if self._settings.events:
+            events = EventWriter(
+                self._cluster.sender(),
+                ViewOf(self.source, advice, stands_by=stands_by),
+                self.event_object,
+                instance=socket.gethostname(),
+                metrics=metrics,
+                clock=self._clock,
+                draw=random.random,
+            )
+            made.append(events)
+            tell = events.reaped
+        if self._settings.reap:
+            reaper = Reaper(
+                self._cluster.sender(),
+                # While the job may still become readable, its pods are not guessed by their labels.
+                ViewOf(self.source, advice, stands_by=lambda: stands_by() or not self.source.job_settled),
+                self._table,
+                job=self._read_job,
+                own=Key(self._cluster.namespace, self._own) if self._own else None,
+                reaped=tell,
+                metrics=metrics,
+                clock=self._clock,
+                draw=random.random,
+            )
+            made.append(reaper)
         return made
-    cluster, own = _cluster(settings), _own_pod(settings)
-    tell: Callable[[PodNote], None] | None = None
-    advice = settings.rules.operator.advice
-    if settings.events:
-        teller = EventWriter(
-            cluster.sender(),
-            _Views(source, advice, stands_by=stands_by),
-            lambda: _event_object(cluster, source, settings, own),
-            instance=socket.gethostname(),
-            metrics=metrics,
-            clock=clock,
-            draw=random.random,
-        )
-        made.append(teller)
-        tell = teller.reaped
-    if settings.reap:
-        reaper = Reaper(
-            cluster.sender(),
-            # While the job may still become readable, its pods are not guessed by their labels.
-            _Views(source, advice, stands_by=lambda: stands_by() or not source.job_settled),
-            _table(settings),
-            job=_job_reader(cluster, settings),
-            own=Key(cluster.namespace, own) if own else None,
-            reaped=tell,
-            metrics=metrics,
-            clock=clock,
-            draw=random.random,
-        )
-        made.append(reaper)
-    return made
+
+    def event_object(self) -> EventObject | None:
+        """The job, where it may be read, else the daemon's own pod. Raises :class:`RequestFailed`."""
+        job, resource = self.source.job, self._settings.rules.operator.resource
+        if job is not None and job.uid and resource is not None:
+            return EventObject(resource.version, resource.kind, self._namespace, self._settings.job, job.uid)
+        if not self._own:
+            return None
+        space = self._cluster.namespace
+        try:
+            uid = (self._cluster.pod_now(space, self._own).get("metadata") or {}).get("uid")
+        except RequestFailed as error:
+            if error.code == NOT_FOUND:
+                return None
+            raise
+        return EventObject("v1", "Pod", space, self._own, str(uid)) if uid else None
+
+    def _read_job(self, sender: Sender) -> JobView | None:
+        """The job as it is now. Raises :class:`RequestFailed`."""
+        operator = self._settings.rules.operator
+        if operator.resource is None or not self._settings.job:
+            return None
+        path = object_path(operator.resource.version, self._namespace, operator.resource.plural, self._settings.job)
+        try:
+            return job_view(sender.send("GET", path), operator)
+        except ValueError:
+            return None
 
 
-class _Views:
+class ViewOf:
     """The latest look of ``source``: the same object until the next look; None while nothing is to be done. For one
     thread.
     """
@@ -192,43 +197,6 @@ class _Views:
                 advice=self._advice,
             )
         return self._view
-
-
-def _job_reader(cluster: Cluster, settings: KubernetesSettings) -> ReadJob:
-    operator, space = settings.rules.operator, settings.namespace or cluster.namespace
-
-    def read(sender: Sender) -> JobView | None:
-        if operator.resource is None or not settings.job:
-            return None
-        group, version, plural = operator.resource
-        try:
-            return job_view(
-                sender.send("GET", object_path(f"{group}/{version}", space, plural, settings.job)), operator
-            )
-        except ValueError:
-            return None
-
-    return read
-
-
-def _event_object(
-    cluster: Cluster, source: KubernetesSource, settings: KubernetesSettings, own: str
-) -> EventObject | None:
-    """The job, where it may be read, else the daemon's own pod. Raises :class:`RequestFailed`."""
-    job, resource = source.job, settings.rules.operator.resource
-    if job is not None and job.uid and resource is not None:
-        group, version, plural = resource
-        space = settings.namespace or cluster.namespace
-        return EventObject(f"{group}/{version}", KINDS[plural], space, settings.job, job.uid)
-    if not own:
-        return None
-    try:
-        uid = (cluster.pod_now(cluster.namespace, own).get("metadata") or {}).get("uid")
-    except RequestFailed as error:
-        if error.answered(NOT_FOUND):
-            return None
-        raise
-    return EventObject("v1", "Pod", cluster.namespace, own, str(uid)) if uid else None
 
 
 def _own_pod(settings: KubernetesSettings) -> str:

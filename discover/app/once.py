@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from discover.common.source import Observation, Source, Unsettled
-from discover.selection.explain import FollowsPods, Row, as_json, as_table
+from discover.selection.explain import Row, as_json, as_table
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import SourceUnavailable
 from hvd_elastic_ext.core.publication import Publication, to_json
@@ -36,16 +36,21 @@ class OnceResult:
     rows: tuple[Row, ...] | None = None
 
 
-def observe_once(source: Source, *, clock: Clock, patience: OnceLimits = OnceLimits()) -> OnceResult:
-    """Look until there is a result. Raises :class:`ElasticError` if there is none, or not in time."""
-    if not isinstance(source, FollowsPods):
-        return OnceResult(_settled(source, clock, threading.Event(), patience=patience.settle))
+def observe_once(
+    source: Source, *, explain: Callable[[], Sequence[Row]] | None, clock: Clock, limits: OnceLimits = OnceLimits()
+) -> OnceResult:
+    """Look until there is a result. ``explain``: of a source of pods, which has to be started before it sees anything.
+
+    Raises :class:`ElasticError` if there is none, or not in time.
+    """
+    if explain is None:
+        return OnceResult(_settled(source, clock, threading.Event(), timeout=limits.settle))
     changed = threading.Event()
     source.start(changed.set)
     try:
-        observation = _settled(source, clock, changed, patience=patience.listed)
-        until = clock.mono() + patience.probes
-        while _waiting(rows := source.explain()) and (left := until - clock.mono()) > 0:
+        observation = _settled(source, clock, changed, timeout=limits.listed)
+        until = clock.mono() + limits.probes
+        while _waiting(rows := explain()) and (left := until - clock.mono()) > 0:
             clock.wait(changed, left)
             changed.clear()
             seen = source.read()
@@ -74,8 +79,8 @@ def hosts_table(publication: Publication) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _settled(source: Source, clock: Clock, changed: threading.Event, *, patience: float) -> Observation:
-    until = clock.mono() + patience
+def _settled(source: Source, clock: Clock, changed: threading.Event, *, timeout: float) -> Observation:
+    until = clock.mono() + timeout
     while isinstance(seen := source.read(), Unsettled):
         if clock.mono() > until:
             raise SourceUnavailable(seen.where, seen.why)

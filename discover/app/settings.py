@@ -9,10 +9,18 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from discover.publishing.addresses import Address
-from discover.selection.operators import GPUS, HostRules, check_job, operator_named, selector_of
+from discover.selection.operators import (
+    GPUS,
+    OBJECT_NAME,
+    HostRules,
+    check_job,
+    check_slots,
+    operator_named,
+    selector_of,
+)
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.core.publication import MAX_SLOTS, parse_hosts_option
+from hvd_elastic_ext.core.publication import parse_hosts_option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +32,7 @@ class FileSettings:
     kind: ClassVar[str] = "file"
 
     def __post_init__(self) -> None:
-        _check_slots(self.slots)
+        check_slots(self.slots)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +45,7 @@ class StaticSettings:
     @classmethod
     def parse(cls, hosts: str, *, slots: int | None = None) -> StaticSettings:
         """Parse ``a:4,b:4``. Raises :class:`BadHosts` or :class:`UsageError`."""
-        _check_slots(slots)
+        check_slots(slots)
         return cls(hosts=parse_hosts_option(hosts, where="--hosts", default_slots=slots))
 
 
@@ -47,7 +55,6 @@ SETTLE: Final = 0.5
 LONGEST_SETTLE: Final = 600.0
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
-_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _SELECTOR: Final = re.compile(r"[A-Za-z0-9._/=!,() -]+", re.ASCII)
 
 
@@ -95,7 +102,7 @@ class KubernetesSettings:
         if not (math.isfinite(self.settle) and 0 <= self.settle <= LONGEST_SETTLE):
             raise UsageError(f"--settle {self.settle:g}: write seconds from 0 to {LONGEST_SETTLE:g}")
         for option, name in (("--exit-with-container", self.exit_with), ("--own-pod", self.own_pod)):
-            if name and not _NAME.fullmatch(name):
+            if name and not OBJECT_NAME.fullmatch(name):
                 raise UsageError(f"{option} {name!r}: small letters, digits and inner '-' or '.', at most 253")
         if self.job:
             check_job(self.job)
@@ -131,7 +138,7 @@ class Outputs:
     def __post_init__(self) -> None:
         if self.script is not None and self.hosts_file is None:
             raise UsageError("--script prints a hosts file; name it with --hosts-file PATH")
-        if self.configmap and not _NAME.fullmatch(self.configmap):
+        if self.configmap and not OBJECT_NAME.fullmatch(self.configmap):
             raise UsageError(f"--configmap {self.configmap!r}: small letters, digits and inner '-' or '.', at most 253")
         if self.script is not None and self.script == self.hosts_file:
             raise UsageError(f"--script and --hosts-file both name {self.script}; they are two files")
@@ -162,8 +169,3 @@ class Settings:
             )
         if isinstance(self.source, FileSettings) and self.source.watch in (outputs.hosts_file, outputs.script):
             raise UsageError(f"--watch {self.source.watch} is also written to; watch one file and publish to another")
-
-
-def _check_slots(slots: int | None) -> None:
-    if slots is not None and not 1 <= slots <= MAX_SLOTS:
-        raise UsageError(f"--slots {slots}: write a number from 1 to {MAX_SLOTS}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -10,6 +12,8 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.publication import Publication
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+NAMESPACE = "hvd_discover"
 
 LATENCIES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Buckets in seconds: a removal takes less than 0.02, an addition the probe's and the settle time besides."""
@@ -22,16 +26,17 @@ class Metrics:
         self._clock = clock
         self._registry = CollectorRegistry()
         self._published_at: float | None = None
-        self._hosts = self._gauge("hosts", "Hosts published as usable")
-        self._slots = self._gauge("slots", "Training processes that all published hosts together can run")
-        self._departing = self._gauge("departing", "Hosts published as about to go")
-        self._fresh = self._gauge("fresh", "1 while the source is followed and every publication got out")
-        age = self._gauge("last_publication_age_seconds", "Seconds since the hosts last changed; NaN before the first")
-        age.set_function(self._age)
-        self._publications = self._counter("publications", "Changes of the hosts that were published")
-        self._writes = self._counter("file_writes", "Files replaced")
-        self._refused = self._counter("refused", "Looks at the source that were not followed, the last hosts kept")
-        self._failures = self._counter("publish_failures", "Attempts to publish that failed and are repeated")
+        gauge, counter = _makers(self._registry)
+        self._hosts = gauge("hosts", "Hosts published as usable")
+        self._slots = gauge("slots", "Training processes that all published hosts together can run")
+        self._departing = gauge("departing", "Hosts published as about to go")
+        self.fresh = gauge("fresh", "1 while the source is followed and every publication got out")
+        age = gauge("last_publication_age_seconds", "Seconds since the hosts last changed; NaN before the first")
+        age.set_function(lambda: _age(clock, self._published_at))
+        self._publications = counter("publications", "Changes of the hosts that were published")
+        self.writes = counter("file_writes", "Files replaced")
+        self.refused = counter("refused", "Looks at the source that were not followed, the last hosts kept")
+        self.failures = counter("publish_failures", "Attempts to publish that failed and are repeated")
         self._cluster: ClusterMetrics | None = None
         self._writing: WriteMetrics | None = None
 
@@ -42,6 +47,7 @@ class Metrics:
         return self._cluster
 
     def for_writes(self) -> WriteMetrics:
+        """Return the metrics of what is written to a cluster, which exist only if anything is."""
         if self._writing is None:
             self._writing = WriteMetrics(self._registry)
         return self._writing
@@ -57,30 +63,8 @@ class Metrics:
         if self._cluster is not None:
             self._cluster.delivered()
 
-    def wrote(self) -> None:
-        self._writes.inc()
-
-    def refused(self) -> None:
-        self._refused.inc()
-
-    def failed(self) -> None:
-        self._failures.inc()
-
-    def fresh(self, fresh: bool) -> None:
-        self._fresh.set(int(fresh))
-
     def render(self) -> bytes:
         return generate_latest(self._registry)
-
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(_named(name), text, registry=self._registry)
-
-    def _counter(self, name: str, text: str) -> Counter:
-        return Counter(_named(name), text, registry=self._registry)
-
-    def _age(self) -> float:
-        at = self._published_at
-        return float("nan") if at is None else self._clock.mono() - at
 
 
 class ClusterMetrics:
@@ -91,32 +75,21 @@ class ClusterMetrics:
         self._asked: set[str] = set()
         self._warned: set[tuple[str, str]] = set()
         self._pending: dict[str, float] = {}
-        self._warnings = Gauge(
-            _named("warnings"),
-            "Pods under a warning, by who gave it and what follows",
-            ["source", "class"],
-            registry=registry,
-        )
-        self._age = Gauge(
-            _named("last_sync_age_seconds"),
+        gauge, counter = _makers(registry)
+        self._warnings = gauge("warnings", "Pods under a warning, by who gave it and what follows", ["source", "class"])
+        self._age = gauge(
+            "last_sync_age_seconds",
             "Seconds since all there is was certainly known; NaN before the first time",
             ["resource"],
-            registry=registry,
         )
-        self._restarts = Counter(
-            _named("watch_restarts"),
-            "Watches that ended and were opened again",
-            ["resource", "reason"],
-            registry=registry,
-        )
-        self._relists = Counter(
-            _named("relists"), "Lists asked for after the first of their resource", ["resource"], registry=registry
-        )
-        self._nodes = Gauge(_named("node_watch_enabled"), "1 while nodes may be read", registry=registry)
+        self._restarts = counter("watch_restarts", "Watches that ended and were opened again", ["resource", "reason"])
+        self._relists = counter("relists", "Lists asked for after the first of their resource", ["resource"])
+        self.nodes_read = gauge("node_watch_enabled", "1 while nodes may be read")
         self._latency = Histogram(
-            _named("event_to_publication_seconds"),
+            "event_to_publication_seconds",
             "From the arrival of the news of a change until it was published everywhere",
             ["change"],
+            namespace=NAMESPACE,
             registry=registry,
             buckets=LATENCIES,
         )
@@ -133,23 +106,13 @@ class ClusterMetrics:
 
     def follow(self, resource: str, heard: Callable[[], float | None]) -> None:
         """``heard`` returns when all ``resource`` were certainly known (monotonic seconds), None for never."""
-
-        def age() -> float:
-            at = heard()
-            return float("nan") if at is None else max(0.0, self._clock.mono() - at)
-
-        self._age.labels(resource).set_function(age)
-
-    def nodes_read(self, may: bool) -> None:
-        self._nodes.set(int(may))
+        self._age.labels(resource).set_function(lambda: _age(self._clock, heard()))
 
     def warnings(self, counts: Mapping[tuple[str, str], int]) -> None:
         """Set how many pods are under a warning now, by ``(source, class)``; pairs left out are 0."""
-        for pair in self._warned.difference(counts):
-            self._warnings.labels(*pair).set(0)
-        for pair, count in counts.items():
-            self._warnings.labels(*pair).set(count)
         self._warned.update(counts)
+        for pair in self._warned:
+            self._warnings.labels(*pair).set(counts.get(pair, 0))
 
     def caused(self, causes: Iterable[tuple[str, float]]) -> None:
         """Note the kind of each change that was decided, and when its event arrived; see :class:`DampingResult`."""
@@ -157,44 +120,29 @@ class ClusterMetrics:
             self._pending[change] = min(at, self._pending.get(change, at))
 
     def delivered(self) -> None:
-        if self._pending:
-            now = self._clock.mono()
-            for change, at in self._pending.items():
-                self._latency.labels(change).observe(max(0.0, now - at))
-            self._pending.clear()
+        now = self._clock.mono()
+        for change, at in self._pending.items():
+            self._latency.labels(change).observe(max(0.0, now - at))
+        self._pending.clear()
 
 
 class WriteMetrics:
     """What is written to a cluster; safe from any thread. Those of a ConfigMap exist only if one is written."""
 
+    configmap_writes: Counter
+    configmap_owner: Gauge
+
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-        self._writes: Counter | None = None
-        self._owner: Gauge | None = None
-        self._events = Counter(
-            _named("events_sent"), "Kubernetes Events that the server took", ["reason"], registry=registry
-        )
-        self._unsent = Counter(
-            _named("events_unsent"), "Kubernetes Events that were refused or given up", ["reason"], registry=registry
-        )
-        self._reaped = Counter(_named("pods_reaped"), "Pods deleted by --reap-failed", ["cause"], registry=registry)
-        self._reap_failures = Counter(
-            _named("reap_failures"), "Deletions that failed and are repeated", registry=registry
-        )
+        self._gauge, self._counter = _makers(registry)
+        self._events = self._counter("events_sent", "Kubernetes Events that the server took", ["reason"])
+        self._unsent = self._counter("events_unsent", "Kubernetes Events that were refused or given up", ["reason"])
+        self._reaped = self._counter("pods_reaped", "Pods deleted by --reap-failed", ["cause"])
+        self._reap_failures = self._counter("reap_failures", "Deletions that failed and are repeated")
 
     def configmap(self) -> None:
-        self._writes = Counter(_named("configmap_writes"), "Changes of the ConfigMap", registry=self._registry)
-        self._owner = Gauge(
-            _named("configmap_owner"), "1 while this daemon is the one to write", registry=self._registry
-        )
-
-    def wrote(self) -> None:
-        if self._writes is not None:
-            self._writes.inc()
-
-    def owns(self, owns: bool) -> None:
-        if self._owner is not None:
-            self._owner.set(int(owns))
+        """Make the metrics of a ConfigMap. Call it once."""
+        self.configmap_writes = self._counter("configmap_writes", "Changes of the ConfigMap")
+        self.configmap_owner = self._gauge("configmap_owner", "1 while this daemon is the one to write")
 
     def event(self, reason: str, *, sent: bool) -> None:
         (self._events if sent else self._unsent).labels(reason).inc()
@@ -206,5 +154,11 @@ class WriteMetrics:
         self._reap_failures.inc()
 
 
-def _named(name: str) -> str:
-    return f"hvd_discover_{name}"
+def _makers(registry: CollectorRegistry) -> tuple[Callable[..., Gauge], Callable[..., Counter]]:
+    return partial(Gauge, namespace=NAMESPACE, registry=registry), partial(
+        Counter, namespace=NAMESPACE, registry=registry
+    )
+
+
+def _age(clock: Clock, at: float | None) -> float:
+    return math.nan if at is None else max(0.0, clock.mono() - at)

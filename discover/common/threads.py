@@ -15,23 +15,19 @@ LOG = logging.getLogger("hvd-discover")
 PAUSE_AFTER_ERROR: Final = 30.0
 """Seconds to the next turn after an unexpected exception."""
 
-PATIENCE: Final = 0.1
+FINISH_TIMEOUT: Final = 0.1
 """Seconds that a request may still take once its thread is to end."""
 
 INTERRUPT_GRACE: Final = 0.1
 """Seconds for a thread to notice that its request was interrupted."""
 
 
-def _nothing() -> None:
-    """The default of callbacks."""
-
-
 class PeriodicThread:
     """Calls ``turn`` again and again, each time after as many seconds as it returned (None: not before :meth:`wake`).
 
-    ``interrupt`` breaks off what the thread waits for. :meth:`stop` calls it once the thread had ``patience`` seconds
-    to end by itself, and waits for it ``grace`` seconds more. ``at_end`` is called last, in the thread. The thread is
-    a daemon thread: if it does not end, it ends with the process.
+    ``interrupt`` breaks off what the thread waits for. :meth:`stop` calls it once the thread had ``finish_timeout``
+    seconds to end by itself, and waits for it ``grace`` seconds more. ``at_end`` is called last, in the thread. The
+    thread is a daemon thread: if it does not end, it ends with the process.
     """
 
     def __init__(
@@ -40,9 +36,9 @@ class PeriodicThread:
         turn: Callable[[], float | None],
         *,
         clock: Clock,
-        interrupt: Callable[[], None] = _nothing,
-        at_end: Callable[[], None] = _nothing,
-        patience: float = PATIENCE,
+        interrupt: Callable[[], None] = lambda: None,
+        at_end: Callable[[], None] = lambda: None,
+        finish_timeout: float = FINISH_TIMEOUT,
         grace: float = INTERRUPT_GRACE,
     ) -> None:
         self._name = name
@@ -50,7 +46,7 @@ class PeriodicThread:
         self._clock = clock
         self._interrupt = interrupt
         self._at_end = at_end
-        self._patience = patience
+        self._finish_timeout = finish_timeout
         self._grace = grace
         self._wake = threading.Event()
         self._stop_at: float | None = None
@@ -79,7 +75,7 @@ class PeriodicThread:
         if self._stop_at is None:
             self._stop_at = time.monotonic()
         self._wake.set()
-        if not self._patience:
+        if not self._finish_timeout:
             self._interrupt()
 
     def stop(self) -> None:
@@ -87,9 +83,9 @@ class PeriodicThread:
         self.begin_stop()
         if self._thread is threading.current_thread() or self._stop_at is None or not self.running:
             return
-        patient_until = self._stop_at + self._patience
-        self._thread.join(max(0.0, patient_until - time.monotonic()))
-        until = max(patient_until, time.monotonic() if self._patience else 0.0) + self._grace
+        finish_until = self._stop_at + self._finish_timeout
+        self._thread.join(max(0.0, finish_until - time.monotonic()))
+        until = max(finish_until, time.monotonic() if self._finish_timeout else 0.0) + self._grace
         while self.running and time.monotonic() < until:
             self._interrupt()  # more than once: a request may be on its way to be sent
             self._thread.join(0.05)
@@ -115,7 +111,7 @@ class Timer:
         self._clock = clock
         self._lock = threading.Lock()
         self._due: float | None = None
-        self._thread = PeriodicThread("timer", self._turn, clock=clock, patience=1.0)
+        self._thread = PeriodicThread("timer", self._turn, clock=clock, finish_timeout=1.0)
 
     def start(self) -> None:
         self._thread.start()

@@ -25,13 +25,14 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from discover.kube.transport import (
     JSON,
     NOT_FOUND,
-    Failure,
+    Ending,
     Request,
     RequestFailed,
     RequestKind,
     failure_from_status,
     object_path,
 )
+from discover.selection.operators import Resource
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.kube_access import SOCKET_OPTIONS, Access, Unreadable, refused_by
 
@@ -88,11 +89,10 @@ class Cluster:
         """Read one pod. Raises :class:`RequestFailed`."""
         return self._read(object_path("v1", namespace, "pods", name), f"pod {namespace}/{name} at {self.host}")
 
-    def job(self, resource: tuple[str, str, str], *, namespace: str, name: str) -> Mapping[str, Any]:
+    def job(self, resource: Resource, *, namespace: str, name: str) -> Mapping[str, Any]:
         """Read the object above the pods. Raises :class:`RequestFailed`."""
-        group, version, plural = resource
-        path = object_path(f"{group}/{version}", namespace, plural, name)
-        return self._read(path, f"{plural} {namespace}/{name} at {self.host}")
+        path = object_path(resource.version, namespace, resource.plural, name)
+        return self._read(path, f"{resource.plural} {namespace}/{name} at {self.host}")
 
     def node_exists(self, name: str) -> bool:
         """Raises :class:`RequestFailed` without an answer."""
@@ -148,7 +148,7 @@ class ClientCollection:
         try:
             found = json.loads(b"".join(self._pieces(response, whole=True)))
         except ValueError as error:
-            raise RequestFailed(Failure.UNREADABLE, f"the answer cannot be read: {error}") from None
+            raise RequestFailed(Ending.SERVER_ERROR, f"the answer cannot be read: {error}") from None
         return found if isinstance(found, dict) else {}
 
     def reload_credentials(self) -> None:
@@ -202,7 +202,7 @@ class ClientCollection:
         size = CHUNK if whole else None if response.chunked else 1
         done = False
         try:
-            with self._translated(begun=True):
+            with self._translated(started=True):
                 yield from response.stream(size, decode_content=True)
             done = True
         finally:
@@ -212,8 +212,8 @@ class ClientCollection:
             response.release_conn()
 
     @contextmanager
-    def _translated(self, *, begun: bool = False) -> Iterator[None]:
-        """``begun``: the answer has begun to arrive."""
+    def _translated(self, *, started: bool = False) -> Iterator[None]:
+        """``started``: the answer has started to arrive."""
         try:
             yield
         except (client.ApiException, AttributeError) as error:
@@ -223,26 +223,26 @@ class ClientCollection:
             if said.status:
                 raise _refusal(said) from None
             self.reload_credentials()  # TLS: the certificates may be new ones
-            raise RequestFailed(Failure.UNREACHABLE, f"TLS: {said.reason}") from None
+            raise RequestFailed(Ending.UNREACHABLE, f"TLS: {said.reason}") from None
         except Unreadable as error:
-            raise RequestFailed(Failure.NO_CREDENTIALS, str(error)) from None
+            raise RequestFailed(Ending.NO_CREDENTIALS, str(error)) from None
         except (config.ConfigException, FileNotFoundError, PermissionError) as error:
-            raise RequestFailed(Failure.NO_CREDENTIALS, f"credentials cannot be read: {error}") from None
+            raise RequestFailed(Ending.NO_CREDENTIALS, f"credentials cannot be read: {error}") from None
         except urllib3.exceptions.ReadTimeoutError:
-            raise RequestFailed(Failure.SILENT, "connected, but no data arrives") from None
+            raise RequestFailed(Ending.SILENT, "connected, but no data arrives") from None
         except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ProxyError) as error:
             raise _no_connection(error) from None
         except urllib3.exceptions.ConnectTimeoutError:
             why = f"no connection within {self._timeouts.connect:.0f} s"
-            raise RequestFailed(Failure.UNREACHABLE, why) from None
+            raise RequestFailed(Ending.UNREACHABLE, why) from None
         except (urllib3.exceptions.SSLError, ssl.SSLError) as error:
             self.reload_credentials()
-            raise RequestFailed(Failure.UNREACHABLE, f"TLS: {error}") from None
+            raise RequestFailed(Ending.UNREACHABLE, f"TLS: {error}") from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise RequestFailed(Failure.CUT, f"the connection broke: {error}") from None
+            raise RequestFailed(Ending.CUT, f"the connection broke: {error}") from None
         except ValueError:  # a token that is no header, for one; the error's text would hold it
-            why = "the connection broke" if begun else "the credentials make no request"
-            raise RequestFailed(Failure.CUT if begun else Failure.NO_CREDENTIALS, why) from None
+            why = "the connection broke" if started else "the credentials make no request"
+            raise RequestFailed(Ending.CUT if started else Ending.NO_CREDENTIALS, why) from None
 
 
 class ClientSender:
@@ -259,7 +259,7 @@ class ClientSender:
         try:
             return self._sent(method, path, data, media)
         except RequestFailed as error:
-            if not error.answered(401):
+            if error.code != 401:
                 raise
         self._connection.reload_credentials()  # the token may have been replaced (rule R7)
         return self._sent(method, path, data, media)
@@ -273,14 +273,14 @@ class ClientSender:
 
     def _sent(self, method: str, path: str, data: bytes | None, media: str) -> Mapping[str, Any]:
         if self._interrupted:
-            raise RequestFailed(Failure.CUT, "broken off")
+            raise RequestFailed(Ending.CUT, "broken off")
         return self._connection.read_object(method, path, data, media=media)
 
 
 def _query(request: Request) -> dict[str, str]:
     match request.ask:
         case RequestKind.PAGED:
-            return {"limit": str(request.most or PAGE), "continue": request.more}
+            return {"limit": str(PAGE), "continue": request.more}
         case RequestKind.RELIST if not request.more:
             return {"resourceVersion": request.version, "resourceVersionMatch": "NotOlderThan"}
         case RequestKind.UNPAGED | RequestKind.RELIST:
@@ -307,9 +307,8 @@ def _refusal(error: client.ApiException) -> RequestFailed:
 
 def _no_connection(error: Exception) -> RequestFailed:
     cause = error.__cause__ or error.__context__
-    refused = isinstance(cause, ConnectionRefusedError)
     why = (cause.strerror or str(cause)) if isinstance(cause, OSError) else str(error)
-    return RequestFailed(Failure.REFUSED if refused else Failure.UNREACHABLE, why.lower())
+    return RequestFailed(Ending.UNREACHABLE, why.lower())
 
 
 class _Sockets:
@@ -323,23 +322,17 @@ class _Sockets:
         """Return pool classes that record their sockets here."""
         record = self._record
 
-        class Plain(HTTPConnection):
+        class Recorded:
             def connect(self) -> None:
-                super().connect()
-                record(self.sock)
+                super().connect()  # type: ignore[misc]
+                record(self.sock)  # type: ignore[attr-defined]
 
-        class Secure(HTTPSConnection):
-            def connect(self) -> None:
-                super().connect()
-                record(self.sock)
-
-        class PlainPool(HTTPConnectionPool):
-            ConnectionCls = Plain
-
-        class SecurePool(HTTPSConnectionPool):
-            ConnectionCls = Secure
-
-        return {"http": PlainPool, "https": SecurePool}
+        plain = type("Plain", (Recorded, HTTPConnection), {})
+        secure = type("Secure", (Recorded, HTTPSConnection), {})
+        return {
+            "http": type("PlainPool", (HTTPConnectionPool,), {"ConnectionCls": plain}),
+            "https": type("SecurePool", (HTTPSConnectionPool,), {"ConnectionCls": secure}),
+        }
 
     def shut_down(self) -> None:
         with self._lock:

@@ -9,8 +9,7 @@ from typing import Final
 
 from discover.common.backoff import Backoff
 from discover.common.threads import PeriodicThread
-from discover.kube.transport import RequestFailed
-from discover.kube.watch_policy import Ending, ending_of
+from discover.kube.transport import Ending, RequestFailed
 from discover.selection.operators import JobView
 from hvd_elastic_ext.core.clock import Clock
 
@@ -48,7 +47,7 @@ class Lookups:
         self._asked_at: dict[str, float] = {}
         self._nodes_backoff = Backoff()
         self._nodes_problem = ""
-        self._thread = PeriodicThread("lookups", self.turn, clock=clock, patience=0.5, grace=0.0)
+        self._thread = PeriodicThread("lookups", self.turn, clock=clock, finish_timeout=0.5, grace=0.0)
         self.begin_stop, self.stop = self._thread.begin_stop, self._thread.stop
 
     @property
@@ -98,7 +97,7 @@ class Lookups:
             if self._job_problem != str(error):
                 self._job_problem = str(error)
                 LOG.warning("the job cannot be read: %s; doing without it for now", error)
-            final = ending_of(error) in (Ending.FORBIDDEN, Ending.OTHER)
+            final = error.ending in (Ending.FORBIDDEN, Ending.OTHER)
             self._settled = self._settled or final
             self._job_backoff, pause = self._job_backoff.failed(now, self._draw())
             return REFRESH if final else pause

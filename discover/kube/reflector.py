@@ -11,26 +11,16 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
 from discover.common.metrics import ClusterMetrics
 from discover.common.threads import PeriodicThread
 from discover.kube.streams import LineSplitter, ListParser
-from discover.kube.transport import Collection, Failure, Request, RequestFailed, RequestKind, failure_from_status
+from discover.kube.transport import Collection, Ending, Request, RequestFailed, RequestKind, failure_from_status
 from discover.kube.views import node_view, pod_view
-from discover.kube.watch_policy import SHORT_WATCH, Ending, Outcome, State, Step, ending_of, next_step
-from discover.selection.objects import (
-    ClusterEvent,
-    Gone,
-    Key,
-    Listed,
-    NodesHidden,
-    NodeView,
-    PodView,
-    Seen,
-    older,
-    outdated,
-)
+from discover.kube.watch_policy import SHORT_WATCH, Outcome, State, Step, next_step
+from discover.selection.objects import NodeView, PodView, older
 from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")
@@ -60,13 +50,12 @@ class Resource(Generic[V]):
     """A kind of objects. ``optional``: the daemon can do without them, so a 403 hides them instead of being retried."""
 
     name: str
-    kind: type[V]
     view: Callable[[object], V]
     optional: bool = False
 
 
-PODS: Final[Resource[PodView]] = Resource("pods", PodView, pod_view)
-NODES: Final[Resource[NodeView]] = Resource("nodes", NodeView, node_view, optional=True)
+PODS: Final[Resource[PodView]] = Resource("pods", pod_view)
+NODES: Final[Resource[NodeView]] = Resource("nodes", node_view, optional=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +84,17 @@ class WatchStatus:
 
 
 class Reflector(Generic[V]):
-    """Sends all changes of ``collection`` to ``emit``, in batches and in order, from its own thread. An empty batch
-    means that the status changed. ``draw`` gives random numbers from [0, 1)."""
+    """Keeps all objects of ``collection`` as they are on the server, in a thread of its own.
+
+    ``changed`` is called there: with True if objects have changed, with False if only the status has. ``draw`` gives
+    random numbers from [0, 1).
+    """
 
     def __init__(
         self,
         collection: Collection,
         resource: Resource[V],
-        emit: Callable[[tuple[ClusterEvent, ...]], None],
+        changed: Callable[[bool], None],
         *,
         clock: Clock,
         draw: Callable[[], float],
@@ -110,14 +102,15 @@ class Reflector(Generic[V]):
     ) -> None:
         self._collection = collection
         self._resource: Resource[V] = resource
-        self._emit = emit
+        self._changed = changed
         self._clock = clock
         self._draw = draw
         self._metrics = metrics
         self._state = State()
         self._status = WatchStatus()
         self._version = ""
-        self._known: dict[Key, V] = {}
+        self._known: dict[Any, V] = {}
+        self._shown: Mapping[Any, V] | None = None
         self._lock = threading.Lock()
         self._relist_reason = ""
         self._was_silent = False
@@ -127,10 +120,11 @@ class Reflector(Generic[V]):
             self.turn,
             clock=clock,
             interrupt=lambda: collection.interrupt(),
-            patience=0.0,
+            at_end=collection.close,
+            finish_timeout=0.0,
             grace=STOP_TIMEOUT,
         )
-        self.start, self.begin_stop = self._thread.start, self._thread.begin_stop
+        self.start, self.begin_stop, self.stop = self._thread.start, self._thread.begin_stop, self._thread.stop
 
     @property
     def where(self) -> str:
@@ -140,9 +134,12 @@ class Reflector(Generic[V]):
     def status(self) -> WatchStatus:
         return self._status
 
-    def known(self) -> tuple[dict[Key, V], str]:
+    def known(self) -> tuple[Mapping[Any, V], str]:
+        """Return all objects by their ``id``, the same mapping until one changes, and the version they have."""
         with self._lock:
-            return dict(self._known), self._version
+            if self._shown is None:
+                self._shown = MappingProxyType(self._known.copy())
+            return self._shown, self._version
 
     def confirm_in_sync(self) -> None:
         """Take in that a comparison found nothing missing."""
@@ -153,12 +150,6 @@ class Reflector(Generic[V]):
         if self._status.watching:
             self._relist_reason = why
             self._collection.interrupt()
-
-    def stop(self) -> None:
-        """End the thread, whatever it waits for. May be repeated, and come before :meth:`start`."""
-        self._thread.stop()
-        if not self._thread.running:
-            self._collection.close()
 
     def turn(self) -> float:
         """Make one request, to its end; return the seconds to wait before the next."""
@@ -172,9 +163,10 @@ class Reflector(Generic[V]):
         self._report(state, outcome, step, reason)
         self._state = step.state
         if step.hidden:
-            if not self._status.hidden:
-                self._emit((NodesHidden(),))
+            news = not self._status.hidden
             self._update(listed=True, hidden=True)
+            if news:
+                self._changed(True)
         if step.reload_credentials:
             self._collection.reload_credentials()
         return step.pause
@@ -188,7 +180,7 @@ class Reflector(Generic[V]):
                 self._list(state)
             ending, why, retry_after = Ending.DONE, "", None
         except RequestFailed as error:
-            ending, why, retry_after = ending_of(error), str(error), error.retry_after
+            ending, why, retry_after = error.ending, str(error), error.retry_after
         finally:
             self._update(watching=False)
         if self._relist_reason and state.next is RequestKind.WATCH:
@@ -203,15 +195,15 @@ class Reflector(Generic[V]):
             news = set(map(_identity, found)) ^ set(map(_identity, self._known.values()))
             self._check_silent_watch(len({uid for uid, _ in news}))
         with self._lock:
-            self._known = {view.key: view for view in found}
+            self._known, self._shown = {view.id: view for view in found}, None
             self._version = version
-        self._emit((Listed(self._resource.kind, tuple(found)),))
         self._update(listed=True, hidden=False, in_sync_at=self._clock.mono(), problem="")
+        self._changed(True)
 
     def _view_of(self, item: object) -> V:
         """Return the known object where the item is unchanged: that saves memory, and looking at it again."""
         view = self._resource.view(item)
-        known = self._known.get(view.key)
+        known = self._known.get(view.id)
         return known if known is not None and view.version and _identity(known) == _identity(view) else view
 
     def _watch(self, version: str) -> None:
@@ -243,47 +235,43 @@ class Reflector(Generic[V]):
         self._was_silent = False
 
     def _take(self, lines: Iterable[bytes]) -> int:
-        """Emit what the lines say; return the number of changes."""
-        batch: list[ClusterEvent] = []
+        """Take in what the lines say; return the number of changes."""
+        changes = 0
         try:
             for line in lines:
-                event = self._event(json.loads(str(line, "utf-8")))
-                if event is not None:
-                    batch.append(event)
+                changes += self._take_event(json.loads(str(line, "utf-8")))
         finally:
-            if batch:
-                self._emit(tuple(batch))
-        return len(batch)
+            if changes:
+                self._changed(True)
+        return changes
 
-    def _event(self, line: object) -> ClusterEvent | None:
-        """Read one line of a watch; None for a bookmark, which only carries a version (rule R5)."""
+    def _take_event(self, line: object) -> bool:
+        """Take in one line of a watch. False for a bookmark, which only carries a version (rule R5)."""
         if not isinstance(line, Mapping) or not isinstance(thing := line.get("object"), Mapping):
             raise ValueError("a line of the watch is no event")
         match line.get("type"):
             case "BOOKMARK":
                 metadata = thing.get("metadata")
                 self._advance(str(metadata.get("resourceVersion") or "") if isinstance(metadata, Mapping) else "")
-                return None
+                return False
             case "ERROR":
                 raise failure_from_status(thing)
-            case "ADDED" | "MODIFIED":
-                view = self._resource.view(thing)
-                self._note(view, gone=False)
-                return Seen(view)
-            case "DELETED":
-                view = self._resource.view(thing)
-                self._note(view, gone=True)
-                return Gone(view)
+            case "ADDED" | "MODIFIED" | "DELETED" as kind:
+                self._note(self._resource.view(thing), gone=kind == "DELETED")
+                return True
             case other:
                 raise ValueError(f"a line of the watch is of the unknown type {str(other)[:40]!r}")
 
     def _note(self, view: V, *, gone: bool) -> None:
+        """Rule R11: events may be late and repeated, and a deletion may be that of an earlier object of the name."""
         with self._lock:
-            known = self._known.get(view.key)
-            if not gone and not outdated(view, known):
-                self._known[view.key] = view
-            elif gone and known is not None and known.uid == view.uid:
-                del self._known[view.key]
+            known = self._known.get(view.id)
+            same = known is not None and known.uid == view.uid
+            if not gone and not (same and known is not None and older(view.version, known.version)):
+                self._known[view.id], self._shown = view, None
+            elif gone and same:
+                del self._known[view.id]
+                self._shown = None
         self._advance(view.version)
 
     def _advance(self, version: str) -> None:
@@ -307,7 +295,7 @@ class Reflector(Generic[V]):
             # A request that is repeated at once is not worth a warning, unless something was missed.
             level = logging.WARNING if step.pause or outcome.ending is Ending.MISSED else logging.INFO
             then = f"{step.state.next.value} again" + (f" in {step.pause:.1f} s" if step.pause else "")
-            self._emit(())
+            self._changed(False)
             LOG.log(level, "%s: %s: %s; %s", self.where, state.next.value, reason, then)
 
 
@@ -336,7 +324,7 @@ def reading() -> Iterator[None]:
     try:
         yield
     except (ValueError, RecursionError) as error:
-        raise RequestFailed(Failure.UNREADABLE, f"the answer cannot be read: {error}") from None
+        raise RequestFailed(Ending.SERVER_ERROR, f"the answer cannot be read: {error}") from None
 
 
 def _identity(view: PodView | NodeView) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Container, Generator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Protocol
@@ -35,64 +35,81 @@ class RequestKind(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """``version``: where RELIST and WATCH begin. ``more``: the server's token for the next page of a list. ``ends``:
-    seconds after which the server is to end a WATCH. ``most``: objects a page of PAGED, 0 for the default."""
+    seconds after which the server is to end a WATCH."""
 
     ask: RequestKind
     version: str = ""
     more: str = ""
     ends: int = 0
-    most: int = 0
 
 
-class Failure(Enum):
-    """Why there is no answer, or half of one. What is done about each: :mod:`discover.kube.watch_policy`.
+class Ending(Enum):
+    """How a request ended. What is done about each: :mod:`discover.kube.watch_policy`.
 
-    ANSWERED: the server refused; see ``code``. REFUSED: nobody listens there. UNREACHABLE: no connection for another
-    reason (name, route, TLS). SILENT: connected, and no byte for longer than a live server is quiet. CUT: the
-    connection broke. UNREADABLE: the bytes are no answer. NO_CREDENTIALS: our credentials cannot be read.
+    DONE: as it should: a complete list, or a watch that the server closed in time. EXPIRED: the server no longer knows
+    the version (or the page). AHEAD: the server does not know the version yet. DENIED: 401. FORBIDDEN: 403. BUSY: 429
+    or 503. SERVER_ERROR: 5xx, or an unreadable answer: a retry may do. OTHER: any other refusal. MISSED: a comparison
+    showed that the watch missed changes. SILENT: connected, and no byte for longer than a live server is quiet. CUT:
+    the connection broke. UNREACHABLE: no connection. NO_CREDENTIALS: our credentials cannot be read.
     """
 
-    ANSWERED = 1
-    REFUSED = 2
-    UNREACHABLE = 3
-    SILENT = 4
-    CUT = 5
-    UNREADABLE = 6
-    NO_CREDENTIALS = 7
+    DONE = "done"
+    EXPIRED = "expired"
+    AHEAD = "too large resource version"
+    DENIED = "unauthorized"
+    FORBIDDEN = "forbidden"
+    BUSY = "busy"
+    SERVER_ERROR = "broken"
+    OTHER = "refused"
+    MISSED = "deaf"
+    SILENT = "silent"
+    CUT = "cut"
+    UNREACHABLE = "unreachable"
+    NO_CREDENTIALS = "no credentials"
 
 
 class RequestFailed(Transient):
     """A request failed; ``str()`` says why in one line, without secrets.
 
-    ``code``, ``reason`` and ``causes`` are those of the server's Status, 0 and empty without one; ``retry_after``: the
-    seconds that the server asks to wait.
+    ``code`` is the server's, 0 if it did not answer; ``retry_after``: the seconds that it asks to wait.
     """
 
-    def __init__(
-        self,
-        failure: Failure,
-        why: str,
-        *,
-        code: int = 0,
-        reason: str = "",
-        causes: tuple[str, ...] = (),
-        retry_after: float | None = None,
-    ) -> None:
-        self.failure = failure
+    def __init__(self, ending: Ending, why: str, *, code: int = 0, retry_after: float | None = None) -> None:
+        self.ending = ending
         self.code = code
-        self.reason = reason
-        self.causes = causes
         self.retry_after = retry_after
-        super().__init__(" ".join(why.split())[:500] or failure.name.lower())
-
-    def answered(self, code: int) -> bool:
-        return self.failure is Failure.ANSWERED and self.code == code
+        super().__init__(" ".join(why.split())[:500] or ending.value)
 
     @property
     def lacks_right(self) -> bool:
         """Whether RBAC refused. Quotas, webhooks and namespaces that end answer 403, too, and no manifest helps with
         those; only authorization says what a user "cannot" do."""
-        return self.answered(FORBIDDEN) and " cannot " in str(self) and " resource " in str(self)
+        return self.code == FORBIDDEN and " cannot " in str(self) and " resource " in str(self)
+
+
+_CODES: Final = {401: Ending.DENIED, 403: Ending.FORBIDDEN, 410: Ending.EXPIRED, 429: Ending.BUSY, 503: Ending.BUSY}
+
+_REASONS: Final = {
+    "Expired": Ending.EXPIRED,
+    "Gone": Ending.EXPIRED,
+    "Unauthorized": Ending.DENIED,
+    "Forbidden": Ending.FORBIDDEN,
+    "TooManyRequests": Ending.BUSY,
+    "ServiceUnavailable": Ending.BUSY,
+    "InternalError": Ending.SERVER_ERROR,
+}
+
+
+def refusal(
+    why: str, *, code: int = 0, reason: str = "", causes: Container[str] = (), retry_after: float | None = None
+) -> RequestFailed:
+    """What the server's Status says. It may lack its code, or its reason (rule R6)."""
+    if "ResourceVersionTooLarge" in causes or (code == 504 and "Too large resource version" in why):
+        ending = Ending.AHEAD
+    else:
+        by_code = _CODES.get(code) or (Ending.SERVER_ERROR if 500 <= code <= 599 else None)
+        ending = by_code or _REASONS.get(reason) or Ending.OTHER
+    return RequestFailed(ending, why, code=code, retry_after=retry_after)
 
 
 class Collection(Protocol):
@@ -152,17 +169,18 @@ def failure_from_status(status: Mapping[str, Any], *, code: int = 0, retry_after
     details = status.get("details")
     details = details if isinstance(details, Mapping) else {}
     causes = details.get("causes")
-    reasons = [each.get("reason") for each in causes if isinstance(each, Mapping)] if isinstance(causes, list) else []
+    reasons = (
+        [str(each.get("reason")) for each in causes if isinstance(each, Mapping)] if isinstance(causes, list) else []
+    )
     own = status.get("code")
     wait = details.get("retryAfterSeconds")
     code = own if isinstance(own, int) and not code else code
     reason = str(status.get("reason") or "")
     said = " ".join(filter(None, [str(code or ""), reason])) or "no"
-    return RequestFailed(
-        Failure.ANSWERED,
+    return refusal(
         f"the server says {said}: {status.get('message') or 'it gives no reason'}",
         code=code,
         reason=reason,
-        causes=tuple(str(each) for each in reasons if each),
+        causes=reasons,
         retry_after=wait if retry_after is None and isinstance(wait, (int, float)) and wait > 0 else retry_after,
     )

@@ -176,7 +176,7 @@ def _finished(status: Mapping[str, Any], policy: str) -> int | None:
 def _life(status: Mapping[str, Any]) -> str:
     """Identify the container that runs, or ran last: by its ID, or by its start where a runtime gives none.
 
-    The restart count would not do: a kubelet that lost its state begins it anew.
+    The restart count would not do: a kubelet that lost its state starts it again.
     """
     _, _, number = _text(status, "containerID").rpartition("/")
     return number[:LIFE_LENGTH] or _text(_table(_table(status, "state"), "running"), "startedAt")[:LIFE_LENGTH]

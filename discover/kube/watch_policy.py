@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from discover.common.backoff import LONGEST_PAUSE, Backoff
-from discover.kube.transport import Failure, RequestFailed, RequestKind
+from discover.kube.transport import Ending, RequestKind
 
 SHORT_WATCH: Final = 1.0
 """Seconds. A watch that lived no longer has failed, however it ended."""
@@ -25,30 +25,6 @@ SERVER_START: Final = 10.0
 
 HIDDEN_PAUSE: Final = 60.0
 """Seconds between two attempts at what may not be read."""
-
-
-class Ending(Enum):
-    """How a request ended.
-
-    DONE: as it should: a complete list, or a watch that the server closed in time. EXPIRED: the server no longer knows
-    the version (or the page). AHEAD: the server does not know the version yet. DENIED: 401. FORBIDDEN: 403. BUSY: 429
-    or 503. SERVER_ERROR: 5xx, or an unreadable answer: a retry may do. OTHER: any other refusal. MISSED: a comparison
-    showed that the watch missed changes. SILENT, CUT, UNREACHABLE and NO_CREDENTIALS as in :class:`Failure`.
-    """
-
-    DONE = "done"
-    EXPIRED = "expired"
-    AHEAD = "too large resource version"
-    DENIED = "unauthorized"
-    FORBIDDEN = "forbidden"
-    BUSY = "busy"
-    SERVER_ERROR = "broken"
-    OTHER = "refused"
-    MISSED = "deaf"
-    SILENT = "silent"
-    CUT = "cut"
-    UNREACHABLE = "unreachable"
-    NO_CREDENTIALS = "no credentials"
 
 
 class Pause(Enum):
@@ -236,35 +212,3 @@ def _pause(
         return Backoff(), HIDDEN_PAUSE * (0.9 + 0.2 * jitter)
     backoff, pause = state.backoff.failed(now, jitter)
     return backoff, max(pause, min(outcome.retry_after or 0.0, LONGEST_PAUSE))
-
-
-_FAILURES: Final = {
-    Failure.REFUSED: Ending.UNREACHABLE,
-    Failure.UNREACHABLE: Ending.UNREACHABLE,
-    Failure.SILENT: Ending.SILENT,
-    Failure.CUT: Ending.CUT,
-    Failure.UNREADABLE: Ending.SERVER_ERROR,
-    Failure.NO_CREDENTIALS: Ending.NO_CREDENTIALS,
-}
-
-_CODES: Final = {401: Ending.DENIED, 403: Ending.FORBIDDEN, 410: Ending.EXPIRED, 429: Ending.BUSY, 503: Ending.BUSY}
-
-_REASONS: Final = {
-    "Expired": Ending.EXPIRED,
-    "Gone": Ending.EXPIRED,
-    "Unauthorized": Ending.DENIED,
-    "Forbidden": Ending.FORBIDDEN,
-    "TooManyRequests": Ending.BUSY,
-    "ServiceUnavailable": Ending.BUSY,
-    "InternalError": Ending.SERVER_ERROR,
-}
-
-
-def ending_of(error: RequestFailed) -> Ending:
-    """Classify ``error``. The server's Status may lack its code, or its reason (rule R6)."""
-    if error.failure is not Failure.ANSWERED:
-        return _FAILURES[error.failure]
-    if "ResourceVersionTooLarge" in error.causes or (error.code == 504 and "Too large resource version" in str(error)):
-        return Ending.AHEAD
-    by_code = _CODES.get(error.code) or (Ending.SERVER_ERROR if 500 <= error.code <= 599 else None)
-    return by_code or _REASONS.get(error.reason) or Ending.OTHER

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from discover.common.source import Unsettled
 from discover.common.threads import PeriodicThread
 from discover.kube.transport import (
     CONFLICT,
@@ -175,7 +176,7 @@ class ConfigMap:
             self._known = self._sender.send("GET", self._path(self._name))
         except RequestFailed as error:
             self._known = None
-            if not error.answered(NOT_FOUND):
+            if error.code != NOT_FOUND:
                 raise self._failed(error) from None
         self._read_at = self._clock.mono()
         return self._known
@@ -189,9 +190,9 @@ class ConfigMap:
         self._wrote()
 
     def _failed(self, error: RequestFailed, *, creating: bool = False) -> PublishFailed:
-        if error.answered(CONFLICT):
+        if error.code == CONFLICT:
             return PublishFailed(self.where, "somebody else has just changed it")
-        if error.answered(FORBIDDEN):
+        if error.code == FORBIDDEN:
             make = f"there is none; make it: kubectl -n {self._namespace} create configmap {self._name}"
             remedy = make if creating else "docker/manifests/configmap.yaml gives the right"
             return Refused(self.where, f"{error}; {remedy}")
@@ -233,7 +234,7 @@ class BackgroundConfigMap:
             clock=clock,
             interrupt=configmap.interrupt,
             at_end=configmap.close,
-            patience=LAST_REQUEST,
+            finish_timeout=LAST_REQUEST,
         )
         self.start, self.begin_stop, self.close = self._thread.start, self._thread.begin_stop, self._thread.stop
 
@@ -241,6 +242,13 @@ class BackgroundConfigMap:
         """Find out what was published before, and call ``done`` then, from the own thread."""
         self._recalled = done
         self._thread.wake()
+
+    def recalled(self) -> HostSet | Unsettled:
+        """Return what was published before, once that is known."""
+        if self.earlier is not None:
+            return self.earlier
+        why = "what was published before is not known yet"
+        return Unsettled(self.where, ": ".join(filter(None, (why, self.problem))))
 
     def publish(self, publication: Publication) -> None:
         if publication != self._wanted:

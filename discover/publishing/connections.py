@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Protocol, TypeVar
 
 
 class Held(Protocol):
-    """A place that is taken: by which source, and since when."""
+    """An open connection: of which source, and since when it does what it does."""
 
     @property
     def source(self) -> str: ...
@@ -21,14 +21,13 @@ class Held(Protocol):
 H = TypeVar("H", bound=Held)
 
 
-def choose_to_close(now: float, held: Iterable[H], *, after: float = 0.0) -> H | None:
-    """Return the oldest one of the source that has the most; None if none is ``after`` seconds old.
+def choose_to_close(held: Collection[H]) -> H | None:
+    """Return the oldest one of the source that has the most; None if there is none.
 
     So a source that takes all it can displaces its own, and one that asks now and then is served.
     """
-    old = [each for each in held if now - each.since >= after]
-    share = Counter(each.source for each in old)
-    return max(old, key=lambda each: (share[each.source], -each.since), default=None)
+    share = Counter(each.source for each in held)
+    return max(held, key=lambda each: (share[each.source], -each.since), default=None)
 
 
 def source_of(address: object) -> str:

@@ -27,10 +27,6 @@ class PublishFailed(Transient):
 class Publisher(Protocol):
     """A place to publish to. :meth:`publish` is called again and again with what should be there."""
 
-    @property
-    def where(self) -> str:
-        """The file or address, for people."""
-
     def publish(self, publication: Publication) -> None:
         """Replace what is there by ``publication``; readers see the old one or the new one, complete.
 
@@ -40,10 +36,6 @@ class Publisher(Protocol):
 
     def close(self) -> None:
         """Release the place; files stay. May be repeated."""
-
-
-def _nothing() -> None:
-    """The default of ``wrote``."""
 
 
 class AtomicFile:
@@ -132,7 +124,7 @@ class HostsFile:
     ``overlap`` keeps the last survivor there, for stock Horovod.
     """
 
-    def __init__(self, path: Path, *, wrote: Callable[[], None] = _nothing, overlap: Overlap | None = None) -> None:
+    def __init__(self, path: Path, *, wrote: Callable[[], None] = lambda: None, overlap: Overlap | None = None) -> None:
         self._file = AtomicFile(path, mode=0o644, wrote=wrote)
         self.path, self.where = self._file.path, self._file.where
         self.own, self.close = self._file.own, self._file.close
@@ -161,9 +153,9 @@ class HostsFile:
 class Script:
     """Keeps an executable that prints a hosts file, for ``horovodrun --host-discovery-script``."""
 
-    def __init__(self, path: Path, *, hosts_file: Path, wrote: Callable[[], None] = _nothing) -> None:
+    def __init__(self, path: Path, *, hosts_file: Path, wrote: Callable[[], None] = lambda: None) -> None:
         self._file = AtomicFile(path, mode=0o755, wrote=wrote)
-        self.where, self.close = self._file.where, self._file.close
+        self.close = self._file.close
         self._text = script_text(hosts_file)
 
     def publish(self, publication: Publication) -> None:

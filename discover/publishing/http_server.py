@@ -28,7 +28,12 @@ from hvd_elastic_ext.core.errors import Permanent
 LOG = logging.getLogger("hvd-discover")
 
 MAX_CLIENTS = 512
-"""Connections at a time. For one more, an idle one is closed: see :func:`choose_to_close`."""
+"""Connections at a time. For one more, one that is idle or waits for news is closed: see :func:`choose_to_close`."""
+
+SHORTEST_HOLD = 1.0
+"""Seconds after which a long poll is answered "nothing new" if another client needs the connection, or earlier if
+all are newer.
+"""
 
 REQUEST_TIMEOUT = 5.0
 """Seconds for a whole request, from the start of the connection or the last answer, however many bytes came."""
@@ -91,8 +96,8 @@ class Server:
 
     def _bind(self, address: Address, routes: Routes) -> _Server:
         if isinstance(address, TcpAddress):
-            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-            return _server_of(family)((address.host, address.port), routes)
+            kind = _Tcp6Server if ":" in address.host else _Server
+            return kind((address.host, address.port), routes)
         self._lock = FileLock(address.path)
         _clear(address.path)
         server = _UnixServer(str(address.path), routes)
@@ -156,10 +161,18 @@ class _Connection:
     source: str
     since: float = field(default_factory=time.monotonic)
     asking: bool = True
+    woken: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
 
     def turns(self, *, asking: bool) -> None:
         self.since, self.asking = time.monotonic(), asking
+
+    def make_room(self) -> None:
+        """End it soon; a long poll is answered first."""
+        if self.asking:
+            self.hang_up()
+        self.since = time.monotonic()
+        self.woken.set()
 
     def hang_up(self) -> None:
         """Make its thread end soon."""
@@ -210,7 +223,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self._own.turns(asking=False)
-        answer = self.server.routes.answer(self.path, self._own.source)
+        answer = self.server.routes.answer(self.path, self._own.woken)
         self._own.turns(asking=True)
         if answer is None:  # the daemon is ending: no answer says so best
             self.close_connection = True
@@ -227,7 +240,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(answer.body)))
         if answer.status == 503:
             self.send_header("Retry-After", "1")
-        if self.server.crowded or self._more:
+        if self.server.crowded or self._more or self._own.woken.is_set():
             self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
@@ -300,11 +313,11 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
                 connection.thread.join(CLOSE_TIMEOUT)
 
     def _make_room(self) -> None:
-        """Close a connection; those that are being answered, or wait for news, stay."""
-        asking = [each for each in list(self._open.values()) if each.asking]
-        leaving = choose_to_close(time.monotonic(), asking)
-        if leaving is not None:
-            leaving.hang_up()
+        """Close a connection that is idle, or has waited for news for a while."""
+        now, held = time.monotonic(), list(self._open.values())
+        idle = [each for each in held if each.asking or now - each.since >= SHORTEST_HOLD]
+        if leaving := choose_to_close(idle or held):
+            leaving.make_room()
 
     def _forget(self, request: socket.socket) -> None:
         del self._open[request]
@@ -327,7 +340,3 @@ class _UnixServer(_Server):
 
 class _Tcp6Server(_Server):
     address_family = socket.AF_INET6
-
-
-def _server_of(family: int) -> type[_Server]:
-    return _Tcp6Server if family == socket.AF_INET6 else _Server

@@ -35,10 +35,6 @@ class LatestPublication:
         self._closed = False
 
     @property
-    def where(self) -> str:
-        return "push"
-
-    @property
     def current(self) -> Publication | None:
         return self._current
 

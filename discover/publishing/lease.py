@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from enum import Enum
 from typing import Any, Final
 
 from discover.kube.transport import CONFLICT, FORBIDDEN, NOT_FOUND, RequestFailed, Sender, object_path
@@ -17,16 +16,11 @@ from hvd_elastic_ext.core.clock import Clock
 API: Final = "coordination.k8s.io/v1"
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseLimits:
-    """In seconds. ``lasts``: how long a holder that does not renew it keeps it. ``renew``: how often it is renewed."""
+LASTS: Final = 30.0
+"""Seconds for which a holder that does not renew a Lease keeps it."""
 
-    lasts: float = 30.0
-    renew: float = 10.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.renew < self.lasts:
-            raise ValueError("a lease is renewed before it ends")
+RENEW: Final = 10.0
+"""Seconds from one renewal to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +37,6 @@ class LeaseRecord:
     acquired: str = ""
 
 
-class Claim(Enum):
-    """KEEP: it is ours and fresh. RENEW: it is ours. TAKE: it is free, or has expired. WAIT: another's."""
-
-    KEEP = 1
-    RENEW = 2
-    TAKE = 3
-    WAIT = 4
-
-
-def claim(now: float, me: str, held: LeaseRecord | None, *, limits: LeaseLimits) -> Claim:
-    """Decide about a Lease; ``held`` is None without one. Pure."""
-    if held is None or not held.holder:
-        return Claim.TAKE
-    if held.holder == me:
-        return Claim.KEEP if now < held.since + limits.renew else Claim.RENEW
-    return Claim.TAKE if now >= held.since + held.lasts else Claim.WAIT
-
-
 class Lease:
     """The Lease ``name``. ``me``: this daemon's unique identity. ``of``: what it guards.
 
@@ -68,15 +44,12 @@ class Lease:
     is written under it is written under a resourceVersion, too.
     """
 
-    def __init__(
-        self, sender: Sender, *, namespace: str, name: str, me: str, of: str, clock: Clock, limits: LeaseLimits
-    ) -> None:
+    def __init__(self, sender: Sender, *, namespace: str, name: str, me: str, of: str, clock: Clock) -> None:
         self._sender = sender
         self._namespace, self._name = namespace, name
         self._me = me
         self._of = of
         self._clock = clock
-        self._limits = limits
         self._known: LeaseRecord | None = None
         self._ours = False
 
@@ -86,13 +59,12 @@ class Lease:
         """
         now = self._clock.mono()
         held = self._known if self._ours else self._read(now)
-        what = claim(now, self._me, held, limits=self._limits)
-        if what is Claim.WAIT and held is not None:
+        if (until := self.others_until) is not None and held is not None and now < until:
             raise OwnedByOther(
                 f"{self._of}: hvd-discover {held.holder} already writes it (Lease {self._namespace}/{self._name}); "
                 "stop that one or name another ConfigMap"
             )
-        if what is not Claim.KEEP:
+        if held is None or held.holder != self._me or now >= held.since + RENEW:
             self._write(held, now)
 
     @property
@@ -115,7 +87,7 @@ class Lease:
         try:
             found = self._sender.send("GET", self._path())
         except RequestFailed as error:
-            if error.answered(NOT_FOUND):
+            if error.code == NOT_FOUND:
                 self._known = None
                 return None
             raise self._failed(error) from None
@@ -137,9 +109,9 @@ class Lease:
         self._ours = True
 
     def _failed(self, error: RequestFailed) -> PublishFailed:
-        if error.answered(CONFLICT):
+        if error.code == CONFLICT:
             return PublishFailed(self._of, f"another daemon has just claimed Lease {self._name}")
-        remedy = "; docker/manifests/configmap.yaml gives the right" if error.answered(FORBIDDEN) else ""
+        remedy = "; docker/manifests/configmap.yaml gives the right" if error.code == FORBIDDEN else ""
         return PublishFailed(self._of, f"Lease {self._namespace}/{self._name}: {error}{remedy}")
 
     def _path(self) -> str:
@@ -151,7 +123,7 @@ class Lease:
         acquired = before.acquired if before is not None and before.holder == holder else ""
         version = {} if before is None else {"resourceVersion": before.version}
         spec: dict[str, Any] = {
-            "leaseDurationSeconds": math.ceil(self._limits.lasts),
+            "leaseDurationSeconds": math.ceil(LASTS),
             "renewTime": moment,
             "leaseTransitions": changes,
         }
@@ -171,7 +143,7 @@ def lease_record(found: Mapping[str, Any], *, before: LeaseRecord | None, now: f
     return LeaseRecord(
         holder=str(spec.get("holderIdentity") or ""),
         version=version,
-        lasts=float(lasts) if isinstance(lasts, (int, float)) and lasts > 0 else LeaseLimits().lasts,
+        lasts=float(lasts) if isinstance(lasts, (int, float)) and lasts > 0 else LASTS,
         since=before.since if same and before is not None else now,
         changes=int(spec.get("leaseTransitions") or 0),
         acquired=str(spec.get("acquireTime") or ""),

@@ -66,7 +66,7 @@ class Publishers:
             outlet.failures += 1
             outlet.not_before = now + pause_after_failures(outlet.failures)
             outlet.problem = str(error)
-            self._metrics.failed()
+            self._metrics.failures.inc()
         else:
             outlet.failures, outlet.not_before, outlet.problem = 0, 0.0, ""
             if isinstance(outlet.publisher, Delegating):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from discover.common.source import Observation
 from discover.selection.objects import Key
@@ -26,17 +26,17 @@ class DampingLimits:
     """All in seconds.
 
     ``settle``: how long additions are collected to be published together. ``damper``: how long silent hosts stay
-    published when they are more than ``share`` of all that were published within that time. ``patience``: how long the
-    first publication waits for every probe's first result.
+    published when they are more than ``share`` of all that were published within that time. ``probe_wait``: how long
+    the first publication waits for every probe's first result.
     """
 
     settle: float = 0.5
     damper: float = 30.0
-    patience: float = 3.0
+    probe_wait: float = 3.0
     share: float = 0.5
 
     def __post_init__(self) -> None:
-        if min(self.settle, self.damper, self.patience) < 0 or not 0 < self.share <= 1:
+        if min(self.settle, self.damper, self.probe_wait) < 0 or not 0 < self.share <= 1:
             raise ValueError("times to hold are at least 0 seconds, and the share of hosts lies between 0 and 1")
 
 
@@ -51,6 +51,9 @@ class ProbeResults:
 
     def admit(self, host: Host) -> bool:
         return self.everybody or probe_key(host) in self.admitted
+
+
+NO_PROBE: Final = ProbeResults(everybody=True)
 
 
 def probe_key(host: Host) -> str:
@@ -83,7 +86,7 @@ class DampingState:
     silent: Mapping[str, float] = field(default_factory=dict)
     damped: bool = False
     looking_since: float | None = None
-    begun: bool = False
+    started: bool = False
     observation: Observation | None = None
     """What was shown last; its parts are used again if they are the same."""
 
@@ -118,15 +121,15 @@ def decide_published(
     since = now if state.looking_since is None else state.looking_since
     gathering = _or(state.gathering, now) if found.addable else None
     ripe = gathering is not None and now >= gathering + limits.settle
-    begun = state.begun or found.known_before or now >= since + limits.patience
-    begun = begun or (not found.undecided(facts.answers) and (ripe or gathering is None))
+    started = state.started or found.known_before or now >= since + limits.probe_wait
+    started = started or (not found.undecided(facts.answers) and (ripe or gathering is None))
     # The first publication includes all that are admitted by then, to save a second change a moment later.
-    added = found.addable if begun and (ripe or not state.begun) else {}
+    added = found.addable if started and (ripe or not state.started) else {}
     waiting = {} if added else {uid: found.keys[uid] for uid in found.addable}
     hosts = {uid: host for uid, host in named.items() if uid not in waiting} if waiting else named
     unchanged = hosts == state.published
     after = DampingState(
-        earlier=frozenset() if begun else state.earlier,
+        earlier=frozenset() if started else state.earlier,
         published=state.published if unchanged else hosts,
         usable_since={
             uid: state.usable_since.get(uid, _or(facts.seen_at, now)) for uid in found.usable if uid not in hosts
@@ -135,12 +138,12 @@ def decide_published(
         silent=silent,
         damped=bool(damped),
         looking_since=since,
-        begun=begun,
-        observation=_observation(hosts, found.leaving, state.observation if unchanged else None) if begun else None,
+        started=started,
+        observation=_observation(hosts, found.leaving, state.observation if unchanged else None) if started else None,
     )
     ends = {verdict.pod.key: silent[verdict.pod.uid] + limits.damper for verdict in damped}
     kept = {key: f"kept for another {end - now:.0f} s: most hosts fell silent at once" for key, end in ends.items()}
-    times = [*ends.values(), _after(after.gathering, limits.settle), None if begun else since + limits.patience]
+    times = [*ends.values(), _after(after.gathering, limits.settle), None if started else since + limits.probe_wait]
     damping = DampingResult(
         state=after,
         observation=after.observation,
@@ -165,7 +168,7 @@ def still_holds(now: float, damping: DampingResult, *, of: Facts, facts: Facts) 
         and groups.clear is before.clear
         and groups.marked is before.marked
         and facts.answers == of.answers
-        and damping.state.begun
+        and damping.state.started
         and not damping.state.damped  # how long it is held is told
         and (damping.again_at is None or now < damping.again_at)
     )
@@ -300,7 +303,7 @@ def _causes(before: DampingState, after: DampingState, facts: Facts) -> tuple[tu
     if facts.seen_at is not None and not gone <= before.silent.keys():
         causes.append((REMOVAL, facts.seen_at))
     since = [at for uid in come if (at := before.usable_since.get(uid, facts.seen_at)) is not None]
-    if since and after.begun:
+    if since and after.started:
         causes.append((ADDITION, min(since)))
     return tuple(causes)
 

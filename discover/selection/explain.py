@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-from discover.common.source import Source
 from discover.selection.damping import DampingResult
 from discover.selection.selection import Selection, groups_of
 from discover.selection.verdicts import Grade, Verdict
-from hvd_elastic_ext.core.hosts import Host, HostSet
 
 FOLLOWS = {Grade.LEAVING: "imminent", Grade.ABSENT: "absent"}
 
@@ -30,20 +28,6 @@ class Row:
     uid: str = ""
     deadline: float | None = None
     advisory: str = ""
-
-
-@runtime_checkable
-class FollowsPods(Source, Protocol):
-    """A source whose hosts are pods. It has to be started before it sees anything."""
-
-    def resume(self, earlier: HostSet) -> None:
-        """Take in, before the first look, what an earlier run of the daemon published: it is kept without a probe."""
-
-    def explain(self) -> Sequence[Row]:
-        """Explain the verdict on each pod in the last :meth:`read`."""
-
-    def still_there(self, host: Host) -> bool:
-        """Whether something may still run on a host that is no longer published."""
 
 
 def explain(selection: Selection, damping: DampingResult) -> tuple[Row, ...]:

@@ -56,14 +56,14 @@ class NodeSignalTracker:
         """
         before, self._nodes = self._nodes, nodes
         if nodes is None:
-            changed = [name for name, (_, standing) in self._held.items() if standing is not NO_SIGNALS]
+            changed = [name for name, (_, signals) in self._held.items() if signals is not NO_SIGNALS]
             self._held, self._missed = {}, {}
             return changed
         of_nodes = [*used, *self._held] if before is None else [*different(before, nodes), *moved]
         due = {*of_nodes, *self._missed}
         return [name for name in due if self._look(now, name, nodes.get(name), used=name in used, exists=exists)]
 
-    def look_anew(self) -> None:
+    def look_at_all(self) -> None:
         """Look at all nodes the next time; what is remembered of them stays."""
         self._nodes = None
 
@@ -85,16 +85,16 @@ class NodeSignalTracker:
                 if now < since + UNKNOWN_NODE_GRACE or exists.get(name) is not False:
                     # The last known signals hold: no host comes back because its node is deleted.
                     return False
-            self._held[name] = (node, self._standing(now, name, node))
+            self._held[name] = (node, self._signals_of(now, name, node))
         return self.of(name) is not before
 
-    def _standing(self, now: float, name: str, node: NodeView | None) -> NodeSignals:
+    def _signals_of(self, now: float, name: str, node: NodeView | None) -> NodeSignals:
         if (entry := self._held.get(name)) is not None and entry[0] is node:
             return entry[1]
-        known, standing = entry or (None, NO_SIGNALS)
+        known, signals = entry or (None, NO_SIGNALS)
         same = known is not None and node is not None and known.uid == node.uid
-        signs = with_first_seen(node_signals(node, self._table), f"node {name}", now, standing.signs if same else ())
-        return standing if signs == standing.signs else NodeSignals(signs)
+        signs = with_first_seen(node_signals(node, self._table), f"node {name}", now, signals.signs if same else ())
+        return signals if signs == signals.signs else NodeSignals(signs)
 
 
 def with_first_seen(

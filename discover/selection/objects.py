@@ -1,16 +1,16 @@
-"""What is known of a cluster: pods, nodes, and how events change that. Pure.
+"""What is known of a cluster: pods and nodes. Pure.
 
 Views hold only what selection and signals read: half a kilobyte of an API object of five.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import compress
 from operator import is_, is_not
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -113,81 +113,11 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """All objects of one kind at one moment: a list replaces what was known."""
-
-    kind: type[PodView] | type[NodeView]
-    objects: tuple[PodView, ...] | tuple[NodeView, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    object: PodView | NodeView
-
-
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """An object was deleted, or left the selector; this is its last state."""
-
-    object: PodView | NodeView
-
-
-@dataclass(frozen=True, slots=True)
-class NodesHidden:
-    """Nodes may not be read (403): nothing follows from them until they are listed."""
-
-
-ClusterEvent = Listed | Seen | Gone | NodesHidden
-
-
-@dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """``pods`` and ``nodes`` are None until they were listed completely, ``nodes`` also while they are hidden."""
+    """All pods and nodes that are known. ``nodes`` is None while they may not be read: nothing follows from them."""
 
-    pods: Mapping[Key, PodView] | None = None
-    nodes: Mapping[str, NodeView] | None = None
-    nodes_hidden: bool = False
-
-    @property
-    def complete(self) -> bool:
-        return self.pods is not None and (self.nodes is not None or self.nodes_hidden)
-
-    def apply(self, events: Iterable[ClusterEvent]) -> ClusterSnapshot:
-        """Return the snapshot after ``events``, which come in the server's order.
-
-        ADDED for a known object changes it. Older states of the same object (by UID) are dropped, and so is the
-        deletion of an object that was recreated. A list always wins, even with lower versions: the server's store may
-        have been restored (rule R11).
-        """
-        tables: dict[type, dict[Any, Any] | None] = {
-            PodView: None if self.pods is None else _copy(self.pods),
-            NodeView: None if self.nodes is None else _copy(self.nodes),
-        }
-        hidden = self.nodes_hidden
-        for event in events:
-            match event:
-                case Listed(kind, objects):
-                    tables[kind] = {each.id: each for each in objects}
-                    hidden = hidden and kind is not NodeView
-                case NodesHidden():
-                    tables[NodeView], hidden = None, True
-                case Seen(one) if (table := tables[type(one)]) is not None:
-                    if not outdated(one, table.get(one.id)):
-                        table[one.id] = one
-                case Gone(one) if (table := tables[type(one)]) is not None:
-                    if (known := table.get(one.id)) is not None and known.uid == one.uid:
-                        del table[one.id]
-        pods, nodes = tables[PodView], tables[NodeView]
-        return ClusterSnapshot(
-            pods=None if pods is None else MappingProxyType(pods),
-            nodes=None if nodes is None else MappingProxyType(nodes),
-            nodes_hidden=hidden,
-        )
-
-
-def _copy(known: Mapping[K, V]) -> dict[K, V]:
-    """A proxy's own ``copy`` is fast; ``dict(proxy)`` copies item by item."""
-    return known.copy() if isinstance(known, MappingProxyType) else dict(known)
+    pods: Mapping[Key, PodView]
+    nodes: Mapping[str, NodeView] | None
 
 
 def different(before: Mapping[K, V], after: Mapping[K, V]) -> list[K]:
@@ -198,11 +128,6 @@ def different(before: Mapping[K, V], after: Mapping[K, V]) -> list[K]:
         return list(compress(after, map(is_not, before.values(), after.values())))
     news = [key for key, value in after.items() if before.get(key) is not value]
     return [*news, *(key for key in before if key not in after)]
-
-
-def outdated(seen: PodView | NodeView, known: PodView | NodeView | None) -> bool:
-    """Whether ``seen`` is an earlier state of the same object than ``known``."""
-    return known is not None and known.uid == seen.uid and older(seen.version, known.version)
 
 
 def older(version: str, than: str) -> bool:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from discover.selection.objects import NOTHING, Container, PodView
 from hvd_elastic_ext.core.errors import UsageError
@@ -25,18 +25,26 @@ GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu")
 """
 
 
+class Resource(NamedTuple):
+    """``version``: group and version."""
+
+    version: str
+    plural: str
+    kind: str
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """What makes a job's pods.
 
-    ``resource``: group, version and plural of the object above them, None without one. ``selector``: labels of the
+    ``resource``: the object above them, None without one. ``selector``: labels of the
     workers with ``{job}`` for its name; "" if the object (a StatefulSet) or the user has to say. ``bare_names``: pods
     without a subdomain are reached by their own names. ``slots_at``: where the object has ``slotsPerWorker``.
     ``default_slots``: what the API server puts there by itself, so that nobody may have asked for it.
     """
 
     name: str
-    resource: tuple[str, str, str] | None
+    resource: Resource | None
     selector: str = ""
     bare_names: bool = False
     slots_at: tuple[str, ...] = ()
@@ -53,7 +61,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
     for operator in (
         Operator(
             "mpi",
-            ("kubeflow.org", "v2beta1", "mpijobs"),
+            Resource("kubeflow.org/v2beta1", "mpijobs", "MPIJob"),
             f"{_TRAINING}/job-name={{job}},{_TRAINING}/job-role=worker,{_TRAINING}/operator-name=mpi-operator",
             slots_at=("spec", "slotsPerWorker"),
             default_slots=1,
@@ -61,7 +69,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
         ),
         Operator(
             "mpi-v1",
-            ("kubeflow.org", "v1", "mpijobs"),
+            Resource("kubeflow.org/v1", "mpijobs", "MPIJob"),
             "group-name=kubeflow.org,mpi-job-name={job},mpi-job-role=worker",
             bare_names=True,
             slots_at=("spec", "slotsPerWorker"),
@@ -69,25 +77,25 @@ OPERATORS: Final[Mapping[str, Operator]] = {
         ),
         Operator(
             "training-mpi",
-            ("kubeflow.org", "v1", "mpijobs"),
+            Resource("kubeflow.org/v1", "mpijobs", "MPIJob"),
             f"{_TRAINING}/job-name={{job}},{_TRAINING}/replica-type=worker",
             bare_names=True,
             slots_at=("spec", "slotsPerWorker"),
         ),
         Operator(
             "et",
-            ("kai.alibabacloud.com", "v1alpha1", "trainingjobs"),
+            Resource("kai.alibabacloud.com/v1alpha1", "trainingjobs", "TrainingJob"),
             "group-name=kai.alibabacloud.com,training-job-name={job},training-job-role=worker",
             bare_names=True,
             slots_at=("spec", "slotsPerWorker"),
         ),
         Operator(
             "pytorch",
-            ("kubeflow.org", "v1", "pytorchjobs"),
+            Resource("kubeflow.org/v1", "pytorchjobs", "PyTorchJob"),
             f"{_TRAINING}/job-name={{job}},{_TRAINING}/replica-type=worker",
             bare_names=True,
         ),
-        Operator("statefulset", ("apps", "v1", "statefulsets")),
+        Operator("statefulset", Resource("apps/v1", "statefulsets", "StatefulSet")),
         Operator("custom", None),
     )
 }
@@ -126,8 +134,7 @@ class HostRules:
     resources: tuple[str, ...] = GPUS
 
     def __post_init__(self) -> None:
-        if self.slots is not None and not 1 <= self.slots <= MAX_SLOTS:
-            raise UsageError(f"--slots {self.slots}: write a number from 1 to {MAX_SLOTS}")
+        check_slots(self.slots)
         if self.host_name:
             _check_template(self.host_name)
         if self.domain and (problem := name_error(self.domain)):
@@ -141,7 +148,7 @@ PLACEHOLDERS: Final = ("name", "namespace", "hostname", "subdomain", "ip", "node
 """What may stand in braces in a template of host names."""
 
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
-_JOB_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
+OBJECT_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _RESOURCE: Final = re.compile(r"[A-Za-z0-9*][A-Za-z0-9.*_/-]*", re.ASCII)
 _COUNT: Final = re.compile(r"\d{1,9}", re.ASCII)
 
@@ -154,9 +161,15 @@ def operator_named(name: str) -> Operator:
     return OPERATORS[name]
 
 
+def check_slots(slots: int | None) -> None:
+    """Raises :class:`UsageError` for what is no number of slots. None: it is not given."""
+    if slots is not None and not 1 <= slots <= MAX_SLOTS:
+        raise UsageError(f"--slots {slots}: write a number from 1 to {MAX_SLOTS}")
+
+
 def check_job(name: str) -> None:
     """Raises :class:`UsageError` for what is no object's name: it must not get into a path or a selector."""
-    if not _JOB_NAME.fullmatch(name):
+    if not OBJECT_NAME.fullmatch(name):
         raise UsageError(f"--job {name!r} is no name of a Kubernetes object: small letters, digits, '-' and '.' only")
 
 

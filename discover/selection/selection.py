@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from discover.selection.node_signals import NodeSignals, NodeSignalTracker, with_first_seen
-from discover.selection.objects import ClusterSnapshot, Key, NodeView, PodView, different
+from discover.selection.objects import ClusterSnapshot, Key, PodView, different
 from discover.selection.operators import HostRules, JobView
 from discover.selection.signals import Table, job_signals, pod_signals
 from discover.selection.verdict_index import VerdictGroups, VerdictIndex
@@ -40,15 +40,15 @@ class _Known:
     """A verdict and what it came from: while that is the same, so is the verdict."""
 
     pod: PodView
-    standing: NodeSignals
+    signals: NodeSignals
     signs: tuple[ActiveSignal, ...]
     verdict: Verdict
 
-    def holds(self, pod: PodView, standing: NodeSignals) -> bool:
+    def holds(self, pod: PodView, signals: NodeSignals) -> bool:
         """Most pods are the same objects as before; after a list they are equal."""
-        if self.pod is pod and self.standing is standing:
+        if self.pod is pod and self.signals is signals:
             return True
-        if self.standing is not standing or self.pod != pod:
+        if self.signals is not signals or self.pod != pod:
             return False
         self.pod = pod
         return True
@@ -73,15 +73,15 @@ class Selector:
         self._pods: Mapping[Key, PodView] = {}
         self._judged: dict[Key, _Known] = {}
         self._places = _PodsByNode()
-        self._standings = NodeSignalTracker(table)
+        self._node_signals = NodeSignalTracker(table)
         self._register = VerdictIndex()
         self._shared = False
 
-    def _look_anew(self) -> None:
+    def _judge_all(self) -> None:
         """Judge everything the next time. When signals were first seen is kept, as no event says it again."""
         self._judged = {key: each for key, each in self._judged.items() if key in self._pods}
         self._pods, self._places, self._register = {}, _PodsByNode(), VerdictIndex()
-        self._standings.look_anew()
+        self._node_signals.look_at_all()
         self._outdate()
 
     def select(
@@ -97,37 +97,34 @@ class Selector:
         ``wall_now`` is in Unix seconds. ``node_exists``: what is known of the nodes in :attr:`Selection.missing`; False
         means that the server has none (404). ``job``: the object above the pods, where it may be read.
 
-        Raises ``ValueError`` for an incomplete snapshot. After any other exception, the next selection judges every
-        pod.
+        After an exception, the next selection judges every pod.
         """
-        if snapshot.pods is None or not snapshot.complete:
-            raise ValueError("pods or nodes have not been listed yet")
         try:
-            return self._select(wall_now, snapshot.pods, snapshot.nodes, node_exists, job)
+            return self._select(wall_now, snapshot, node_exists, job)
         except BaseException:
             # Changes that were noted but not judged would never be judged: they do not come again.
-            self._look_anew()
+            self._judge_all()
             raise
 
     def _select(
         self,
         now: float,
-        pods: Mapping[Key, PodView],
-        nodes: Mapping[str, NodeView] | None,
+        snapshot: ClusterSnapshot,
         node_exists: Mapping[str, bool],
         job: JobView | None,
     ) -> Selection:
-        before, self._pods = self._pods, pods
+        before, self._pods = self._pods, snapshot.pods
+        pods, nodes = snapshot.pods, snapshot.nodes
         due = set(different(before, pods))
         moved = {name for key in due for name in self._places.move(key, before.get(key), pods.get(key))}
         used = self._places.used
-        for name in self._standings.follow(now, nodes, used=used, moved=moved, exists=node_exists):
+        for name in self._node_signals.follow(now, nodes, used=used, moved=moved, exists=node_exists):
             due.update(self._places.on(name))
         if job != self._job:
             self._take_in(now, job)
             due.update(self._outdate())
         self._register.update({key: self._verdict(now, key, pods.get(key)) for key in due})
-        verdicts, missing = self._register.verdicts, self._standings.missing(now)
+        verdicts, missing = self._register.verdicts, self._node_signals.missing(now)
         if self._shared:
             return Selection(_one_per_address(verdicts), *missing)
         return Selection(verdicts, *missing, self._register.groups)
@@ -140,7 +137,7 @@ class Selector:
     def _outdate(self) -> Iterable[Key]:
         """The job's signals concern every pod."""
         for each in self._judged.values():
-            each.standing = _OUTDATED
+            each.signals = _OUTDATED
         return self._judged
 
     def _verdict(self, now: float, key: Key, pod: PodView | None) -> Verdict | None:
@@ -148,17 +145,17 @@ class Selector:
         if pod is None:
             self._judged.pop(key, None)
             return None
-        standing = self._standings.of(pod.node)
-        if known is None or not known.holds(pod, standing):
-            known = self._judged[key] = self._judge(now, pod, standing, known)
+        signals = self._node_signals.of(pod.node)
+        if known is None or not known.holds(pod, signals):
+            known = self._judged[key] = self._judge(now, pod, signals, known)
         return known.verdict
 
-    def _judge(self, now: float, pod: PodView, standing: NodeSignals, known: _Known | None) -> _Known:
+    def _judge(self, now: float, pod: PodView, signals: NodeSignals, known: _Known | None) -> _Known:
         earlier = known.signs if known is not None and known.pod.uid == pod.uid else ()
         signs = with_first_seen(pod_signals(pod, self._table), "pod", now, earlier)
         self._shared = self._shared or pod.host_network
-        verdict = verdict_of(pod, (*signs, *standing.signs, *self._of_job), self._rules, self._job)
-        return _Known(pod, standing, signs, verdict)
+        verdict = verdict_of(pod, (*signs, *signals.signs, *self._of_job), self._rules, self._job)
+        return _Known(pod, signals, signs, verdict)
 
 
 class _PodsByNode:

@@ -12,7 +12,6 @@ import socket
 import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from discover.common.backoff import pause_after
 from discover.common.threads import PeriodicThread
@@ -32,35 +31,6 @@ WARN_AFTER = 6
 """Failures in a row after which the log names a host: some five seconds."""
 
 MAX_ADDRESSES = 4
-
-
-class Admission(Protocol):
-    """Finds out which hosts answer."""
-
-    def start(self, changed: Callable[[], None]) -> None:
-        """Begin. ``changed`` is called, from any thread, when :meth:`follow` may return something new."""
-
-    def follow(self, wanted: Iterable[Host], *, there: Collection[str]) -> ProbeResults:
-        """Return what is known, at once; probe ``wanted`` meanwhile, and no others.
-
-        ``there``: the UIDs of all pods; others are forgotten. A host that answered once is not probed again.
-        """
-
-    def stop(self) -> None:
-        """End all probes. May be repeated, and come before :meth:`start`."""
-
-
-class NoProbe:
-    """Admits every host: for launchers that do not connect to hosts."""
-
-    def start(self, changed: Callable[[], None]) -> None:
-        """``changed`` is never called."""
-
-    def follow(self, wanted: Iterable[Host], *, there: Collection[str]) -> ProbeResults:
-        return ProbeResults(everybody=True)
-
-    def stop(self) -> None:
-        """There is no thread."""
 
 
 def parse_probe(value: str) -> int | None:
@@ -107,7 +77,7 @@ class _Pending:
 
 
 class TcpProbe:
-    """Connects to a port of each new host, from at most ``most`` threads at a time, one for each probe.
+    """Finds out which hosts answer on a port, from at most ``most`` threads at a time, one for each probe.
 
     ``timeout``: seconds for each address of a name; resolving takes as long as the system's resolver takes.
     """
@@ -134,13 +104,18 @@ class TcpProbe:
         self._refused: dict[str, str] = {}
         self._answers: ProbeResults | None = None
         self._running: set[threading.Thread] = set()
-        self._scheduler = PeriodicThread("admission", self._launch, clock=clock, patience=1.0, grace=0.0)
+        self._scheduler = PeriodicThread("admission", self._launch, clock=clock, finish_timeout=1.0, grace=0.0)
 
     def start(self, changed: Callable[[], None]) -> None:
+        """Begin. ``changed`` is called, from any thread, when :meth:`follow` may return something new."""
         self._changed = changed
         self._scheduler.start()
 
     def follow(self, wanted: Iterable[Host], *, there: Collection[str]) -> ProbeResults:
+        """Return what is known, at once; probe ``wanted`` meanwhile, and no others.
+
+        ``there``: the UIDs of all pods; others are forgotten. A host that answered once is not probed again.
+        """
         with self._lock:
             self._forget(there)
             for case in self._cases.values():
@@ -152,6 +127,7 @@ class TcpProbe:
             return self._answers
 
     def stop(self) -> None:
+        """End all probes. May be repeated, and come before :meth:`start`."""
         with self._lock:
             self._scheduler.begin_stop()
             running = list(self._running)

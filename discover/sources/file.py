@@ -13,7 +13,7 @@ from hvd_elastic_ext.core.errors import SourceUnavailable
 from hvd_elastic_ext.core.publication import parse_hosts_text
 from hvd_elastic_ext.io.file_watch import STOP_S, BeingWritten, FileWatch, read_text
 
-PATIENCE_S: Final = 0.3
+READ_TIMEOUT: Final = 0.3
 """Seconds that a look waits for a read. Most take milliseconds, that of an empty file one second. A read from a file
 system that stalls may never end: meanwhile the daemon's loop goes on.
 """
@@ -29,7 +29,7 @@ class FileSource:
         self._path = path
         self._slots = slots
         self._watch: FileWatch | None = None
-        self._changed: Callable[[], None] = _nobody
+        self._changed: Callable[[], None] = lambda: None
         self._reading: _Reading | None = None
         self._outdated = False
         """It has changed since the last read began."""
@@ -44,8 +44,8 @@ class FileSource:
         begun_before = self._reading is not None
         if self._reading is None:
             self._outdated = False
-            self._reading = _Reading(self._path, self._sight, told=self._tell)
-        if not self._reading.is_over(within=PATIENCE_S):
+            self._reading = _Reading(self._path, self._sight, told=lambda: self._changed())
+        if not self._reading.is_over(within=READ_TIMEOUT):
             return Unsettled(str(self._path), "it is not read to its end: its file system is slow, or stands still")
         reading, self._reading = self._reading, None
         if begun_before and self._outdated:
@@ -54,7 +54,7 @@ class FileSource:
 
     def stop(self) -> None:
         until = time.monotonic() + STOP_S
-        self._changed = _nobody
+        self._changed = lambda: None
         if self._watch is not None:
             self._watch.stop()
         if self._reading is not None:
@@ -63,9 +63,6 @@ class FileSource:
     def _note(self) -> None:
         self._outdated = True
         self._changed()
-
-    def _tell(self) -> None:
-        self._changed()  # of now: it may have been stopped since the read began
 
     def _sight(self) -> Observation | Unsettled:
         try:
@@ -116,7 +113,3 @@ class _Reading:
             self._over.set()
         if self._is_late:
             self._told()
-
-
-def _nobody() -> None:
-    """The callback before start and after stop."""

@@ -1,10 +1,9 @@
-"""Hosts from the pods of a cluster: events from the API server change a snapshot, from which hosts are selected."""
+"""Hosts from the pods of a cluster: reflectors follow pods and nodes, from which hosts are selected."""
 
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -13,15 +12,24 @@ from discover.common.source import Observation, Unsettled
 from discover.common.threads import Timer
 from discover.kube.lookups import Lookups
 from discover.kube.reflector import NODES, PODS, Reflector, WatchStatus
-from discover.kube.transport import Failure, RequestFailed
+from discover.kube.transport import Ending, RequestFailed
 from discover.kube.watch_audit import WatchAudit
 from discover.publishing.overlap import RunningHosts
-from discover.selection.damping import DampingLimits, DampingResult, DampingState, Facts, decide_published, still_holds
+from discover.selection.damping import (
+    NO_PROBE,
+    DampingLimits,
+    DampingResult,
+    DampingState,
+    Facts,
+    ProbeResults,
+    decide_published,
+    still_holds,
+)
 from discover.selection.explain import Row, explain, warnings
-from discover.selection.objects import ClusterEvent, ClusterSnapshot, NodeView
+from discover.selection.objects import ClusterSnapshot, NodeView
 from discover.selection.operators import HostRules, JobView, job_view, selector_of
 from discover.selection.selection import Selection, Selector, groups_of
-from discover.sources.admission_probe import Admission
+from discover.sources.admission_probe import TcpProbe
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import SourceUnavailable, UsageError
 from hvd_elastic_ext.core.hosts import Host, HostSet
@@ -38,7 +46,7 @@ CPU_SHARE: Final = 0.15
 BURST: Final = 0.5
 """Seconds of computing before that share counts: a few hundred removals, one by one."""
 
-MAX_REST: Final = 0.1
+MAX_PAUSE: Final = 0.1
 """Seconds from one look to the next, at most, because of that share."""
 
 JOB_TIMEOUT: Final = 5.0
@@ -72,7 +80,7 @@ class Evaluation:
 class KubernetesSource:
     """Follows the pods of one job and their nodes. ``draw`` gives random numbers from [0, 1).
 
-    It sees nothing before :meth:`start`.
+    ``probe``: None for none. It sees nothing before :meth:`start`.
     """
 
     def __init__(
@@ -81,7 +89,7 @@ class KubernetesSource:
         scope: PodScope,
         *,
         selector: Selector,
-        admission: Admission,
+        probe: TcpProbe | None,
         metrics: ClusterMetrics,
         clock: Clock,
         draw: Callable[[], float],
@@ -91,23 +99,24 @@ class KubernetesSource:
         self._cluster = cluster
         self._where = f"pods of namespace {scope.namespace} at {cluster.host}"
         self._selector = selector
-        self._admission = admission
+        self._probe = probe
         self._metrics = metrics
         self._clock = clock
         self._limits = limits
-        self._earlier: frozenset[str] = frozenset()
-        self._snapshot = ClusterSnapshot()
+        self._read_earlier: Callable[[], HostSet | Unsettled] = HostSet
+        self._earlier: HostSet | None = None
+        self._snapshot: ClusterSnapshot | None = None
         self._evaluation: Evaluation | None = None
         self._running_hosts: RunningHosts | None = None
-        self._events = _EventQueue(clock)
+        self._looks = _Looks(clock)
         self._begun_at: float | None = None
         self._stopped = False
         asks_job = scope.job and scope.rules.operator.resource is not None
         self._lookups = Lookups(self._read_job if asks_job else None, cluster.node_exists, clock=clock, draw=draw)
         pods = cluster.pods(scope.namespace, self._label_selector)
         nodes = cluster.nodes(scope.node_selector)
-        self._pods = Reflector(pods, PODS, self._events.put, clock=clock, draw=draw, metrics=metrics)
-        self._nodes = Reflector(nodes, NODES, self._events.put, clock=clock, draw=draw, metrics=metrics)
+        self._pods = Reflector(pods, PODS, self._looks.note, clock=clock, draw=draw, metrics=metrics)
+        self._nodes = Reflector(nodes, NODES, self._looks.note, clock=clock, draw=draw, metrics=metrics)
         self._audit = WatchAudit(
             cluster.pods(scope.namespace, self._label_selector),
             self._pods,
@@ -115,9 +124,12 @@ class KubernetesSource:
             store_restored=self._nodes.force_relist,
         )
 
-    def resume(self, earlier: HostSet) -> None:
-        """Take in, before the first look, what an earlier run of the daemon published: it is kept without a probe."""
-        self._earlier = frozenset(earlier.names)
+    def resume(self, earlier: Callable[[], HostSet | Unsettled]) -> None:
+        """Take in what an earlier run of the daemon published: it is kept without a probe. ``earlier`` is called at
+        each :meth:`read` until it is known, and nothing is seen before: a host that is silent or under an advisory
+        would count as new, and be removed.
+        """
+        self._read_earlier = earlier
 
     def explain(self) -> Sequence[Row]:
         latest = self._evaluation
@@ -139,7 +151,7 @@ class KubernetesSource:
 
     @property
     def nodes(self) -> Mapping[str, NodeView] | None:
-        return self._snapshot.nodes
+        return None if self._snapshot is None else self._snapshot.nodes
 
     @property
     def job(self) -> JobView | None:
@@ -154,11 +166,12 @@ class KubernetesSource:
         if self._stopped or self._begun_at is not None:
             return
         self._begun_at = self._clock.mono()
-        self._events.start(changed)
+        self._looks.start(changed)
         self._metrics.follow("pods", lambda: self._pods.status.in_sync_at)
         self._metrics.follow("nodes", lambda: self._nodes.status.in_sync_at)
-        self._admission.start(self._events.notify)
-        self._lookups.start(self._events.notify)
+        if self._probe is not None:
+            self._probe.start(self._looks.notify)
+        self._lookups.start(self._looks.notify)
         for each in (self._pods, self._nodes, self._audit):
             each.start()
 
@@ -166,55 +179,60 @@ class KubernetesSource:
         self._stopped = True
         for waiting in (self._pods, self._nodes, self._audit, self._lookups):
             waiting.begin_stop()  # all at once: each may wait for the server
-        for each in (self._events, self._admission, self._pods, self._nodes, self._audit, self._lookups):
+        self._looks.stop()
+        if self._probe is not None:
+            self._probe.stop()
+        for each in (self._pods, self._nodes, self._audit, self._lookups):
             each.stop()
 
     def read(self) -> Observation | Unsettled:
         if self._begun_at is None:
             return Unsettled(self._where, "it has not been started")
+        if self._earlier is None:
+            if isinstance(earlier := self._read_earlier(), Unsettled):
+                return earlier
+            self._earlier = earlier
         began = self._clock.mono()
-        batches, arrived = self._events.take()
-        try:
-            if batches:
-                self._snapshot = self._snapshot.apply(event for batch in batches for event in batch)
-        except BaseException:
-            self._events.put_back(batches)  # the server sends it only once
-            raise
-        if not self._snapshot.complete:
+        arrived = self._looks.begin()
+        if not (self._pods.status.listed and self._nodes.status.listed):
             return self._not_listed()
+        nodes = None if self._nodes.status.hidden else self._nodes.known()[0]
+        snapshot = self._snapshot = ClusterSnapshot(self._pods.known()[0], nodes)
         if not self._lookups.settled and began < self._begun_at + JOB_TIMEOUT:
-            self._events.wake_at(self._begun_at + JOB_TIMEOUT)
+            self._looks.wake_at(self._begun_at + JOB_TIMEOUT)
             return Unsettled(self._where, "the job is being read")
-        self._metrics.nodes_read(not self._snapshot.nodes_hidden)
-        observation = self._look(began, arrived)
-        self._events.looked(self._clock.mono() - began)
+        self._metrics.nodes_read.set(int(snapshot.nodes is not None))
+        observation = self._look(began, snapshot, arrived, self._earlier)
+        self._looks.end(self._clock.mono() - began)
         return observation
 
-    def _look(self, now: float, arrived: float | None) -> Observation | Unsettled:
+    def _look(
+        self, now: float, snapshot: ClusterSnapshot, arrived: float | None, earlier: HostSet
+    ) -> Observation | Unsettled:
         wall = self._clock.wall()
-        selection = self._selector.select(wall, self._snapshot, node_exists=self._lookups.exists, job=self._lookups.job)
+        selection = self._selector.select(wall, snapshot, node_exists=self._lookups.exists, job=self._lookups.job)
         self._lookups.set_missing(selection.missing)
-        latest = self._evaluate(now, selection, arrived)
+        latest = self._evaluate(now, selection, arrived, earlier)
         damping = latest.damping
-        self._events.wake_at(damping.again_at)
-        self._events.wake_at(None if selection.again_at is None else now + max(0.0, selection.again_at - wall))
+        self._looks.wake_at(damping.again_at)
+        self._looks.wake_at(None if selection.again_at is None else now + max(0.0, selection.again_at - wall))
         if damping.observation is None:
             return Unsettled(self._where, latest.reason)
         doubt = self._doubt(now)
         seen = damping.observation
-        return Observation(seen.hosts, seen.departing, doubt) if doubt else seen
+        return Observation(seen.hosts, seen.departing, doubt, earlier) if doubt or earlier else seen
 
-    def _evaluate(self, now: float, selection: Selection, arrived: float | None) -> Evaluation:
+    def _evaluate(self, now: float, selection: Selection, arrived: float | None, earlier: HostSet) -> Evaluation:
         """Decide what is published. Most events change nothing of that, and the last decision still holds."""
         last, there = self._evaluation, groups_of(selection).keys.keys()
-        results = self._admission.follow(() if last is None else last.damping.to_probe, there=there)
+        results = self._probed(() if last is None else last.damping.to_probe, there)
         facts = Facts(selection, results, arrived)
         if last is not None and still_holds(now, last.damping, of=last.facts, facts=facts):
             self._evaluation = Evaluation(facts, last.damping, last.reason)
             return self._evaluation
-        state = DampingState(earlier=self._earlier) if last is None else last.damping.state
+        state = DampingState(earlier=frozenset(earlier.names)) if last is None else last.damping.state
         damping, reason = decide_published(now, state, facts, limits=self._limits)
-        self._admission.follow(damping.to_probe, there=there)
+        self._probed(damping.to_probe, there)
         self._evaluation = Evaluation(facts, damping, reason)
         self._metrics.caused(damping.causes)
         self._metrics.warnings(warnings(selection))
@@ -222,6 +240,10 @@ class KubernetesSource:
             for each in (self._nodes, self._pods):
                 each.force_relist("most hosts fell silent at once: listing again")
         return self._evaluation
+
+    def _probed(self, wanted: Iterable[Host], there: Collection[str]) -> ProbeResults:
+        """Without a probe every host is admitted: launchers that do not connect to hosts need none."""
+        return NO_PROBE if self._probe is None else self._probe.follow(wanted, there=there)
 
     def _not_listed(self) -> Unsettled:
         """Raises :class:`SourceUnavailable` if the server is known not to answer."""
@@ -235,7 +257,7 @@ class KubernetesSource:
             since = in_doubt_at(each.status)
             if since is not None and now >= since:
                 return f"{each.where}: {each.status.problem}; keeping what was known of them"
-            self._events.wake_at(since)
+            self._looks.wake_at(since)
         return ""
 
     def _label_selector(self) -> str:
@@ -247,7 +269,7 @@ class KubernetesSource:
         try:
             return selector_of(operator, job=self._scope.job, own=own, view=view)
         except UsageError as error:
-            raise RequestFailed(Failure.ANSWERED, str(error), code=403) from None
+            raise RequestFailed(Ending.FORBIDDEN, str(error)) from None
 
     def _read_job(self) -> JobView | None:
         operator = self._scope.rules.operator
@@ -257,7 +279,7 @@ class KubernetesSource:
         try:
             return job_view(found, operator)
         except ValueError as error:
-            raise RequestFailed(Failure.UNREADABLE, str(error)) from None
+            raise RequestFailed(Ending.SERVER_ERROR, str(error)) from None
 
 
 def in_doubt_at(status: WatchStatus) -> float | None:
@@ -267,14 +289,14 @@ def in_doubt_at(status: WatchStatus) -> float | None:
     return status.problem_since + DOUBT_AFTER
 
 
-class _EventQueue:
-    """Events from several threads for the one that reads, which is notified once for all of them."""
+class _Looks:
+    """When to look again: once for everything that several threads note, and not too often."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._changed: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
-        self._batches: deque[tuple[float, tuple[ClusterEvent, ...]]] = deque()
+        self._arrived: float | None = None
         self._notified = False
         self._not_before = self._looked_at = clock.mono()
         self._debt = 0.0
@@ -288,9 +310,11 @@ class _EventQueue:
         self._changed = lambda: None
         self._timer.stop()
 
-    def put(self, batch: tuple[ClusterEvent, ...]) -> None:
+    def note(self, news: bool) -> None:
+        """Take in that objects have changed (``news``), or only how well they are followed."""
         with self._lock:
-            self._batches.append((self._clock.mono(), batch))
+            if news and self._arrived is None:
+                self._arrived = self._clock.mono()
         self.notify()
 
     def notify(self) -> None:
@@ -309,27 +333,20 @@ class _EventQueue:
         if due is not None:
             self._timer.at(due)
 
-    def take(self) -> tuple[list[tuple[ClusterEvent, ...]], float | None]:
-        """Return all batches, in order, and when the oldest came, None if there is none."""
+    def begin(self) -> float | None:
+        """Return when the oldest change that was not looked at came (monotonic seconds), None if there is none."""
         with self._lock:
-            taken = list(self._batches)
-            self._batches.clear()
+            arrived, self._arrived = self._arrived, None
             self._notified = False
-        return [batch for _, batch in taken], min((at for at, batch in taken if batch), default=None)
+        return arrived
 
-    def put_back(self, batches: Iterable[tuple[ClusterEvent, ...]]) -> None:
-        """Return batches that failed to be applied: the next look has them again, before later ones."""
-        now = self._clock.mono()
-        with self._lock:
-            self._batches.extendleft((now, batch) for batch in reversed(tuple(batches)))
-
-    def looked(self, took: float) -> None:
+    def end(self, took: float) -> None:
         """Take in how many seconds a look took: after many, the next one is delayed."""
         with self._lock:
             now = self._clock.mono()
             self._debt = max(0.0, self._debt - CPU_SHARE * (now - self._looked_at)) + took
             self._looked_at = now
-            self._not_before = now + min(MAX_REST, max(0.0, self._debt - BURST) / CPU_SHARE)
+            self._not_before = now + min(MAX_PAUSE, max(0.0, self._debt - BURST) / CPU_SHARE)
 
     def _notify_now(self) -> None:
         with self._lock:

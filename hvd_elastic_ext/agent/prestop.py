@@ -28,7 +28,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from hvd_elastic_ext.agent.launcher.notice_files import NOTICE
+from hvd_elastic_ext.agent.notices.files import NOTICE
 from hvd_elastic_ext.core.commands import is_agent
 
 WITHIN_S = 25.0

@@ -11,7 +11,7 @@ Each folder may import those below it::
     format             names, parts, manifest, checksums: which bytes lie in which file
     values             the values of a State as text: one writer and one reader
 
-A checkpoint is a folder. Whoever has a side (``core/commit_record.py``) of the commit writes a part of its bytes there,
+A checkpoint is a folder. Each rank that has a side (``core/commit_record.py``) of the commit writes a part of it there,
 under names that nothing was ever written under before; when all parts are on storage, ``manifest.json`` is written,
 which names every file with its length and checksums. Until then there is no checkpoint, whatever lies there; from then
 on nothing in it is written again. To remove one, the manifest goes first.

@@ -38,7 +38,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to: :meth:`advance` wakes whoever waited that long.
+    """A clock that moves only when told to: :meth:`advance` wakes those that waited that long.
 
     Kept honest by the contract suite that :class:`SystemClock` passes too.
     """

@@ -23,7 +23,7 @@ PAGE: Final = mmap.PAGESIZE
 PLACES: Final = (0, PAGE // 2)
 """Of the two records a side has room for: one can be replaced while the other one holds."""
 KEPT_AT: Final = PAGE // 4
-"""Of one byte. 1: whoever owns the memory reads the commit, and no other is written over it until the byte is 0.
+"""Of one byte. 1: the owner of the memory reads the commit, and no other is written over it until the byte is 0.
 
 The process sets it for a commit of its own that it is asked to keep, the owner for one that no process has; the
 owner clears it.

@@ -11,7 +11,7 @@
             ├── Interrupted         the launcher was told to stop (exit 128 + signal)
             └── Asleep              too few hosts: the job waits without any process, or waited (exit 75)
 
-``BadHosts`` is permanent for the *text* it describes: whoever watches a file
+``BadHosts`` is permanent for the *text* it describes: the watcher of a file
 keeps the last good hosts and waits for the next text.
 """
 

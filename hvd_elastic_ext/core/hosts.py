@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 MAX_NAME = 253
@@ -202,31 +202,3 @@ def keep_seniority(before: HostSet, now: Iterable[Host], *, newcomers: Callable[
 
 def _lives_on(old: Host, host: Host) -> bool:
     return old is host or old.same_life(host)
-
-
-def fit(
-    hosts: HostSet, *, min_slots: int = 1, max_slots: int | None = None, allowed: Sequence[int] = ()
-) -> tuple[HostSet, str]:
-    """Choose how much of ``hosts`` one world uses: ``(chosen, reason)``.
-
-    The world is as large as slots and ``max_slots`` allow, then cut down to the
-    largest of the ``allowed`` sizes when any are given. Seniors are kept; the
-    last host taken may give only some of its slots. The empty set comes back,
-    with the reason, when fewer than ``min_slots`` (or than every allowed size)
-    can be had.
-    """
-    size = hosts.slots if max_slots is None else min(hosts.slots, max_slots)
-    reason = f"{size} of {hosts.slots} slots" + ("" if max_slots is None else f", at most {max_slots}")
-    if allowed:
-        size = max((a for a in allowed if a <= size), default=0)
-        reason += f", cut to the allowed size {size}" if size else ", below every allowed size"
-    if size < min_slots:
-        return HostSet(), f"{reason}; waiting for at least {min_slots}"
-    chosen, left = [], size
-    for host in hosts:
-        if left == 0:
-            break
-        take = min(host.slots, left)
-        chosen.append(host if take == host.slots else replace(host, slots=take))
-        left -= take
-    return HostSet(tuple(chosen)), reason

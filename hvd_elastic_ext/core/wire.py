@@ -46,11 +46,6 @@ class WireError(Exception):
     """Why a connection must end, or why a message cannot be sent, in one line without a word of the message."""
 
 
-def new_key() -> bytes:
-    """A key for a new job."""
-    return os.urandom(KEY_SIZE)
-
-
 def key_from_hex(text: object) -> bytes:
     """The job's key as it stands in a join line. Raises :class:`WireError`, which does not quote it."""
     try:

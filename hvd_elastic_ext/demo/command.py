@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import os
 import signal
 import sys
@@ -30,6 +29,7 @@ from hvd_elastic_ext.demo.job import (
 from hvd_elastic_ext.demo.runner import JournalTail, Outcome, ScenarioRunner
 from hvd_elastic_ext.demo.scenario import START, Event, full_scenario, quick_scenario
 from hvd_elastic_ext.demo.view import LiveView, PlainView
+from hvd_elastic_ext.io import process_tree
 from hvd_elastic_ext.report.command import read_journal
 from hvd_elastic_ext.report.job_report import build_report
 from hvd_elastic_ext.report.picture import draw
@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the demo; return 0 if every event has its effect, else 1, or 128 + signal if stopped."""
     options = parser().parse_args(argv)
     if os.environ.get("HVD_DIE_WITH_PARENT") == "1":
-        die_with_parent()
+        process_tree.die_with_parent(signal.SIGTERM)  # a killed ``make`` ends the demo
     check_installed()
     plain = options.plain or not sys.stdout.isatty()
     if hasattr(sys.stdout, "reconfigure"):
@@ -143,12 +143,6 @@ def show_results(folder: Folder, stream: TextIO) -> None:
         stream.write(f"Test accuracy: {accuracy:.4f}\n")
     stream.write(f"Picture: {folder.png}\n         {folder.html}\n")
     stream.flush()
-
-
-def die_with_parent() -> None:
-    """Have the kernel send ``SIGTERM`` when the parent dies: a killed ``make`` ends the demo."""
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGTERM, 0, 0, 0)
 
 
 class StopSignals:

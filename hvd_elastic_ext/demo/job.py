@@ -27,7 +27,8 @@ from typing import Final
 from hvd_elastic_ext.core.commands import agent_command
 from hvd_elastic_ext.core.errors import Transient, UsageError
 from hvd_elastic_ext.demo.observed import Worker
-from hvd_elastic_ext.demo.processes import ancestors, family, holder_of, kill_at_once
+from hvd_elastic_ext.demo.processes import holder_of, kill_at_once
+from hvd_elastic_ext.io import process_tree
 
 GRACE_S: Final = 8.0
 """Seconds for the launcher to end its workers before it is killed."""
@@ -220,7 +221,7 @@ class Job:
 
     def _kill(self, pid: int, absent: str) -> None:
         """``kill -9``. Raises :class:`Transient` unless the pid belongs to this job."""
-        if self._agent.pid not in ancestors(pid):
+        if pid not in process_tree.descendants(self._agent.pid):
             raise Transient(absent)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -240,7 +241,8 @@ class Job:
         lost: list[int] = []
         for host in hosts:
             with contextlib.suppress(Transient):  # ended already
-                lost += family(self._agent_of(host)[0])
+                agent, _ = self._agent_of(host)
+                lost += [agent, *process_tree.descendants(agent)]
         kill_at_once(lost)
         for host in hosts:
             if (notice := self._notices.pop(host, None)) is not None:
@@ -248,8 +250,8 @@ class Job:
                 notice.with_suffix("").unlink(missing_ok=True)  # the agent's socket
 
     def _agent_of(self, host: str) -> tuple[int, Path]:
-        """Return a host's agent and its notice file, found by the agent's open socket."""
-        found = holder_of(f"{host}.sock.notice", among=family(self._agent.pid))
+        """Return a host's agent and its notice file, which it has open as its forks have: parents come first."""
+        found = holder_of(f"{host}.sock.notice", among=process_tree.descendants(self._agent.pid))
         if found is None:
             raise Transient(f"there is no agent on {host} just now")
         return found

@@ -1,42 +1,21 @@
-"""Processes of this machine in ``/proc``: descendants, and open files."""
+"""Processes of this machine in ``/proc``: those with an open file, and the end of many at once."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 PROC: Final = Path("/proc")
 
 
-def ancestors(pid: int) -> list[int]:
-    """``pid`` and its parents up to process 1; empty if there is no such process."""
-    line: list[int] = []
-    while pid > 0:
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text()
-        except (FileNotFoundError, ProcessLookupError):
-            return []
-        line.append(pid)
-        # The name in parentheses may contain anything.
-        pid = int(stat.rpartition(")")[2].split()[1])
-    return line
-
-
-def family(root: int) -> list[int]:
-    """Return ``root`` and its descendants; empty if there is no such process."""
-    pids = [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()]
-    return sorted(pid for pid in pids if root in ancestors(pid))
-
-
-def holder_of(name: str, *, among: Collection[int]) -> tuple[int, Path] | None:
-    """Return the process with an open file of this name, and the file; of parent and child the parent."""
-    holders = {pid: path for pid in among if (path := _opened(pid, name)) is not None}
-    first = [pid for pid in holders if not holders.keys() & ancestors(pid)[1:]]
-    return (first[-1], holders[first[-1]]) if first else None
+def holder_of(name: str, *, among: Iterable[int]) -> tuple[int, Path] | None:
+    """Return the first process with an open file of this name, and the file."""
+    opened = ((pid, _opened(pid, name)) for pid in among)
+    return next(((pid, path) for pid, path in opened if path is not None), None)
 
 
 def _opened(pid: int, name: str) -> Path | None:

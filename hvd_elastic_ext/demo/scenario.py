@@ -95,7 +95,7 @@ class Event:
     max_lost: int = 0
 
 
-PATIENCE_S: Final = 60.0
+STEPS_S: Final = 60.0
 """Seconds for the steps before an event."""
 
 FIRST, SECOND, THIRD = "localhost", "127.0.0.1", "127.0.0.2"
@@ -195,7 +195,7 @@ def decide(now: float, seen: Observed, position: Position, scenario: Sequence[Ev
         reason = f"{event.after_steps} steps of this world"
     if seen.finished is not None:
         return Decision.FAIL, f"{event.name}: the job ended (exit code {seen.finished}) while waiting for {reason}"
-    limit = event.within_s if position.acted else PATIENCE_S
+    limit = event.within_s if position.acted else STEPS_S
     if now - position.since > limit:
         return Decision.FAIL, f"{event.name}: waited {limit:.0f} s without success for {reason}"
     if not position.acted and (seen.world.steps >= event.after_steps or isinstance(event.action, Watch)):

@@ -35,7 +35,7 @@ class BackgroundCalls:
         def work() -> None:
             try:
                 answer.set_result(act())
-            except BaseException as error:  # noqa: BLE001 - it is whoever waits who is told
+            except BaseException as error:  # noqa: BLE001 - the caller gets it
                 answer.set_exception(error)
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._turns.release)

@@ -103,15 +103,15 @@ class FileWatch:
         """Begin to watch. Raises ``RuntimeError`` if called twice."""
         if self._thread is not None:
             raise RuntimeError("a FileWatch is started once")
-        self._wake.set()  # nothing is looked at here: whoever starts it is not to wait for a file system
+        self._wake.set()  # nothing is looked at here: the caller must not wait for a file system
         self._thread = threading.Thread(target=self._run, name=f"filewatch {self._path}", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """End the watch; no call of ``on_change`` begins after this returns. May be repeated.
 
-        One that has begun, or a look at the file, may stand still on its file system: it is waited for no longer than
-        :data:`STOP_S` seconds, and its thread does not keep the process.
+        A running call, or a look at the file, may block on its file system. This waits for at most :data:`STOP_S`
+        seconds, and the thread does not keep the process alive.
         """
         self._stopping = True
         self._wake.set()

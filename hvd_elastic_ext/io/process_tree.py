@@ -28,9 +28,9 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "PR_SET_CHILD_SUBREAPER")
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the thread that started it ends."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Have the kernel kill this process, or send it ``number``, when the thread that started it ends."""
+    _prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 def reap(pids: Iterable[int], *, within_s: float) -> None:

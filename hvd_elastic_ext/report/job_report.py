@@ -183,7 +183,7 @@ def _stops_of_one_clock(part: Sequence[Moment], typical: float) -> list[tuple[Ro
         told.append(
             (
                 replace(
-                    _resize(moment, resized[i - 1] if i else None),
+                    _resize(moment),
                     downtime_s=pauses[id(moment)] if pause is None or pause < 0 else pause,
                     steps_lost=max(lost, default=None),
                     note=_resize_note(moment, faults[i], steps),
@@ -199,7 +199,7 @@ def _slept(moment: Moment, pause: float | None) -> Row:
     return replace(_with_reason(moment), after=0, downtime_s=pause)
 
 
-def _resize(moment: Moment, previous: Moment | None) -> Row:
+def _resize(moment: Moment) -> Row:
     record = moment.record
     added, removed, failed = (names(record.get(key)) for key in ("added", "removed", "failed"))
     cause = text(record.get("cause"))

@@ -25,13 +25,12 @@ if TYPE_CHECKING:
 KINDS: Final = ("svg", "png", "html")
 WIDTH_IN: Final = 11.0
 LEFT, RIGHT = 0.075, 0.975
-HEAD_IN, STRIP_IN, LANE_IN, PANELS_IN, FOOT_IN, KEY_LINE_IN = 0.8, 0.45, 0.19, 5.4, 0.9, 0.17
-"""Heights in inches, from the top down; the strip above the panels grows with the lanes of labels."""
+HEAD_IN, STRIP_IN, PANELS_IN, FOOT_IN, KEY_LINE_IN = 0.8, 1.02, 5.4, 0.9, 0.17
+"""Heights in inches, from the top down."""
 KEY_COLUMNS: Final = 3
-MOST_LANES: Final = 8
 NUMBER_LANES: Final = 4
-CHARACTER_IN: Final = 0.073
-"""A safe mean width of one character of a label at 8 points."""
+LANE_IN: Final = 0.19
+"""Numbers of events that follow one another stand in lanes of this height."""
 
 INK, FAINT, GRID = "#2b2f36", "#8a919c", "#e6e8ec"
 WORLD, SPEED, LOSS = "#3b6ea5", "#4f8f6b", "#a5603b"
@@ -80,19 +79,6 @@ def label_of(row: Row) -> str:
     return {"refused": "list refused", "started": "launcher again", "finished": "end"}.get(
         row.event, f"{row.event} {hosts_text(row)}".strip()
     )
-
-
-def lanes(starts: Sequence[float], widths: Sequence[float], *, most: int) -> tuple[int, ...] | None:
-    """Stack labels without overlap: return a lane for each, or None if ``most`` lanes are not enough.
-
-    Labels begin at ``starts`` (ascending) and are ``widths`` wide, in the same unit. A label lies above all that begin
-    under it, so that their stems, which rise from below, do not cross it.
-    """
-    chosen = [0] * len(starts)
-    for i in reversed(range(len(starts))):
-        below = [chosen[j] for j in range(i + 1, len(starts)) if starts[j] < starts[i] + widths[i]]
-        chosen[i] = max(below, default=-1) + 1
-    return tuple(chosen) if max(chosen, default=0) < most else None
 
 
 def draw(report: JobReport, path: Path, *, title: str = "Elastic training") -> None:
@@ -169,20 +155,14 @@ def _render(report: JobReport, *, kind: str, title: str) -> bytes:
 
 def _compose(figure: Figure, report: JobReport, *, title: str) -> None:
     span = max(report.duration_s, 1e-3)
-    inches = (RIGHT - LEFT) * WIDTH_IN
-    labels = [label_of(row) for row in report.rows]
-    starts = [row.at / span * inches for row in report.rows]
-    widths = [len(label) * CHARACTER_IN + 0.24 for label in labels]
-    placed = lanes(_kept_inside(starts, widths, inches), widths, most=MOST_LANES)
-    key_lines = 0 if placed is not None else -(-len(labels) // KEY_COLUMNS)
-    strip_in = STRIP_IN + LANE_IN * (max(placed, default=0) if placed is not None else NUMBER_LANES - 1)
-    height = HEAD_IN + strip_in + PANELS_IN + FOOT_IN + KEY_LINE_IN * key_lines
+    key_lines = -(-len(report.rows) // KEY_COLUMNS)
+    height = HEAD_IN + STRIP_IN + PANELS_IN + FOOT_IN + KEY_LINE_IN * key_lines
     figure.set_size_inches(WIDTH_IN, height)
     panel = PANELS_IN / 3.4
     grid = figure.add_gridspec(
         4,
         1,
-        height_ratios=[strip_in, panel, 1.15 * panel, 1.25 * panel],
+        height_ratios=[STRIP_IN, panel, 1.15 * panel, 1.25 * panel],
         left=LEFT,
         right=RIGHT,
         top=1 - HEAD_IN / height,
@@ -190,16 +170,13 @@ def _compose(figure: Figure, report: JobReport, *, title: str) -> None:
         hspace=0.12,
     )
     strip, world, speed, loss = axes = [figure.add_subplot(grid[i]) for i in range(4)]
-    strip.set_ylim(0, strip_in)
+    strip.set_ylim(0, STRIP_IN)
     _draw_world(world, report, span)
     _draw_speed(speed, report)
     _draw_loss(loss, report)
     _frame(axes, span)
     _mark_events(strip, axes[1:], report.rows)
-    if placed is None:
-        _number_events(figure, strip, report.rows, labels=labels, height=height)
-    else:
-        _label_events(strip, report.rows, labels=labels, lanes=placed, span=span, inches=inches)
+    _number_events(figure, strip, report.rows, height=height)
     figure.text(LEFT, 1 - 0.32 / height, title, size=14, weight="bold", va="center")
     figure.text(LEFT, 1 - 0.58 / height, summary(report), size=9, color=FAINT, va="center")
     _key(figure, report.rows, key_lines=key_lines, height=height)
@@ -289,30 +266,10 @@ def _mark_events(strip: Axes, panels: Sequence[Axes], rows: Sequence[Row]) -> No
         strip.plot([row.at], [0.1], marker=mark.marker, color=mark.colour, markersize=6.5, clip_on=False)
 
 
-def _kept_inside(starts: Sequence[float], widths: Sequence[float], inches: float) -> list[float]:
-    """Return where labels begin: at their event, or further left to stay inside the picture."""
-    return [min(start, max(0.0, inches - width)) for start, width in zip(starts, widths, strict=True)]
-
-
-def _label_events(
-    strip: Axes, rows: Sequence[Row], *, labels: Sequence[str], lanes: Sequence[int], span: float, inches: float
-) -> None:
-    for row, label, lane in zip(rows, labels, lanes, strict=True):
-        mark = mark_of(row)
-        y = 0.32 + lane * LANE_IN
-        overhang = row.at / span * inches + len(label) * CHARACTER_IN + 0.1 - inches
-        x, align = (row.at, "left") if overhang <= 0 else (span * 1.012, "right")
-        strip.plot([row.at, row.at], [0.1, y], color=mark.colour, linewidth=0.8, alpha=0.55, clip_on=False)
-        offset: Any = (3, 0) if align == "left" else (-3, 0)
-        strip.annotate(
-            label, (x, y), xytext=offset, textcoords="offset points", size=8, color=mark.colour, ha=align, va="center"
-        )
-
-
-def _number_events(figure: Figure, strip: Axes, rows: Sequence[Row], *, labels: Sequence[str], height: float) -> None:
-    """Number the markers, and list the labels below the picture, where there is no room for labels."""
+def _number_events(figure: Figure, strip: Axes, rows: Sequence[Row], *, height: float) -> None:
+    """Number the markers, and list their labels below the picture."""
     lines = -(-len(rows) // KEY_COLUMNS)
-    for i, (row, label) in enumerate(zip(rows, labels, strict=True)):
+    for i, row in enumerate(rows):
         mark = mark_of(row)
         y = 0.35 + (i % NUMBER_LANES) * LANE_IN
         strip.annotate(str(i + 1), (row.at, y), size=7, color=mark.colour, ha="center", va="center")
@@ -320,7 +277,7 @@ def _number_events(figure: Figure, strip: Axes, rows: Sequence[Row], *, labels: 
         figure.text(
             LEFT + column * (RIGHT - LEFT) / KEY_COLUMNS,
             (0.12 + KEY_LINE_IN * (lines - 1 - line)) / height,
-            f"{i + 1}   {row.at:.1f} s   {label}",
+            f"{i + 1}   {row.at:.1f} s   {label_of(row)}",
             size=7.5,
             color=mark.colour,
             va="center",

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, TextIO
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
+from hvd_elastic_ext.io import tables
 from hvd_elastic_ext.report.job_report import BEGUN_ANEW, JobReport, Row
-
-PLAIN_WIDTH: Final = 150
-"""Columns without a terminal: wide enough that lines do not break."""
 
 STYLES: Final = {
     "hosts added": "green",
@@ -23,33 +15,12 @@ STYLES: Final = {
     "worker failed": "red",
 }
 HEADINGS: Final = ("at", "event", "hosts", "size", "downtime", "steps lost", "note")
-TO_THE_RIGHT: Final = ("at", "downtime", "steps lost")
 
 
 def show(report: JobReport, stream: TextIO) -> None:
     """Write the table of events and one line of summary."""
-    terminal = stream.isatty()
-    console = Console(
-        file=stream,
-        force_terminal=terminal,
-        no_color=None if terminal else True,
-        color_system="auto" if terminal else None,
-        width=None if terminal else PLAIN_WIDTH,
-        highlight=False,
-    )
-    console.print(events_table(report.rows))
-    console.print(Text(summary(report)))
-
-
-def events_table(rows: Sequence[Row]) -> Table:
-    """One line for each row of the report."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in HEADINGS:
-        right = heading in TO_THE_RIGHT
-        table.add_column(heading, justify="right" if right else "left", no_wrap=heading != "note")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in cells(row)), style=STYLES.get(row.cause, ""))
-    return table
+    rows = ((cells(row), STYLES.get(row.cause, "")) for row in report.rows)
+    tables.show(stream, HEADINGS, rows, right=("at", "downtime", "steps lost"), summary=summary(report))
 
 
 def cells(row: Row) -> tuple[str, ...]:

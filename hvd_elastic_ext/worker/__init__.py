@@ -11,7 +11,7 @@ Each folder may import those below it::
     parts, sync, data, optim   what a State is made of; what ranks agree on; samples; optimizers
     comms                      collectives, one door a library
     commits                    commits as bytes in memory
-    process                    this process: its link to the agent, its way into a world
+    process                    this process: its link to the agent, how it enters a world
 
 ``hook`` is a folder for ``PYTHONPATH``. ``engines`` holds the programs that stand by in a slot for torchrun and mpirun.
 """

@@ -6,6 +6,8 @@ VENV="$ROOT/.venv"
 export ROOT VENV
 
 unset PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONUSERBASE PYTHONNOUSERSITE VIRTUAL_ENV CONDA_PREFIX
+# Bytecode is kept: else each of some hundred launchers, agents and workers of a test run compiles this package again.
+unset PYTHONDONTWRITEBYTECODE
 unset PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT __PYVENV_LAUNCHER__
 
 # Sets up if necessary, then enters the tree.

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hvd_elastic_ext.checkpoint.archive import read, write
+from hvd_elastic_ext.checkpoint.archive import catalog, read, write
 from hvd_elastic_ext.checkpoint.format import tensor_places
+from hvd_elastic_ext.checkpoint.format.errors import Damaged
 from hvd_elastic_ext.checkpoint.format.manifest import File, Manifest
 from hvd_elastic_ext.checkpoint.format.naming import name_of
 from hvd_elastic_ext.checkpoint.stores import Store
@@ -91,6 +92,19 @@ def demand_same(store: Store, commit: Held, *, rank: int = 0) -> None:
     assert json.loads(memory[record.data + record.layout : record.shared]) == commit.tree
     assert json.loads(memory[record.shared : record.total]) == commit.local
     assert memory[record.total :] == b"\xff" * 10
+
+
+def newest_intact(store: Store) -> tuple[str | None, dict[str, str]]:
+    """The newest checkpoint of which every byte is right, and why newer ones are not, by their names."""
+    passed_over: dict[str, str] = {}
+    for entry in catalog.listing(store):
+        try:
+            if entry.sealed:
+                read.verify(store, entry.name)
+                return entry.name, passed_over
+        except Damaged as error:
+            passed_over[entry.name] = error.why
+    return None, passed_over
 
 
 def save_unsealed(store: Store, commit: Held, *, parts: int = 2) -> list[File]:

@@ -32,13 +32,14 @@ def run(command: list[str]) -> int:
     assert process.stdout is not None
     assert process.stderr is not None
     threading.Thread(target=copy, args=(0, to_it), kwargs={"close": True}, daemon=True).start()
-    ways = [
-        threading.Thread(target=copy, args=way) for way in ((process.stdout.fileno(), 1), (process.stderr.fileno(), 2))
+    threads = [
+        threading.Thread(target=copy, args=ends)
+        for ends in ((process.stdout.fileno(), 1), (process.stderr.fileno(), 2))
     ]
-    for way in ways:
-        way.start()
-    for way in ways:
-        way.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     code = process.wait()
     return code if code >= 0 else 128 - code
 

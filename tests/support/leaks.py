@@ -12,11 +12,9 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-
-import psutil
+from typing import NamedTuple
 
 from tests.support import marks, namespaces
 
@@ -35,30 +33,20 @@ _HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Python's own children, one for the life of the interpreter."""
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """What was there at one moment, as far as a test could add to it."""
 
-    children: frozenset[tuple[int, int | None]]
+    processes: frozenset[int]
+    """All of the machine's, by number: the mark is looked for in those that came later."""
     threads: frozenset[threading.Thread]
     namespaces: frozenset[str]
     shared_memory: frozenset[str]
 
     def __or__(self, other: Snapshot) -> Snapshot:
-        return Snapshot(
-            self.children | other.children,
-            self.threads | other.threads,
-            self.namespaces | other.namespaces,
-            self.shared_memory | other.shared_memory,
-        )
+        return Snapshot(*(mine | theirs for mine, theirs in zip(self, other, strict=True)))
 
     def __sub__(self, other: Snapshot) -> Snapshot:
-        return Snapshot(
-            self.children - other.children,
-            self.threads - other.threads,
-            self.namespaces - other.namespaces,
-            self.shared_memory - other.shared_memory,
-        )
+        return Snapshot(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 NOTHING = Snapshot(frozenset(), frozenset(), frozenset(), frozenset())
@@ -66,9 +54,8 @@ NOTHING = Snapshot(frozenset(), frozenset(), frozenset(), frozenset())
 
 def snapshot() -> Snapshot:
     """Look at everything now."""
-    children = psutil.Process().children(recursive=True)
     return Snapshot(
-        children=frozenset((child.pid, started) for child in children if (started := marks.start_time(child.pid))),
+        processes=frozenset(marks.pids()),
         threads=frozenset(threading.enumerate()),
         namespaces=frozenset(namespaces.owned()),
         shared_memory=frozenset(_shared_memory()),
@@ -121,13 +108,11 @@ def _carries(value: str, mark: str) -> bool:
 
 def _processes(mark: str, *, known: Snapshot) -> list[int]:
     # Two nets: the mark catches who left the family, the family tree who dropped the environment.
-    found = set(marks.marked(marks.MARK, lambda value: _carries(value, mark)))
-    now = psutil.Process().children(recursive=True)
-    found.update(child.pid for child in now if (child.pid, marks.start_time(child.pid)) not in known.children)
     return sorted(
         pid
-        for pid in found
-        if (pid, marks.start_time(pid)) not in known.children
+        for pid in marks.pids()
+        if pid not in known.processes
+        and (_carries(marks.environment(pid).get(marks.MARK, ""), mark) or os.getpid() in marks.ancestors(pid))
         and marks.start_time(pid) is not None
         and not any(helper in marks.command_line(pid) for helper in _HELPERS)
     )

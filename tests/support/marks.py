@@ -6,6 +6,7 @@ ticks since boot, so that a reused process number is not taken for the owner.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -19,14 +20,30 @@ PREFIX = "hvdt-"
 """Begins the name of every namespace and temporary directory that tests make; the owner follows."""
 
 
+def stat(pid: int) -> list[str]:
+    """The fields of ``/proc/PID/stat`` from the state on. Raises ``OSError`` if the process is gone."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
 def start_time(pid: int) -> int | None:
     """Clock ticks since boot at which ``pid`` started, or None if it is gone or a zombie."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        state, *rest = stat(pid)
     except OSError:
         return None
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else int(fields[19])
+    return None if state in "ZX" else int(rest[18])
+
+
+def parent(pid: int) -> int:
+    """The parent of a process. Raises ``OSError`` if the process is gone."""
+    return int(stat(pid)[1])
+
+
+def ancestors(pid: int) -> Iterator[int]:
+    """Parent, grandparent and so on."""
+    with contextlib.suppress(OSError):
+        while pid := parent(pid):
+            yield pid
 
 
 def owner() -> str:

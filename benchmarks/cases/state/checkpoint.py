@@ -10,6 +10,7 @@ import contextlib
 import json
 import mmap
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -56,7 +57,7 @@ class Commit(NamedTuple):
 
 def _round(folder: Path, helpers: list[Helper], commit: Commit, memory: int, found: dict[str, list[Timing]]) -> None:
     side, identity, length = commit
-    store = str(folder / "store")
+    place = {"place": str(folder / "store")}
     os.sync()
     with _timed(found[ZEROS]):
         megabytes = str(length >> 20)
@@ -66,35 +67,38 @@ def _round(folder: Path, helpers: list[Helper], commit: Commit, memory: int, fou
     os.sync()
     with _timed(found[SAVE]):
         for rank, helper in enumerate(helpers):
-            part = {"part": rank, "parts": RANKS, "rank": rank}
-            helper.ask({"do": "write", "store": store, "fd": side, "identity": identity, "urgent": True, **part})
-        answers = [helper.answer() for helper in helpers]
-        receipts = [receipt for one in answers for receipt in one["receipts"]]
-        order = {"record": answers[0]["record"], "parts": RANKS, "world": RANKS, "receipts": receipts}
-        helpers[0].ask({"do": "seal", "store": store, "urgent": True, **order})
-        name = helpers[0].answer()["name"]
+            share = {"commit": identity, "parts": RANKS, "shares": {"0": [rank, rank, 0]}, "sides": {"0": [side]}}
+            helper.ask({"do": "write", **place, **share})
+        written = [helper.answer() for helper in helpers]
+        helpers[0].ask({"do": "seal", **place, "parts": RANKS, "world": RANKS, "written": written, "keep": 1})
+        checkpoint = Path(helpers[0].answer()["path"])
     os.ftruncate(memory, 0)
     os.ftruncate(memory, length + CHUNK)
     with _timed(found[READ]):
-        _read(folder / "store" / name, mmap.mmap(memory, 0))
+        _read(checkpoint, mmap.mmap(memory, 0))
     os.ftruncate(memory, 0)  # fresh memory, as for the plain read
     with _timed(found[LOAD]):
-        helpers[0].ask(
-            {"do": "load", "store": store, "name": name, "into": [{"fd": memory, "rank": 0}], "urgent": True}
-        )
+        helpers[0].ask({"do": "load", **place, "ranks": {"0": 0}, "sides": {"0": [memory]}})
         helpers[0].answer()
-    helpers[0].ask({"do": "remove", "store": store, "name": name})
-    helpers[0].answer()
+    shutil.rmtree(checkpoint)
+
+
+SERVE: Final = """
+import json, sys
+from hvd_elastic_ext.checkpoint.programs.agent_requests import answered
+for line in sys.stdin:
+    print(json.dumps(answered(json.loads(line))), flush=True)
+"""
 
 
 class Helper:
-    """A helper process for checkpoints."""
+    """A helper process for checkpoints, which stays: its start is not measured."""
 
     def __init__(self, *memory: int) -> None:
-        command = [sys.executable, "-m", "hvd_elastic_ext.checkpoint.programs.requests"]
+        command = [sys.executable, "-c", SERVE]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self.process = subprocess.Popen(command, pass_fds=memory, **pipes)
-        self.ask({"do": "find", "store": "/nowhere"})  # wait until it is ready
+        self.ask({"do": "held", "place": "/nowhere", "sides": {}})  # wait until it is ready
         self.answer()
 
     def ask(self, order: dict[str, Any]) -> None:
@@ -105,8 +109,8 @@ class Helper:
     def answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None
         answers: dict[str, Any] = json.loads(self.process.stdout.readline())
-        if not answers["ok"]:
-            raise BenchmarkError(answers["error"])
+        if "failed" in answers:
+            raise BenchmarkError(answers["failed"])
         return answers
 
 

@@ -1,7 +1,6 @@
 """The agent's side of the launcher: the connection, and what is told over it.
 
-Belongs here: the channel and its backlog, one agent a host and job, facts of the host, notices in files, how long an
-agent goes on without a launcher.
+Belongs here: the channel and its backlog, one agent a host and job, facts of the host.
 
 Never here: training processes.
 """

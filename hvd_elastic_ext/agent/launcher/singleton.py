@@ -26,7 +26,7 @@ import stat
 import time
 from typing import Any, Final, NamedTuple
 
-from hvd_elastic_ext.agent.launcher.notice_files import NOTICE
+from hvd_elastic_ext.agent.notices.files import NOTICE
 from hvd_elastic_ext.io.homes import is_private, private_home
 from hvd_elastic_ext.io.peers import user_of
 
@@ -274,7 +274,7 @@ class Refused(OSError):
     """Why the agent of the host refuses an order."""
 
 
-def hand_over(existing: socket.socket, order: dict[str, Any], *, key: bytes, patience_s: float) -> str:
+def hand_over(existing: socket.socket, order: dict[str, Any], *, key: bytes, wait_s: float) -> str:
     """Give ``order`` to the agent of the host and return its answer; "ending" only once it has ended.
 
     Raises :class:`Refused`, ``ConnectionError`` if it has ended before it could
@@ -288,7 +288,7 @@ def hand_over(existing: socket.socket, order: dict[str, Any], *, key: bytes, pat
         if "answer" not in answer:
             raise Refused(str(answer.get("refused")))
         if answer["answer"] == "ending":
-            existing.settimeout(patience_s)
+            existing.settimeout(wait_s)
             with contextlib.suppress(ConnectionError):
                 while lines.read(1):
                     pass

@@ -53,7 +53,7 @@ class AgentExit(Exception):
 
 
 class Agent(DescriptorLoop):
-    """See the module's docstring. Ends when it was told to finish, or its input has ended, and all has come to rest.
+    """See the module's docstring. Ends when it was told to finish, or its input has ended, and nothing runs any more.
 
     ``joining`` makes it a member of a job, should its first order say so.
     """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hvd_elastic_ext.agent.launcher import host_facts, singleton
 from hvd_elastic_ext.agent.launcher.channel import Channel
 from hvd_elastic_ext.agent.launcher.handover import HandoverServer
-from hvd_elastic_ext.agent.launcher.notice_files import (
+from hvd_elastic_ext.agent.notices.files import (
     CLOUD,
     CLOUD_URL,
     LOOK_S,
@@ -22,7 +22,6 @@ from hvd_elastic_ext.agent.launcher.notice_files import (
     NoticeFiles,
     soonest_of,
 )
-from hvd_elastic_ext.agent.launcher.orphan_policy import Orphan, decide
 from hvd_elastic_ext.agent.orders.fields import OrderError
 from hvd_elastic_ext.agent.orders.orders import End, Join, Pace, completed, read_welcome
 from hvd_elastic_ext.agent.process.loop import Agent, AgentExit
@@ -31,7 +30,7 @@ from hvd_elastic_ext.agent.system.streams import warn
 from hvd_elastic_ext.core.wire import MAX_FIRST, WireError, key_from_hex
 
 if TYPE_CHECKING:
-    from hvd_elastic_ext.agent.metadata.watch import CloudWatch
+    from hvd_elastic_ext.agent.notices.watch import CloudWatch
 
 TRANSIENT: Final = ("asked", "unasked")
 """Events that are not kept for a new launcher: open questions are reported again."""
@@ -74,7 +73,7 @@ def _claim(order: Join | End, key: bytes) -> singleton.Claim:
                 warn(f"{claim.problem}; another folder is used")
             return claim
         try:
-            answer = singleton.hand_over(claim.existing, _bare(order), key=key, patience_s=grace_s + TIMEOUT_S)
+            answer = singleton.hand_over(claim.existing, _bare(order), key=key, wait_s=grace_s + TIMEOUT_S)
         except singleton.Refused as refusal:
             _leave(f"the agent of this host refuses: {refusal}")
         except ConnectionError:
@@ -197,11 +196,11 @@ class Job:
         self._channel.tick()
         if self._handover is not None:
             self._handover.tick()
-        if self._lost_at is not None and not self._agent.ending:
+        if self._lost_at is not None and self._agent.now() >= self._lost_at + self._grace_s:
+            # Training that needs no launcher goes on until its next failure.
             trains = any(slot.trains for slot in self._agent.slots.values())
-            ends, reason = decide(self._agent.now(), Orphan(self._lost_at, trains, self._failed), self._grace_s)
-            if ends:
-                self._agent.end_all(reason)
+            if (self._failed or not trains) and not self._agent.ending:
+                self._agent.end_all(f"there has been no launcher for {self._grace_s:g} s")
 
     def look_for_notices(self) -> None:
         """See what the notice files and the cloud say, and pass it on if it is news."""
@@ -231,7 +230,7 @@ class Job:
             self._cloud.close()
             self._cloud = None
         if self._cloud is None and wanted is not None:
-            from hvd_elastic_ext.agent.metadata.watch import CloudWatch
+            from hvd_elastic_ext.agent.notices.watch import CloudWatch
 
             self._cloud = CloudWatch(self._agent, *wanted, listener=self)
 

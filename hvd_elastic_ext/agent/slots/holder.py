@@ -47,7 +47,7 @@ def hold(order: Start, inheritance: Inheritance, pipes: HolderPipes) -> None:
     close_all_but((*pipes, *_descriptors(inheritance)))
     wake = signals_as_bytes((*STOP_SIGNALS, signal.SIGCHLD))
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    os.setsid()  # whoever kills the agent's whole group does not kill those who clean up after it
+    os.setsid()  # a signal to the agent's whole group must not kill what cleans up after it
     holder = Holder(order, pipes, wake=wake)
     left = holder.attend() if holder.start(inheritance) else []
     holder.tell(bye=left)

@@ -15,7 +15,7 @@ class WorkerStatus:
     def __init__(self, now: float) -> None:
         self.parked = False
         self.loops = False
-        """It has begun an elastic loop."""
+        """It has entered an elastic loop."""
         self.done = False
         self.warned = False
         """Its script has seen that it must leave."""

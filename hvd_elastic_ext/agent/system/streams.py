@@ -73,7 +73,7 @@ class Outbox:
         first = self._waiting.popleft()
         try:
             written = os.write(self.descriptor, first[:_SAFE])
-        except BlockingIOError:  # whoever gave us the descriptor has it non-blocking
+        except BlockingIOError:  # the descriptor was inherited as non-blocking
             written = 0
         except OSError:
             self._drop_all()

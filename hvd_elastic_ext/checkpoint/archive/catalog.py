@@ -1,11 +1,9 @@
-"""What lies in a store: which checkpoints are whole, the newest of them, and away with the others."""
+"""What lies in a store: which checkpoints are whole, the newest of them, and the removal of the others."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from hvd_elastic_ext.checkpoint.archive import read, retention
-from hvd_elastic_ext.checkpoint.archive.retention import Choice, Entry, Named, Retention
+from hvd_elastic_ext.checkpoint.archive.retention import Entry, Named, Retention
 from hvd_elastic_ext.checkpoint.format import manifest as manifests
 from hvd_elastic_ext.checkpoint.format.errors import Damaged, Missing
 from hvd_elastic_ext.checkpoint.format.naming import MANIFEST, identity_of
@@ -13,50 +11,24 @@ from hvd_elastic_ext.checkpoint.stores import Store
 
 
 def listing(store: Store) -> list[Entry]:
-    """Every checkpoint, the newest first, and what was begun and never sealed. Of files only the lengths are looked at.
+    """Every checkpoint, the newest first, and those that were never sealed. Of files only the lengths are read.
 
     Folders whose name is no checkpoint's are somebody else's. Raises :class:`StoreFailed` if the store cannot be read.
     """
     return retention.newest_first([_entry(store, name) for name in store.folders() if identity_of(name) is not None])
 
 
-def newest(store: Store, *, verify: bool = False, skip: Collection[str] = ()) -> Choice:
-    """The newest whole checkpoint, and why newer ones are not taken. ``verify``: every byte of it is read."""
-    return look(store, verify=verify, skip=skip)[0]
-
-
-def look(store: Store, *, verify: bool = False, skip: Collection[str] = ()) -> tuple[Choice, list[Entry]]:
-    """As :func:`newest`, together with the listing, in which what was found damaged is not whole."""
-    entries = listing(store)
-    while True:
-        choice = retention.newest(entries, skip)
-        if choice.newest is None or not verify:
-            return choice, entries
-        try:
-            read.verify(store, choice.newest.name)
-        except (Damaged, Missing) as error:
-            name, why = choice.newest.name, error.why if isinstance(error, Damaged) else "it was removed"
-            entries = [retention.not_whole(entry, why) if entry.name == name else entry for entry in entries]
-        else:
-            return choice, entries
-
-
-def prune(store: Store, keep: Retention, active: Collection[str] = ()) -> list[Named]:
+def prune(store: Store, keep: Retention) -> list[Named]:
     """Remove what may go (:func:`retention.prune`), the oldest first; what was removed, and why."""
     entries = listing(store)
-    removed = retention.prune(entries, keep, active)
+    removed = retention.prune(entries, keep)
     gone = {named.name for named in removed}
     for named in removed:
-        remove(store, named.name)
-    for name, file in retention.strays([entry for entry in entries if entry.name not in gone], active):
+        store.remove(named.name, MANIFEST)  # first: of one that is half removed nothing is left
+        store.remove_folder(named.name)
+    for name, file in retention.strays([entry for entry in entries if entry.name not in gone]):
         store.remove(name, file)
     return removed
-
-
-def remove(store: Store, name: str) -> None:
-    """Remove a checkpoint. Its manifest goes first: of one that is half removed nothing is left."""
-    store.remove(name, MANIFEST)
-    store.remove_folder(name)
 
 
 def _entry(store: Store, name: str) -> Entry:
@@ -81,7 +53,6 @@ def _entry(store: Store, name: str) -> Entry:
         step=manifest.record.step,
         bytes=manifest.bytes,
         world=manifest.world,
-        score=manifest.score,
         facts=manifest.facts,
         strays=tuple(sorted(sizes.keys() - {MANIFEST, *(file.name for file in manifest.files)})),
     )

@@ -197,15 +197,9 @@ def _read_of(shard: Shard, placed: Places, commit: memoryview) -> Read:
 def _read_all(store: Store, name: str, reads: Iterable[Read]) -> None:
     """Read and verify, block by block, in as many threads as are worth while."""
 
-    def one(job: tuple[File, int, list[memoryview]]) -> None:
-        file, number, block = job
-        store.read(name, file.name, number * checksums.BLOCK, block)
-        if checksums.digest(block) != file.checksums[number]:
-            raise ValueError(f"block {number} of {len(file.checksums)} is not what was written")
-
     reads = list(reads)
     jobs = [(read.file, *job) for read in reads for job in enumerate(checksums.blocks(read.into))]
-    _in_threads(store.threads, lambda job: _or_damaged(name, job[0], lambda: one(job)), jobs)
+    _in_threads(store.threads, lambda job: _read_block(store, name, *job), jobs)
     for read in reads:
         if read.header and bytes(read.into[0]) != read.header:
             raise Damaged(name, f"{read.file.name}: its header changed while it was read")
@@ -215,21 +209,27 @@ def _check_all(store: Store, name: str, files: Iterable[File]) -> None:
     """Verify files of which nothing is wanted: each thread reads into one block's memory again and again."""
     own = threading.local()
 
-    def one(file: File, number: int) -> None:
+    def one(job: tuple[File, int]) -> None:
+        file, number = job
         if not hasattr(own, "memory"):
             own.memory = memoryview(bytearray(checksums.BLOCK))
-        start = number * checksums.BLOCK
-        block = [own.memory[: min(checksums.BLOCK, file.bytes - start)]]
-        store.read(name, file.name, start, block)
+        length = min(checksums.BLOCK, file.bytes - number * checksums.BLOCK)
+        _read_block(store, name, file, number, [own.memory[:length]])
+
+    _in_threads(store.threads, one, [(file, number) for file in files for number in range(len(file.checksums))])
+
+
+def _read_block(store: Store, name: str, file: File, number: int, block: Sequence[memoryview]) -> None:
+    def read() -> None:
+        store.read(name, file.name, number * checksums.BLOCK, block)
         if checksums.digest(block) != file.checksums[number]:
             raise ValueError(f"block {number} of {len(file.checksums)} is not what was written")
 
-    jobs = [(file, number) for file in files for number in range(len(file.checksums))]
-    _in_threads(store.threads, lambda job: _or_damaged(name, job[0], lambda: one(*job)), jobs)
+    _or_damaged(name, file, read)
 
 
 def _in_threads(threads: int, work: Callable[[Job], None], jobs: Sequence[Job]) -> None:
-    """Do all, or raise the first error; what was not begun by then is not."""
+    """Do all jobs, or raise the first error and cancel the rest."""
     if len(jobs) < 2:
         for job in jobs:
             work(job)

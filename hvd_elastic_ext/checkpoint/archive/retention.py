@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from hvd_elastic_ext.checkpoint.format.naming import Age, age
@@ -27,7 +27,6 @@ class Entry:
     step: int | None = None
     bytes: int = 0
     world: int = 0
-    score: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     strays: tuple[str, ...] = ()
     """Files in its folder that its manifest does not name: of attempts before the one that was sealed."""
@@ -40,11 +39,6 @@ def entry_to_json(entry: Entry) -> dict[str, Any]:
     return told
 
 
-def not_whole(entry: Entry, why: str) -> Entry:
-    """The same one, found damaged."""
-    return replace(entry, whole=False, why=why)
-
-
 class Named(NamedTuple):
     """A checkpoint, and why what happens to it does."""
 
@@ -52,53 +46,31 @@ class Named(NamedTuple):
     why: str
 
 
-class Choice(NamedTuple):
-    """``newest`` is taken, None if nothing can be; ``passed_over`` are newer ones that could not, the newest first."""
-
-    newest: Entry | None
-    passed_over: tuple[Named, ...]
-
-
 @dataclass(frozen=True)
 class Retention:
-    """What stays: the ``last`` ones, the oldest of every ``every`` steps (None: no such), the ``best`` by score.
-
-    ``lowest``: the best score is the lowest, as with losses.
-    """
+    """What stays: the ``last`` ones, and the oldest of every ``every`` steps (None: no such)."""
 
     last: int = 3
     every: int | None = None
-    best: int = 0
-    lowest: bool = False
 
     def __post_init__(self) -> None:
         if self.last < 1:
             raise UsageError("the newest checkpoint always stays; keep 1 or more of the last ones")
         if self.every is not None and self.every < 1:
             raise UsageError("one of every so many steps is kept; give 1 or more, or leave it out")
-        if self.best < 0:
-            raise UsageError("a number of best checkpoints is 0 or more")
 
 
 def newest_first(entries: Collection[Entry]) -> list[Entry]:
     return sorted(entries, key=_age, reverse=True)
 
 
-def newest(entries: Collection[Entry], skip: Collection[str] = ()) -> Choice:
-    """The newest whole one that is not to be skipped. What was never sealed is no checkpoint, and not told of."""
-    passed: list[Named] = []
-    for entry in newest_first(entries):
-        if entry.name in skip:
-            passed.append(Named(entry.name, "it is to be skipped"))
-        elif entry.whole:
-            return Choice(entry, tuple(passed))
-        elif entry.sealed:
-            passed.append(Named(entry.name, entry.why))
-    return Choice(None, tuple(passed))
+def newest(entries: Collection[Entry], skip: Collection[str] = ()) -> Entry | None:
+    """The newest whole one that is not to be skipped; None if there is none."""
+    return next((entry for entry in newest_first(entries) if entry.whole and entry.name not in skip), None)
 
 
-def prune(entries: Collection[Entry], keep: Retention, active: Collection[str] = ()) -> list[Named]:
-    """What may go, the oldest first, each with the reason. The newest whole one stays, and what is ``active``.
+def prune(entries: Collection[Entry], keep: Retention) -> list[Named]:
+    """What may go, the oldest first, each with the reason. The newest whole one stays.
 
     What is not whole goes if it is surely not being written any more: if a whole one is of a later world.
     """
@@ -111,12 +83,12 @@ def prune(entries: Collection[Entry], keep: Retention, active: Collection[str] =
         *_litter(entries, whole[0]),
     ]
     ages = {entry.name: _age(entry) for entry in entries}
-    return sorted((named for named in gone if named.name not in active), key=lambda named: ages[named.name])
+    return sorted(gone, key=lambda named: ages[named.name])
 
 
-def strays(entries: Collection[Entry], active: Collection[str] = ()) -> list[tuple[str, str]]:
+def strays(entries: Collection[Entry]) -> list[tuple[str, str]]:
     """Checkpoint and name of each file that no manifest names and nobody writes any more: there is a newer one."""
-    whole = [entry for entry in newest_first(entries) if entry.whole and entry.name not in active]
+    whole = [entry for entry in newest_first(entries) if entry.whole]
     return [(entry.name, file) for entry in whole[1:] for file in entry.strays]
 
 
@@ -126,10 +98,6 @@ def _kept(whole: Sequence[Entry], keep: Retention) -> set[str]:
         # The oldest of each stretch: it is so still when others of the stretch are gone.
         oldest = {(entry.identity.lineage, (entry.step or 0) // keep.every): entry.name for entry in whole}
         stay.update(oldest.values())
-    scored = [entry for entry in whole if entry.score is not None]
-    sign = 1 if keep.lowest else -1
-    ranked = sorted(scored, key=lambda entry: sign * (entry.score or 0.0))  # of equals the newest comes first
-    stay.update(entry.name for entry in ranked[: keep.best])
     return stay
 
 

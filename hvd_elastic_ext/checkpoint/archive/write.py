@@ -52,7 +52,6 @@ def seal(
     *,
     parts: int,
     world: int,
-    score: float | None = None,
     facts: Mapping[str, Any] | None = None,
 ) -> Manifest:
     """Make a checkpoint of what was written exist. Raises :class:`StoreFailed` if not all of it is on storage."""
@@ -65,11 +64,11 @@ def seal(
     lost = next((file.name for file in ordered if there.get(file.name) != file.bytes), None)
     if lost is not None:
         raise StoreFailed(f"{store.where}/{name}/{lost}", "it was written and is not there any more, or not whole")
-    made = Manifest(record, world, parts, ordered, score, dict(facts or {}))
+    made = Manifest(record, world, parts, ordered, dict(facts or {}))
     try:
         encoded = manifests.encode(made)
     except (ValueError, TypeError) as error:
-        raise Permanent(f"checkpoint {name} cannot be sealed: its facts or score are no plain data ({error})") from None
+        raise Permanent(f"checkpoint {name} cannot be sealed: its facts are no plain data ({error})") from None
     if len(encoded) > manifests.LIMIT:
         raise Permanent(f"checkpoint {name} cannot be sealed: its facts are too long")
     store.put(name, MANIFEST, encoded)
@@ -110,5 +109,5 @@ def _told(blocks: Iterable[Sequence[memoryview]], found: list[str]) -> Iterator[
 
 
 def _token() -> str:
-    """Part of a name under which nothing has been written before, whoever tries again."""
+    """Part of a file name that no earlier attempt has used."""
     return secrets.token_hex(4)

@@ -50,14 +50,13 @@ class File:
 class Manifest:
     """``record`` is that of the commit; the lengths of its trees are those of the bytes in memory when it was written.
 
-    ``world`` is how many ranks there were; ``score`` what retention's "best" goes by; ``facts`` are the caller's own.
+    ``world`` is how many ranks there were; ``facts`` are the caller's own.
     """
 
     record: Record
     world: int
     parts: int
     files: tuple[File, ...]
-    score: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -103,7 +102,6 @@ def encode(manifest: Manifest) -> bytes:
         "record": record_to_json(manifest.record),
         "world": manifest.world,
         "parts": manifest.parts,
-        "score": manifest.score,
         "facts": dict(manifest.facts),
         "checksum": checksums.ALGORITHM,
         "block": checksums.BLOCK,
@@ -132,12 +130,9 @@ def decode(data: bytes) -> Manifest:
 
 def _checked(plain: Mapping[str, Any]) -> Manifest:
     files = tuple(map(file_from_json, plain["files"]))
-    score, facts = plain["score"], plain["facts"]
-    _demand(score is None or type(score) in (int, float), "a score")
+    facts = plain["facts"]
     _demand(isinstance(facts, dict), "facts")
-    found = Manifest(
-        record_from_json(plain["record"]), _count(plain["world"]), _count(plain["parts"]), files, score, facts
-    )
+    found = Manifest(record_from_json(plain["record"]), _count(plain["world"]), _count(plain["parts"]), files, facts)
     problem = incomplete(files, found.parts)
     if problem:
         raise ValueError(problem)

@@ -1,17 +1,17 @@
 """``python -m hvd_elastic_ext.checkpoint.programs.agent_requests``: what an agent starts for a checkpoint of its job.
 
-One request, as JSON on standard input, of the launcher's (``launcher/planners/checkpoints``,
+One request of the launcher's, as JSON on standard input (``launcher/planners/checkpoints``,
 ``launcher/planners/membership/transfers.py``); one answer on standard output, two of ``send``. To the request the agent
-has added ``sides``: for each slot the descriptors of its commit memory; and ``secret`` to one with ``transfer``. The
-work with storage is the clerk's (:mod:`hvd_elastic_ext.checkpoint.programs.requests`)::
+has added ``sides``: for each slot the descriptors of its commit memory; and ``secret`` to one with ``transfer``. It
+gives way to everything else that wants processor or disk, but where training waits for it, or with ``"urgent": true``::
 
     {"do": "write", "place": P, "commit": [l, i, g, n], "parts": 3, "shares": {slot: [part, rank, side]}}
         some of the parts of a commit that is kept, and the own states of these ranks; part null: that alone
         -> {"record": R of part 0 or null, "receipts": [...], "bytes": 3e8, "store": "which storage P is here"}
     {"do": "seal", "place": P, "world": 3, "parts": 3, "written": [those answers, of all parts], "keep": 3,
      "facts": anything}
-        makes it exist, and lets older ones go
-        -> {"path": P/N, "bytes": 6e8}
+        makes it exist, and removes older ones
+        -> {"path": P/N, "bytes": 6e8}; "not_removed": "why" if older ones could not be removed
     {"do": "load", "place": P, "ranks": {slot: rank}, "done": MARK or null}
         the newest that is whole, into the memory of each slot whose rank has left its own state there; if none has,
         into that of the first, with the own state of another. Nothing is loaded if the newest one has ``finished``
@@ -28,7 +28,7 @@ work with storage is the clerk's (:mod:`hvd_elastic_ext.checkpoint.programs.requ
         reads every byte of one
         -> {"whole": true, "why": ""}
     {"do": "send", "transfer": T, "slot": S, "commit": [i, g, n], "address": "127.0.0.1"}
-        sends a commit that lies in the slot's memory to whoever proves to be the other end of this transfer
+        sends a commit from the slot's memory to the one that proves to be the other end of this transfer
         -> {"listening": [address, port]}, and when the receiver holds it
            {"sent": 3e8, "seconds": 0.6}
     {"do": "receive", "transfer": T, "slot": D, "commit": [i, g, n], "from": [address, port]}
@@ -37,29 +37,43 @@ work with storage is the clerk's (:mod:`hvd_elastic_ext.checkpoint.programs.requ
     {"do": "copy", "from": S, "to": D, "commit": [i, g, n]}
         the same within a host
 
-What cannot be done is ``{"failed": "why", "for_good": whether trying again is in vain}``; of these last three
-``for_good`` means that the memory does not hold the commit. What a slot's memory held before is held after a failure.
+P is a folder or an fsspec URL, N the name of a checkpoint, R a record (``checkpoint/format/manifest.py``). What cannot
+be done is ``{"failed": "why", "for_good": whether trying again is in vain}``; of the last three ``for_good`` means that
+the memory does not hold the commit. What a slot's memory held before is held after a failure.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import mmap
 import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from hvd_elastic_ext.checkpoint.archive import read
-from hvd_elastic_ext.checkpoint.format.manifest import LOCAL
-from hvd_elastic_ext.checkpoint.programs import requests
-from hvd_elastic_ext.checkpoint.stores import open_store
+import psutil
+
+from hvd_elastic_ext.checkpoint.archive import catalog, read, retention, write
+from hvd_elastic_ext.checkpoint.archive.read import Checkpoint
+from hvd_elastic_ext.checkpoint.archive.retention import Entry, Retention
+from hvd_elastic_ext.checkpoint.format.errors import Damaged, Missing
+from hvd_elastic_ext.checkpoint.format.manifest import (
+    LOCAL,
+    File,
+    file_from_json,
+    record_from_json,
+    record_to_json,
+)
+from hvd_elastic_ext.checkpoint.format.naming import name_of
+from hvd_elastic_ext.checkpoint.stores import Store, open_store
 from hvd_elastic_ext.checkpoint.transfer import slot_memory, transfer
-from hvd_elastic_ext.core import commit_record as sides
-from hvd_elastic_ext.core.errors import Permanent, Transient
+from hvd_elastic_ext.core.commit_record import PAGE, Identity, Record
+from hvd_elastic_ext.core.errors import ElasticError, Permanent, Transient
 
 Request = Mapping[str, Any]
 Answer = dict[str, Any]
@@ -67,26 +81,20 @@ Say = Callable[[Answer], None]
 
 MARK: Final = ".store"
 """File by which a host's storage is known for the same as another's."""
-TRANSFERS: Final = ("send", "receive", "copy")
-HURRIED: Final = ("load", *TRANSFERS)
+HURRIED: Final = ("load", "send", "receive", "copy")
 """What training waits for."""
-
-
-class Failed(Exception):
-    """The clerk could not do something; ``answer`` says what."""
-
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(answer.get("error"))
-        self.answer = answer
+NICE: Final = 15
+"""A busy core leaves this some 3 % of itself."""
 
 
 def main() -> int:
     """Do what is asked for; the answer says how it went."""
+    # Whatever else prints, in this process or a library, must not come between answers.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     request = json.load(sys.stdin)
     if request["do"] not in HURRIED and not request.get("urgent"):
-        requests.give_way()
+        _give_way()
 
     def say(answer: Answer) -> None:
         print(json.dumps(answer), file=answers, flush=True)
@@ -95,29 +103,50 @@ def main() -> int:
     return 0
 
 
+def _give_way() -> None:
+    """Let everything else go first; of threads, only this one and those it starts from now on do."""
+    with contextlib.suppress(OSError, psutil.Error):
+        os.nice(NICE)
+        # The lowest of those that always get on: an idle class would wait for ever behind a steady reader.
+        psutil.Process().ionice(psutil.IOPRIO_CLASS_BE, 7)
+
+
 def answered(request: Request, say: Say = lambda answer: None) -> Answer:
     """Return the answer to one request, the last one if there are several; ``say`` gets those before."""
     try:
         return _send(request, say) if request["do"] == "send" else _DO[request["do"]](request)
-    except Failed as failed:
-        return {"failed": str(failed), "for_good": not failed.answer.get("transient", True)}
-    except (Transient, Permanent) as error:
+    except (ElasticError, OSError) as error:
         return {"failed": " ".join(str(error).split()), "for_good": isinstance(error, Permanent)}
-    except OSError as error:
-        if request["do"] not in TRANSFERS:
-            raise
-        return {"failed": " ".join(str(error).split()), "for_good": False}
+
+
+# --- checkpoints
 
 
 def _write(request: Request) -> Answer:
-    record, receipts, length = None, [], 0
+    store, identity = open_store(request["place"]), Identity(*request["commit"])
+    first: Record | None = None
+    files: list[File] = []
     for slot, (part, rank, side) in request["shares"].items():
-        order = {"identity": request["commit"], "part": part, "parts": request["parts"], "rank": rank}
-        done = _have_done(request, do="write", fd=request["sides"][slot][side], **order)
-        record = done["record"] if part == 0 else record
-        receipts += done["receipts"]
-        length += done["bytes"]
-    return {"record": record, "receipts": receipts, "bytes": length, "store": _which(request["place"])}
+        descriptor = request["sides"][slot][side]
+        record = _demanded(descriptor, identity)
+        commit = memoryview(mmap.mmap(descriptor, 0, prot=mmap.PROT_READ))[PAGE:]
+        files += write.write_part(store, record, commit, part=part, parts=request["parts"], rank=rank)
+        if _demanded(descriptor, identity) != record:
+            raise Permanent(f"commit {name_of(identity)} was replaced in memory while it was written")
+        first = record if part == 0 else first
+    return {
+        "record": None if first is None else record_to_json(first),
+        "receipts": [asdict(file) for file in files],
+        "bytes": sum(file.bytes for file in files),
+        "store": _which(request["place"]),
+    }
+
+
+def _demanded(descriptor: int, identity: Identity) -> Record:
+    (found,) = slot_memory.sealed([descriptor])
+    if found is None or found.record.identity != identity:
+        raise Permanent(f"commit {name_of(identity)} is not in that memory")
+    return found.record
 
 
 def _which(place: str) -> str:
@@ -133,7 +162,7 @@ def _which(place: str) -> str:
             return word
         time.sleep(0.01)
     mark.unlink(missing_ok=True)  # or nothing would ever be written here again
-    raise Failed({"error": f"{mark} was empty: whoever made it was killed; it is made anew", "transient": True})
+    raise Transient(f"{mark} was empty, since its writer was killed; the next attempt writes it again")
 
 
 def _make(mark: Path) -> None:
@@ -147,131 +176,132 @@ def _make(mark: Path) -> None:
 
 
 def _seal(request: Request) -> Answer:
-    written = request["written"]
-    record = next(each["record"] for each in written if each["record"] is not None)
-    receipts = [receipt for each in written for receipt in each["receipts"]]
-    counts = {"parts": request["parts"], "world": request["world"]}
-    done = _have_done(request, do="seal", record=record, receipts=receipts, facts=request.get("facts"), **counts)
-    removed = requests.answer(_line(request, do="prune", keep={"last": request["keep"]}))
-    more = {} if removed["ok"] else {"not_removed": removed["error"]}
-    return {"path": f"{request['place']}/{done['name']}", "bytes": done["bytes"], **more}
+    store, written = open_store(request["place"]), request["written"]
+    made = write.seal(
+        store,
+        record_from_json(next(each["record"] for each in written if each["record"] is not None)),
+        [file_from_json(receipt) for each in written for receipt in each["receipts"]],
+        parts=request["parts"],
+        world=request["world"],
+        facts=request.get("facts"),
+    )
+    told = {"path": _path(request, name_of(made.record.identity)), "bytes": made.bytes}
+    try:
+        catalog.prune(store, Retention(last=request["keep"]))
+    except ElasticError as error:
+        told["not_removed"] = " ".join(str(error).split())
+    return told
 
 
 def _load(request: Request) -> Answer:
-    passed_over: list[str] = []
-    skip: list[str] = []
-    while True:
-        found = _have_done(request, do="find", skip=skip)
-        if not skip:
-            passed_over += [f"{each['name']}: {each['why']}" for each in found["passed_over"]]
-        newest = found["newest"]
-        if newest is None:
-            return _none(request, passed_over)
-        if request.get("done") and newest["facts"].get("finished") == request["done"]:
-            path = f"{request['place']}/{newest['name']}"
-            return {"done": True, "path": path, "step": newest["step"], "passed_over": passed_over}
-        ranks = _who(request, newest["name"])
-        identity = _beyond(newest["identity"], found["entries"])
-        with contextlib.ExitStack() as stack:
-            empty = [slot for slot in ranks if not _is_past(request, slot, identity)]
-            into = [_into(request, slot, rank=ranks[slot], stack=stack) for slot in empty]
-            order = {"name": newest["name"], "identity": identity, "into": into, "urgent": True}
-            done = requests.answer(_line(request, do="load", **order))
-        if done["ok"]:
-            path, facts = f"{request['place']}/{newest['name']}", newest["facts"]
-            told = {"path": path, "step": newest["step"], "generation": identity[2], "facts": facts}
-            told["commit"] = identity[1:]  # a slot may hold a newer one
-            held = _held_in(request, next(iter(ranks)))
-            return {**told, "slots": [int(slot) for slot in ranks], "passed_over": passed_over, "held": held}
-        if not done.get("damaged"):
-            raise Failed(done)
-        skip.append(newest["name"])
-        passed_over.append(f"{newest['name']}: {done['error']}")
+    store, passed_over = open_store(request["place"]), list[str]()
+    entries = catalog.listing(store)
+    for entry in entries:
+        why = entry.why
+        if entry.whole:
+            try:
+                return {**_loaded(request, store, entry, entries), "passed_over": passed_over}
+            except (Damaged, Missing) as error:
+                why = error.why if isinstance(error, Damaged) else "it was removed"
+        if entry.sealed:
+            passed_over.append(f"{entry.name}: {why}")
+    if not passed_over:
+        return {}
+    place = request["place"]
+    raise Permanent(
+        f"{len(passed_over)} checkpoints in {place} and none is whole ({passed_over[0]}); look with "
+        f"`hvd-elastic checkpoints verify {place}`, or name another --checkpoint-dir to start training from scratch"
+    )
 
 
-def _beyond(identity: list[int], entries: list[Answer]) -> list[int]:
+def _loaded(request: Request, store: Store, entry: Entry, entries: Sequence[Entry]) -> Answer:
+    """Load one checkpoint. Raises :class:`Damaged` before anything of it is sealed in memory."""
+    told: Answer = {"path": _path(request, entry.name), "step": entry.step}
+    if request.get("done") and entry.facts.get("finished") == request["done"]:
+        return {**told, "done": True}
+    checkpoint = read.opened(store, entry.name)
+    ranks, identity = _who(request, checkpoint), _beyond(entry.identity, entries)
+    into = [slot for slot in ranks if not _is_past(request["sides"][slot], identity)]
+    _fill(checkpoint, identity, {slot: request["sides"][slot] for slot in into}, ranks)
+    _, held = slot_memory.held(request["sides"][next(iter(ranks))]) or (0, None)
+    return {
+        **told,
+        "generation": identity.generation,
+        "facts": entry.facts,
+        "commit": identity[1:],  # a slot may hold a newer one
+        "slots": [int(slot) for slot in ranks],
+        "held": None if held is None else slot_memory.told(held.record),
+    }
+
+
+def _fill(
+    checkpoint: Checkpoint, identity: Identity, memories: Mapping[str, Sequence[int]], ranks: Mapping[str, int]
+) -> None:
+    """Give it to slots, sealed last of all that lies there: that is what a process takes up."""
+    own = {slot: checkpoint.local(ranks[slot]) or b"" for slot in memories}
+    with contextlib.ExitStack() as stack:
+        first: memoryview | None = None
+        for slot, memory in memories.items():
+            target = stack.enter_context(slot_memory.writing(memory))
+            record = checkpoint.record(own[slot])._replace(identity=identity)
+            into = stack.enter_context(slot_memory.room(target.descriptor, record.total))
+            if first is None:
+                checkpoint.fill(into, own[slot])
+                first = into
+            else:
+                into[: record.shared] = first[: record.shared]
+            target.seal(record, own[slot])
+
+
+def _beyond(identity: Identity, entries: Sequence[Entry]) -> Identity:
     """The loaded commit's identity, in a world that is as late as any that left something here.
 
     What follows is newer then than what was passed over: it is found first, and kept longer.
     """
-    worlds = [(each["identity"][1], each["identity"][2]) for each in entries if each["sealed"]]
-    lineage, incarnation, generation, number = identity
-    return [lineage, *max([(incarnation, generation), *worlds]), number]
+    worlds = [(each.identity.incarnation, each.identity.generation) for each in entries if each.sealed]
+    incarnation, generation = max([(identity.incarnation, identity.generation), *worlds])
+    return identity._replace(incarnation=incarnation, generation=generation)
 
 
-def _held(request: Request) -> Answer:
-    newest = _have_done(request, do="find", skip=request.get("skip", []))["newest"]
-    held = {slot: found for slot in request["sides"] if (found := _newest_in(request, slot)) is not None}
-    if newest is None:
-        return {"held": held, "newest": None}
-    name = newest["name"]
-    told = {"name": name, "path": f"{request['place']}/{name}", "finished": newest["facts"].get("finished")}
-    return {"held": held, "newest": {**told, "identity": newest["identity"], "step": newest["step"]}}
-
-
-def _newest_in(request: Request, slot: str) -> list[Any] | None:
-    """The commit that the process of a slot would take up: which, of what step, on which side."""
-    found = slot_memory.held(request["sides"][slot])
-    return None if found is None else [list(found[1].record.identity), found[1].record.step, found[0]]
-
-
-def _verify(request: Request) -> Answer:
-    done = _have_done(request, do="verify", name=request["name"])
-    return {"whole": done["whole"], "why": done["why"]}
-
-
-def _into(request: Request, slot: str, *, rank: int, stack: contextlib.ExitStack) -> Answer:
-    """Where a slot gets it, sealed last of all that lies there: that is what a process takes up."""
-    memory = request["sides"][slot]
-    target = stack.enter_context(slot_memory.writing(memory))
-    return {"fd": target.descriptor, "rank": rank, "sequence": slot_memory.next_sequence(memory)}
-
-
-def _is_past(request: Request, slot: str, identity: list[int]) -> bool:
-    """Whether a slot's memory has outlived its processes and their launcher, and with it a commit as new as that."""
-    lying = [found.record.identity for found in slot_memory.sealed(request["sides"][slot]) if found is not None]
-    return any(each.lineage and list(each[1:]) >= identity[1:] for each in lying)
-
-
-def _held_in(request: Request, slot: str) -> list[int] | None:
-    found = slot_memory.held(request["sides"][slot])
-    return None if found is None else slot_memory.told(found[1].record)
-
-
-def _who(request: Request, name: str) -> dict[str, int]:
+def _who(request: Request, checkpoint: Checkpoint) -> dict[str, int]:
     """Whose own state each slot gets."""
-    try:
-        manifest = read.read_manifest(open_store(request["place"]), name)
-    except (Permanent, Transient):
-        return dict(request["ranks"])  # loading it says what is wrong
-    there = [file.number for file in manifest.files if file.kind == LOCAL]
+    there = [file.number for file in checkpoint.manifest.files if file.kind == LOCAL]
     own = {slot: rank for slot, rank in request["ranks"].items() if rank in there}
     return own or {min(request["ranks"], key=int): min(there, default=0)}
 
 
-def _none(request: Request, passed_over: list[str]) -> Answer:
-    sealed = [why for why in passed_over if not why.endswith("never sealed")]
-    if not sealed:
-        return {}
-    raise Failed(
-        {
-            "error": f"{len(sealed)} checkpoints in {request['place']} and none is whole ({sealed[0]}); "
-            f"look with `hvd-elastic checkpoints verify {request['place']}`, or name another --checkpoint-dir to begin "
-            "anew",
-            "transient": False,
-        }
-    )
+def _is_past(memory: Sequence[int], identity: Identity) -> bool:
+    """Whether a slot's memory has outlived its processes and their launcher, and with it a commit as new as that."""
+    lying = [found.record.identity for found in slot_memory.sealed(memory) if found is not None]
+    return any(each.lineage and each[1:] >= identity[1:] for each in lying)
 
 
-def _have_done(request: Request, **order: Any) -> Answer:
-    done = requests.answer(_line(request, **order))
-    if not done["ok"]:
-        raise Failed(done)
-    return done
+def _held(request: Request) -> Answer:
+    held = {}
+    for slot, memory in request["sides"].items():
+        if (found := slot_memory.held(memory)) is not None:
+            side, sealed = found
+            held[slot] = [list(sealed.record.identity), sealed.record.step, side]
+    newest = retention.newest(catalog.listing(open_store(request["place"])), request.get("skip", ()))
+    if newest is None:
+        return {"held": held, "newest": None}
+    told = {"name": newest.name, "path": _path(request, newest.name), "finished": newest.facts.get("finished")}
+    return {"held": held, "newest": {**told, "identity": list(newest.identity), "step": newest.step}}
 
 
-def _line(request: Request, **order: Any) -> str:
-    return json.dumps({"store": request["place"], **order})
+def _verify(request: Request) -> Answer:
+    try:
+        read.verify(open_store(request["place"]), request["name"])
+    except Damaged as error:
+        return {"whole": False, "why": error.why}
+    return {"whole": True, "why": ""}
+
+
+def _path(request: Request, name: str) -> str:
+    return f"{request['place']}/{name}"
+
+
+# --- transfers
 
 
 def _send(request: Request, say: Say) -> Answer:
@@ -328,7 +358,7 @@ def _as_new(memory: list[int], commit: list[int]) -> Answer | None:
     return {"held": slot_memory.told(found[1].record), "bytes": 0, "seconds": 0.0}
 
 
-def _got(record: sides.Record, began: float) -> Answer:
+def _got(record: Record, began: float) -> Answer:
     seconds = round(time.monotonic() - began, 3)
     return {"held": slot_memory.told(record), "bytes": record.shared, "seconds": seconds}
 

@@ -6,13 +6,9 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TextIO
-
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from hvd_elastic_ext.checkpoint.archive import catalog, read, retention
 from hvd_elastic_ext.checkpoint.archive.retention import Entry, Retention
@@ -20,11 +16,9 @@ from hvd_elastic_ext.checkpoint.format.errors import Damaged, Missing
 from hvd_elastic_ext.checkpoint.stores import Store, open_store
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.secrets import USER, secret_in_options, secret_in_url
+from hvd_elastic_ext.io import tables
 
-PLAIN_WIDTH: Final = 150
-"""Columns where there is no terminal to ask."""
-HEADINGS: Final = ("checkpoint", "step", "ranks", "size", "score", "state")
-TO_THE_RIGHT: Final = ("step", "ranks", "size", "score")
+HEADINGS: Final = ("checkpoint", "step", "ranks", "size", "state")
 OPTIONS_HELP: Final = (
     "what fsspec is given for the URL, as a JSON object; with secrets in it: @FILE, a file that holds it"
 )
@@ -59,8 +53,6 @@ def parser() -> argparse.ArgumentParser:
     )
     prune.add_argument("--last", metavar="N", type=int, default=3, help="keep the newest N (default: 3)")
     prune.add_argument("--every", metavar="STEPS", type=int, help="and the first of every so many steps")
-    prune.add_argument("--best", metavar="N", type=int, default=0, help="and those with the N highest scores")
-    prune.add_argument("--lowest", action="store_true", help="the best score is the lowest")
     prune.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     return options
 
@@ -131,31 +123,31 @@ def _checked(store: Store, entry: Entry) -> Entry:
         try:
             read.verify(store, entry.name)
         except Damaged as error:
-            return retention.not_whole(entry, error.why)
+            return replace(entry, whole=False, why=error.why)
     return entry
 
 
 def _export(store: Store, options: argparse.Namespace) -> int:
     from hvd_elastic_ext.checkpoint.archive import export  # torch, for this only
 
-    name = options.name
-    if name is None:
-        choice = catalog.newest(store)
-        for passed in choice.passed_over:
-            sys.stderr.write(f"hvd-elastic checkpoints: {passed.name} is passed over: {passed.why}\n")
-        if choice.newest is None:
-            raise Permanent(
-                f"{store.where} holds no whole checkpoint; `hvd-elastic checkpoints list` tells what is there"
-            )
-        name = choice.newest.name
+    name = options.name or _newest(store)
     count = export.export(store, name, options.to)
     what = "files" if options.to.is_dir() else "tensors"
     sys.stdout.write(f"{name}: {count} {what} to {options.to}\n")
     return 0
 
 
+def _newest(store: Store) -> str:
+    for entry in catalog.listing(store):
+        if entry.whole:
+            return entry.name
+        if entry.sealed:
+            sys.stderr.write(f"hvd-elastic checkpoints: {entry.name} is passed over: {entry.why}\n")
+    raise Permanent(f"{store.where} holds no whole checkpoint; `hvd-elastic checkpoints list` tells what is there")
+
+
 def _prune(store: Store, options: argparse.Namespace) -> int:
-    keep = Retention(options.last, options.every, options.best, options.lowest)
+    keep = Retention(options.last, options.every)
     gone = retention.prune(catalog.listing(store), keep) if options.dry_run else catalog.prune(store, keep)
     if options.json:
         sys.stdout.write(json.dumps([named._asdict() for named in gone], indent=1) + "\n")
@@ -170,39 +162,17 @@ def _prune(store: Store, options: argparse.Namespace) -> int:
 def _show(entries: Sequence[Entry], stream: TextIO, *, as_json: bool, empty: str) -> None:
     if as_json:
         stream.write(json.dumps([retention.entry_to_json(entry) for entry in entries], indent=1) + "\n")
-        return
-    if not entries:
+    elif not entries:
         stream.write(f"{empty}\n")
-        return
-    terminal = stream.isatty()
-    console = Console(
-        file=stream,
-        force_terminal=terminal,
-        no_color=None if terminal else True,
-        color_system="auto" if terminal else None,
-        width=None if terminal else PLAIN_WIDTH,
-        highlight=False,
-    )
-    console.print(table(entries))
+    else:
+        rows = ((_cells(entry), "" if entry.whole else "red" if entry.sealed else "dim") for entry in entries)
+        tables.show(stream, HEADINGS, rows, right=("step", "ranks", "size"))
 
 
-def table(entries: Sequence[Entry]) -> Table:
-    """One line for each."""
-    found = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in HEADINGS:
-        right = heading in TO_THE_RIGHT
-        found.add_column(heading, justify="right" if right else "left", no_wrap=heading != "state")
-    for entry in entries:
-        style = "" if entry.whole else "red" if entry.sealed else "dim"
-        found.add_row(*(Text(cell) for cell in cells(entry)), style=style)
-    return found
-
-
-def cells(entry: Entry) -> tuple[str, ...]:
-    """The texts of one line, in the order of ``HEADINGS``. What is not known is empty."""
+def _cells(entry: Entry) -> tuple[str, ...]:
+    """What is not known is empty."""
     state = _whole(entry) if entry.whole else f"damaged: {entry.why}" if entry.sealed else entry.why
-    score = "" if entry.score is None else f"{entry.score:g}"
-    return entry.name, _number(entry.step), _number(entry.world or None), size(entry.bytes), score, state
+    return entry.name, _number(entry.step), _number(entry.world or None), size(entry.bytes), state
 
 
 def _whole(entry: Entry) -> str:

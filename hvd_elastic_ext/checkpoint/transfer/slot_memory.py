@@ -90,19 +90,20 @@ class Target:
         self.descriptor = descriptors[index]
         _open(self.descriptor)
 
-    def seal(self, record: Record) -> Record:
-        """What was written is a commit of this memory, with what this slot's last one has of its own."""
+    def seal(self, record: Record, own: bytes | None = None) -> None:
+        """What was written is a commit of this memory, with ``own``, or what this slot's last one has of its own."""
         last = held(self._descriptors)
         if last is not None and last[1].record.age > record.age:
             raise Transient(f"the slot has made commit {_named(last[1].record.identity[1:])} meanwhile, which is newer")
-        local = b"" if last is None else _local(self._descriptors[last[0]], last[1], stored=record.stored)
+        local = own
+        if local is None:
+            local = b"" if last is None else _local(self._descriptors[last[0]], last[1], stored=record.stored)
         record = record._replace(local=len(local))
         _lengthen(self.descriptor, record.total)
         os.pwrite(self.descriptor, local, PAGE + record.shared)
         head, fields = sides.pack(next_sequence(self._descriptors), record)
         os.pwrite(self.descriptor, fields, len(head))
         os.pwrite(self.descriptor, head, 0)
-        return record
 
 
 @contextmanager
@@ -171,7 +172,7 @@ def _local(descriptor: int, last: Sealed, *, stored: bool) -> bytes:
 
 
 def _bare(record: Record) -> Record:
-    """Without what a process may say anew of a commit whose shared regions stay."""
+    """Without the fields that a process may change while the shared regions stay."""
     return record._replace(identity=record.identity._replace(lineage=0), local=0)
 
 

@@ -29,7 +29,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from hvd_elastic_ext.core.commit_record import Identity, Record
 from hvd_elastic_ext.core.errors import Transient
@@ -43,7 +43,7 @@ LONGEST: Final = 1 << 40
 WAIT_S: Final = 60.0
 """How long a sender waits for its receiver."""
 HANDSHAKE_S: Final = 5.0
-"""How long whoever connects may take to prove that it is the receiver."""
+"""How long a caller may take to prove that it is the receiver."""
 STALL_S: Final = 20.0
 """How long one end waits for the next bytes of the other."""
 PENDING: Final = 64
@@ -56,6 +56,10 @@ _LONGEST_HEADER: Final = 4096
 _AHEAD: Final = 2
 """Blocks that are signed or verified while others are on their way."""
 _COUNTS: Final = ("step", "loose", "data", "layout", "tree")
+
+
+Job = TypeVar("Job")
+Done = TypeVar("Done")
 
 
 class TransferFailed(Transient):
@@ -220,10 +224,7 @@ def _header(record: Record, keys: _Keys) -> bytes:
 
 
 def _send_blocks(connection: socket.socket, keys: _Keys, data: memoryview) -> None:
-    def signed(block: tuple[int, memoryview]) -> tuple[memoryview, bytes]:
-        return block[1], keys.sign_block(*block)
-
-    for block, mac in _ahead(signed, _blocks(data)):
+    for (_, block), mac in _ahead(lambda each: (each, keys.sign_block(*each)), _blocks(data)):
         _write(connection, block)
         _write(connection, mac)
 
@@ -249,16 +250,9 @@ class Incoming:
 
     def read(self, into: memoryview) -> None:
         """Fill ``into`` with the commit. When this returns, each byte is verified."""
-        with ThreadPoolExecutor(1, thread_name_prefix="hvd-elastic verifies") as pool:
-            under_way: deque[Future[None]] = deque()
-            for number, block in _blocks(into):
-                _read_into(self._connection, block)
-                mac = _read(self._connection, _MAC)
-                under_way.append(pool.submit(self._verify, number, block, mac=mac))
-                if len(under_way) > _AHEAD:
-                    under_way.popleft().result()
-            for future in under_way:
-                future.result()
+        for number, whole in _ahead(self._is_whole, self._arriving(into)):
+            if not whole:
+                raise TransferFailed(f"block {number} of the commit is not what was sent")
         self._demand(self._keys.sign(b"whole"), "the end of the commit")
 
     def confirm(self) -> None:
@@ -266,9 +260,14 @@ class Incoming:
         with contextlib.suppress(OSError):
             self._connection.sendall(self._keys.sign(b"held"))
 
-    def _verify(self, number: int, block: memoryview, *, mac: bytes) -> None:
-        if not hmac.compare_digest(mac, self._keys.sign_block(number, block)):
-            raise TransferFailed(f"block {number} of the commit is not what was sent")
+    def _arriving(self, into: memoryview) -> Iterator[tuple[int, memoryview, bytes]]:
+        for number, block in _blocks(into):
+            _read_into(self._connection, block)
+            yield number, block, _read(self._connection, _MAC)
+
+    def _is_whole(self, arrived: tuple[int, memoryview, bytes]) -> tuple[int, bool]:
+        number, block, mac = arrived
+        return number, hmac.compare_digest(mac, self._keys.sign_block(number, block))
 
     def _demand(self, mac: bytes, what: str) -> None:
         if not hmac.compare_digest(_read(self._connection, _MAC), mac):
@@ -323,12 +322,10 @@ def _blocks(data: memoryview) -> Iterator[tuple[int, memoryview]]:
         yield start // BLOCK, data[start : start + BLOCK]
 
 
-def _ahead(
-    work: Callable[[tuple[int, memoryview]], tuple[memoryview, bytes]], jobs: Iterable[tuple[int, memoryview]]
-) -> Iterator[tuple[memoryview, bytes]]:
+def _ahead(work: Callable[[Job], Done], jobs: Iterable[Job]) -> Iterator[Done]:
     """What ``work`` makes of each job, in order; the next ones are worked on while one is used."""
     with ThreadPoolExecutor(1, thread_name_prefix="hvd-elastic signs") as pool:
-        under_way: deque[Future[tuple[memoryview, bytes]]] = deque()
+        under_way: deque[Future[Done]] = deque()
         for job in jobs:
             under_way.append(pool.submit(work, job))
             if len(under_way) > _AHEAD:

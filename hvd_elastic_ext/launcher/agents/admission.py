@@ -50,10 +50,6 @@ class Unauthenticated(Generic[T]):
     def __len__(self) -> int:
         return len(self._source)
 
-    @property
-    def all(self) -> tuple[T, ...]:
-        return tuple(self._source)
-
     def add(self, who: T, source: str, now: float) -> None:
         """``source`` is empty for this user's own connections, which have no share limit."""
         self._by_source.setdefault(source, {})[who] = now
@@ -88,6 +84,6 @@ class Unauthenticated(Generic[T]):
             self._kept[who] = self._kept.get(who, 0) + size
             self.kept += size
 
-    def heaviest(self) -> Verdict[T]:
+    def heaviest(self) -> T:
         """The one of which most bytes are kept, and of those the oldest."""
-        return Verdict(max(self._kept, key=self._kept.__getitem__), reason="it sent much without authentication")
+        return max(self._kept, key=self._kept.__getitem__)

@@ -6,13 +6,15 @@ import asyncio
 import resource
 import select
 import socket
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.wire import LauncherWire, WireError
 from hvd_elastic_ext.io.peers import is_trusted, owner, owner_lookup
-from hvd_elastic_ext.launcher.agents.admission import Unauthenticated, Verdict, most_for
-from hvd_elastic_ext.launcher.agents.poller import DescriptorPoller
+from hvd_elastic_ext.launcher.agents.admission import Unauthenticated, most_for
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.agents.server import Control
 
 HELLO_S: Final = 5.0
 """Seconds that a connection may take to authenticate."""
@@ -25,65 +27,26 @@ _LOOK_AGAIN_S: Final = 0.02
 _NOTHING_LEFT_S: Final = 1.0
 
 
-class SessionOwner(Protocol):
-    """What sessions use of the server."""
-
-    key: bytes
-    buffer: bytearray
-    """Where connections read, one for all: it is filled and emptied within one call of the loop."""
-    poller: DescriptorPoller
-
-    def refuse(self, peer: str, reason: str) -> None:
-        """Count a refusal, and log each kind once."""
-
-    def admit(self, session: Session, hello: Mapping[str, Any]) -> None:
-        """Give the session its host. Raises ``WireError`` if it is not an agent of this job."""
-
-    def hear(self, session: Session, news: Mapping[str, Any]) -> None:
-        """Take an event of an agent. Raises ``WireError`` if it is none."""
-
-    def defect_met(self, session: Session, error: Exception) -> None:
-        """Log a defect of this program with its traceback, once."""
-
-    def part(self, session: Session) -> None:
-        """A connection is closed."""
-
-
 class Session:
-    """One connection, authenticated once it has a ``host``. ``over``: why it ends, or empty.
+    """One connection, authenticated once it has a ``host``. ``over``: why it ends, or empty."""
 
-    ``heard`` gets the number of bytes that came before authentication.
-    """
-
-    def __init__(
-        self, owner: SessionOwner, connection: socket.socket, peer: str, *, heard: Callable[[Session, int], None]
-    ) -> None:
+    def __init__(self, control: Control, acceptor: Acceptor, connection: socket.socket, *, peer: str) -> None:
         self.host = self.agent = self.over = ""
         self.gone = asyncio.Event()
-        self._owner = owner
+        self.acceptor = acceptor
+        self._control = control
         self.peer = peer
         self._connection = connection
-        self._wire = LauncherWire(owner.key)
+        self._wire = LauncherWire(control.key)
         self._unsent = bytearray()
         self._writing = False
         self._saying_goodbye = False
         self._closing = False
         self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(HELLO_S, self._too_late)
-        self._heard = heard
-        self._at_poller = False
         connection.setblocking(False)
-        self._loop.add_reader(connection.fileno(), self._read)
+        control.poller.add(connection.fileno(), self._ready)
+        self._timer = self._loop.call_later(HELLO_S, self._too_late)
         self._write(self._wire.greeting)
-
-    def become(self, host: str, agent: str) -> None:
-        """Mark it as authenticated: from now on the poller serves it, which pauses longer the more agents there are."""
-        self.host, self.agent = host, agent
-        self._stop_polling()
-        self._at_poller = True
-        self._owner.poller.add(self._connection.fileno(), self._ready)
-        if self._writing:
-            self._want_writing()
 
     def send(self, order: Mapping[str, Any]) -> bool:
         """Send without waiting. False if this session has ended, or ends now because the agent does not read."""
@@ -98,7 +61,7 @@ class Session:
     def refuse(self, reason: str) -> None:
         """End, and count why."""
         if not self.over:
-            self._owner.refuse(self.peer, reason)
+            self._control.refuse(self.peer, reason)
             self.hang_up(reason)
 
     def hang_up(self, reason: str) -> None:
@@ -127,7 +90,7 @@ class Session:
         if self._closing:
             return
         try:
-            size = self._connection.recv_into(self._owner.buffer)
+            size = self._connection.recv_into(self._control.buffer)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -137,25 +100,25 @@ class Session:
             self._lost("the agent disconnected")
             return
         if not self.host:
-            self._heard(self, size)
+            self.acceptor.keep(self, size)
         try:
-            for message in self._wire.feed(bytes(memoryview(self._owner.buffer)[:size])):
+            for message in self._wire.feed(bytes(memoryview(self._control.buffer)[:size])):
                 self._take(message)
         except WireError as error:
             self.refuse(str(error))
         except Exception as error:  # noqa: BLE001 - a main loop
             # The rest of this read is lost. The agent reconnects and reports its state.
-            self._owner.defect_met(self, error)
+            self._control.defect_met(self, error)
             self.hang_up("a defect of hvd-elastic")
 
     def _take(self, message: Mapping[str, Any]) -> None:
         if self.over:
             return
         if self.host:
-            self._owner.hear(self, message)
+            self._control.hear(self, message)
         else:
             self._timer.cancel()
-            self._owner.admit(self, message)
+            self._control.admit(self, message)
 
     def _write(self, data: bytes) -> None:
         waiting = bool(self._unsent)
@@ -177,37 +140,18 @@ class Session:
             self._lost(str(error.strerror))
         if self._writing != bool(self._unsent):
             self._writing = not self._writing
-            self._want_writing()
-
-    def _want_writing(self) -> None:
-        descriptor = self._connection.fileno()
-        if self._at_poller:
-            self._owner.poller.want_writing(descriptor, wanted=self._writing)
-        elif self._writing:
-            self._loop.add_writer(descriptor, self._flush)
-        else:
-            self._loop.remove_writer(descriptor)
-
-    def _stop_polling(self) -> None:
-        descriptor = self._connection.fileno()
-        if self._at_poller:
-            self._owner.poller.remove(descriptor)
-        else:
-            self._loop.remove_reader(descriptor)
-            self._loop.remove_writer(descriptor)
+            self._control.poller.want_writing(self._connection.fileno(), wanted=self._writing)
 
     def _lost(self, reason: str) -> None:
-        if self.host:
-            self.hang_up(reason)
-        else:
+        if not self.host:
             self.refuse("it disconnected before authentication")
-            self.hang_up(reason)
+        self.hang_up(reason)
 
     def _close(self) -> None:
         self._timer.cancel()
-        self._stop_polling()
+        self._control.poller.remove(self._connection.fileno())
         self._connection.close()
-        self._owner.part(self)
+        self._control.part(self)
         self.gone.set()
 
     def _too_late(self) -> None:
@@ -220,9 +164,9 @@ class Acceptor:
     Which of them are closed first: see :mod:`hvd_elastic_ext.launcher.agents.admission`.
     """
 
-    def __init__(self, listener: socket.socket, owner: SessionOwner) -> None:
+    def __init__(self, listener: socket.socket, control: Control) -> None:
         self._listener = listener
-        self._owner = owner
+        self._control = control
         self._loop = asyncio.get_running_loop()
         self._unauthenticated = Unauthenticated[Session]()
         self._again: asyncio.TimerHandle | None = None
@@ -230,13 +174,12 @@ class Acceptor:
         listener.setblocking(False)
         self._open()
 
-    def close(self) -> tuple[Session, ...]:
-        """Accept no more; return the sessions without authentication."""
+    def close(self) -> None:
+        """Accept no more. May be repeated."""
         if not self._closed:
             self._shut()
             self._closed = True
             self._listener.close()
-        return self._unauthenticated.all
 
     def settled(self, session: Session) -> None:
         """``session`` is authenticated or gone: there is room for another."""
@@ -262,36 +205,39 @@ class Acceptor:
     def _accept(self) -> None:
         """Accept one. (The loop calls again while there are more, so that others are served in between.)"""
         now, most = self._loop.time(), most_for(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        if not self._made_room(self._unauthenticated.room(now, most)):
+        verdict = self._unauthenticated.room(now, most)
+        if verdict.wait:
             self._pause(_LOOK_AGAIN_S)
             return
+        if verdict.out is not None:
+            self._turn_away(verdict.out, verdict.reason)
         try:
             connection, (address, *_) = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:  # no descriptors or no memory left: connections wait in the queue
-            self._owner.refuse("all new connections", str(error.strerror))
+            self._control.refuse("all new connections", str(error.strerror))
             self._pause(_NOTHING_LEFT_S)
             return
         peer, source = _source(connection, str(address))
         try:
             _notice_dead_peers(connection)
-            session = Session(self._owner, connection, peer, heard=self._kept)
+            session = Session(self._control, self, connection, peer=peer)
         except OSError:  # it has disconnected, or nothing is left to serve it with
             connection.close()
             return
+        self._control.connections.add(session)
         self._unauthenticated.add(session, source, now)
 
-    def _kept(self, session: Session, size: int) -> None:
+    def keep(self, session: Session, size: int) -> None:
+        """Count bytes that came before authentication."""
         self._unauthenticated.keep(session, size)
         while self._unauthenticated.kept > MAX_UNPROVEN:
-            self._made_room(self._unauthenticated.heaviest())
+            self._turn_away(self._unauthenticated.heaviest(), "it sent much without authentication")
 
-    def _made_room(self, verdict: Verdict[Session]) -> bool:
-        if verdict.out is not None:
-            verdict.out.refuse(verdict.reason)
-            self._unauthenticated.remove(verdict.out)
-        return not verdict.wait
+    def _turn_away(self, session: Session, reason: str) -> None:
+        session.refuse(reason)
+        self._unauthenticated.remove(session)
 
 
 def _source(connection: socket.socket, address: str) -> tuple[str, str]:

@@ -62,11 +62,9 @@ def _is_on(text: str) -> bool:
 
 
 def job_env(environ: Mapping[str, str], tuning: Mapping[str, str], *, hook: str) -> dict[str, str]:
-    """Environment of every process of a job: the launcher's own, Horovod's options, and ours.
+    """Environment of every process of a job. It may hold secrets, so agents get it on standard input only.
 
-    It may hold secrets, so agents get it on standard input only.
-
-    ``hook`` is the folder of the import hook, which goes first on ``PYTHONPATH``.
+    ``hook``: the folder of the import hook, which goes first on ``PYTHONPATH``.
     """
     own = {name: value for name, value in environ.items() if not _NOT_EXPORTED.fullmatch(name)}
     path = [hook, *(entry for entry in own.get("PYTHONPATH", "").split(":") if entry and entry != hook)]
@@ -74,9 +72,9 @@ def job_env(environ: Mapping[str, str], tuning: Mapping[str, str], *, hook: str)
 
 
 def seat_env(seat: Seat, place: Place, *, incarnation: int) -> dict[str, str]:
-    """What goes along with the order to start a process, over a connection that anybody may read.
+    """Environment in the order to start a process, over a connection that others may read.
 
-    Its host, the place that user code sees until there is a world, and which launcher it is started by.
+    ``place``: what user code sees until there is a world.
     """
     return {
         "HOROVOD_HOSTNAME": seat.host,
@@ -88,9 +86,8 @@ def seat_env(seat: Seat, place: Place, *, incarnation: int) -> dict[str, str]:
 def interface_of(facts: Mapping[str, Any], *, here: bool, outward: str | None, given: Iterable[str]) -> str | None:
     """Network interface that a host's processes use among one another; None leaves the choice to Gloo.
 
-    ``given``: ``--network-interfaces``. ``here``: the host is this machine, and
-    ``outward`` the interface from here to hosts that are not. A remote host uses
-    the one through which it reached the launcher.
+    ``given``: ``--network-interfaces``. ``here``: the host is this machine; ``outward``: the interface from here to
+    other hosts. A remote host uses the one through which it reached the launcher.
     """
     known = facts.get("interfaces") or {}
     chosen = next((name for name in given if name in known), None)
@@ -103,9 +100,8 @@ def interface_of(facts: Mapping[str, Any], *, here: bool, outward: str | None, g
 def unfit(facts: Mapping[str, Any], expected: Mapping[str, str | None], *, alone: bool) -> str | None:
     """Why a host cannot take part, and what to do about it; None if it can.
 
-    ``expected``: versions on the launcher's machine by package, None where it is
-    absent. ``alone``: all hosts are this machine, so that a name which leads to
-    loopback does no harm.
+    ``expected``: versions on the launcher's machine by package, None where it is absent. ``alone``: all hosts are this
+    machine, so that a name which leads to loopback does no harm.
     """
     versions = facts.get("versions")
     if isinstance(versions, Mapping):

@@ -34,14 +34,14 @@ class DescriptorPoller:
         self._acts: dict[int, Callable[[int], None]] = {}
         self._again: asyncio.TimerHandle | None = None
         # It never becomes writable. As long as this stands, to listen and to pause is only a change of an entry of the
-        # loop's own epoll. Making the entry anew would have the kernel look at every descriptor in here.
+        # loop's own epoll. Making a new entry would have the kernel look at every descriptor in here.
         self._loop.add_writer(self._epoll.fileno(), _nothing)
         self._listen()
 
     def add(self, descriptor: int, act: Callable[[int], None]) -> None:
         """Serve ``descriptor`` when it can be read."""
-        self._acts[descriptor] = act
         self._epoll.register(descriptor, select.EPOLLIN)
+        self._acts[descriptor] = act
 
     def want_writing(self, descriptor: int, *, wanted: bool) -> None:
         """Serve it when it can be written, too, or no longer."""

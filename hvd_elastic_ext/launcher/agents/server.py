@@ -39,10 +39,7 @@ _STOPS: Final = "the launcher stops"
 
 @dataclass(frozen=True, slots=True)
 class AgentJoined:
-    """An agent is there, for the first time or again; ``hello`` tells what it has. Its welcome is on the way.
-
-    If there was a session with the same agent before, this one has replaced it.
-    """
+    """An agent has connected, or connected again; ``hello`` lists what it runs and holds. Its welcome is on the way."""
 
     host: str
     hello: Mapping[str, Any]
@@ -50,7 +47,7 @@ class AgentJoined:
 
 @dataclass(frozen=True, slots=True)
 class AgentLost:
-    """There is no session with ``host`` any more."""
+    """The connection to an agent is lost. It may connect again; only its silence counts as a fault."""
 
     host: str
     reason: str
@@ -58,7 +55,7 @@ class AgentLost:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """An event of an agent; ``news["event"]`` is a string, the rest is unchecked."""
+    """A message from an agent; ``news["event"]`` is a string, the rest is unchecked."""
 
     host: str
     news: Mapping[str, Any]
@@ -75,14 +72,11 @@ ControlEvent = AgentJoined | AgentLost | News | Superseded
 
 
 class Control:
-    """See the module's docstring. All methods are to be called in the loop that :meth:`start` ran in.
+    """See the module's docstring. Call all methods in the loop that :meth:`start` ran in.
 
-    ``pace`` and ``orphan_grace_s`` are what agents are told in their
-    welcome; :meth:`set_pace` changes the former. ``ports``, by address, are those of
-    an earlier launcher, where its agents look for it: taken again if they are free. ``on_event`` is called in the
-    loop, too; it may send and drop. Should it raise, that is logged as a defect
-    and the agent disconnected: it reconnects and reports its state.
-    ``refused`` counts refusals by reason.
+    ``pace`` and ``orphan_grace_s``: what agents are told in their welcome. ``ports``: by address, those of an earlier
+    launcher, where its agents look for it. ``on_event`` is called in the loop, and may send and drop. If it raises,
+    that is logged as a defect and the agent is disconnected: it reconnects and reports its state.
     """
 
     def __init__(
@@ -97,15 +91,18 @@ class Control:
         on_event: Callable[[ControlEvent], None],
     ) -> None:
         self.refused: Counter[str] = Counter()
+        """Refusals by reason."""
         self.key = key
         self._before = dict(ports or {})
         self.buffer = bytearray(_READ)
+        """Where connections read, one for all: it is filled and emptied within one call of the loop."""
         self.poller: DescriptorPoller
         self._job = job
         self._incarnation = incarnation
         self._on_event = on_event
         self.pace = pace
         self.orphan_grace_s = orphan_grace_s
+        self.connections: set[Session] = set()
         self._sessions: dict[str, Session] = {}
         self._newest: dict[str, str] = {}
         """By host, the newest agent."""
@@ -164,8 +161,7 @@ class Control:
     def send(self, host: str, order: Mapping[str, Any]) -> bool:
         """Send ``order``, without waiting. False if there is no session with ``host``, or not any more.
 
-        True does not mean that it arrives. Raises ``WireError`` for an order that
-        is no JSON or larger than a frame may be.
+        True does not mean that it arrives. Raises ``WireError`` for an order that is no JSON or too large for a frame.
         """
         session = self._sessions.get(host)
         return session is not None and session.send(order)
@@ -179,32 +175,36 @@ class Control:
     async def stop(self) -> None:
         """Disconnect all agents once they have read their last orders. No events follow."""
         self._stopping = True
-        strangers = tuple(session for acceptor, _ in self._acceptors.values() for session in acceptor.close())
-        sessions = (*strangers, *self._sessions.values())
-        for session in strangers:
-            session.hang_up(_STOPS)
-        for session in self._sessions.values():
-            session.say_goodbye(_STOPS)
+        for acceptor, _ in self._acceptors.values():
+            acceptor.close()
+        sessions = tuple(self.connections)
+        for session in sessions:
+            if session.host or session.over:
+                session.say_goodbye(_STOPS)
+            else:
+                session.hang_up(_STOPS)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(_all_gone(sessions), LINGER_S)
         for session in sessions:
             session.hang_up(_STOPS)
         await _all_gone(sessions)
         if self._acceptors:
-            await asyncio.sleep(0)  # sessions that others have replaced close now
             self.poller.close()
         if self.refused:
-            log.warning("control port: refused in all: %s", counted(self.refused))
+            counts = "; ".join(f"{count} × {reason}" for reason, count in self.refused.most_common())
+            log.warning("control port: refused in all: %s", counts)
 
-    # --- what sessions need: see Desk ---------------------------------------------------------------
+    # --- what sessions need
 
     def refuse(self, peer: str, reason: str) -> None:
+        """Count a refusal, and log each kind once."""
         self.refused[reason] += 1
         if (peer, reason) not in self._named and len(self._named) < _MAX_NAMED:
             self._named.add((peer, reason))
             log.warning("control port: refused %s: %s", peer, reason)
 
     def defect_met(self, session: Session, error: Exception) -> None:
+        """Log a defect of this program with its traceback, once."""
         self.refused[f"a defect of hvd-elastic ({type(error).__name__})"] += 1
         defect = f"a defect of hvd-elastic: {type(error).__name__}: {error}"
         if ("", defect) not in self._named and len(self._named) < _MAX_NAMED:
@@ -213,6 +213,7 @@ class Control:
             log.error("%s is disconnected, to reconnect and report its state: %s", who, defect, exc_info=error)
 
     def admit(self, session: Session, hello: Mapping[str, Any]) -> None:
+        """Give the session its host. Raises ``WireError`` if it is not an agent of this job."""
         problem = hello_error(hello, job=self._job)
         if problem is not None:
             raise WireError(problem)
@@ -222,20 +223,23 @@ class Control:
         if (hello["host"], hello["agent"]) in self._replaced:
             self._end(session, hello)
             return
-        self._settled(session)
+        session.acceptor.settled(session)
         self._make_place(hello["host"], agent=hello["agent"])
-        session.become(hello["host"], hello["agent"])
+        session.host, session.agent = hello["host"], hello["agent"]
         self._sessions[session.host] = session
         session.send(self._welcome)
         self._tell(AgentJoined(session.host, hello))
 
     def hear(self, session: Session, news: Mapping[str, Any]) -> None:
+        """Take an event of an agent. Raises ``WireError`` if it is none."""
         if not isinstance(news.get("event"), str) or news["event"] == "hello":
             raise WireError("a message is no news")
         self._tell(News(session.host, news))
 
     def part(self, session: Session) -> None:
-        self._settled(session)
+        """A connection is closed."""
+        self.connections.discard(session)
+        session.acceptor.settled(session)
         if self._sessions.get(session.host) is session:
             del self._sessions[session.host]
             self._tell(AgentLost(session.host, session.over))
@@ -269,10 +273,6 @@ class Control:
             self._tell(AgentLost(host, older.over or "another agent has taken its place"))
         older.hang_up("it has reconnected")
 
-    def _settled(self, session: Session) -> None:
-        for acceptor, _ in self._acceptors.values():
-            acceptor.settled(session)
-
     def _tell(self, event: ControlEvent) -> None:
         if not self._stopping:
             self._on_event(event)
@@ -292,11 +292,6 @@ def _listener(address: str, *ports: int) -> socket.socket:
 async def _all_gone(sessions: tuple[Session, ...]) -> None:
     for session in sessions:
         await session.gone.wait()
-
-
-def counted(refused: Mapping[str, int]) -> str:
-    """Refusals by reason, the most frequent first. Pure."""
-    return "; ".join(f"{count} × {reason}" for reason, count in Counter(refused).most_common())
 
 
 def hello_error(hello: Mapping[str, Any], *, job: str) -> str | None:

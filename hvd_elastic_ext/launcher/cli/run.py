@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -65,20 +66,8 @@ PREFIX: Final = "HVD_ELASTIC_"
 RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE", "DEVICES", "NOTICE_FILE")
 """Environment names with our prefix that are no options of ``run``: workers and agents read them."""
 
-SAME: Final = (
-    *("max_num_proc", "reset_limit", "rsh", "ssh_port", "ssh_identity_file", "failure_budget"),
-    *("adopt", "restart_from_scratch", "engine", "below_min", "restart_stalled", "drain_stragglers", "resume"),
-)
-"""Options that are settings of the same name."""
-SECONDS: Final = (
-    *("settle", "standby_timeout", "heartbeat_interval", "heartbeat_timeout"),
-    *("orphan_grace", "commit_wait", "sleep_after", "progress_timeout"),
-)
-"""Options that are settings with ``_s`` behind their name."""
-
 COLLECT: Final = (50_000, 20, 100)
-"""When the launcher looks for unreachable cycles: seldom. It makes next to none, and to look is to look at all that it
-knows of thousands of processes."""
+"""When the launcher collects garbage: seldom. It makes few cycles, and a collection reads the state of all workers."""
 
 DESCRIPTION: Final = """\
 Run an elastic job. Every option of horovodrun means here what it means there; the first group is ours.
@@ -101,7 +90,7 @@ def main(argv: Sequence[str]) -> int:
     with Outlets(sys.stdout, sys.stderr) as outlets:
         logging.basicConfig(format="hvd-elastic: %(message)s", handlers=[Log(outlets.stderr)])
         logging.getLogger("hvd_elastic_ext").setLevel(settings.log_level)
-        _recorded(settings, outlets)
+        _run(settings, outlets)
     return 0
 
 
@@ -113,30 +102,31 @@ def _end_at_once(number: int, _: object) -> None:
     raise _EndedAtOnce(128 + number)
 
 
-def _recorded(settings: RunSettings, outlets: Outlets) -> None:
-    """Run the job, and write into its journal how it ended."""
+def _run(settings: RunSettings, outlets: Outlets) -> None:
+    """Run the job, unless it is done already."""
     with state_folder.StateDir(settings.state_dir) as folder:  # before the journal, which another launcher may write
         fresh = runs.name_of(time.time(), secrets.randbits(16))
         saved = runs.begun(folder.load(), fresh=fresh, resume=settings.resume)
         done = _finished(settings, saved)
-        if done is not None:
+        if done is None:
+            _run_with_journal(settings, folder, saved, outlets)
+        else:
             logging.getLogger(__name__).warning("%s", done)
-            return
-        _journalled(settings, folder, saved, outlets)
 
 
 def _finished(settings: RunSettings, saved: state_folder.Saved) -> str | None:
-    """What is said of a job that is done already; None if there is something to do, or nothing is known from here."""
+    """The message for a job that is done already; None if there is something to do, or nothing is known from here."""
     how = settings.durability
-    if how is None or how.train_on or saved.more.get("hosts"):  # there may be somebody who is to be ended
+    if how is None or how.train_on or saved.more.get("hosts"):  # agents may have to be ended
         return None
     found = finished_check.find(how.place, how.mark)
     return None if found is None else finished.said(found, how.place)
 
 
-def _journalled(
+def _run_with_journal(
     settings: RunSettings, folder: state_folder.StateDir, saved: state_folder.Saved, outlets: Outlets
 ) -> None:
+    """Run the job, and write into its journal how it ended."""
     journal = open_journal(settings.journal)
     name = {"job": settings.job, "run": saved.more[runs.RUN]}
     journal.record("started", generation=0, **name, pid=os.getpid(), version=__version__, command=settings.command[0])
@@ -145,7 +135,27 @@ def _journalled(
     try:
         if isinstance(source, HostsFileSource) and not saved.more.get("hosts"):  # no host works for this job yet
             source.check()
-        _run(settings, feed, source, folder=folder, saved=saved, journal=journal, outlets=outlets)
+        # Importing takes a second, in which a signal still ends this process at once: nothing may run by then.
+        from hvd_elastic_ext.launcher.job.job import Job
+
+        recorder = open_recorder(settings.record_events)
+        job = Job(
+            settings,
+            feed,
+            folder=folder,
+            saved=saved,
+            journal=journal,
+            clock=SystemClock(),
+            outlets=outlets,
+            recorder=recorder,
+        )
+        gc.freeze()
+        gc.set_threshold(*COLLECT)
+        source.start()
+        try:
+            job.run()
+        finally:
+            source.stop()
     except ElasticError as error:
         journal.record("finished", generation=feed.generation, code=error.exit_code, reason=str(error))
         raise
@@ -153,38 +163,6 @@ def _journalled(
         journal.record("finished", generation=feed.generation, code=end.code, reason="stopped while starting")
         raise
     journal.record("finished", generation=feed.generation, code=0, reason="training is done")
-
-
-def _run(
-    settings: RunSettings,
-    feed: HostFeed,
-    source: HostSource,
-    *,
-    folder: state_folder.StateDir,
-    saved: state_folder.Saved,
-    journal: Journal,
-    outlets: Outlets,
-) -> None:
-    from hvd_elastic_ext.launcher.job.job import Job
-
-    # Importing takes a second, in which a signal still ends this process at once: nothing may run by then.
-    job = Job(
-        settings,
-        feed,
-        folder=folder,
-        saved=saved,
-        journal=journal,
-        clock=SystemClock(),
-        outlets=outlets,
-        recorder=open_recorder(settings.record_events),
-    )
-    gc.freeze()
-    gc.set_threshold(*COLLECT)
-    source.start()
-    try:
-        job.run()
-    finally:
-        source.stop()
 
 
 def open_journal(path: Path) -> Journal:
@@ -264,7 +242,7 @@ def _slots_there(sources: Sources, default_slots: int | None) -> int:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Our own options of ``run``."""
+    """Our own options of ``run``. One whose ``dest`` is a field of :class:`RunSettings` has its default from there."""
     option = parser.add_argument_group("hvd-elastic").add_argument
     seconds = functools.partial(option, type=float, metavar="S")
     number = functools.partial(option, type=int, metavar="N")
@@ -282,7 +260,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     option(
         "--engine",
         choices=ENGINES,
-        default="horovod",
         help="what forms worlds: Horovod, within the processes; torchrun's way or mpirun, with new processes (horovod)",
     )
     option("--job", metavar="NAME", help="name of the job (default: that of what it runs)")
@@ -294,12 +271,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="write down all that the launcher's decisions depend on, for `hvd-elastic events --replay FILE`",
     )
     option("--state-dir", metavar="DIR", help="the job's own folder (default: ./.hvd-elastic/JOB)")
-    seconds("--settle", default=3.0, help="seconds additions may gather before one resize (3)")
-    seconds("--standby-timeout", default=600.0, help="seconds a newcomer may take to be ready (600)")
-    seconds("--heartbeat-interval", default=1.0, help="seconds between two heartbeats (1)")
-    seconds("--heartbeat-timeout", default=10.0, help="seconds of silence that are a failure (10)")
+    seconds("--settle", dest="settle_s", help="seconds additions may gather before one resize (3)")
+    seconds("--standby-timeout", dest="standby_timeout_s", help="seconds a newcomer may take to be ready (600)")
+    seconds("--heartbeat-interval", dest="heartbeat_interval_s", help="seconds between two heartbeats (1)")
+    seconds("--heartbeat-timeout", dest="heartbeat_timeout_s", help="seconds of silence that are a failure (10)")
     seconds(
         "--progress-timeout",
+        dest="progress_timeout_s",
         help="seconds without progress, while others wait, that count as stalled (default: a warning after 60)",
     )
     switch("--restart-stalled", help="and restart a process that is stalled")
@@ -311,16 +289,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="cloud that hosts ask whether they are taken back; auto finds out which (none)",
     )
     option("--metadata-url", metavar="URL", help="where they ask it (default: the cloud's usual address)")
-    option("--allowed-sizes", metavar="N,N,…", help="sizes that a world may have (default: any)")
+    option("--allowed-sizes", type=_sizes, metavar="N,N,…", help="sizes that a world may have (default: any)")
     option(
         "--below-min",
         choices=("wait", "sleep", "fail"),
-        default="wait",
         help="what to do below --min-np: wait for --elastic-timeout, sleep without any process, or fail at once (wait)",
     )
-    seconds("--sleep-after", default=30.0, help="seconds below it before the job goes to sleep (30)")
+    seconds("--sleep-after", dest="sleep_after_s", help="seconds below it before the job goes to sleep (30)")
     seconds(
         "--max-wait-time",
+        dest="max_wait_s",
         help="seconds that it may sleep at a time; then exit code 75 (default: as long as it takes)",
     )
     option(
@@ -334,16 +312,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     seconds("--wake-timeout", default=600.0, help="seconds all may take to be ready then (600)")
     option(
         "--job-restart-policy",
+        dest="restart_policy",
         choices=("Never", "OnFailure"),
-        default="Never",
         help="whether a job that failed begins again from its newest checkpoint (Never)",
     )
-    number("--job-backoff-limit", default=6, help="how often, at most, with OnFailure (6)")
-    number("--failure-budget", default=10, help="faults within an hour that end the job (10)")
-    seconds("--orphan-grace", default=60.0, help="seconds hosts wait for a lost launcher (60)")
+    number("--job-backoff-limit", dest="backoff_limit", help="how often, at most, with OnFailure (6)")
+    number("--failure-budget", help="faults within an hour that end the job (10)")
+    seconds("--orphan-grace", dest="orphan_grace_s", help="seconds hosts wait for a lost launcher (60)")
     seconds(
         "--commit-wait",
-        default=60.0,
+        dest="commit_wait_s",
         help="seconds to wait for a host that alone holds the newest commit, before training goes on behind it (60)",
     )
     switch("--adopt", help="give plain hvd.elastic scripts our State, sampler and loop, unedited")
@@ -353,6 +331,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     option(
         "--commit-every",
+        type=parse_commit_every,
         metavar="auto|N",
         help="make every N-th state.commit() only, or as many as pay: what copying costs against what is lost (1: all)",
     )
@@ -374,14 +353,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _config_of(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[Mapping[str, Any], str]:
     """Read the file that ``--config`` names, if it stands among our options (the command may have its own)."""
-    required = [action for action in parser._actions if action.required]
-    for action in required:
-        action.required = False  # it may be given in the very file that is looked for
-    try:
-        path = parser.parse_known_args(argv)[0].config
-    finally:
-        for action in required:
-            action.required = True
+    path = parser.parse_known_args(argv)[0].config
     return ({}, "") if path is None else (read_config(Path(path)), path)
 
 
@@ -391,34 +363,29 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
     state_dir = Path(args.state_dir or Path(FOLDERS) / job)
     sources = _sources(args, hosts)
     num_proc = _slots_there(sources, args.slots) if args.num_proc is None else args.num_proc
-    return RunSettings(
-        command=command,
-        sources=sources,
-        num_proc=num_proc,
-        min_num_proc=args.min_num_proc if args.min_num_proc is not None else num_proc,
-        default_slots=args.slots,
-        elastic_timeout_s=args.elastic_timeout if args.elastic_timeout is not None else _elastic_timeout(),
-        cooldown_s=DEFAULT_COOLDOWN_S if args.cooldown_range is None else tuple(args.cooldown_range),
-        interfaces=tuple(sorted(args.nics or ())),
-        output_dir=Path(args.output_filename) if args.output_filename else None,
-        timestamps=args.prefix_output_with_timestamp,
-        log_level=logging.DEBUG if args.verbose else logging.ERROR if args.quiet else logging.INFO,
-        job=job,
-        journal=Path(args.journal or state_dir / FILE),
-        state_dir=state_dir,
-        allowed_sizes=_sizes(args.allowed_sizes),
-        max_wait_s=args.max_wait_time,
-        releases=limits_of(args.sleep_releases, args.release_job, args.wake_every, args.wake_timeout),
-        restart_policy=args.job_restart_policy,
-        backoff_limit=args.job_backoff_limit,
-        durability=_durability(args, state_dir, mark=finished_check.mark_of(command)),
-        record_events=Path(args.record_events) if args.record_events else None,
-        commit_every=None if args.commit_every is None else parse_commit_every(args.commit_every),
-        notices=CloudNotices(args.notices_from, args.metadata_url or None),
-        env=env,
-        **{name: getattr(args, name) for name in SAME},
-        **{f"{name}_s": getattr(args, name) for name in SECONDS},
-    )
+    given = {each.name: value for each in fields(RunSettings) if (value := getattr(args, each.name, None)) is not None}
+    made = {
+        "command": command,
+        "sources": sources,
+        "num_proc": num_proc,
+        "min_num_proc": args.min_num_proc if args.min_num_proc is not None else num_proc,
+        "default_slots": args.slots,
+        "elastic_timeout_s": args.elastic_timeout if args.elastic_timeout is not None else _elastic_timeout(),
+        "cooldown_s": DEFAULT_COOLDOWN_S if args.cooldown_range is None else tuple(args.cooldown_range),
+        "interfaces": tuple(sorted(args.nics or ())),
+        "output_dir": Path(args.output_filename) if args.output_filename else None,
+        "timestamps": args.prefix_output_with_timestamp,
+        "log_level": logging.DEBUG if args.verbose else logging.ERROR if args.quiet else logging.INFO,
+        "job": job,
+        "journal": Path(args.journal or state_dir / FILE),
+        "state_dir": state_dir,
+        "releases": limits_of(args.sleep_releases, args.release_job, args.wake_every, args.wake_timeout),
+        "durability": _durability(args, state_dir, mark=finished_check.mark_of(command)),
+        "record_events": Path(args.record_events) if args.record_events else None,
+        "notices": CloudNotices(args.notices_from, args.metadata_url or None),
+        "env": env,
+    }
+    return RunSettings(**{**given, **made})
 
 
 def _sources(args: argparse.Namespace, hosts: str | None) -> Sources:
@@ -461,8 +428,8 @@ def _durability(args: argparse.Namespace, state_dir: Path, *, mark: str) -> Dura
     return Durability(place, every, args.checkpoint_keep, mark, train_on=args.train_on)
 
 
-def _sizes(text: str | None) -> tuple[int, ...]:
-    words = text.split(",") if text is not None else []
+def _sizes(text: str) -> tuple[int, ...]:
+    words = text.split(",")
     if not all(word.strip().isdigit() and int(word) > 0 for word in words):
         raise UsageError(f"--allowed-sizes {text!r}: write whole numbers above 0, such as 2,4,8")
     return tuple(sorted(map(int, words)))

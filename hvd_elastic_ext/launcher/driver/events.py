@@ -8,6 +8,9 @@ from typing import Any, TypeAlias
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.launcher.agents.server import AgentJoined as AgentJoined
+from hvd_elastic_ext.launcher.agents.server import AgentLost as AgentLost
+from hvd_elastic_ext.launcher.agents.server import News as News
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 
 
@@ -20,27 +23,11 @@ class HostsChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentJoined:
-    """An agent has connected, or connected again; ``hello`` lists what it runs and holds."""
-
-    host: str
-    hello: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class AgentUnfit:
     """An agent that has joined cannot be used; ``why`` says why, and what to do."""
 
     host: str
     why: str
-
-
-@dataclass(frozen=True, slots=True)
-class AgentLost:
-    """The connection to an agent is lost. It may connect again; only its silence counts as a fault."""
-
-    host: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +46,6 @@ class AgentEnded:
     host: str
     code: int
     remark: str
-
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """A message from an agent."""
-
-    host: str
-    news: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,6 @@ PLANNERS: Final = (
     Planner(commit_interval.plan),  # how often commit() commits
     Planner(liveness.plan),  # stalled processes and stragglers
     Planner(blame.plan),  # when the next cooldown is over
-    Planner(world.answer_next),  # when the next question is to be answered
 )
 
 

@@ -18,10 +18,10 @@ from hvd_elastic_ext.launcher.driver import events
 from hvd_elastic_ext.launcher.driver.events import Event
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.health import ledger_json
-from hvd_elastic_ext.launcher.rules.membership.membership import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.actions import Action
-from hvd_elastic_ext.launcher.state.rules import Rules
+from hvd_elastic_ext.launcher.state.options import JobOptions
 
 VERSION: Final = 1
 _KINDS: Final[Mapping[str, type[Event]]] = {kind.__name__: kind for kind in get_args(Event)}
@@ -103,18 +103,18 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any], float], Event]]] = {
 # --- rules
 
 
-def rules_to_json(rules: Rules) -> dict[str, Any]:
+def options_to_json(options: JobOptions) -> dict[str, Any]:
     """The rules of a job as JSON."""
-    plain = {field.name: getattr(rules, field.name) for field in fields(Rules)}
+    plain = {field.name: getattr(options, field.name) for field in fields(JobOptions)}
     nested = {name: plain[name] for name in ("limits", "durability", "commit_every")}
     return {**plain, **{name: None if value is None else asdict(value) for name, value in nested.items()}}
 
 
-def rules_from_json(told: Mapping[str, Any]) -> Rules:
+def options_from_json(told: Mapping[str, Any]) -> JobOptions:
     """The rules that :func:`rules_to_json` wrote. Raises as :func:`from_json`."""
     limits = Limits(**{**told["limits"], "allowed": tuple(told["limits"]["allowed"])})
     how, cadence = told["durability"], told["commit_every"]
-    return Rules(
+    return JobOptions(
         **{
             **told,
             "limits": limits,

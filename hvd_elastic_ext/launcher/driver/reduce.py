@@ -11,13 +11,13 @@ from typing import Any, Final
 from hvd_elastic_ext.core import journal
 from hvd_elastic_ext.launcher.driver import events, inventory
 from hvd_elastic_ext.launcher.driver.events import Event
-from hvd_elastic_ext.launcher.engines.engine import engine_of
 from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator, restore
 from hvd_elastic_ext.launcher.planners.departures import exits, notices, shutdown
-from hvd_elastic_ext.launcher.planners.health import blame, liveness, silence
+from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
+from hvd_elastic_ext.launcher.planners.health import blame, silence
 from hvd_elastic_ext.launcher.planners.membership import adoption, custody, hosts, transfers, world
 from hvd_elastic_ext.launcher.rules.health.causes import NOT_STARTED, SSH_FAILED, Cause
-from hvd_elastic_ext.launcher.rules.membership.membership import Stage
+from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question, Seat, seat_of
 from hvd_elastic_ext.launcher.state import commit_holders, orders, resize_report
 from hvd_elastic_ext.launcher.state.actions import Record
@@ -97,7 +97,7 @@ def _agent_lost(job: JobState, host: str, reason: str) -> None:
     if agent is not None:
         agent.joined = False
     for part in (restore, coordinator, before_sleep, transfers):
-        part.lost(job, host)  # also for a fenced host: nobody waits for its answers
+        part.lost(job, host)  # also of a fenced host
     if agent is None:
         return
     log.debug("connection to %s lost: %s", host, reason)
@@ -132,7 +132,7 @@ def _overslept(job: JobState, seconds: float) -> None:
     log.warning("the launcher itself stood still for %.1f s", seconds)
     silence.launcher_paused(job, seconds)
     custody.launcher_paused(job, seconds)
-    liveness.forget_progress(job)
+    job.liveness.moved.clear()
 
 
 # --- what agents say

@@ -1,10 +1,8 @@
 """On which address of this machine a host finds the launcher, and by which interface it finds its peers.
 
-The launcher listens where somebody is to come in, and nowhere else: a job of
-this machine alone is on loopback until the first host from elsewhere is
-started. Of the port there is one number, if it is free on every address. What
-processes use among one another, and what that asks of this machine, changes
-only when such a host has come: one that cannot be reached costs nobody anything.
+The launcher listens only where agents connect: on loopback until the first host elsewhere is started, and on the same
+port everywhere if it is free. Processes change the interface they use only when such a host has connected: one that
+cannot be reached changes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from hvd_elastic_ext.launcher.state.roster import Agent
 
 LOOPBACK: Final = "127.0.0.1"
 ANYWHERE: Final = "192.0.2.1"
-"""Stands for all that is elsewhere (RFC 5737): the way to a host whose name only ssh understands."""
+"""Any host elsewhere (RFC 5737), for the route to a host whose name only ssh understands."""
 
 PACKAGES: Final = ("horovod", "torch", "hvd-elastic-ext")
 """Must be of the same version on all hosts."""
@@ -69,18 +67,18 @@ class Addresses:
 
     async def address(self, host: str) -> tuple[str, int]:
         """Where ``host`` is to connect to; listened on from now on. Raises ``OSError`` if that cannot be."""
-        way = await self._route(host)
-        return way.address, self._control.listen(way.address)
+        route = await self._route(host)
+        return route.address, self._control.listen(route.address)
 
     def is_near(self, host: str) -> bool:
         """Whether a host is this machine, as its name said when it was last asked for its address."""
         return self._near.get(host, False)
 
     def see(self, there: Iterable[str]) -> bool:
-        """Take note of who is there: see :func:`there`. True if :meth:`environment` has changed by that."""
-        before, ways = self.outward, [self._outward[host] for host in there if host in self._outward]
-        if self.outward not in ways:
-            self.outward = ways[0] if ways else None
+        """Note which hosts are there: see :func:`there`. True if :meth:`environment` has changed by that."""
+        before, used = self.outward, [self._outward[host] for host in there if host in self._outward]
+        if self.outward not in used:
+            self.outward = used[0] if used else None
         return self.outward != before
 
     def environment(self, host: str, facts: Mapping[str, Any]) -> dict[str, str]:
@@ -108,26 +106,23 @@ class Addresses:
         return None if found is None else f"the launcher's own machine cannot work with others: {found}"
 
     async def _route(self, host: str) -> Route:
-        way, named_here = await self._lookups.call(functools.partial(self._look_up, host))
+        route, named_here = await self._lookups.call(functools.partial(self._look_up, host))
         self._near[host] = self._rsh == "local" or named_here
-        if way.address == LOOPBACK:
+        if route.address == LOOPBACK:
             self._outward.pop(host, None)
-            self._inward = way.interface
+            self._inward = route.interface
         else:
-            self._outward[host] = way.interface
-        return way
+            self._outward[host] = route.interface
+        return route
 
     def _look_up(self, host: str) -> tuple[Route, bool]:
-        """The way, and whether the name is this machine's. Takes as long as the resolver does."""
-        way = route_to(host, given=self._given, local=self._rsh == "local")
-        return way, self._rsh is None and is_this_machine(host)
+        """The route, and whether the name is this machine's. Takes as long as the resolver does."""
+        route = route_to(host, given=self._given, local=self._rsh == "local")
+        return route, self._rsh is None and is_this_machine(host)
 
 
 def there(agents: Iterable[Agent]) -> dict[str, Mapping[str, Any]]:
-    """Of those that have come, and were not told to go again, what they said of their machines, by host. Pure.
-
-    A connection that was lost a moment ago does not matter: with it nothing has changed there.
-    """
+    """Facts by host, of agents that have connected and do not finish; a connection may be lost at present. Pure."""
     return {agent.host.name: agent.facts for agent in agents if agent.heard and not agent.finishing}
 
 
@@ -137,14 +132,11 @@ def versions_here() -> dict[str, str | None]:
 
 
 def route_to(host: str, *, given: Sequence[str] = (), local: bool = False) -> Route:
-    """The way from here to ``host``: a given interface, or the one that the route to it leaves through.
-
-    ``local``: every host is this machine, whatever its name.
-    """
+    """The route to ``host``, through a given interface if one is there. ``local``: every host is this machine."""
     own = interface_addresses()
     name = next((name for name in given if name in own), None)
     if name is None:
-        name = interface_towards([LOOPBACK] if local else [host]) or interface_towards([ANYWHERE])
+        name = interface_towards(LOOPBACK if local else host) or interface_towards(ANYWHERE)
     return Route(name, own.get(name or "", LOOPBACK))
 
 

@@ -75,21 +75,16 @@ class AdminSocket:
                 self._path.unlink()
 
     def _bind(self) -> socket.socket:
-        fresh = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            fresh.unlink(missing_ok=True)
-            with short_name(fresh) as name:
+            self._path.unlink(missing_ok=True)
+            with short_name(self._path) as name:
                 listening.bind(name)
-            # Nobody can connect before listen(), so the mode is set in time.
-            fresh.chmod(0o600)
+            self._path.chmod(0o600)  # in time: nobody can connect before listen()
+            self._inode = self._path.lstat().st_ino
             listening.listen(MAX_CLIENTS)
-            self._inode = fresh.lstat().st_ino
-            fresh.replace(self._path)
         except OSError:
             listening.close()
-            with contextlib.suppress(OSError):
-                fresh.unlink(missing_ok=True)
             raise
         listening.setblocking(False)
         return listening

@@ -18,21 +18,14 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 30.0
 """How long the launcher's own look at a folder may take; hosts look there again before they load."""
-
-
 SCRIPTS: Final = (".py", ".sh", ".yaml", ".yml", ".toml", ".cfg", ".ini")
 """Endings of files in a command that say what is trained, and that training does not write."""
-
-
 LARGEST: Final = 1 << 20
 """Bytes of such a file that is looked at."""
 
 
 def mark_of(command: Sequence[str]) -> str:
-    """By what a checkpoint tells of which command it is the end: a longer training is another command.
-
-    So is one whose scripts or settings have changed, as far as they stand in the command and can be read here.
-    """
+    """A hash of the command and of the scripts and settings in it: what a checkpoint is the end of."""
     words = [word.encode("utf-8", "surrogateescape") for word in command]
     texts = [_text(Path(word)) for word in command if word.endswith(SCRIPTS)]
     return hashlib.blake2b(b"\0".join([*words, *texts]), digest_size=8).hexdigest()

@@ -1,10 +1,9 @@
-"""This machine's network interfaces: whether a name is its own, and the way to other hosts."""
+"""This machine's network interfaces: whether a name is its own, and the route to other hosts."""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Sequence
 
 import psutil
 
@@ -28,27 +27,20 @@ def interface_addresses() -> dict[str, str]:
     }
 
 
-def interface_towards(hosts: Sequence[str]) -> str | None:
-    """Name the interface through which ``hosts`` are reached, or None if nothing can be said.
+def interface_towards(host: str) -> str | None:
+    """Name the interface that the route to ``host`` leaves through; None if it cannot be told.
 
-    The loopback interface when every host is a loopback name; else the one that
-    the route to the first other resolvable host leaves through. No packet is
-    sent: connecting a datagram socket only asks the kernel for the route.
+    No packet is sent: connecting a datagram socket only asks the kernel for the route.
     """
-    by_address = {address: name for name, address in interface_addresses().items()}
-    loopback = None
-    for host in hosts:
-        try:
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-                probe.connect((host, 9))
-                own = probe.getsockname()[0]
-        except OSError:
-            continue
-        if not ipaddress.ip_address(own).is_loopback:
-            return by_address.get(own)
-        # A loopback route to one of this machine's own outer addresses is still that interface's.
-        address = socket.gethostbyname(host)
-        if not ipaddress.ip_address(address).is_loopback:
-            return by_address.get(address)
-        loopback = by_address.get("127.0.0.1")
-    return loopback
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, 9))
+            own = probe.getsockname()[0]
+        if ipaddress.ip_address(own).is_loopback:
+            # The route to one of this machine's own outer addresses is loopback, too, and means that interface.
+            own = socket.gethostbyname(host)
+    except OSError:
+        return None
+    if ipaddress.ip_address(own).is_loopback:
+        own = "127.0.0.1"
+    return {address: name for name, address in interface_addresses().items()}.get(own)

@@ -19,8 +19,7 @@ from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageErr
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.agents.transports.transports import PodTransport
 from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.engines.engine import ENGINES
-from hvd_elastic_ext.launcher.job import runs
+from hvd_elastic_ext.launcher.job import engine_programs, runs
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.console import Console
 from hvd_elastic_ext.launcher.job.output import Outlets
@@ -28,13 +27,13 @@ from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
 from hvd_elastic_ext.launcher.job.saved_state import Handover, StateWriter, checkpoint_of, hosts_left
 from hvd_elastic_ext.launcher.job.session import Session
 from hvd_elastic_ext.launcher.job.state_folder import Saved, StateDir
-from hvd_elastic_ext.launcher.options.policy import rules_of
+from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.planners.membership import waiting
 from hvd_elastic_ext.launcher.rules.health import host_requests
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.suspend import releaser
-from hvd_elastic_ext.launcher.suspend.sleep import Releases, SleepingJob
+from hvd_elastic_ext.launcher.suspend.sleep import SleepingJob
 
 log = logging.getLogger(__name__)
 
@@ -71,14 +70,13 @@ class Job:
         """The signal that asked the job to stop."""
         self._pods = PodTransport.found() if settings.rsh == "pod" else None
         self._releases = self._new_releases()
-        if (problem := ENGINES[settings.engine].why_not()) is not None:
+        if (problem := engine_programs.why_not(settings.engine)) is not None:
             raise UsageError(problem)
 
     def run(self) -> None:
         """Run to the end. Raises :class:`JobFailed` or :class:`Interrupted` unless training was done."""
         try:
-            with StateWriter(self._folder.save) as self._writer:
-                asyncio.run(self._main())
+            asyncio.run(self._main())
         except Asleep:
             raise  # the run goes on with the next launcher
         except JobFailed:
@@ -99,6 +97,7 @@ class Job:
         """Run sessions until the job ends."""
         loop = asyncio.get_running_loop()
         self._stop_requested = asyncio.Event()
+        self._writer = StateWriter(self._folder.save)
         folder, timestamps = self._settings.output_dir, self._settings.timestamps
         self._console = Console(
             self._outlets, folder, timestamps=timestamps, rank=lambda life: self._session.driver.job.rank(life)
@@ -107,7 +106,8 @@ class Job:
         how = self._settings.durability
         saved, in_vain, restarts = self._saved, 0, 0
         known = Handover(saved, expects=checkpoint_of(saved, place=None if how is None else how.place))
-        await self._releases.began()  # before the signal handlers: only this process is there to end
+        if self._releases is not None:
+            await self._releases.began()  # before the signal handlers: only this process is there to end
         showing = asyncio.ensure_future(self._show_status())
         with self._signals():
             try:
@@ -125,7 +125,8 @@ class Job:
                     # After the pause, because the health ledger and the host list may have changed in it.
                     known = Handover(self._session.saved(), self._session.last_hosts, woken=woken, expects=expects)
             except Asleep as asleep:
-                await self._releases.left(code=asleep.exit_code if self._stop is None else self._stop.exit_code)
+                if self._releases is not None:
+                    await self._releases.left(code=asleep.exit_code if self._stop is None else self._stop.exit_code)
                 raise
             finally:
                 self._feed.listener = lambda: None
@@ -133,6 +134,7 @@ class Job:
                 self._outlets.status("")
                 await self._admin.stop()
                 self._console.close()
+                await self._writer.close()
 
     async def _show_status(self) -> None:
         """Keep the status line of a terminal."""
@@ -168,7 +170,7 @@ class Job:
         self._sleeping = SleepingJob(
             self._feed,
             lambda: self._session.driver.job.faults.ledger,
-            rules_of(self._settings, woken=True).limits,
+            options_of(self._settings, woken=True).limits,
             journal=self._journal,
             clock=self._clock,
             releases=self._releases,
@@ -200,15 +202,15 @@ class Job:
         if self._stop is not None:
             raise self._stop
 
-    def _new_releases(self) -> Releases:
+    def _new_releases(self) -> releaser.PodReleases | None:
         """Raises :class:`UsageError` if there is no cluster in which to release workers."""
         settings = self._settings
         if settings.releases is None:
-            return Releases()
-        rules = rules_of(settings, woken=True)
+            return None
+        options = options_of(settings, woken=True)
         return releaser.found(
             settings.releases,
-            releaser.Need(settings.num_proc, rules.limits.least, settings.default_slots),
+            releaser.Need(settings.num_proc, options.limits.least, settings.default_slots),
             settings.state_dir,
             record=lambda event, **fields: self._journal.record(event, generation=self._feed.generation, **fields),
             clock=self._clock,

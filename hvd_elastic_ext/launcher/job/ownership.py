@@ -75,10 +75,9 @@ def _user_on_file_system(folder: Path) -> int:
 
 
 def _is_alone_in(group: int) -> bool:
-    """Whether nobody but this user and root is known to be in a group.
+    """Whether only this user and root are known members of a group.
 
-    One without a name (a volume's, in a container) has no members that anybody knows of. A user's own has his name or
-    number; who else has it as his first group cannot be listed everywhere.
+    One without a name (a volume's, in a container) has no known members. A user's own has his name or number.
     """
     try:
         entry = grp.getgrgid(group)

@@ -1,4 +1,4 @@
-"""Whether a job that has failed is begun again, and after how long: what arena's options of that name mean. Pure."""
+"""Whether a failed job restarts, and after how long: what arena's options of that name mean. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_S: Final = 360.0
 
 
 def pause_before_restart(failure: JobFailed, restarts: int, *, policy: str, limit: int) -> float | None:
-    """Seconds until the job is begun again after ``failure``, of ``restarts`` before; None if it is over."""
+    """Seconds until the job restarts after ``failure``, with ``restarts`` before; None if it is over."""
     told = isinstance(failure, Interrupted | Asleep)
     if policy != "OnFailure" or told or restarts >= limit:
         return None

@@ -1,8 +1,8 @@
 """Which run of a job this is: a new one, or the one that the launcher before this one did not end. Pure.
 
 Done, failed or stopped, a run has ended, and the next one begins with a clean ledger and figures of its own. A run
-whose launcher was killed, which sleeps, or of which something may still be running is not ended: who is started then
-goes on with it.
+whose launcher was killed, which sleeps, or of which something may still be running has not ended: the next launcher
+continues it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,13 @@ KEPT_BETWEEN_RUNS: Final = ("checkpoint", "stored", "ports")
 
 
 def name_of(wall: float, random: int) -> str:
-    """A run's name: when it began (UTC), and something that no other one has. Sorted as text, the newest comes last."""
+    """A run's name: when it began (UTC), and a random part. Names sort by time."""
     thousandths = int(wall % 1.0 * 1000)
     return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(wall))}.{thousandths:03d}-{random & 0xFFFF:04x}"
 
 
 def has_ended(saved: Saved) -> bool:
-    """Whether the run that was saved goes on by itself no more."""
-    if RUN not in saved.more:  # an older version's
-        return saved.more.get("finished") is True
+    """Whether the run that was saved is over."""
     return saved.more.get(ENDED) is True
 
 
@@ -46,7 +44,6 @@ def begun(saved: Saved | None, *, fresh: str, resume: bool) -> Saved:
     if saved is None:
         return Saved(more={RUN: fresh})
     if resume or not has_ended(saved):
-        name = saved.more.get(RUN)
-        return replace(saved, more={**saved.more, RUN: name if isinstance(name, str) else fresh, ENDED: False})
+        return replace(saved, more={RUN: fresh, **saved.more, ENDED: False})
     kept = {key: saved.more[key] for key in KEPT_BETWEEN_RUNS if key in saved.more}
     return Saved(saved.incarnation, 0, ledger_json.by_hand(saved.ledger), {**kept, RUN: fresh})

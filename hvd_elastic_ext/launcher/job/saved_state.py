@@ -1,20 +1,17 @@
-"""The job's state for the next launcher, and the thread that writes it.
-
-A disk may be slow or hang. With one thread for each state, an older state could replace a newer one, and a thread that
-hangs could keep this process from ending.
-"""
+"""The job's state for the next launcher, and what writes it without waiting for a slow disk."""
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
+import functools
 import logging
 import secrets
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.io.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.driver import recording
 from hvd_elastic_ext.launcher.job import runs
 from hvd_elastic_ext.launcher.job.state_folder import Saved
@@ -24,7 +21,7 @@ from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
 from hvd_elastic_ext.launcher.state import resize_report
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.rules import Rules
+from hvd_elastic_ext.launcher.state.options import JobOptions
 
 log = logging.getLogger(__name__)
 
@@ -69,40 +66,41 @@ def state_of(
 
 
 def job_of(
-    saved: Saved, rules: Rules, *, now: float, wall: float, errands: int | None = None, expects: str | None = None
+    saved: Saved,
+    options: JobOptions,
+    *,
+    now: float,
+    wall: float,
+    errands: int | None = None,
+    expects: str | None = None,
 ) -> JobState:
     """The state with which the next launcher begins, as of ``now`` (mono) and ``wall`` (Unix seconds).
 
     ``expects``: a checkpoint that is known to have been made. ``errands``: a number that no earlier launcher has had.
     """
     return JobState.new(
-        rules,
+        options,
         now,
         errands=secrets.randbelow(1 << 48) if errands is None else errands,
-        ledger=ledger_of(saved, now=now, wall=wall),
+        ledger=HealthLedger() if saved.ledger is None else ledger_json.from_json(saved.ledger, now, wall=wall),
         generation=saved.generation,
         expects=expects,
-        commits=commits_of(saved),
-        stored=stored_of(saved, place=None if rules.durability is None else rules.durability.place),
+        commits=noted if isinstance(noted := saved.more.get("commits"), list) else [],
+        stored=stored_of(saved, place=None if options.durability is None else options.durability.place),
     )
 
 
 def start_of(saved: Saved, job: JobState, *, wall: float, expects: str | None) -> dict[str, Any]:
     """What :func:`again` needs to begin as ``job`` did, for a recording of its events."""
     own = {"mono": job.now, "wall": wall, "errands": job.errands, "expects": expects}
-    return {**own, "rules": recording.rules_to_json(job.rules), "saved": asdict(saved)}
+    return {**own, "rules": recording.options_to_json(job.options), "saved": asdict(saved)}
 
 
 def again(start: Mapping[str, Any]) -> JobState:
     """The state with which a recorded launcher began. Raises ``KeyError``, ``TypeError`` or ``ValueError``."""
-    saved, rules = Saved(**start["saved"]), recording.rules_from_json(start["rules"])
+    saved, options = Saved(**start["saved"]), recording.options_from_json(start["rules"])
     now, wall = start["mono"], start["wall"]
-    return job_of(saved, rules, now=now, wall=wall, errands=start["errands"], expects=start["expects"])
-
-
-def ledger_of(saved: Saved, *, now: float, wall: float) -> HealthLedger:
-    """The health that was saved; an empty one if there was none."""
-    return HealthLedger() if saved.ledger is None else ledger_json.from_json(saved.ledger, now, wall=wall)
+    return job_of(saved, options, now=now, wall=wall, errands=start["errands"], expects=start["expects"])
 
 
 def hosts_left(saved: Saved) -> list[Host]:
@@ -125,12 +123,6 @@ def stored_of(saved: Saved, *, place: str | None) -> Stored | None:
     return None
 
 
-def commits_of(saved: Saved) -> list[Any]:
-    """What the agents' memory held, as the last launcher noted it."""
-    noted = saved.more.get("commits")
-    return noted if isinstance(noted, list) else []
-
-
 def ports_of(saved: Saved) -> dict[str, int]:
     """Port on which the last launcher listened, by address."""
     ports = saved.more.get("ports")
@@ -138,44 +130,34 @@ def ports_of(saved: Saved) -> dict[str, int]:
     return {str(address): port for address, port in found if type(port) is int and 0 < port < 1 << 16}
 
 
-class StateWriter(contextlib.AbstractContextManager["StateWriter"]):
-    """Calls ``save`` in a thread; ``save`` may be slow and reports its own errors.
+class StateWriter:
+    """Calls ``save`` in a thread, once at a time; ``save`` may be slow and reports its own errors.
 
-    Of waiting states only the newest is written. ``__exit__`` waits for the last one.
+    Of waiting states only the newest is written. It is asked for after the present event: half of a change must not be
+    saved.
     """
 
     def __init__(self, save: Callable[[Saved], bool]) -> None:
         self._save = save
-        self._turn = threading.Condition()
-        self._next: Saved | None = None
-        self._busy = False
+        self._calls = BackgroundCalls()
+        self._next: Callable[[], Saved] | None = None
+        self._task: asyncio.Task[None] | None = None
 
-    def __exit__(self, *_: object) -> None:
-        with self._turn:
-            done = self._turn.wait_for(lambda: not self._busy, CLOSE_S)
-        if not done:
+    def soon(self, state: Callable[[], Saved]) -> None:
+        """Write ``state()`` in the background, unless a newer one comes first. Call it in the loop."""
+        self._next = state
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def close(self) -> None:
+        """Wait for the last state."""
+        if self._task is not None and not (await asyncio.wait([self._task], timeout=CLOSE_S))[0]:
             log.warning("the job's last state is not written after %g s: the disk does not answer", CLOSE_S)
 
-    def soon(self, saved: Saved) -> None:
-        """Write ``saved`` in the background, unless a newer one comes first. Never blocks."""
-        with self._turn:
-            self._next = saved
-            if not self._busy:
-                self._busy = True
-                # A daemon: a disk that hangs must not keep this process from ending.
-                threading.Thread(target=self._work, name="hvd-elastic-saving", daemon=True).start()
-
-    def _work(self) -> None:
-        while (saved := self._taken()) is not None:
+    async def _work(self) -> None:
+        while (state := self._next) is not None:
+            self._next = None
             try:
-                self._save(saved)
+                await self._calls.call(functools.partial(self._save, state()))
             except Exception:
                 log.exception("a defect of hvd-elastic: the job's state is not written")
-
-    def _taken(self) -> Saved | None:
-        with self._turn:
-            saved, self._next = self._next, None
-            if saved is None:
-                self._busy = False
-                self._turn.notify_all()
-            return saved

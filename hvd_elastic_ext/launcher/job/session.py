@@ -23,7 +23,7 @@ from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.rank_info import Place
 from hvd_elastic_ext.launcher.agents.capacity import Pace, pace, raise_file_limit, too_few_files
 from hvd_elastic_ext.launcher.agents.environment import job_env, seat_env
-from hvd_elastic_ext.launcher.agents.server import AgentJoined, AgentLost, Control, ControlEvent, News, Superseded
+from hvd_elastic_ext.launcher.agents.server import AgentJoined, Control, ControlEvent, News, Superseded
 from hvd_elastic_ext.launcher.agents.transports.launches import Launches
 from hvd_elastic_ext.launcher.agents.transports.transports import (
     PodTransport,
@@ -46,13 +46,11 @@ from hvd_elastic_ext.launcher.driver.events import (
     WorldNotBegun,
 )
 from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.engines.engine import ENGINES
-from hvd_elastic_ext.launcher.engines.mpirun import MpiRuns, mark_of
-from hvd_elastic_ext.launcher.engines.slot_program import slot_command, slot_env
 from hvd_elastic_ext.launcher.job import runs
 from hvd_elastic_ext.launcher.job.addresses import Addresses, there, versions_here
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.console import Console, seat_of
+from hvd_elastic_ext.launcher.job.engine_programs import MPIRUN, MpiRuns, mark_of, slot_command, slot_env
 from hvd_elastic_ext.launcher.job.saved_state import (
     Handover,
     StateWriter,
@@ -63,7 +61,7 @@ from hvd_elastic_ext.launcher.job.saved_state import (
     state_of,
 )
 from hvd_elastic_ext.launcher.job.state_folder import Saved, StateDir
-from hvd_elastic_ext.launcher.options.policy import rules_of
+from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.health.causes import SSH_FAILED
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
@@ -118,9 +116,9 @@ class Session:
         self._run = known.saved.more.get(runs.RUN)
         self._incarnation = folder.next_incarnation()
         resize_report.tell(known.saved.more.get("resized"), journal=journal, clock=clock)
-        rules = rules_of(settings, woken=known.woken)
+        options = options_of(settings, woken=known.woken)
         now, wall = clock.mono(), time.time()
-        job = job_of(known.saved, rules, now=now, wall=wall, expects=known.expects)
+        job = job_of(known.saved, options, now=now, wall=wall, expects=known.expects)
         if recorder is not None:
             recorder.begun(start_of(known.saved, job, wall=wall, expects=known.expects))
         self.driver = Driver(job, self, journal=journal, clock=clock, changed=self._save_soon, recorder=recorder)
@@ -144,7 +142,7 @@ class Session:
             await self._clean_up()
         if self._superseded:
             raise JobFailed("another launcher of this job has taken over; this one stops")
-        await self._save()
+        self._save_soon()
         return self.driver.outcome
 
     def end(self, why: JobFailed) -> None:
@@ -200,8 +198,8 @@ class Session:
 
     async def _first_hosts(self) -> None:
         """Wait for the first host list: the address to listen on depends on it."""
-        rules = rules_of(self._settings)
-        wait_s = rules.elastic_timeout_s if rules.sleep_after_s is None else rules.sleep_after_s
+        options = options_of(self._settings)
+        wait_s = options.elastic_timeout_s if options.sleep_after_s is None else options.sleep_after_s
         deadline = self._clock.mono() + wait_s
         while not self._feed.hosts():
             if self._feed.failure is not None:
@@ -210,7 +208,7 @@ class Session:
                 raise self.driver.outcome
             if self._clock.mono() >= deadline:
                 why = self._feed.reason or "the list of hosts is empty, or none has come"
-                if rules.sleep_after_s is not None:
+                if options.sleep_after_s is not None:
                     raise Asleep(f"no host in --sleep-after {wait_s:g} s: {why}")
                 raise JobFailed(f"no host in --elastic-timeout {self._settings.elastic_timeout_s:g} s: {why}")
             self._look_soon.clear()
@@ -276,10 +274,10 @@ class Session:
             log.warning("%s", said)
 
     def _begin_engine(self) -> None:
-        """Prepare the program of the engine that starts the processes of each world, if there is one."""
+        """Prepare the program that starts the processes of each world, if the engine has one."""
         settings = self._settings
-        if (program := ENGINES[settings.engine].program) is not None:
-            self._program = program(
+        if settings.engine == MPIRUN:
+            self._program = MpiRuns(
                 settings.state_dir,
                 mark=mark_of(self._control.key),
                 ssh=ssh_of(settings),
@@ -301,29 +299,23 @@ class Session:
     # --- events
 
     def _event(self, event: ControlEvent) -> None:
+        if isinstance(event, Superseded):
+            self._superseded = True
+        else:
+            self.driver.tell(event)
         match event:
-            case News(host, news) if news["event"] == "output":
+            case News(host, {"event": "output" | "ended" as what, **news}):
                 life = seat_of(host, news.get("slot"), news.get("life"))
-                self.driver.tell(events.News(host, news))  # output counts as a sign of life
-                if life is not None:
-                    self._console.take(life, str(news.get("stream")), str(news.get("text")))
-                return
-            case News(host, news):
-                self.driver.tell(events.News(host, news))
-                if news["event"] == "beats":
-                    return
-                if news["event"] == "ended" and (life := seat_of(host, news.get("slot"), news.get("life"))):
+                if life is not None and what == "ended":
                     self._console.ended(life)
-            case AgentJoined(host, hello):
+                elif life is not None:
+                    self._console.take(life, str(news.get("stream")), str(news.get("text")))
+            case AgentJoined(host):
                 self._launches.came(host)
-                self.driver.tell(events.AgentJoined(host, hello))
                 self._save_soon()  # the next launcher must find this host, even before there is a world
                 self.driver.tell(PeersChanged(host))
-            case AgentLost(host, reason):
-                self.driver.tell(events.AgentLost(host, reason))
-            case Superseded():
-                self._superseded = True
-        self._look_soon.set()
+        if not (isinstance(event, News) and event.news["event"] in ("output", "beats")):
+            self._look_soon.set()
 
     def health_changed(self, ledger: HealthLedger, event: str, fields: Mapping[str, Any]) -> None:
         """An operator changed a host's health; ``event`` and ``fields`` go into the journal."""
@@ -356,7 +348,7 @@ class Session:
             self.driver.tell(PeersChanged(name))
         ended = await self._launches.run(self._transport, name, line)
         if ended is not None:
-            self._tell(LaunchEnded(name, ended.code, ended.last_words))
+            self._tell(LaunchEnded(name, ended.code, ended.message))
 
     def stop_launch(self, host: str) -> None:
         self._launches.drop(host)
@@ -368,7 +360,7 @@ class Session:
         line = end_line(self._settings.job, name, key=self._control.key, grace_s=self._settings.grace_s)
         ended = await self._launches.run(self._transport, name, line)
         if ended is not None:
-            self._tell(AgentEnded(name, ended.code, ended.last_words))
+            self._tell(AgentEnded(name, ended.code, ended.message))
 
     def hang_up(self, host: str, reason: str) -> None:
         self._control.drop(host, reason)
@@ -397,11 +389,7 @@ class Session:
     # --- what outlives this launcher
 
     def _save_soon(self) -> None:
-        """Save after the present event: half of a change must not be saved."""
-        self._spawn(self._save())
-
-    async def _save(self) -> None:
-        self._writer.soon(self.saved())
+        self._writer.soon(self.saved)
 
     def saved(self) -> Saved:
         """The state for the next session or launcher."""

@@ -7,9 +7,8 @@
     known_hosts   of ssh, where the user's configuration says nothing of hosts' keys
     control.sock  see :mod:`hvd_elastic_ext.launcher.job.admin_socket`
 
-A disk that is full or read-only costs the memory of the next launcher, and is
-said once; it stops none that has begun. Only the number of its life has to be
-written: with one that was there before, agents would not know whom to obey.
+On a full or read-only disk the next launcher knows less, which is logged once; a launcher that has started goes on.
+Only the incarnation must be written: with one that was used before, agents would not know which launcher to obey.
 """
 
 from __future__ import annotations
@@ -58,15 +57,10 @@ class Saved:
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
-class InUse(UsageError):
-    """Another launcher holds the folder."""
-
-
 class StateDir(contextlib.AbstractContextManager["StateDir"]):
     """A folder that this process locks, until :meth:`close` or its end.
 
-    Raises :class:`InUse` if another process holds it, and :class:`UsageError`
-    if it cannot be made, is another's or may be written by others; one line each.
+    Raises :class:`UsageError` if another process holds it, it cannot be made, or it is not ours alone.
     """
 
     def __init__(self, path: Path) -> None:
@@ -94,11 +88,12 @@ class StateDir(contextlib.AbstractContextManager["StateDir"]):
             self._lock = -1
 
     def next_incarnation(self) -> int:
-        """One more than any launcher that held this folder had; written down before it is used.
+        """A higher number than any launcher of this folder had; written before it is used.
 
-        Raises :class:`UsageError` if it cannot be, and this process had none before.
+        Raises :class:`UsageError` if it cannot be written, and this process had none before.
         """
-        known = (saved.incarnation for saved in self._states() if saved)
+        states = (_state_or_none(self.path / name) for name in (STATE, BACKUP))
+        known = (saved.incarnation for saved in states if saved)
         number = max(_incarnation(self.path), self._incarnation, *known, 0) + 1
         try:
             _write_number(self.path / INCARNATION, f"{number}\n")
@@ -152,14 +147,10 @@ class StateDir(contextlib.AbstractContextManager["StateDir"]):
         with contextlib.suppress(OSError):
             (self.path / KEY).unlink(missing_ok=True)
 
-    def _states(self) -> list[Saved | None]:
-        return [_state_or_none(self.path / name) for name in (STATE, BACKUP)]
-
     def _write(self, name: str, text: str) -> bool:
+        backup = self.path / BACKUP if name == STATE and self._backup_allowed else None
         try:
-            _replace(
-                self.path / name, text, backup=self.path / BACKUP if name == STATE and self._backup_allowed else None
-            )
+            _replace(self.path / name, text, backup=backup)
         except OSError as error:
             if name not in self._failing:
                 LOG.warning(
@@ -195,7 +186,7 @@ def load(path: Path) -> tuple[Saved | None, bool]:
 
 
 def holder(path: Path) -> str | None:
-    """Who holds a folder ("pid 7 on host a"); None if nobody does, or there is no such folder."""
+    """The process that holds a folder ("pid 7 on host a"); None if there is none, or no such folder."""
     try:
         descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -217,7 +208,7 @@ def make(path: Path) -> None:
     Raises :class:`UsageError` if it cannot be made, and as :func:`check` does.
     """
     try:
-        # Whoever may write to the folder above may put another one in the place of ours: for nobody else, either.
+        # A user who may write to the folder above may replace ours.
         for above in reversed([above for above in path.parents if not above.exists()]):
             above.mkdir(mode=0o755, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)
@@ -229,10 +220,7 @@ def make(path: Path) -> None:
 
 
 def check(path: Path) -> None:
-    """Raises :class:`UsageError` if a folder, the :data:`FOLDERS` that it is in, or a file of ours there is another's.
-
-    So it does if others may write to one of them. What is above is the user's choice: /tmp, or a project's folder.
-    """
+    """Raises :class:`UsageError` if others own or may write to a folder, :data:`FOLDERS` above, or our files in it."""
     try:
         if path.parent.name == FOLDERS:
             ownership.check_folder(path.parent)
@@ -256,7 +244,7 @@ def _hold(path: Path) -> int:
     except BlockingIOError:
         who = _holder_name(descriptor)
         os.close(descriptor)
-        raise InUse(
+        raise UsageError(
             f"{path} is already in use by {who}; stop that launcher, or give this one another --job or --state-dir"
         ) from None
     except OSError as error:
@@ -368,28 +356,14 @@ def _replace(path: Path, text: str, *, backup: Path | None) -> None:
             file.flush()
             os.fsync(descriptor)
         if backup is not None:
-            _keep(path, backup)
+            with contextlib.suppress(FileNotFoundError):
+                path.replace(backup)  # for a moment there is only the backup, which is as good
         fresh.replace(path)
     except OSError:
         with contextlib.suppress(OSError):  # what is half written takes the place that is lacking
             fresh.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
-
-
-def _keep(path: Path, backup: Path) -> None:
-    """Let ``backup`` be what stands at ``path``, without a moment in which one of them is missing."""
-    linked = backup.with_name(backup.name + ".tmp")
-    linked.unlink(missing_ok=True)
-    try:
-        linked.hardlink_to(path)
-        linked.replace(backup)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
-            raise
-        path.replace(backup)  # no hard links here: for a moment there is only the backup
 
 
 def _sync_folder(path: Path) -> None:

@@ -6,11 +6,11 @@ from dataclasses import fields
 from typing import Any
 
 from hvd_elastic_ext.launcher.options.settings import RunSettings
-from hvd_elastic_ext.launcher.rules.membership.membership import Limits
-from hvd_elastic_ext.launcher.state.rules import Rules
+from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.state.options import JobOptions
 
 
-def rules_of(settings: RunSettings, *, woken: bool = False) -> Rules:
+def options_of(settings: RunSettings, *, woken: bool = False) -> JobOptions:
     """``woken``: the job has slept, or failed, so as many processes as it needs to go on suffice."""
     s = settings
     start = s.min_num_proc if woken else s.num_proc
@@ -19,5 +19,5 @@ def rules_of(settings: RunSettings, *, woken: bool = False) -> Rules:
         "sleep_after_s": s.sleep_after_s if s.below_min == "sleep" else None,
         "woken": woken,
     }
-    same = {field.name: getattr(s, field.name) for field in fields(Rules) if field.name not in own}
-    return Rules(**own, **same)
+    same = {field.name: getattr(s, field.name) for field in fields(JobOptions) if field.name not in own}
+    return JobOptions(**own, **same)

@@ -12,9 +12,8 @@ from hvd_elastic_ext.core.publication import Departure, Publication
 
 
 class HostFeed:
-    """Level, not edge: it holds the hosts as they are now; whoever looks late misses nothing.
+    """Holds the newest accepted hosts. A refused or unreadable list takes no host away.
 
-    A refused or unreadable list never takes a host away: the last good one stays.
     Each reason for a refusal is journalled once, until it changes.
     """
 

@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.rules.checkpoints import interval
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt, Kept, Last
-from hvd_elastic_ext.launcher.rules.checkpoints.commit_rate import Pace
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
 from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished
 from hvd_elastic_ext.launcher.rules.checkpoints.interval import LATEST, Choice, Seal
@@ -37,7 +36,7 @@ class Checkpoints:
     asked: bool = False
     """A checkpoint that was asked for is still to come."""
     stay: bool = False
-    """Nobody trains beyond the one that is asked for."""
+    """No process trains beyond the one that is asked for."""
     staying: Attempt | None = None
     """Its members wait where they made it: they were to go no further."""
     apart: bool = False
@@ -57,7 +56,6 @@ class Checkpoints:
     said_stateless: bool = False
     path: str | None = None
     """Where the newest checkpoint is that was made, or loaded."""
-    pace: Pace = field(default_factory=Pace)
     waited_s: float = WAITED_S
     """How long all took to keep the commit that was named for the last checkpoint; a guess at first."""
 
@@ -72,8 +70,8 @@ class Checkpoints:
         return any(each is not None for each in (self.stored, self.only_here, self.path))
 
     @property
-    def nobody_goes_on(self) -> bool:
-        """Whether a checkpoint is asked for, on its way, or made, beyond which nobody trains."""
+    def holds_training(self) -> bool:
+        """Whether a checkpoint is asked for, on its way, or made, beyond which no process trains."""
         return self.staying is not None or (self.stay and (self.asked or self.attempt is not None))
 
 
@@ -124,7 +122,7 @@ class Loading:
 
     @property
     def under_way(self) -> bool:
-        """Whether somebody may be writing to the memory."""
+        """Whether the memory may be written to."""
         return self.number is not None and not self.ready
 
 
@@ -172,10 +170,10 @@ class Known:
 
 @dataclass(slots=True)
 class BeforeSleep:
-    """How far a job of which nobody trains is with saving what memory holds."""
+    """How far a job without a process that trains has saved what memory holds."""
 
     since: float | None = None
-    """Since when nobody can train (mono); None while somebody may."""
+    """Since when no process can train (mono); None while one may."""
     known: Known = field(default_factory=Known)
     skip: list[str] = field(default_factory=list)
     """Checkpoints that look complete and are not."""
@@ -187,7 +185,7 @@ class BeforeSleep:
     hopeless: bool = False
     """Processes have trained that keep no commit: it cannot be saved."""
     hurry: bool = False
-    """The job ends: it is not waited for that somebody may train after all."""
+    """The job ends, and does not wait for hosts."""
     read_back: bool = True
     said: str = ""
 
@@ -207,8 +205,7 @@ class Call(Enum):
 
 @dataclass(slots=True)
 class BeforePreemption:
-    """``made``: which checkpoint was asked for. ``since``: since when an end is foreseen of which nobody knows when it
-    comes (mono)."""
+    """``made``: which checkpoint was asked for. ``since``: since when an end at an unknown time is noticed (mono)."""
 
     made: Call = Call.NONE
     since: float | None = None

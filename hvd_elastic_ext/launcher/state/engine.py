@@ -10,12 +10,11 @@ from hvd_elastic_ext.launcher.rules.membership.world_change import Move
 
 @dataclass(slots=True)
 class EngineChange:
-    """One change on its way. ``since``, ``told_at`` and ``first_gone_at`` are times (mono)."""
+    """One change on its way. ``told_at`` and ``first_gone_at`` are times (mono)."""
 
     move: Move
     cause: str
     reason: str
-    since: float
     told_at: float | None = None
     first_gone_at: float | None = None
 
@@ -32,8 +31,8 @@ class Restarting:
     ended: dict[Seat, float] = field(default_factory=dict)
     """When members of the world that is to change have ended for that (mono)."""
     blamed: bool = False
-    """Of the newest world somebody has failed of whom that is known."""
+    """A process of the newest world is known to have failed."""
     errors: set[str] = field(default_factory=set)
     """What members of the newest world have failed with, by digest."""
     unexplained: list[float] = field(default_factory=list)
-    """When worlds have ended, within an hour, of which nobody has failed (mono)."""
+    """When worlds have ended within an hour though no process has failed (mono)."""

@@ -14,7 +14,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last
 from hvd_elastic_ext.launcher.rules.health.causes import Cause, announced
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
-from hvd_elastic_ext.launcher.rules.membership.membership import Decision, Situation
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Situation
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import NO_ROOM, TOO_LARGE, Answer, Life, Rendezvous, Seat
 from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.checkpoints import (
@@ -25,6 +25,7 @@ from hvd_elastic_ext.launcher.state.checkpoints import (
     CommitInterval,
     Cost,
     FinalCheckpoint,
+    Loading,
     Restore,
 )
 from hvd_elastic_ext.launcher.state.departures import Notices, Outcome, Preemption, Shutdown
@@ -35,13 +36,11 @@ from hvd_elastic_ext.launcher.state.membership import (
     Custody,
     Fleet,
     Resize,
-    Shortage,
     Transfers,
-    Waiting,
     World,
 )
+from hvd_elastic_ext.launcher.state.options import JobOptions
 from hvd_elastic_ext.launcher.state.roster import Roster, Worker
-from hvd_elastic_ext.launcher.state.rules import Rules
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +56,7 @@ class JobState:
     it, and nothing else is kept between two events.
     """
 
-    rules: Rules
+    options: JobOptions
     now: float
     """When the newest event happened, or the look began."""
     generation: int
@@ -66,7 +65,8 @@ class JobState:
     """Number of the last errand. The first one is random, so that answers to another launcher do not match."""
 
     faults: Faults
-    shortage: Shortage
+    short_since: float | None
+    """Since when there are too few processes (mono); None while there are enough."""
     adoption: Adoption
     custody: Custody
     liveness: Liveness
@@ -85,7 +85,8 @@ class JobState:
     fleet: Fleet = field(default_factory=Fleet)
     world: World = field(default_factory=World)
     resize: Resize = field(default_factory=Resize)
-    waiting: Waiting = field(default_factory=Waiting)
+    say_at: float | None = None
+    """When to say next what the job waits for (mono); None if it waits for nothing."""
     transfers: Transfers = field(default_factory=Transfers)
     notices: Notices = field(default_factory=Notices)
     preemption: Preemption = field(default_factory=Preemption)
@@ -100,8 +101,6 @@ class JobState:
     """Seats that should have a process, by the newest look."""
     decision: Decision = field(default_factory=lambda: Decision(None, "", ""))
     """Who should form the next world now, by the newest look."""
-    reason: str = ""
-    """The reason of the decision that was logged last."""
     held: bool = False
     """No decisions for now."""
     excessive: set[Life] = field(default_factory=set)
@@ -112,7 +111,7 @@ class JobState:
     @classmethod
     def new(
         cls,
-        rules: Rules,
+        options: JobOptions,
         now: float,
         *,
         errands: int,
@@ -128,14 +127,14 @@ class JobState:
         have been made. ``commits``: what an earlier launcher noted of those in memory, see :meth:`Holders.to_json`;
         ``stored``: of the newest one on storage.
         """
-        cadence = rules.commit_every
+        cadence = options.commit_every
         job = cls(
-            rules,
+            options,
             now,
             generation,
             errands,
             faults=Faults(ledger or HealthLedger()),
-            shortage=Shortage(now),
+            short_since=now,
             adoption=Adoption(now),
             custody=Custody(now),
             liveness=Liveness(now, now, generation),
@@ -143,8 +142,8 @@ class JobState:
             checkpoints=Checkpoints(Last(now, 0), only_here=expects, stored=stored),
             cost=Cost(now),
             commit_interval=CommitInterval(1 if cadence is None or cadence.steps is None else cadence.steps, now),
-            restore=Restore(expects if rules.durability is not None else None),
-            final_checkpoint=FinalCheckpoint(rules.durability is None),
+            restore=Restore(expects if options.durability is not None else None),
+            final_checkpoint=FinalCheckpoint(options.durability is None),
             restarting=Restarting(generation),
             has_trained=generation > 0,
         )
@@ -161,7 +160,7 @@ class JobState:
     @property
     def in_place(self) -> bool:
         """Whether processes live through changes of their world."""
-        return self.rules.engine == "horovod"
+        return self.options.engine == "horovod"
 
     @property
     def formed(self) -> bool:
@@ -223,6 +222,18 @@ class JobState:
     def transferring(self) -> frozenset[str]:
         """Hosts of the transfer under way: agents do one errand at a time."""
         return frozenset(() if self.transfers.current is None else self.transfers.current.hosts)
+
+    @property
+    def busy(self) -> frozenset[str]:
+        """Hosts whose agents may be on an errand for a checkpoint."""
+        attempt = self.checkpoints.attempt
+        loading = (host for host in self.restore.hosts if (each := self.loading_of(host)) and each.under_way)
+        return frozenset((*(() if attempt is None else attempt.hosts), *self.before_sleep.asked, *loading))
+
+    def loading_of(self, host: str) -> Loading | None:
+        """How far the present agent of a host has loaded the newest checkpoint; None if it was not told to."""
+        loading, agent = self.restore.hosts.get(host), self.roster.agents.get(host)
+        return loading if loading is not None and agent is not None and agent.identity == loading.agent else None
 
     @property
     def leaves_by(self) -> Mapping[str, float]:

@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.rank_info import Place
 from hvd_elastic_ext.launcher.rules.health.restart_delay import RestartDelays
 from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, Holding, Stored, Verdict
-from hvd_elastic_ext.launcher.rules.membership.membership import Decision
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.state.roster import Worker
 
@@ -36,7 +36,7 @@ class Fleet:
     """Hosts on which a member failed, until they are in a world again."""
     cut_off_live: set[Life] = field(default_factory=set)
     """Processes that were in a world when their host was cut off."""
-    rests: RestartDelays = field(default_factory=RestartDelays)
+    restart_delays: RestartDelays = field(default_factory=RestartDelays)
     pods: dict[str, Host] = field(default_factory=dict)
     """By host name, the newest published pod with its newest life."""
     newer_lives: dict[str, NewerLife] = field(default_factory=dict)
@@ -113,20 +113,6 @@ class Resize:
     def untold(self) -> int | None:
         """The generation of the world whose journal line is not written yet."""
         return None if self.change is None else self.change.generation
-
-
-@dataclass(slots=True)
-class Shortage:
-    """``since``: since when there are too few processes (mono); None while there are enough."""
-
-    since: float | None
-
-
-@dataclass(slots=True)
-class Waiting:
-    """``say_at``: when to say next what the job waits for (mono); None if it waits for nothing."""
-
-    say_at: float | None = None
 
 
 @dataclass(slots=True)

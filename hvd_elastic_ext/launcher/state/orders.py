@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.membership.membership import Stage
+from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.actions import StopLaunch
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -16,14 +16,9 @@ STOP_AGAIN_S: Final = 10.0
 """Pause before a process is told again to end."""
 
 
-def without_delay(job: JobState, wanted: tuple[Seat, ...]) -> list[Seat]:
-    """Wanted seats in which a process may start now: no restart delay applies."""
-    return [seat for seat in wanted if job.fleet.rests.over(seat, job.now)]
-
-
 def delay_restart(job: JobState, seat: Seat) -> None:
     """Delay the next process of a seat: the last one left by itself, and an immediate successor would, too."""
-    job.fleet.rests.begin(seat, job.now, job.rules.cooldown_s)
+    job.fleet.restart_delays.begin(seat, job.now, job.options.cooldown_s)
 
 
 def remove(job: JobState, worker: Worker, why: str) -> None:

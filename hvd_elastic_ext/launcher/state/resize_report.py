@@ -24,7 +24,7 @@ UNTOLD_BY_OTHERS_S: Final = 120.0
 
 
 def stopped(job: JobState) -> None:
-    """A process has ended, and nobody trains until its successor does."""
+    """A process has ended; training waits for its successor."""
     job.resize.stopped_at = job.now if job.resize.stopped_at is None else job.resize.stopped_at
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.membership.membership import Process, Stage
+from hvd_elastic_ext.launcher.rules.membership.next_world import Process, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.state.commit_holders import Holders
 
@@ -96,7 +96,7 @@ class Worker:
     warned: bool = False
     """Its script has seen, by ``check_alive()``, that it has to leave, and may end by itself."""
     stopping_at: float | None = None
-    """When it is ended if it has not left by itself; infinite while nobody waits for it."""
+    """When it is ended if it has not left by itself; infinite while no other process waits for it."""
     stop_again_at: float | None = None
     """When it is told again to end: orders get lost."""
     killed: Cause | None = None
@@ -129,9 +129,9 @@ class Worker:
         return self.killed is None and (self.agreed > 0 or (self.generation > 0 and self.step > 0))
 
     @property
-    def calls_per_s(self) -> float:
-        """Calls of ``commit()`` per second if not every call commits; else 0."""
-        return 1.0 / max(self.call_s, 1e-6) if self.call_s is not None and (self.every or 1) > 1 else 0.0
+    def commits_per_s(self) -> float:
+        """Commits per second if every call of ``commit()`` commits; 0 if unknown."""
+        return 0.0 if self.call_s is None else 1.0 / max(self.call_s + (self.commit_s or 0.0), 1e-6)
 
     def tried_s(self, now: float) -> float:
         """Seconds from its start until it went live, or until ``now``."""

@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 from hvd_elastic_ext.core.clock import Clock
-from hvd_elastic_ext.core.errors import Asleep, Transient, UsageError
+from hvd_elastic_ext.core.errors import Asleep, Transient
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.io.background_calls import BackgroundCalls
+from hvd_elastic_ext.launcher.agents.transports.pods import client_needed
 from hvd_elastic_ext.launcher.rules.suspend import release_policy
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import Act, Decision, Limits, SleepProgress
 from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, to_delete
-from hvd_elastic_ext.launcher.suspend.sleep import Releases
 
 log = logging.getLogger(__name__)
 
@@ -118,18 +118,13 @@ def found(
 
     Loads the official client: half a second, 45 MB. Raises :class:`UsageError` if there is no way to a cluster.
     """
-    try:
+    with client_needed("--sleep-releases"):
         from hvd_elastic_ext.launcher.suspend import replicas
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("kubernetes", "urllib3"):
-            raise
-        remedy = "pip install 'hvd-elastic-ext[kubernetes]'"
-        raise UsageError(f"--sleep-releases needs the package 'kubernetes'; install it: {remedy}") from None
     workers = replicas.found(limits.job, environ)
     return PodReleases(workers, limits, need, NoteFile(folder), record=record, clock=clock)
 
 
-class PodReleases(Releases):
+class PodReleases:
     """See the module's docstring. ``record`` writes an event into the journal."""
 
     def __init__(
@@ -159,6 +154,7 @@ class PodReleases(Releases):
         self._aside = BackgroundCalls()
 
     async def began(self) -> None:
+        """The launcher has started."""
         self._note = await asyncio.to_thread(self._note_file.read)
         self._restore_due = self._starting = True
         self._changed()
@@ -174,17 +170,19 @@ class PodReleases(Releases):
         self._changed()
 
     async def look(self, *, enough: bool) -> None:
+        """Note whether the job is about to wake. It need not be called again without a change."""
         if enough != self._enough:
             self._enough = enough
             self._changed()
 
     async def woke(self) -> None:
+        """The job goes on."""
         self._last_progress, self._progress = self._progress or SleepProgress(), None
         self._restore_due, self._starting = True, False
         self._changed()
 
     async def left(self, *, code: int) -> None:
-        """The launcher ends. Its job may be begun again, so an operator that looks away from it must look again."""
+        """The launcher ends with this exit code. Its job may be started again, so its operator must not ignore it."""
         await self.stop()
         try:
             await asyncio.wait_for(self._final_call(code), FINAL_CALL_S)

@@ -16,34 +16,16 @@ from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.rules.membership.membership import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 from hvd_elastic_ext.launcher.rules.suspend import sleep_policy
 from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import Act, SleepFacts
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
+from hvd_elastic_ext.launcher.suspend.releaser import PodReleases
 
 log = logging.getLogger(__name__)
 
 MAX_PAUSE_S: Final = 60.0
 """Longest time between two looks: the clock may have stood still with the machine."""
-
-
-class Releases:
-    """What is done about the worker pods in a sleep. This one leaves them as they are."""
-
-    async def began(self) -> None:
-        """The launcher has started."""
-
-    async def asleep(self, hosts_before: HostSet) -> None:
-        """The job has gone to sleep; these were its hosts."""
-
-    async def look(self, *, enough: bool) -> None:
-        """Take in whether the job is about to wake. It need not be asked again: it sees to the rest by itself."""
-
-    async def woke(self) -> None:
-        """The job goes on."""
-
-    async def left(self, *, code: int) -> None:
-        """The launcher ends instead, with this exit code."""
 
 
 class SleepingJob:
@@ -61,7 +43,7 @@ class SleepingJob:
         *,
         journal: Journal,
         clock: Clock,
-        releases: Releases,
+        releases: PodReleases | None,
         max_wait_s: float | None,
         generation: int,
         in_vain: int = 0,
@@ -94,14 +76,16 @@ class SleepingJob:
         self._record("slept", reason=str(asleep), **held)
         _release_memory()
         self._known = frozenset(hosts_before.names)
-        await self._releases.asleep(hosts_before)
+        if self._releases is not None:
+            await self._releases.asleep(hosts_before)
         decision = await self._wait()
         slept_s = round(self._clock.mono() - self._since, 3)
         if decision.act is Act.END:
             raise Asleep(f"stopped while asleep ({decision.reason}); the same command goes on")
         log.warning("awake again after %.1f s: %s", slept_s, decision.reason)
         self._record("woke", reason=decision.reason, slept_s=slept_s)
-        await self._releases.woke()
+        if self._releases is not None:
+            await self._releases.woke()
 
     async def _wait(self) -> sleep_policy.Decision:
         while True:
@@ -110,7 +94,8 @@ class SleepingJob:
             decision = sleep_policy.decide(now, self._facts(now), self._limits_now(), self._max_wait_s)
             if decision.act is not Act.SLEEP_ON:
                 return decision
-            await self._releases.look(enough=self._enough_since is not None)
+            if self._releases is not None:
+                await self._releases.look(enough=self._enough_since is not None)
             at = min(time for time in (now + MAX_PAUSE_S, decision.again_at) if time is not None)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._soon.wait(), max(0.0, at - self._clock.mono()))

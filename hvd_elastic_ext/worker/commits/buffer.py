@@ -48,7 +48,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, order=True)
 class HandedOver:
-    """What somebody else has sealed in this memory since this process looked: under which number, on which side."""
+    """A commit that another process has sealed in this memory since this one looked."""
 
     sequence: int
     index: int
@@ -165,7 +165,7 @@ class CommitBuffer:
         if handed is None:
             return False
         self._current = handed.index
-        self._seal(handed.index, handed.record)  # whoever hands over another one knows that this is gone by
+        self._seal(handed.index, handed.record)  # a later hand-over knows that this one is over
         return True
 
     def sending(self) -> Tensor:
@@ -191,16 +191,16 @@ class CommitBuffer:
                 populate([side.bytes])
 
     def keep(self) -> int:
-        """Leave the last commit where it is, until whoever owns the memory says otherwise; the number of its side.
+        """Leave the last commit where it is until the memory's owner releases it; return the number of its side.
 
-        What was kept before is no more.
+        What was kept before is released.
         """
         kept, _ = self._sealed()
         self._keep_only(kept)
         return kept
 
     def keep_none(self) -> None:
-        """Nothing has to stay where it is, but for the last commit."""
+        """Release what is kept."""
         self._keep_only(None)
 
     def _keep_only(self, kept: int | None) -> None:
@@ -236,10 +236,8 @@ class CommitBuffer:
 
     def layout_digest(self) -> int:
         """Equal for commits of the same tensors."""
-        last = self.record
-        if last is None or self._current is None:
-            return 0
-        return zlib.crc32(self._sides[self._current].read(last.data, last.layout))
+        index, last = self._sealed()
+        return zlib.crc32(self._sides[index].read(last.data, last.layout))
 
     def _sealed(self) -> tuple[int, Record]:
         record = self.record

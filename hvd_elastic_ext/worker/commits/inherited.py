@@ -23,11 +23,9 @@ from pathlib import Path
 from typing import Final
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.slot_protocol import COMMITS
 from hvd_elastic_ext.io.homes import private_home
 from hvd_elastic_ext.worker.commits import torchrun_keeper as keeper
-
-VARIABLE: Final = "HVD_ELASTIC_COMMIT_FDS"
-"""Names the descriptors that were handed down, such as ``7,8``."""
 
 RUN_ID: Final = "TORCHELASTIC_RUN_ID"
 
@@ -43,14 +41,14 @@ class Agent:
     started: int
 
 
-def commit_descriptors(environ: Mapping[str, str], *, copies: int = 2) -> tuple[int, ...] | None:
+def commit_descriptors(environ: Mapping[str, str]) -> tuple[int, ...] | None:
     """Return descriptors of the memory that this process's commits go to; None if nobody holds any for it.
 
     Whoever runs in the same slot later gets the same memory. Under torchrun each call returns new descriptors, which
     the caller may close. Raises :class:`UsageError` for a variable that is no list of numbers and :class:`Permanent` if
     the keeper cannot be reached.
     """
-    given = environ.get(VARIABLE)
+    given = environ.get(COMMITS)
     if given:
         return inherited(given)
     run = environ.get(RUN_ID)
@@ -60,7 +58,7 @@ def commit_descriptors(environ: Mapping[str, str], *, copies: int = 2) -> tuple[
     directory = _private(places(run, agent, environ))
     rank = int(environ.get("LOCAL_RANK", "0"))
     try:
-        return _from_keeper(directory, agent, {"local_rank": rank, "copies": copies})
+        return _from_keeper(directory, agent, rank)
     except (OSError, subprocess.SubprocessError) as error:
         raise Permanent(
             f"commit memory: the keeper in {directory} cannot be used: {error}; "
@@ -79,7 +77,7 @@ def is_memory(descriptor: int) -> bool:
 def inherited(given: str) -> tuple[int, ...]:
     """Read the descriptors' numbers from the variable's value."""
     if re.fullmatch(r"\d+(,\d+)+", given) is None:
-        raise UsageError(f"{VARIABLE}={given!r}: not two or more descriptors such as 7,8; unset it")
+        raise UsageError(f"{COMMITS}={given!r}: not two or more descriptors such as 7,8; unset it")
     return tuple(map(int, given.split(",")))
 
 
@@ -136,7 +134,7 @@ def _family() -> str:
     return f"{keeper.PREFIX}-{os.geteuid()}-{namespace}"
 
 
-def _from_keeper(directory: Path, agent: Agent, wanted: Mapping[str, int]) -> tuple[int, ...]:
+def _from_keeper(directory: Path, agent: Agent, rank: int) -> tuple[int, ...]:
     with _locked(directory / keeper.LOCK):
         try:
             connection = _connect(directory)
@@ -144,7 +142,7 @@ def _from_keeper(directory: Path, agent: Agent, wanted: Mapping[str, int]) -> tu
             _start_keeper(directory, agent)
             connection = _connect(directory)
     with connection:
-        return _ask(connection, wanted)
+        return _ask(connection, rank)
 
 
 def make_private(directory: Path) -> None:
@@ -182,12 +180,12 @@ def _connect(directory: Path) -> socket.socket:
     return connection
 
 
-def _ask(connection: socket.socket, wanted: Mapping[str, int]) -> tuple[int, ...]:
+def _ask(connection: socket.socket, rank: int) -> tuple[int, ...]:
     if keeper.peer_user(connection) != os.geteuid():
         raise PermissionError("it belongs to another user")
-    connection.sendall(json.dumps(dict(wanted)).encode())
-    answer, descriptors, _, _ = socket.recv_fds(connection, 256, keeper.MOST_COPIES)
-    if answer != b"ok" or len(descriptors) != wanted["copies"]:
+    connection.sendall(json.dumps({"local_rank": rank}).encode())
+    answer, descriptors, _, _ = socket.recv_fds(connection, 256, keeper.SIDES)
+    if answer != b"ok" or len(descriptors) != keeper.SIDES:
         for descriptor in descriptors:
             os.close(descriptor)
         raise ConnectionError(answer.decode(errors="replace") or "it did not answer")

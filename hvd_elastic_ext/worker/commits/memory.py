@@ -73,7 +73,7 @@ class Side:
             self._remap(size)
 
     def reserve(self, length: int) -> bool:
-        """Make room for ``length`` bytes; True if the side had to be mapped anew. Contents stay.
+        """Make room for ``length`` bytes; True if the side had to be mapped again. Contents stay.
 
         Raises :class:`Permanent` if there is no memory.
         """
@@ -87,7 +87,7 @@ class Side:
         return True
 
     def renew(self) -> bool:
-        """See what others have made of it; True if it had grown, and so had to be mapped anew."""
+        """See what others have made of it; True if it had grown, and so had to be mapped again."""
         size = os.fstat(self._descriptor).st_size
         grew = size > PAGE + self.bytes.numel()
         if grew:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-COMMIT_FDS: Final = "HVD_ELASTIC_COMMIT_FDS"
+from hvd_elastic_ext.core.slot_protocol import COMMITS
+
 UNLIMITED: Final = 1 << 60
 """What a cgroup of the first version says for "no limit" is a little below 2**63; no machine has this much."""
 
@@ -32,40 +33,6 @@ class Level:
         return self.limit - self.used
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """What is to be kept: ``copies`` of a commit of ``commit_bytes`` for each of ``processes`` sharing a limit.
-
-    ``held_bytes`` of it each process has in memory already, because it follows
-    another in its slot; they are counted as used.
-    """
-
-    commit_bytes: int
-    copies: int = 2
-    processes: int = 1
-    held_bytes: int = 0
-
-    @property
-    def more_bytes(self) -> int:
-        """Bytes needed beyond those in use."""
-        return self.processes * max(0, self.copies * self.commit_bytes - self.held_bytes)
-
-
-def too_small(levels: Sequence[Level], demand: Demand) -> str | None:
-    """One sentence if ``demand`` does not fit the level with the least left, with the limit it takes; else None."""
-    level = min(levels, key=lambda level: level.free, default=None)
-    if level is None or demand.more_bytes <= level.free:
-        return None
-    each = f" for each of {demand.processes} processes" if demand.processes > 1 else ""
-    copies = f"{demand.copies} copies" if demand.copies > 1 else "a copy"
-    return (
-        f"the memory limit of {_size(level.limit)} ({level.where}) is too small: {copies} of a commit of "
-        f"{_size(demand.commit_bytes)}{each} need {_size(demand.more_bytes, up=True)} beside the "
-        f"{_size(max(0, level.used), up=True)} in use; raise it to "
-        f"{_size(level.used + demand.more_bytes, up=True)} at least"
-    )
-
-
 def memory_warning(
     *,
     commit_bytes: int,
@@ -77,16 +44,25 @@ def memory_warning(
     """Say in one sentence that commits of ``commit_bytes`` will not fit; None if they do, or there is no limit.
 
     ``copies`` is 2, or 3 where checkpoints are written; ``processes`` counts those on this host that share the limit.
-    What cannot be read limits nothing. Memory in use counts without the page cache, which the kernel gives back.
+    What cannot be read limits nothing. Memory in use counts without the page cache, which the kernel gives back; commit
+    memory that a process before this one has filled is in use already.
     """
-    demand = Demand(commit_bytes, copies, processes, held_bytes(environ))
-    return too_small(list(levels(root)), demand)
+    needed = processes * max(0, copies * commit_bytes - held_bytes(environ))
+    level = min(levels(root), key=lambda level: level.free, default=None)
+    if level is None or needed <= level.free:
+        return None
+    each = f" for each of {processes} processes" if processes > 1 else ""
+    return (
+        f"the memory limit of {_size(level.limit)} ({level.where}) is too small: {copies} copies of a commit of "
+        f"{_size(commit_bytes)}{each} need {_size(needed, up=True)} beside the {_size(max(0, level.used), up=True)} "
+        f"in use; raise it to {_size(level.used + needed, up=True)} at least"
+    )
 
 
 def held_bytes(environ: Mapping[str, str]) -> int:
     """Bytes in the commit memory that this process was handed."""
     total = 0
-    for word in environ.get(COMMIT_FDS, "").split(","):
+    for word in environ.get(COMMITS, "").split(","):
         with contextlib.suppress(ValueError, OSError):
             total += os.fstat(int(word)).st_blocks * 512
     return total

@@ -2,9 +2,9 @@
 
 torchrun restarts all workers of a machine when one fails or the membership changes; what they committed has to outlive
 them. The first worker starts this file as a process of its own (:mod:`hvd_elastic_ext.worker.commits.inherited`). It
-makes memory files for each local rank and hands their descriptors to whoever asks over a unix socket in a directory
-that only this user may enter. A worker asks with one JSON line, ``{"local_rank": 0, "copies": 2}``, and receives ``ok``
-and the descriptors.
+makes memory files for each local rank and hands their descriptors to workers that ask over a unix socket in a directory
+that only this user may enter. A worker asks with one JSON line, ``{"local_rank": 0}``, and receives ``ok`` and the
+descriptors.
 
 When the agent ends, however it ends, the keeper removes socket and directory and ends; the memory goes with it.
 Standard library only, nothing of ours: it is run as a file by an isolated interpreter, so no setting of the job's
@@ -32,17 +32,17 @@ LOCK: Final = "lock"
 PREFIX: Final = "hvd-elastic-keeper"
 
 MOST_RANKS: Final = 4096
-MOST_COPIES: Final = 16
-_PATIENCE_S: Final = 5.0
+SIDES: Final = 2
+"""Memory files for each rank: a commit is staged on one while the other holds the last."""
+_REQUEST_S: Final = 5.0
 """Longest time one worker may take to say what it wants."""
 _LOOK_S: Final = 0.5
-"""How often the agent is looked at where the kernel cannot tell of its end."""
+"""Seconds between two looks whether the agent lives."""
 
 
 def main(arguments: list[str]) -> int:
     """Serve in the background: returns 0 as soon as workers can ask. ``DIRECTORY AGENT_PID AGENT_STARTED``."""
     directory, pid, started = Path(arguments[0]), int(arguments[1]), int(arguments[2])
-    watch = watch_process(pid)
     if start_time(pid) != started:
         sys.stderr.write(f"process {pid} is not the torchrun agent any more\n")
         return 1
@@ -51,22 +51,21 @@ def main(arguments: list[str]) -> int:
         return 0
     _leave_the_family()
     try:
-        serve(listener, pid=pid, started=started, watch=watch)
+        serve(listener, pid=pid, started=started)
     finally:
         clear(directory)
     return 0
 
 
-def serve(listener: socket.socket, *, pid: int, started: int, watch: int | None) -> None:
+def serve(listener: socket.socket, *, pid: int, started: int) -> None:
     """Answer workers until the agent has ended."""
     slots: dict[int, list[int]] = {}
     while start_time(pid) == started:
-        watched: list[socket.socket | int] = [listener] if watch is None else [listener, watch]
-        ready, _, _ = select.select(watched, [], [], _LOOK_S if watch is None else None)
-        if listener in ready:
+        ready, _, _ = select.select([listener], [], [], _LOOK_S)
+        if ready:
             connection, _ = listener.accept()
             with connection, contextlib.suppress(OSError):  # a worker that died while asking wants nothing
-                connection.settimeout(_PATIENCE_S)
+                connection.settimeout(_REQUEST_S)
                 _answer(connection, slots)
 
 
@@ -75,27 +74,26 @@ def _answer(connection: socket.socket, slots: dict[int, list[int]]) -> None:
         connection.sendall(b"this keeper serves another user")
         return
     try:
-        rank, copies = parse_request(connection.recv(256))
+        rank = parse_request(connection.recv(256))
     except ValueError as error:
         connection.sendall(str(error).encode())
         return
-    slot = slots.setdefault(rank, [])
-    while len(slot) < copies:
-        slot.append(os.memfd_create(f"hvd-elastic-commit-{rank}-{len(slot)}", os.MFD_CLOEXEC))
-    descriptors = array.array("i", slot[:copies])
+    if rank not in slots:
+        names = [f"hvd-elastic-commit-{rank}-{side}" for side in range(SIDES)]
+        slots[rank] = [os.memfd_create(name, os.MFD_CLOEXEC) for name in names]
+    descriptors = array.array("i", slots[rank])
     connection.sendmsg([b"ok"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
 
 
-def parse_request(line: bytes) -> tuple[int, int]:
-    """Read a local rank and a number of copies. Raises ``ValueError`` saying what is wrong."""
+def parse_request(line: bytes) -> int:
+    """Read a local rank. Raises ``ValueError`` saying what is wrong."""
     try:
-        wanted = json.loads(line)
-        rank, copies = wanted["local_rank"], wanted["copies"]
+        rank = json.loads(line)["local_rank"]
     except (ValueError, KeyError, TypeError):
-        raise ValueError("a request is a JSON object with 'local_rank' and 'copies'") from None
-    if not (type(rank) is int and 0 <= rank < MOST_RANKS and type(copies) is int and 1 <= copies <= MOST_COPIES):
-        raise ValueError(f"local_rank must be below {MOST_RANKS} and copies between 1 and {MOST_COPIES}")
-    return rank, copies
+        raise ValueError("a request is a JSON object with 'local_rank'") from None
+    if not (type(rank) is int and 0 <= rank < MOST_RANKS):
+        raise ValueError(f"local_rank must be below {MOST_RANKS}")
+    return rank
 
 
 def peer_user(connection: socket.socket) -> int:
@@ -112,14 +110,6 @@ def start_time(pid: int) -> int | None:
     except OSError:
         return None
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
-
-
-def watch_process(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when the process ends; None where the kernel has none to give."""
-    try:
-        return os.pidfd_open(pid)
-    except OSError:  # gone, which start_time tells; an old kernel; a sandbox that forbids it
-        return None
 
 
 def clear(directory: Path) -> None:

@@ -38,6 +38,9 @@ class Comms(Protocol):
     def size(self) -> int:
         """Processes in the world."""
 
+    def local_rank(self) -> int:
+        """This process's number on its machine, from 0."""
+
     def broadcast(self, data: Tensor, *, root: int, name: str) -> None:
         """Overwrite every rank's ``data`` with that of rank ``root``, in place.
 

@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Final, Literal, Protocol, cast, get_args
+from typing import Final, Literal, cast, get_args
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
-from hvd_elastic_ext.worker.comms import Comms
+from hvd_elastic_ext.worker.comms import Comms, current_world
 from hvd_elastic_ext.worker.comms import horovod as with_horovod
 from hvd_elastic_ext.worker.comms import torch_distributed as with_torch
 from hvd_elastic_ext.worker.process import standby
@@ -17,13 +17,6 @@ from hvd_elastic_ext.worker.process import standby
 Library = Literal["horovod", "torch", "mpi"]
 
 HOW_TO_GET_MPI: Final = "apt-get install openmpi-bin libopenmpi-dev, then pip install mpi4py"
-
-
-class World(Comms, Protocol):
-    """A ``Comms`` with the process's place on its machine."""
-
-    def local_rank(self) -> int:
-        """This process's number on its machine, from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +48,8 @@ def look(environ: Mapping[str, str]) -> Facts:
     )
 
 
-def decide(wanted: str, facts: Facts) -> tuple[Library, str]:
-    """Return the library and why. Raises :class:`UsageError` for a choice that cannot work here."""
+def decide(wanted: str, facts: Facts) -> Library:
+    """Return the library. Raises :class:`UsageError` for a choice that cannot work here."""
     if wanted == "auto":
         return _auto(facts)
     if wanted not in get_args(Library):
@@ -68,48 +61,49 @@ def decide(wanted: str, facts: Facts) -> tuple[Library, str]:
         )
     if wanted == "mpi" and not facts.mpi4py:
         raise UsageError(f"comms='mpi': mpi4py is not installed; {HOW_TO_GET_MPI}")
-    return cast(Library, wanted), "asked for"
+    return cast(Library, wanted)
 
 
-def _auto(facts: Facts) -> tuple[Library, str]:
-    rules: tuple[tuple[bool, Library, str], ...] = (
-        (facts.horovod_initialised, "horovod", "Horovod is initialised"),
-        (facts.torch_initialised, "torch", "torch.distributed is initialised"),
-        (facts.horovod_launched, "horovod", "Horovod's environment is set"),
-        (facts.torchrun, "torch", "torchrun started this process"),
-        (facts.mpi_size > 0 and facts.mpi4py, "mpi", "mpirun started this process"),
+def _auto(facts: Facts) -> Library:
+    rules: tuple[tuple[bool, Library], ...] = (
+        (facts.horovod_initialised, "horovod"),
+        (facts.torch_initialised, "torch"),
+        (facts.horovod_launched, "horovod"),
+        (facts.torchrun, "torch"),
+        (facts.mpi_size > 0 and facts.mpi4py, "mpi"),
     )
-    found = next(((library, why) for holds, library, why in rules if holds), None)
-    return found or ("horovod", "nobody else started this process")
+    return next((library for holds, library in rules if holds), "horovod")
 
 
-def comms_for(wanted: str = "auto") -> World:
-    """Return the world of the chosen library, and join it if this process is in none.
+def init(wanted: str = "auto") -> Comms:
+    """Return the world of the chosen library; join it if this process is in none. It is this process's world then.
 
-    Raises :class:`UsageError` for a choice that cannot work, :class:`Permanent` for a world of one where there should
-    be more.
+    ``wanted`` is ``auto``, ``horovod``, ``torch`` or ``mpi``. Raises :class:`UsageError` for a choice that cannot work,
+    :class:`Permanent` for a world of one where there should be more.
     """
-    library, _ = decide(wanted, look(os.environ))
+    library = decide(wanted, look(os.environ))
     standby.current().start_fixed_world()
-    if library == "torch":
-        return _torch_world()
-    return _mpi_world() if library == "mpi" else _horovod_world()
+    worlds = {"horovod": _horovod_world, "torch": _torch_world, "mpi": _mpi_world}
+    comms = worlds[library]()
+    current_world.use(comms)
+    return comms
 
 
-def _horovod_world() -> World:
+def _horovod_world() -> Comms:
     if not with_horovod.is_initialised():
         with_horovod.join_world()
-    check_world(with_horovod.HorovodComms().size(), os.environ)
-    return with_horovod.HorovodComms()
+    comms = with_horovod.HorovodComms()
+    check_world(comms.size(), os.environ)
+    return comms
 
 
-def _torch_world() -> World:
+def _torch_world() -> Comms:
     if not with_torch.is_initialised():
         with_torch.join_world()
     return with_torch.TorchDistributedComms()
 
 
-def _mpi_world() -> World:
+def _mpi_world() -> Comms:
     try:
         from hvd_elastic_ext.worker.comms import mpi as with_mpi
     except (ImportError, RuntimeError) as error:
@@ -150,28 +144,15 @@ def _launched_by_horovod(environ: Mapping[str, str]) -> bool:
     return any(name in environ for name in ("HOROVOD_SIZE", "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_ELASTIC"))
 
 
-_joined: list[World] = []
-"""The world of this process, once joined."""
-
-
-def init(comms: str = "auto") -> None:
-    """Join the world of the launcher that started this process; a second call looks again.
-
-    ``comms`` is ``auto``, ``horovod``, ``torch`` or ``mpi``. Errors as in :func:`comms_for`.
-    """
-    _joined[:] = [comms_for(comms)]
-
-
-def world() -> World:
-    """Return the world that :func:`init` or the script itself joined.
+def world() -> Comms:
+    """Return the world that :func:`init`, a State or the script itself joined.
 
     Raises :class:`UsageError` if there is none.
     """
-    if not _joined:
-        if not (with_horovod.is_initialised() or with_torch.is_initialised()):
-            raise UsageError("this process is in no world yet; call elastic.init() first")
-        init()
-    return _joined[0]
+    known = current_world.comms()
+    if known is None and not (with_horovod.is_initialised() or with_torch.is_initialised()):
+        raise UsageError("this process is in no world yet; call elastic.init() first")
+    return known or init()
 
 
 def rank() -> int:

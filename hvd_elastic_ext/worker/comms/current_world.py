@@ -1,6 +1,6 @@
-"""This process's place in the present world, for samplers and learning rates.
+"""The world of this process, and its place in it: for samplers, learning rates and ``elastic.rank()``.
 
-A State tells :func:`use` its ``Comms``. Before that, the library that is initialised is asked. The place is looked
+Whoever joins a world tells :func:`use`. Before that, the library that is initialised is asked. The place is looked
 up at each use: the world changes.
 """
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from torch import distributed
 
 from hvd_elastic_ext.worker.comms import Comms
-from hvd_elastic_ext.worker.comms.horovod import horovod_comms
+from hvd_elastic_ext.worker.comms.horovod import HorovodComms
 from hvd_elastic_ext.worker.process import standby
 
 
@@ -42,7 +42,7 @@ def current() -> Place:
     planned = standby.planned()
     if planned is not None:
         return Place(planned.rank, planned.size)
-    found = comms() or horovod_comms()
+    found = comms() or HorovodComms()
     try:
         return Place(found.rank(), found.size())
     except ValueError:  # raised before hvd.init() and after hvd.shutdown()

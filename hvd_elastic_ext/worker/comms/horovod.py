@@ -22,6 +22,7 @@ _PIECE: Final = 1 << 30
 """Bytes per operation: each one costs a negotiation, and an MPI build counts bytes with 32 bits."""
 
 AVERAGE: Final = hvd.Average
+DistributedOptimizer: Final = hvd.DistributedOptimizer
 
 _NATIVE: Final = (torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
 
@@ -76,7 +77,7 @@ class HorovodComms(Comms):
 class _PendingMax:
     """A pending maximum, bound to the world in which it began.
 
-    Horovod numbers handles anew in each world, so an old handle names another operation. ``hvd.init`` makes a new
+    Horovod numbers handles from 0 in each world, so an old handle names another operation. ``hvd.init`` makes a new
     handle map each time: the map identifies the world.
     """
 
@@ -116,11 +117,6 @@ def join_world() -> None:
         raise HorovodInternalError(f"joining the next world failed: {error}") from error
 
 
-def distributed_optimizer(optimizer: Any, named_parameters: Any, **options: Any) -> Any:
-    """``hvd.DistributedOptimizer``."""
-    return hvd.DistributedOptimizer(optimizer, named_parameters, **options)
-
-
 def fence_horovod() -> Fence:
     """Make Horovod's worlds safe to leave; return the fence that knows their connections.
 
@@ -144,7 +140,3 @@ def fence_horovod() -> Fence:
     hvd.init = hvd.elastic.init = watched
     hvd.shutdown = hvd.elastic.shutdown = fence.closing(hvd.shutdown)
     return fence
-
-
-def horovod_comms() -> Comms:
-    return HorovodComms()

@@ -51,7 +51,7 @@ class PinnedLibrary:
     def _pinning(self, begin: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(begin)
         def beginning(*args: Any) -> Any:
-            pins = [_pin(tensor) for tensor in {id(tensor): tensor for tensor in _tensors(args)}.values()]
+            pins = [pin(tensor) for tensor in {id(tensor): tensor for tensor in _tensors(args)}.values()]
             handle = begin(*args)
             if pins:
                 self._pins[handle] = pins
@@ -83,7 +83,7 @@ def _tensors(args: Iterable[Any]) -> Iterator[Tensor]:
             yield from _tensors(arg)
 
 
-def _pin(tensor: Tensor) -> Tensor:
+def pin(tensor: Tensor) -> Tensor:
     """Return a holder of a C++ reference to ``tensor``, as its gradient. It takes no memory."""
     holder = torch.empty((), dtype=tensor.dtype, device=tensor.device).expand(tensor.shape)
     holder.grad = tensor

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 import torch
 import torch.distributed as dist
@@ -18,6 +18,7 @@ from torch import Tensor
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.slot_protocol import ENGINE, START_AGAIN
 from hvd_elastic_ext.worker.comms import Comms, Pending
+from hvd_elastic_ext.worker.comms.pinned_tensors import pin
 from hvd_elastic_ext.worker.comms.tensors import Finished, copy_back, pieces, reducible
 from hvd_elastic_ext.worker.comms.torchrun_token import agree_on_token
 from hvd_elastic_ext.worker.process import standby
@@ -26,6 +27,8 @@ _TOKEN_S: Final = 120.0
 """Seconds to wait for the other workers of a round: torchrun starts them together, but disks may be slow."""
 
 _PIECE: Final = 1 << 30
+_PINNED: Final = 2
+"""Uses of a tensor that only Python and a pin hold."""
 _NATIVE: Final = (torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
 _NATIVE_CUDA: Final = (*_NATIVE, torch.bfloat16, torch.uint8, torch.int8)
 
@@ -54,7 +57,7 @@ class TorchDistributedComms(Comms):
         parts = list(pieces(data, _PIECE))
         if self.size() == 1:
             return
-        with _lost_peers(name):
+        with _operation(name, *parts):
             for piece in parts:
                 dist.broadcast(piece, src=root, group=self._host)
 
@@ -63,7 +66,7 @@ class TorchDistributedComms(Comms):
         carried = reducible(data, _NATIVE_CUDA if on_device else _NATIVE, device="cuda" if on_device else "cpu")
         if self.size() == 1 or data.numel() == 0:
             return
-        with _lost_peers(name):
+        with _operation(name, carried):
             dist.all_reduce(carried, group=None if on_device else self._host)
         copy_back(carried, data)
 
@@ -71,7 +74,7 @@ class TorchDistributedComms(Comms):
         if self.size() == 1:
             return Finished(number)
         data = torch.tensor([number])
-        with _lost_peers(name):
+        with _operation(name, data):
             work = dist.all_reduce(data, dist.ReduceOp.MAX, group=self._host, async_op=True)
         assert work is not None  # the process is in the group
         return _PendingMax(work, data, name)
@@ -94,7 +97,7 @@ class _PendingMax:
         self._name = name
 
     def wait(self) -> int:
-        with _lost_peers(self._name):
+        with _operation(self._name):
             self._work.wait()
         return int(self._data.item())
 
@@ -122,13 +125,27 @@ def _leave(reason: str) -> NoReturn:
     raise SystemExit(START_AGAIN)
 
 
+_pins: Final[list[Tensor]] = []
+"""One more C++ reference to each tensor that a thread of torch may hold.
+
+A thread that drops the last one beside Python's needs the interpreter for it. While the interpreter ends, such a thread
+is ended in the middle of torch's code, and the process aborts instead of exiting.
+"""
+
+
 @contextlib.contextmanager
-def _lost_peers(name: str) -> Iterator[None]:
-    """Translate errors: torch has none for a lost peer. Gloo raises ``RuntimeError``, NCCL a subclass."""
+def _operation(name: str, *tensors: Tensor) -> Iterator[None]:
+    """Pin ``tensors`` until torch has dropped them, and translate errors: torch has none for a lost peer.
+
+    Gloo raises ``RuntimeError``, NCCL a subclass.
+    """
+    _pins.extend(map(pin, tensors))
     try:
         yield
     except (RuntimeError, TimeoutError) as error:
         raise HorovodInternalError(f"{name}: {error}") from error
+    finally:
+        _pins[:] = [holder for holder in _pins if cast(Any, holder.grad)._use_count() > _PINNED]
 
 
 _host_groups: Final[dict[int, tuple[dist.ProcessGroup, dist.ProcessGroup]]] = {}
@@ -146,12 +163,15 @@ def _host_group() -> dist.ProcessGroup:
 
 
 def _never_destroy(group: object) -> None:
-    """Keep a group beyond the end of the interpreter.
+    """Keep a group (or the pins of what its threads hold) beyond the end of the interpreter.
 
     Its destruction waits for its operations, half an hour if a live peer never takes part: a process that ends with a
     pending maximum would wait, and its peers for it.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+
+
+_never_destroy(_pins)
 
 
 def is_initialised() -> bool:
@@ -168,7 +188,7 @@ def join_world() -> None:
     cuda = torch.cuda.is_available() and dist.is_nccl_available()
     backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
     try:
-        with _lost_peers("joining the world"):
+        with _operation("joining the world"):
             if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
                 _join_with_token(backend)
             else:
@@ -180,11 +200,11 @@ def join_world() -> None:
 
 
 def _join_with_token(backend: str) -> None:
-    rank, size, patience = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), timedelta(seconds=_TOKEN_S)
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(*where, is_master=False, timeout=patience)  # type: ignore[attr-defined]
+    store = dist.TCPStore(*where, is_master=False, timeout=timedelta(seconds=_TOKEN_S))  # type: ignore[attr-defined]
     try:
-        token = agree_on_token(_within(store, "meeting"), rank, size, patience_s=_TOKEN_S, clock=SystemClock())
+        token = agree_on_token(_within(store, "meeting"), rank, size, timeout_s=_TOKEN_S, clock=SystemClock())
     except (RuntimeError, TimeoutError) as error:
         raise TimeoutError(
             f"{error} (torchrun may have told workers different stores; "

@@ -23,30 +23,30 @@ from hvd_elastic_ext.core.clock import Clock
 PAUSE_S: Final = 0.01
 
 
-def agree_on_token(store: Store, rank: int, size: int, *, patience_s: float, clock: Clock) -> str:
+def agree_on_token(store: Store, rank: int, size: int, *, timeout_s: float, clock: Clock) -> str:
     """Return the token on which exactly the ranks of this round agree.
 
-    Raises ``TimeoutError`` or torch's own error if ranks are missing after ``patience_s`` seconds.
+    Raises ``TimeoutError`` or torch's own error if ranks are missing after ``timeout_s`` seconds.
     """
     if rank == 0:
-        return _invite(store, size, patience_s=patience_s, clock=clock)
-    return _come(store, rank, patience_s=patience_s)
+        return _answer_all(store, size, timeout_s=timeout_s, clock=clock)
+    return _announce(store, rank, timeout_s=timeout_s)
 
 
-def _come(store: Store, rank: int, *, patience_s: float) -> str:
+def _announce(store: Store, rank: int, *, timeout_s: float) -> str:
     """Announce this process; only an answer to this very process counts."""
     mine = uuid.uuid4().hex
     store.set(f"here/{rank}", mine)
-    store.wait([f"world/{mine}"], timedelta(seconds=patience_s))
+    store.wait([f"world/{mine}"], timedelta(seconds=timeout_s))
     token = store.get(f"world/{mine}").decode()
     store.delete_key(f"world/{mine}")
     store.set(f"met/{token}/{rank}", "")
     return token
 
 
-def _invite(store: Store, size: int, *, patience_s: float, clock: Clock) -> str:
+def _answer_all(store: Store, size: int, *, timeout_s: float, clock: Clock) -> str:
     """Answer every rank until all have the token. An entry under ``here`` may be of a process that has ended."""
-    token, deadline = uuid.uuid4().hex, clock.mono() + patience_s
+    token, deadline = uuid.uuid4().hex, clock.mono() + timeout_s
     missing, answered = set(range(1, size)), set[str]()
     while missing:
         for rank in sorted(missing):
@@ -57,6 +57,6 @@ def _invite(store: Store, size: int, *, patience_s: float, clock: Clock) -> str:
                 answered.add(who)
                 store.set(f"world/{who}", token)
         if missing and clock.mono() > deadline:
-            raise TimeoutError(f"ranks {sorted(missing)} of {size} did not come within {patience_s:g} s")
+            raise TimeoutError(f"ranks {sorted(missing)} of {size} did not come within {timeout_s:g} s")
         clock.wait(threading.Event(), PAUSE_S)
     return token

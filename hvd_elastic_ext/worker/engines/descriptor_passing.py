@@ -14,7 +14,6 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-STREAMS: Final = ("stdout", "stderr")
 _CREDENTIALS: Final = struct.Struct("3i")
 _LENGTH: Final = struct.Struct("!I")
 _MOST_DESCRIPTORS: Final = 64

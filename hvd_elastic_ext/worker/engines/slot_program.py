@@ -50,9 +50,9 @@ def _environment(environ: Mapping[str, str], membership: Membership) -> dict[str
     """Return the variables for every process of the world, with any engine."""
     place = membership.place
     interface = membership.env.get("HOROVOD_GLOO_IFACE")
-    ways = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface} if interface else {}
+    interfaces = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface} if interface else {}
     own = {PLAN: place.text(), names.GENERATION: str(membership.generation)}
-    return {**ways, **torchrun_env.without_horovod(environ), **own}
+    return {**interfaces, **torchrun_env.without_horovod(environ), **own}
 
 
 def _meet(standby: SlotStandby, membership: Membership) -> torchrun_env.Rendezvous:

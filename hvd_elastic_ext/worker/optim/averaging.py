@@ -100,7 +100,7 @@ class Averaging:
             known = self._watched.get(id(parameter))
             if parameter.requires_grad and (known is None or known() is not parameter):
                 self._watched[id(parameter)] = weakref.ref(parameter)
-                _after_each_pass(parameter, self._passed)
+                cast(Any, parameter).register_post_accumulate_grad_hook(self._passed)
 
     def forget(self) -> None:
         """Start a new step."""
@@ -220,7 +220,7 @@ def wrap(
     world = choose.world() if comms is None else comms
     if isinstance(world, with_horovod.HorovodComms):
         own = {**horovod, "backward_passes_per_step": backward_passes_per_step}
-        return cast(Optimizer, with_horovod.distributed_optimizer(optimizer, named_parameters, **own))
+        return cast(Optimizer, with_horovod.DistributedOptimizer(optimizer, named_parameters, **own))
     for name in horovod.keys() - TUNING - {"sparse_as_dense"}:
         if name != "op" or horovod[name] != with_horovod.AVERAGE:
             raise UsageError(f"elastic.wrap: {name}={horovod[name]!r} works under Horovod only; leave it out elsewhere")
@@ -244,10 +244,6 @@ def _parameters(optimizer: Optimizer | None) -> list[Tensor]:
 
 def _unmade(kind: type[Optimizer]) -> Optimizer:
     return kind.__new__(kind)
-
-
-def _after_each_pass(parameter: Any, hook: Callable[[Tensor], None]) -> None:
-    parameter.register_post_accumulate_grad_hook(hook)
 
 
 def _at_least_one(passes: int) -> int:

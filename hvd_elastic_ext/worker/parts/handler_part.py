@@ -8,20 +8,18 @@ from typing import Any
 from torch import nn
 
 from hvd_elastic_ext.checkpoint.values.write import is_fit
-from hvd_elastic_ext.worker.parts import state_dicts
+from hvd_elastic_ext.worker.parts import Part, state_dicts
 
 log = logging.getLogger(__name__)
 
 
-class HandlerPart:
+class HandlerPart(Part):
     """A handler that the user registered with Horovod for a type of their own.
 
     A handler keeps its saved state in attributes of its own; those are committed, so that it is restored from the same
     bytes every time, and from the newest commit of any rank.
     """
 
-    firm = False
-    borrows = False
     reload = True
     has_sync = True
 
@@ -50,11 +48,7 @@ class HandlerPart:
         state_dicts.assign(self.handler, tree)
         self.handler.restore()
 
-    def settle(self) -> None:
-        """A handler has no word for it."""
-
     def sync(self) -> None:
-        """The handler's own sync, among ranks that have been brought to one commit already."""
         self.handler.sync()
 
 

@@ -18,12 +18,12 @@ import torch
 
 def capture() -> dict[str, Any]:
     """The states of Python's, NumPy's (if it is loaded), torch's and its CUDA devices' global generators."""
-    states: dict[str, Any] = {"python": random.getstate(), "torch": _plain(torch.get_rng_state())}
+    states: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state().numpy().tobytes()}
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         states["numpy"] = numpy.random.get_state()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        states["cuda"] = [_plain(state) for state in torch.cuda.get_rng_state_all()]
+        states["cuda"] = [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()]
     return states
 
 
@@ -57,10 +57,6 @@ def seed_newcomer(lineage: int, generation: int, rank: int) -> None:
     torch.manual_seed(seed)  # CUDA devices included
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(seed % 2**32)
-
-
-def _plain(state: torch.Tensor) -> bytes:
-    return state.numpy().tobytes()
 
 
 def _tensor(state: bytes) -> torch.Tensor:

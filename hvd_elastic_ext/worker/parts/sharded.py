@@ -24,7 +24,7 @@ def demand_whole(value: nn.Module | optim.Optimizer) -> None:
 
 
 def _who_shards(value: nn.Module | optim.Optimizer) -> str | None:
-    """Who has sharded a model's or an optimizer's parameters; None if nobody has."""
+    """What has sharded the parameters; None if they are whole."""
     kinds = type(value).__mro__
     engine = any(kind.__module__.partition(".")[0] == "deepspeed" for kind in kinds)
     if engine or any(hasattr(tensor, "ds_tensor") for tensor in _parameters(value)):  # the latter by ZeRO, stage 3

@@ -20,7 +20,7 @@ from hvd_elastic_ext.checkpoint.values.read import read
 from hvd_elastic_ext.checkpoint.values.write import Unfit, is_fit, write
 from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.worker.optim.reductions import drop_step
-from hvd_elastic_ext.worker.parts import state_dicts
+from hvd_elastic_ext.worker.parts import Part, state_dicts
 
 log = logging.getLogger(__name__)
 
@@ -44,15 +44,13 @@ class Content:
     objects: list[tuple[int, int]]
 
 
-class SnapshotPart:
+class SnapshotPart(Part):
     """The attributes of ``value`` in which its own ``save`` saves.
 
     ``save``, ``restore`` and ``sync`` are the user's; ``sync`` is None if it is only Horovod's own.
     ``merged`` names attributes whose value on this rank ``sync`` needs.
     """
 
-    firm = False
-    borrows = False
     reload = True
 
     def __init__(
@@ -69,6 +67,7 @@ class SnapshotPart:
         self._merged = merged
         self._own: dict[str, Any] = {}
         self._save, self._restore, self._sync = save, restore, sync
+        self.has_sync = sync is not None
         self._ignored = ignored
         self._names: set[str] = set()
         self._copies: set[str] = set()
@@ -116,12 +115,7 @@ class SnapshotPart:
         """The optimizers that the State has as attributes."""
         return {name: value for name, value in vars(self.value).items() if isinstance(value, optim.Optimizer)}
 
-    @property
-    def has_sync(self) -> bool:
-        return self._sync is not None
-
     def sync(self) -> None:
-        """Run the user's own sync, after all ranks were restored from one commit."""
         for name, value in self._own.items():
             setattr(self.value, name, value)
         if self._sync is not None:

@@ -18,7 +18,7 @@ from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.worker.commits.copying import copy_batch
 from hvd_elastic_ext.worker.commits.preallocated import Reserve
 from hvd_elastic_ext.worker.optim.reductions import drop_step
-from hvd_elastic_ext.worker.parts import state_dicts
+from hvd_elastic_ext.worker.parts import Part, state_dicts
 from hvd_elastic_ext.worker.parts.sharded import demand_whole
 
 
@@ -31,42 +31,7 @@ class Stateful(Protocol):
     def load_state_dict(self, state: Any, /) -> Any: ...
 
 
-class Part(Protocol):
-    """One named piece of shared state around a live ``value``."""
-
-    value: Any
-
-    firm: bool
-    """Ranks that hold the same commit have equal tensors here, whatever the user does."""
-
-    borrows: bool
-    """:meth:`restore` copies from the tensors it gets. Otherwise it gets copies, and keeps them."""
-
-    reload: bool
-    """Load after every sync, also if nothing was received: loading adapts the part to the new world."""
-
-    def capture(self) -> Any:
-        """Return the live state as a tree; its tensors may be the live ones."""
-
-    def restore(self, tree: Any) -> None:
-        """Make the live state equal to ``tree``. Raises :class:`Permanent` if that is not possible."""
-
-    def settle(self) -> None:
-        """Forget what was under way when the last world ended. Called on every rank after each roll-back and sync."""
-
-
-class _Usual:
-    """Defaults of most parts."""
-
-    firm = False
-    borrows = False
-    reload = False
-
-    def settle(self) -> None:
-        """Nothing to forget."""
-
-
-class StatefulPart(_Usual):
+class StatefulPart(Part):
     """An object with ``state_dict`` and ``load_state_dict``."""
 
     reload = True
@@ -81,7 +46,7 @@ class StatefulPart(_Usual):
         self.value.load_state_dict(tree)
 
 
-class GeneratorPart(_Usual):
+class GeneratorPart(Part):
     """A random generator of the user's own, such as a loader has. It stays the same object, and all ranks share it."""
 
     def __init__(self, value: torch.Generator) -> None:
@@ -109,7 +74,7 @@ class ScalerPart(StatefulPart):
             states.clear()
 
 
-class ModelPart(_Usual):
+class ModelPart(Part):
     """A module: parameters, buffers and extra state."""
 
     borrows = True
@@ -138,7 +103,7 @@ class ModelPart(_Usual):
             parameter.grad = None
 
 
-class OptimizerPart:
+class OptimizerPart(Part):
     """An optimizer: state, parameter groups, and which state belongs to which parameter.
 
     A roll-back removes groups that were added, and adds groups that were removed; a newcomer gets them by the names of
@@ -147,7 +112,6 @@ class OptimizerPart:
 
     firm = True
     borrows = True
-    reload = False
 
     def __init__(self, value: optim.Optimizer, names: ParameterNames) -> None:
         self.value = value
@@ -259,7 +223,7 @@ class ParameterNames:
 
     def __init__(self) -> None:
         self.models: Callable[[], Mapping[str, nn.Module]] = dict
-        """Whoever knows the State's models puts a function here."""
+        """Set by the State: its models by name."""
 
     def __call__(self, groups: Sequence[Sequence[Tensor]]) -> list[list[str | None]]:
         """The names of some parameters, group by group; None for one of no model."""

@@ -5,12 +5,13 @@ Each is called once its module is loaded: by the import hook, or by the public f
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, Final
 
@@ -154,37 +155,19 @@ def takes_numbered_updates(listener: Any) -> bool:
     return hasattr(listener, "on_hosts_update")
 
 
-class StockLoop:
-    """Horovod's loop around one training function: entered from the park, its end reported."""
+@contextlib.contextmanager
+def in_training(state: Any, rejoin: Callable[[], None]) -> Iterator[None]:
+    """Enter it around a training loop. A process in standby parks, then goes live.
 
-    def __init__(self, run_fn: Callable[..., Any], func: Callable[..., Any], *, reset: Callable[[], None]) -> None:
-        self._func = func
-        self._reset = reset
-        self._process = standby.current()
-        self._loop = run_fn(self._train, reset)
-
-    def run(self, state: Any, *args: Any, **kwargs: Any) -> Any:
-        with self._process.training():
-            enter_training(state, self._reset)
-            result = self._loop(state, *args, **kwargs)
-            leave_training(state)
-            return result
-
-    def _train(self, state: Any, *args: Any, **kwargs: Any) -> Any:
-        self._process.synced()
-        updates = self._process.on_update
-        if isinstance(updates, HostUpdates) and updates.pending and not takes_numbered_updates(state):
-            updates.notify_stock_state(state)  # a reset makes it forget updates that came meanwhile
-        return self._func(state, *args, **kwargs)
+    At the end of the loop a State of ours commits its final values; the launcher hears how the loop ended.
+    """
+    with standby.current().training():
+        _go_live(state, rejoin)
+        yield
+        getattr(state, "_returned", lambda: None)()
 
 
-def leave_training(state: Any) -> None:
-    """At the end of the training loop: a State of ours commits its final values."""
-    getattr(state, "_returned", lambda: None)()
-
-
-def enter_training(state: Any, rejoin: Callable[[], None]) -> None:
-    """At the start of the training loop: a process in standby parks, then goes live."""
+def _go_live(state: Any, rejoin: Callable[[], None]) -> None:
     process = standby.current()
     if not process.parks:
         return
@@ -222,11 +205,22 @@ def _forget_reductions(state: Any) -> None:
 
 
 def _run_fn(horovods: Callable[..., Any], func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
-    loop = StockLoop(horovods, func, reset=reset)
+    """Horovod's loop around one training function: entered from the park, its end reported."""
+    process = standby.current()
+
+    def train(state: Any, *args: Any, **kwargs: Any) -> Any:
+        process.synced()
+        updates = process.on_update
+        if isinstance(updates, HostUpdates) and updates.pending and not takes_numbered_updates(state):
+            updates.notify_stock_state(state)  # a reset makes it forget updates that came meanwhile
+        return func(state, *args, **kwargs)
+
+    loop = horovods(train, reset)
 
     @functools.wraps(func)
     def wrapper(state: Any, *args: Any, **kwargs: Any) -> Any:
-        return loop.run(state, *args, **kwargs)
+        with in_training(state, reset):
+            return loop(state, *args, **kwargs)
 
     return wrapper
 

@@ -111,14 +111,14 @@ class Fence:
         @functools.wraps(leave)
         def watched(*args: P.args, **kwargs: P.kwargs) -> T:
             world = self._sockets
-            impatience = threading.Timer(LINGER_S, _cut, [world, self._excluded])
-            impatience.daemon = True
-            impatience.start()
+            timer = threading.Timer(LINGER_S, _cut, [world, self._excluded])
+            timer.daemon = True
+            timer.start()
             try:
                 return leave(*args, **kwargs)
             finally:
-                impatience.cancel()
-                impatience.join()
+                timer.cancel()
+                timer.join()
                 _drain(world)
                 _cut(world, self._excluded)
                 with self._lock:

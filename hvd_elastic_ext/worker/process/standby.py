@@ -211,11 +211,9 @@ class Standby:
 
     def _join(self, join: Callable[[], None]) -> None:
         with self._news:
-            if self.leaving:
-                left = True
-            else:
-                left, self._waiting_for_rank = False, True
-        if left:
+            leaving = self.leaving
+            self._waiting_for_rank = not leaving
+        if leaving:
             self.leave()
         before = self.generation
         self._environ.update(self._for_next_world)  # only here: other threads may read it earlier

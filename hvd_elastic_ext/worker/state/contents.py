@@ -17,9 +17,9 @@ from hvd_elastic_ext.checkpoint.values.trees import VALUES
 from hvd_elastic_ext.checkpoint.values.write import Unfit, is_parameter, write
 from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.worker.commits.layout import Layout
-from hvd_elastic_ext.worker.parts.handler_part import HandlerPart
+from hvd_elastic_ext.worker.parts import Part
 from hvd_elastic_ext.worker.parts.snapshot_part import SnapshotPart
-from hvd_elastic_ext.worker.parts.torch_parts import ModelPart, OptimizerPart, Part
+from hvd_elastic_ext.worker.parts.torch_parts import ModelPart, OptimizerPart
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ class Inventory:
 
     def sync_users(self) -> bool:
         """Run the syncs of the user's own handlers and State; True if there are any."""
-        parts = [part for part in self.parts.values() if isinstance(part, HandlerPart | SnapshotPart) and part.has_sync]
+        parts = [part for part in self.parts.values() if part.has_sync]
         for part in parts:
             part.sync()
         return bool(parts)

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from hvd_elastic_ext.checkpoint.archive.import_torch import import_torch_save
 from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.worker.parts import Part
 from hvd_elastic_ext.worker.parts.snapshot_part import SnapshotPart
-from hvd_elastic_ext.worker.parts.torch_parts import GeneratorPart, ModelPart, OptimizerPart, Part, StatefulPart
+from hvd_elastic_ext.worker.parts.torch_parts import GeneratorPart, ModelPart, OptimizerPart, StatefulPart
 from hvd_elastic_ext.worker.state.contents import Inventory
 
 Names = Mapping[str, str | None] | Iterable[str] | None
@@ -60,16 +61,16 @@ class Importing:
         self.word = self.HELD
         return True
 
-    def settle(self, words: Sequence[int], *, begun: bool) -> None:
+    def settle(self, words: Sequence[int], *, started: bool) -> None:
         """All have said what they have. Raises :class:`Permanent` where nobody has what some looked for."""
         word, self.word = self.word, 0
-        if not begun and self.HELD not in words and self.ABSENT in words:
+        if not started and self.HELD not in words and self.ABSENT in words:
             where = self._where if word else "what other ranks look for"
             raise Permanent(f"{where}: no rank has such a file; give its path as it is on at least one host")
 
 
 def named(source: Source) -> str:
-    """What it is called in messages."""
+    """The source in messages."""
     return "what was given" if isinstance(source, Mapping) else os.fspath(source)
 
 

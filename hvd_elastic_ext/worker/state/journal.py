@@ -41,7 +41,7 @@ class Reporter:
         return self._append is not None
 
     def due(self, event: str) -> bool:
-        """True if a frequent ``event`` may be written now; whoever asks then writes."""
+        """True if a frequent ``event`` may be written now; the caller then writes it."""
         if self._append is None:
             return False
         now = self._clock.mono()

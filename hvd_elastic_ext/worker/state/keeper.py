@@ -39,10 +39,9 @@ WORTH_PREPARING: Final = 16 << 20
 class Keeper:
     """Keeps one State: its last commit, and how it follows those of other ranks.
 
-    ``buffer`` may hold a commit of an earlier process of this slot; it is taken
-    up in the first sync. A newer one that is handed over to the slot while its
-    process waits is taken up in the next. ``world``: the launcher's number of the present world, 0 without one; commits
-    of it count as newer than those of any world before, also of one that no member of this one was in.
+    ``buffer`` may hold a commit of an earlier process of this slot: the first sync takes it up. A newer one that is
+    handed over while the process waits is taken up in the next. ``world``: the launcher's number of the present world,
+    0 without one; its commits count as newer than those of any world before.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class Keeper:
         keep_rng: bool = True,
         status: Status | None = None,
         held: HeldCommit | None = None,
-        own_files: Checkpoint | None = None,
+        checkpoint: Checkpoint | None = None,
         thinning: Thinning | None = None,
         world: Callable[[], int] = lambda: 0,
     ) -> None:
@@ -73,7 +72,7 @@ class Keeper:
         self._status = status if status is not None else Status()
         self._status.own_step = True
         self._held = held
-        self._own_files = own_files
+        self._checkpoint = checkpoint
         self._calls = Calls()
         self._world = world
         self.seal: Callable[[], None] = self.save
@@ -112,7 +111,7 @@ class Keeper:
         self._take(self._next_identity(), written)
         self.thinning.made(began)
         if self._held is not None:
-            saves = self._own_files is not None and self._held.is_requested and self._comms.rank() == 0
+            saves = self._checkpoint is not None and self._held.is_requested and self._comms.rank() == 0
             instead = self._keep_files if saves else None
             self._held.committed(self._identity(), self._steps.done, instead=instead)
         if self._reporter.due("committed") and self._comms.rank() == 0:
@@ -182,7 +181,7 @@ class Keeper:
             self._buffer, self._comms,
             entered=max(self._generation, self._world() - 1), by_hand=self._by_hand, imported=self._importing.word,
         )  # fmt: skip
-        self._importing.settle([each.imported for each in said], begun=any(each.lineage for each in said))
+        self._importing.settle([each.imported for each in said], started=any(each.lineage for each in said))
         election = elect(said)
         self._generation = election.generation
         # Processes that different launchers started must give their commits the same identity.
@@ -215,7 +214,7 @@ class Keeper:
         if commit.record.stored or not commit.local:
             return True  # the user has named the checkpoint, or the job that it is of; or it was handed over
         if rank_local.read(commit).program != self._program:
-            log.warning("the commit in this slot is of another script, or of other arguments; training starts anew")
+            log.warning("the commit in this slot is of another script, or of other arguments; training starts over")
             return False
         return True
 
@@ -234,14 +233,14 @@ class Keeper:
             if record is not None and record.stored:
                 raise Permanent(
                     f"the checkpoint is not of this program's State: {error}; "
-                    "name another --checkpoint-dir to begin anew, or resume with the code that made it"
+                    "name another --checkpoint-dir to start from the beginning, or resume with the code that made it"
                 ) from error
             if handed_over or self._without_own:
                 raise Permanent(
                     f"the job's newest commit is not of this program's State: {error}; "
                     "build the same State on every rank"
                 ) from error
-            log.warning("the commit of this slot's last process is of no use here, training starts anew: %s", error)
+            log.warning("the commit of this slot's last process does not fit, training starts over: %s", error)
             self._begin()
             return
         finally:
@@ -341,7 +340,7 @@ class Keeper:
                 "not_sealed", reason=f"the last commit failed: {type(error).__name__}: {error}"[:LONGEST_REASON]
             )
             return
-        if self._own_files is not None and self._comms.rank() == 0:
+        if self._checkpoint is not None and self._comms.rank() == 0:
             failed = self._held.last(self._identity(), self._steps.done, instead=self._keep_files)
             if failed is not None:
                 self._record("not_sealed", reason=failed[:LONGEST_REASON])
@@ -383,11 +382,12 @@ class Keeper:
     # Inside
 
     def _prepare(self) -> None:
-        """Say if memory will not do, and have it ready: later, training or other ranks would wait for it."""
+        """Warn of too little memory, and allocate it now: later, training or other ranks would wait for it."""
         record = self._buffer.record
         assert record is not None
         expected = record.total + self._inventory.expected_bytes()
-        warning = memory_warning(commit_bytes=expected, processes=self._settings.local_size)
+        copies = 2 if self._held is None else 3
+        warning = memory_warning(commit_bytes=expected, copies=copies, processes=self._settings.local_size)
         if warning is not None:
             log.warning("%s", warning)
             self._record("memory", needed=expected, reason=warning)
@@ -396,8 +396,8 @@ class Keeper:
 
     def _keep_files(self) -> int:
         """Keep what the user's function saves in place of the commit that was just taken."""
-        assert self._own_files is not None
-        with self._calls.of("save"), user_files.written(self._own_files, self._local()) as contents:
+        assert self._checkpoint is not None
+        with self._calls.of("save"), user_files.written(self._checkpoint, self._local()) as contents:
             return self._buffer.keep_instead(contents, self._identity(), step=self._steps.done)
 
     def _take(self, identity: Identity, written: Written | None = None) -> None:
@@ -438,7 +438,7 @@ class Keeper:
         files = commit.record.stored and user_files.are_in(commit)
         if files:
             with self._calls.of("load"):
-                user_files.take_back(self._own_files, commit)
+                user_files.take_back(self._checkpoint, commit)
             self._by_hand = True  # what it leaves out each rank has its own of
         else:
             self._put_back(commit)

@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
@@ -20,17 +20,7 @@ PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0)
 """Seconds between the tries to join the next world."""
 
 
-class Trainable(Protocol):
-    """What the loop needs of a State."""
-
-    def sync(self) -> None: ...
-
-    def restore(self) -> None: ...
-
-    def on_reset(self) -> None: ...
-
-
-def run(state: Trainable, train: Callable[[], Any], *, reset: Callable[[], None], clock: Clock) -> Any:
+def run(state: Any, train: Callable[[], Any], *, reset: Callable[[], None], clock: Clock) -> Any:
     """Run ``train`` through as many worlds as it takes; return what it returns, raise what it raises but interrupts.
 
     There is no "skip the sync": every interrupt ends in a new world and a sync.
@@ -47,17 +37,17 @@ def run(state: Trainable, train: Callable[[], Any], *, reset: Callable[[], None]
         _next_world(state, reset, clock)
 
 
-def _next_world(state: Trainable, reset: Callable[[], None], clock: Clock) -> None:
+def _next_world(state: Any, reset: Callable[[], None], clock: Clock) -> None:
     """Join the next world. Another loss meanwhile means another try: the state is not touched by either."""
     for pause in (*PAUSES_S, None):
         try:
             reset()
-            return state.on_reset()
+            state.on_reset()
+            return
         except (HorovodInternalError, HostsUpdatedInterrupt):
             if pause is None:
                 raise
         clock.wait(threading.Event(), pause)
-    return None
 
 
 def elastic(

@@ -20,12 +20,12 @@ from torch import optim
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.messages import HostsUpdate
+from hvd_elastic_ext.core.slot_protocol import COMMITS
 from hvd_elastic_ext.worker.commits import inherited
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import open_sides
-from hvd_elastic_ext.worker.comms import current_world
-from hvd_elastic_ext.worker.comms.choose import comms_for
-from hvd_elastic_ext.worker.parts import torch_parts
+from hvd_elastic_ext.worker.comms import choose
+from hvd_elastic_ext.worker.parts import Part, torch_parts
 from hvd_elastic_ext.worker.parts.handler_part import HandlerPart
 from hvd_elastic_ext.worker.parts.snapshot_part import SnapshotPart
 from hvd_elastic_ext.worker.process import standby
@@ -165,21 +165,21 @@ class ElasticMixin(Face):
         parts |= self._parts_among_values(names)
         kind: Any = type(self)
         mine = self.__dict__.get("checkpoint", getattr(kind, "checkpoint", None))
-        own_files = mine if isinstance(mine, Checkpoint) else None
+        functions = mine if isinstance(mine, Checkpoint) else None
         old: Any = super(Face, self)  # the class behind the mixin
         snapshot = SnapshotPart(
             self,
             save=old.save,
             restore=old.restore,
             sync=old.sync if _has_own_sync(type(self)) else None,
-            ignored=_OWN | parts.keys() | ({"checkpoint"} if own_files is not None else set()),
+            ignored=_OWN | parts.keys() | ({"checkpoint"} if functions is not None else set()),
             merged=kind.merged,
         )
         self.__dict__["_snapshot"] = snapshot
         parts = {"": snapshot, **parts}
-        return keeper_for(self, parts, values=(), names=names, rng=kind.rng, comms=kind.comms, checkpoint=own_files)
+        return keeper_for(self, parts, values=(), names=names, rng=kind.rng, comms=kind.comms, checkpoint=functions)
 
-    def _parts_among_values(self, names: torch_parts.ParameterNames) -> dict[str, torch_parts.Part]:
+    def _parts_among_values(self, names: torch_parts.ParameterNames) -> dict[str, Part]:
         """What Horovod's ``ObjectState`` holds as plain values and we by state: copies of schedulers steer nothing."""
         values = self.__dict__.get("_saved_state") if isinstance(self, ObjectState) else None
         if not isinstance(values, dict):
@@ -190,7 +190,7 @@ class ElasticMixin(Face):
         return parts
 
 
-def _part_behind(handler: Any, names: torch_parts.ParameterNames) -> torch_parts.Part:
+def _part_behind(handler: Any, names: torch_parts.ParameterNames) -> Part:
     """Ours for what one of Horovod's handlers keeps; a user's own handler stays."""
     own = torch_parts.part_for(handler.value, names) if type(handler) in _STOCK_HANDLERS else None
     return own or HandlerPart(handler)
@@ -204,7 +204,7 @@ def _has_own_sync(kind: type) -> bool:
 
 def keeper_for(
     owner: Any,
-    parts: Mapping[str, torch_parts.Part],
+    parts: Mapping[str, Part],
     *,
     values: Sequence[str],
     names: torch_parts.ParameterNames,
@@ -214,17 +214,16 @@ def keeper_for(
 ) -> Keeper:
     """A Keeper for a State whose attributes are ``parts`` and the plain ``values``; ``names`` as given to the parts."""
     settings = WorkerSettings.from_environ(os.environ)
-    library = comms_for(comms)
-    current_world.use(library)
+    library = choose.init(comms)
     inventory = Inventory(owner, parts, names=values, part_for=partial(part_for, names=names))
     names.models = inventory.models
-    clock, way = SystemClock(), standby.current()
-    link, buffer = way.link, CommitBuffer(open_sides(_descriptors()))
+    clock, process = SystemClock(), standby.current()
+    link, buffer = process.link, CommitBuffer(open_sides(_descriptors()))
     held = HeldCommit(buffer, link) if buffer.can_keep else None
     thinning = Thinning()
     if held is not None:
         thinning = Thinning(link.status, named=lambda: held.is_requested)
-        way.on_keep, way.on_thin = held.request, thinning.asked
+        process.on_keep, process.on_thin = held.request, thinning.asked
     keeper = Keeper(
         inventory,
         buffer=buffer,
@@ -233,9 +232,9 @@ def keeper_for(
         clock=clock,
         status=link.status,
         held=held,
-        own_files=checkpoint,
+        checkpoint=checkpoint,
         thinning=thinning,
-        world=lambda: way.generation or 0,
+        world=lambda: process.generation or 0,
         settings=settings,
         program=_program(),
         keep_rng=rng,
@@ -257,7 +256,7 @@ _handed_out: list[bool] = []
 def _descriptors() -> tuple[int, ...] | None:
     """Memory that outlives this process, for its first State; any further one has memory of its own."""
     if _handed_out:
-        if os.environ.get(inherited.VARIABLE):
+        if os.environ.get(COMMITS):
             log.warning(
                 "this process has another State: only its first one outlives it, and is what checkpoints hold; "
                 "put everything into one State"
@@ -271,14 +270,14 @@ def _descriptors() -> tuple[int, ...] | None:
         log.warning(
             "commit memory: %s=%s did not reach this process, its commits end with it; "
             "start training processes with the descriptors of their parent",
-            inherited.VARIABLE,
-            os.environ.get(inherited.VARIABLE),
+            COMMITS,
+            os.environ.get(COMMITS),
         )
         return None
     return found
 
 
-def part_for(value: object, names: torch_parts.ParameterNames) -> torch_parts.Part | None:
+def part_for(value: object, names: torch_parts.ParameterNames) -> Part | None:
     """A handler the user registered with Horovod goes first; Horovod's own three are replaced by ours."""
     for kind, handler in stock.get_handler_registry():
         if handler not in _STOCK_HANDLERS and isinstance(value, kind):

@@ -1,8 +1,7 @@
 """Checkpoints in the user's own format: files that a function of theirs writes, and another one reads.
 
-The files take the place of the State's own commit for one checkpoint: they are laid into commit memory as tensors of
-bytes, and go the way of all checkpoints from there. So training waits for the function and not for storage, and
-writing, verifying, loading and letting go are as ever.
+The files take the place of the State's own commit for one checkpoint: they lie in commit memory as tensors of bytes,
+and are written, verified and loaded like any checkpoint. Training waits for the function, not for storage.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Checkpoint:
 
     ``folder`` is a :class:`pathlib.Path`, empty before ``save``, and gone after either. ``save`` runs on rank 0 alone,
     right after a commit, ``load`` on every rank that finds the checkpoint, before it trains: neither may call
-    Horovod. Whatever ``load`` does not bring back begins anew.
+    Horovod. Whatever ``load`` does not bring back has its initial value.
 
     Raises :class:`hvd_elastic_ext.core.errors.UsageError` for what cannot be called.
     """

@@ -1,8 +1,7 @@
 """Ranks agree whether to stop, without standing still for it.
 
 After each optimizer step every rank starts a tiny reduction, and takes the result of the one before: its answer came
-long ago, with the gradients. So a notice takes effect one check later than it could, at the same step on every rank,
-and nobody waits.
+long ago, with the gradients. So a notice takes effect one check later than it could, at the same step on every rank.
 """
 
 from __future__ import annotations

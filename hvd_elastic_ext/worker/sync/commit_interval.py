@@ -1,8 +1,8 @@
 """Which calls of ``commit()`` commit: all of them, or every n-th, as the launcher asks for.
 
 Ranks hear of that at different times, and have to change to it at the same call: the answer to "is the world to end?"
-that they agree on after each step has room for it. Of several wishes the smallest n holds, and whoever has heard of
-none goes by those of the others. What was not heard by all the launcher says again: each tells by which n it goes.
+that they agree on after each step has room for it. Of several requests the smallest n holds, for all ranks. Heartbeats
+carry the n in use, and the launcher repeats a request that did not reach a rank.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Thinning:
         return self._now()
 
     def made(self, began: float) -> None:
-        """A commit was made, whoever wanted it."""
+        """A commit was made, by the interval or by hand."""
         now = self._now()
         self._status.commit_s = round(now - began, 6)
         self.left_out = 0

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
 from enum import Enum
 from operator import attrgetter
+from typing import NamedTuple
 
 from hvd_elastic_ext.core.commit_record import Identity, Record
 
@@ -20,8 +20,7 @@ class Send(Enum):
     ALL = "all"
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """The last commit of one rank. All fields are integers: a row of a table that the ranks sum up.
 
     ``layout_digest`` and ``loose_digest`` tell whether two commits have the same tensors, and the same loose contents;
@@ -58,11 +57,7 @@ class Candidate:
         )
 
 
-WIDTH = len(fields(Candidate))
-
-
-@dataclass(frozen=True, slots=True)
-class Election:
+class Election(NamedTuple):
     """``root`` sends; the world goes on as ``lineage`` in ``generation``."""
 
     root: int
@@ -114,13 +109,3 @@ def _age(commit: tuple[Identity, int]) -> tuple[int, ...]:
 
 def _shape(candidate: Candidate) -> tuple[int, ...]:
     return (candidate.loose, candidate.data, candidate.layout, candidate.layout_digest)
-
-
-def row(candidate: Candidate) -> list[int]:
-    """As numbers, for the table."""
-    return list(astuple(candidate))
-
-
-def from_rows(rows: Sequence[Sequence[int]]) -> list[Candidate]:
-    """The candidates of all ranks, in their order."""
-    return [Candidate(*numbers) for numbers in rows]

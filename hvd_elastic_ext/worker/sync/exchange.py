@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -11,7 +10,7 @@ from torch import Tensor
 from hvd_elastic_ext.core.commit_record import Record
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, digest_of
 from hvd_elastic_ext.worker.comms import Comms
-from hvd_elastic_ext.worker.sync.election import WIDTH, Candidate, from_rows, row
+from hvd_elastic_ext.worker.sync.election import Candidate
 
 
 def candidates(
@@ -21,11 +20,11 @@ def candidates(
 
     ``by_hand``: this rank's firm tensors changed outside a world's steps, so their contents are to be compared.
     """
-    table = torch.zeros(comms.size(), WIDTH, dtype=torch.int64)
-    mine = replace(_candidate(buffer, entered, by_hand=by_hand), imported=imported)
-    table[comms.rank()] = torch.tensor(row(mine), dtype=torch.int64)
+    table = torch.zeros(comms.size(), len(Candidate._fields), dtype=torch.int64)
+    mine = _candidate(buffer, entered, by_hand=by_hand)._replace(imported=imported)
+    table[comms.rank()] = torch.tensor(mine, dtype=torch.int64)
     comms.sum(table, name="election")
-    return from_rows(table.tolist())
+    return [Candidate(*numbers) for numbers in table.tolist()]
 
 
 def _candidate(buffer: CommitBuffer, entered: int, *, by_hand: bool) -> Candidate:

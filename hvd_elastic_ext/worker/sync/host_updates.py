@@ -10,7 +10,7 @@ from hvd_elastic_ext.core.messages import HostsUpdate
 class Inbox:
     """Counts notices instead of comparing their times.
 
-    The launcher's list of hosts already holds a change when it sends the notice, so whoever received the notice
+    The launcher's list of hosts already holds a change when it sends the notice, so a process that received the notice
     *before* leaving the old world will find the change in the next one. Notices that arrive later, while the next world
     forms, may or may not be part of it: they are kept, at the price of one resize too many at worst.
     """

@@ -61,7 +61,7 @@ class Stopping:
         return reason
 
     def wait_for_all(self) -> None:
-        """Return when every rank is about to leave: whoever left first would take their step from those behind.
+        """Return when every rank is about to leave: one that left at once would break the last step of the others.
 
         Raises ``HorovodInternalError`` if one is lost meanwhile.
         """

@@ -9,7 +9,7 @@ from hvd_elastic_ext.worker.comms import choose
 
 hvd.init()
 for library in sys.argv[1:]:
-    comms = choose.comms_for(library)
+    comms = choose.init(library)
     data, numbers = torch.arange(9).to(torch.uint8), torch.ones(3)
     comms.broadcast(data, root=0, name="alone")
     comms.sum(numbers, name="alone")

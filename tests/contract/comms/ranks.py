@@ -6,7 +6,6 @@ Each check is a function of the ``Comms``. Its result goes to ``DIRECTORY/CHECK.
 from __future__ import annotations
 
 import faulthandler
-import gc
 import json
 import mmap
 import os
@@ -22,8 +21,7 @@ from horovod.common.exceptions import HorovodInternalError
 from horovod.torch import mpi_ops
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.comms import choose
-from hvd_elastic_ext.worker.comms.choose import World
+from hvd_elastic_ext.worker.comms import Comms, choose
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 from tests.contract.comms import wrapping
@@ -39,11 +37,11 @@ KINDS = (
 )  # fmt: skip
 
 
-def places(comms: World) -> Any:
+def places(comms: Comms) -> Any:
     return [comms.rank(), comms.size(), comms.local_rank()]
 
 
-def broadcast_from_each_root(comms: World) -> Any:
+def broadcast_from_each_root(comms: Comms) -> Any:
     seen = []
     for root in range(comms.size()):
         data = torch.full((1000,), comms.rank() + 1, dtype=torch.uint8)
@@ -52,21 +50,18 @@ def broadcast_from_each_root(comms: World) -> Any:
     return seen
 
 
-def broadcast_into_mapped_memory(comms: World) -> Any:
+def broadcast_into_mapped_memory(comms: Comms) -> Any:
     descriptor = os.memfd_create("test")
     os.truncate(descriptor, 1 << 20)
-    with mmap.mmap(descriptor, 1 << 20) as memory:
-        data = torch.frombuffer(memory, dtype=torch.uint8)
-        data.fill_(comms.rank() + 7)
-        comms.broadcast(data[10:-10], root=1, name="mapped")
-        seen = [os.pread(descriptor, 1, place)[0] for place in (9, 10, (1 << 20) - 11, (1 << 20) - 10)]
-        del data
-        gc.collect()
+    data = torch.frombuffer(mmap.mmap(descriptor, 1 << 20), dtype=torch.uint8)
+    data.fill_(comms.rank() + 7)
+    comms.broadcast(data[10:-10], root=1, name="mapped")
+    seen = [os.pread(descriptor, 1, place)[0] for place in (9, 10, (1 << 20) - 11, (1 << 20) - 10)]
     os.close(descriptor)
     return seen
 
 
-def broadcast_in_pieces(comms: World) -> Any:
+def broadcast_in_pieces(comms: Comms) -> Any:
     module: Any = sys.modules[type(comms).__module__]
     longest, module._PIECE = module._PIECE, 7
     try:
@@ -77,12 +72,12 @@ def broadcast_in_pieces(comms: World) -> Any:
     return data.tolist()
 
 
-def broadcast_of_nothing(comms: World) -> Any:
+def broadcast_of_nothing(comms: Comms) -> Any:
     comms.broadcast(torch.empty(0, dtype=torch.uint8), root=0, name="nothing")
     return comms.max(1, name="after_nothing")
 
 
-def broadcast_refuses_what_is_not_flat_bytes(comms: World) -> Any:
+def broadcast_refuses_what_is_not_flat_bytes(comms: Comms) -> Any:
     wrong = (torch.zeros(4), torch.zeros(2, 2, dtype=torch.uint8), torch.zeros(8, dtype=torch.uint8)[::2])
     refused = 0
     for data in wrong:
@@ -93,7 +88,7 @@ def broadcast_refuses_what_is_not_flat_bytes(comms: World) -> Any:
     return refused
 
 
-def sums_of_every_type(comms: World) -> Any:
+def sums_of_every_type(comms: Comms) -> Any:
     seen = {}
     for kind in KINDS:
         data = (torch.arange(6).reshape(2, 3) + comms.rank()).to(kind)
@@ -102,7 +97,7 @@ def sums_of_every_type(comms: World) -> Any:
     return seen
 
 
-def sums_of_odd_shapes(comms: World) -> Any:
+def sums_of_odd_shapes(comms: Comms) -> Any:
     transposed = torch.arange(6.0).reshape(2, 3).t()
     scalar = torch.tensor(2.0 * comms.rank())
     tracked = torch.ones(3, requires_grad=True)
@@ -112,14 +107,14 @@ def sums_of_odd_shapes(comms: World) -> Any:
     return [transposed.tolist(), scalar.item(), tracked.tolist(), empty.tolist()]
 
 
-def sum_refuses_sparse(comms: World) -> Any:
+def sum_refuses_sparse(comms: Comms) -> Any:
     try:
         comms.sum(torch.eye(3).to_sparse(), name="sparse")
     except UsageError as error:
         return str(error)
 
 
-def maxima(comms: World) -> Any:
+def maxima(comms: Comms) -> Any:
     return [
         comms.max(comms.rank(), name="max"),
         comms.max(-comms.rank() - 5, name="negative"),
@@ -127,33 +122,34 @@ def maxima(comms: World) -> Any:
     ]
 
 
-def pending_maxima(comms: World) -> Any:
+def pending_maxima(comms: Comms) -> Any:
     first = comms.start_max(comms.rank(), name="first")
     second = comms.start_max(comms.rank() * 10, name="second")
     between = comms.max(7, name="between")
     return [second.wait(), first.wait(), first.wait(), between]
 
 
-def dropped_maxima_leave_nothing(comms: World) -> Any:
+def dropped_maxima_leave_nothing(comms: Comms) -> Any:
     for number in range(50):
         comms.start_max(number, name="dropped")
     kept = comms.start_max(comms.rank() + 100, name="dropped")
-    return [kept.wait(), len(mpi_ops._handle_map)]
+    pins = getattr(sys.modules[type(comms).__module__], "_pins", ())
+    return [kept.wait(), len(mpi_ops._handle_map), len(pins)]
 
 
-def an_earlier_one_keeps_its_result(comms: World) -> Any:
+def an_earlier_one_keeps_its_result(comms: Comms) -> Any:
     earlier = comms.start_max(comms.rank() + 1, name="again")
     later = comms.start_max(comms.rank() + 11, name="again")
     return [earlier.wait(), later.wait()]
 
 
-def two_doors_to_one_world(comms: World) -> Any:
-    other = choose.comms_for(sys.argv[1])
+def two_doors_to_one_world(comms: Comms) -> Any:
+    other = choose.init(sys.argv[1])
     mine, others = comms.start_max(comms.rank(), name="door.a"), other.start_max(comms.rank() + 20, name="door.b")
     return [mine.wait(), others.wait()]
 
 
-def _reset(comms: World) -> None:
+def _reset(comms: Comms) -> None:
     """Reset; with Horovod join only when all have left.
 
     Under ``horovodrun`` without an elastic driver all worlds share one key space: an early process would read the
@@ -177,14 +173,14 @@ def _reset(comms: World) -> None:
         hvd.init = join
 
 
-def _when_all_have_come(comms: World, mark: str) -> None:
+def _when_all_have_come(comms: Comms, mark: str) -> None:
     here = Path(sys.argv[2])
     (here / f"{mark}.{comms.rank()}").touch()
     while len(list(here.glob(f"{mark}.*"))) < comms.size():
         time.sleep(0.001)
 
 
-def reset_joins_the_next_world(comms: World) -> Any:
+def reset_joins_the_next_world(comms: Comms) -> Any:
     stale = comms.start_max(comms.rank(), name="stale")
     dropped = comms.start_max(comms.rank(), name="dropped")
     del dropped
@@ -198,7 +194,7 @@ def reset_joins_the_next_world(comms: World) -> Any:
     return [told, fresh.wait(), comms.max(comms.rank(), name="max"), comms.size()]
 
 
-def stock_handle_takes_anothers_result(comms: World) -> Any:
+def stock_handle_takes_anothers_result(comms: Comms) -> Any:
     """Use a handle of an earlier world with stock Horovod."""
     stale = hvd.allreduce_async(torch.tensor([1]), op=hvd.Max, name="stale")
     for number in range(stale):  # those of the next world have low numbers
@@ -211,7 +207,7 @@ def stock_handle_takes_anothers_result(comms: World) -> Any:
     return got
 
 
-def losing_a_peer_with_much_under_way(comms: World) -> Any:
+def losing_a_peer_with_much_under_way(comms: Comms) -> Any:
     """The last rank ends while the others begin operations at full speed. Must come last."""
     here, others = Path(sys.argv[2]), comms.size() - 1
     if comms.rank() == others:
@@ -233,13 +229,13 @@ def losing_a_peer_with_much_under_way(comms: World) -> Any:
         return ["lost", *_errors(comms)]
 
 
-def stock_losing_a_peer_with_much_under_way(comms: World) -> Any:
+def stock_losing_a_peer_with_much_under_way(comms: Comms) -> Any:
     """The same with the unchanged Horovod library: torch needs the interpreter for what Horovod frees."""
     mpi_ops.mpi_lib = mpi_ops.mpi_lib._library
     return losing_a_peer_with_much_under_way(comms)
 
 
-def _errors(comms: World) -> list[str]:
+def _errors(comms: Comms) -> list[str]:
     """Use a world that has lost its last rank in every way."""
     data = torch.zeros(9, dtype=torch.uint8)
     uses: list[Callable[[], object]] = [
@@ -256,7 +252,7 @@ def _errors(comms: World) -> list[str]:
     return seen
 
 
-def leaving_does_not_wait_for_living_peers(comms: World) -> Any:
+def leaving_does_not_wait_for_living_peers(comms: Comms) -> Any:
     """Rank 0 leaves with a maximum pending that rank 1 never answers; then rank 1 has lost it. Must come last."""
     comms.max(1, name="all_here")
     if comms.rank() == 0:
@@ -276,10 +272,10 @@ def write(name: str, seen: Any) -> None:
 
 def main() -> None:
     faulthandler.dump_traceback_later(LONGEST_S, exit=True)
-    comms = choose.comms_for(sys.argv[1])
+    comms = choose.init(sys.argv[1])
     globals()["RANK"] = comms.rank()
     for name in sys.argv[3:]:
-        check: Callable[[World], Any] = globals().get(name) or getattr(wrapping, name)
+        check: Callable[[Comms], Any] = globals().get(name) or getattr(wrapping, name)
         print(f"rank {RANK}: {name}", file=sys.stderr, flush=True)
         write(name, check(comms))
 

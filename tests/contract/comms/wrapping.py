@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.comms.choose import World
+from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.optim import averaging
 from hvd_elastic_ext.worker.optim.averaging import Averaged, wrap
 from hvd_elastic_ext.worker.optim.reductions import accumulating
@@ -52,7 +52,7 @@ def batches(size: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         yield data, mark, data.sum(1, keepdim=True)
 
 
-def mine(comms: World, batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def mine(comms: Comms, batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return tuple(part[comms.rank() :: comms.size()] for part in batch)
 
 
@@ -65,7 +65,7 @@ def weights(net: nn.Module) -> list[float]:
     return nn.utils.parameters_to_vector(p for n, p in net.named_parameters() if "never" not in n).tolist()
 
 
-def together(comms: World, optimizing: Optimizing, *, passes: int = 1, clip: float | None = None) -> list[float]:
+def together(comms: Comms, optimizing: Optimizing, *, passes: int = 1, clip: float | None = None) -> list[float]:
     net = model()
     optimizer = wrap(optimizing(net.parameters()), net.named_parameters(), backward_passes_per_step=passes, comms=comms)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
@@ -84,7 +84,7 @@ def together(comms: World, optimizing: Optimizing, *, passes: int = 1, clip: flo
     return weights(net)
 
 
-def alone(comms: World, optimizing: Optimizing, *, clip: float | None = None) -> list[float]:
+def alone(comms: Comms, optimizing: Optimizing, *, clip: float | None = None) -> list[float]:
     net = model()
     optimizer = optimizing(net.parameters())
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
@@ -106,23 +106,23 @@ def adamw(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=0.01, weight_decay=0.1)
 
 
-def wrapped_sgd(comms: World) -> Any:
+def wrapped_sgd(comms: Comms) -> Any:
     return [together(comms, sgd), alone(comms, sgd)]
 
 
-def wrapped_adamw(comms: World) -> Any:
+def wrapped_adamw(comms: Comms) -> Any:
     return [together(comms, adamw), alone(comms, adamw)]
 
 
-def wrapped_with_two_passes(comms: World) -> Any:
+def wrapped_with_two_passes(comms: Comms) -> Any:
     return [together(comms, sgd, passes=2), alone(comms, sgd)]
 
 
-def wrapped_with_clipping(comms: World) -> Any:
+def wrapped_with_clipping(comms: Comms) -> Any:
     return [together(comms, sgd, clip=0.05), alone(comms, sgd, clip=0.05)]
 
 
-def wrapped_with_a_scheduler_made_first(comms: World) -> Any:
+def wrapped_with_a_scheduler_made_first(comms: Comms) -> Any:
     """The scheduler has replaced the optimizer's step before it is wrapped; Horovod's does not survive that."""
     net = model()
     plain = sgd(net.parameters())
@@ -136,7 +136,7 @@ def wrapped_with_a_scheduler_made_first(comms: World) -> Any:
     return [weights(net), alone(comms, sgd)]
 
 
-def wrapped_with_a_loss_scaler(comms: World) -> Any:
+def wrapped_with_a_loss_scaler(comms: Comms) -> Any:
     """One rank gets an infinity in the second batch: all skip that step."""
     net = model().float()
     optimizer = wrap(sgd(net.parameters()), net.named_parameters(), comms=comms)
@@ -153,7 +153,7 @@ def wrapped_with_a_loss_scaler(comms: World) -> Any:
     return [weights(net), scaler.get_scale()]
 
 
-def wrapped_lbfgs(comms: World) -> Any:
+def wrapped_lbfgs(comms: Comms) -> Any:
     """It evaluates several times: gradients and losses are averaged each time."""
 
     def train(part: Callable[[Any], Any], wrapped: bool) -> list[float]:
@@ -174,7 +174,7 @@ def wrapped_lbfgs(comms: World) -> Any:
     return [train(lambda batch: mine(comms, batch), True), train(lambda batch: batch, False)]
 
 
-def what_is_unused_stays_untouched(comms: World) -> Any:
+def what_is_unused_stays_untouched(comms: Comms) -> Any:
     net = model()
     optimizer = wrap(adamw(net.parameters()), comms=comms)
     before = net.never.weight.clone()
@@ -184,7 +184,7 @@ def what_is_unused_stays_untouched(comms: World) -> Any:
     return [missing, net.sometimes.weight.grad is None, net.never.weight.grad is None, before.equal(net.never.weight)]
 
 
-def small_and_large_gradients_of_several_types(comms: World) -> Any:
+def small_and_large_gradients_of_several_types(comms: Comms) -> Any:
     kept, averaging.BUCKET = averaging.BUCKET, 64
     try:
         parameters = [
@@ -201,7 +201,7 @@ def small_and_large_gradients_of_several_types(comms: World) -> Any:
     return [parameter.detach().double().unique().tolist() for parameter in parameters]
 
 
-def sparse_gradients(comms: World) -> Any:
+def sparse_gradients(comms: Comms) -> Any:
     def step(**options: Any) -> list[float]:
         net = nn.Embedding(4, 2, sparse=True)
         nn.init.zeros_(net.weight)
@@ -216,7 +216,7 @@ def sparse_gradients(comms: World) -> Any:
         return [str(error), step(sparse_as_dense=True)]
 
 
-def wrapped_is_a_real_optimizer(comms: World) -> Any:
+def wrapped_is_a_real_optimizer(comms: Comms) -> Any:
     net = model()
     plain = adamw(net.parameters())
     stepped = []
@@ -238,7 +238,7 @@ def wrapped_is_a_real_optimizer(comms: World) -> Any:
     ]
 
 
-def accumulating_between_passes_only(comms: World) -> Any:
+def accumulating_between_passes_only(comms: Comms) -> Any:
     net = model()
     optimizer = wrap(sgd(net.parameters()), net.named_parameters(), backward_passes_per_step=2, comms=comms)
     batch = mine(comms, next(batches(comms.size())))

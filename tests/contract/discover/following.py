@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,6 @@ from discover.kube.client import Access, Cluster, Timeouts
 from discover.kube.reflector import NODES, PODS, Reflector, Resource
 from discover.kube.transport import Collection, Request
 from discover.kube.watch_audit import WatchAudit
-from discover.selection.objects import ClusterEvent, ClusterSnapshot
 from tests.support.kube.server import KubeServer
 from tests.support.waiting import wait_until
 from tests.unit.discover.scripted import CountedMetrics
@@ -56,15 +54,14 @@ class Counting:
 
 
 class Follower:
-    """``tells`` holds the events so far, ``asked`` the requests."""
+    """``asked``: the requests so far."""
 
     def __init__(self, collection: Collection, resource: Resource, clock: HurriedClock) -> None:
         self.clock = clock
         self.collection = Counting(collection, clock)
         self.counted = CountedMetrics()
-        self.tells: deque[ClusterEvent] = deque()
         self.reflector = Reflector(
-            self.collection, resource, self.tells.extend, clock=clock, draw=random.random, metrics=self.counted
+            self.collection, resource, lambda _: None, clock=clock, draw=random.random, metrics=self.counted
         )
 
     @property
@@ -80,13 +77,8 @@ class Follower:
         return sum(since <= at < since + seconds for at, _ in self.collection.requests)
 
     @property
-    def snapshot(self) -> ClusterSnapshot:
-        return ClusterSnapshot().apply(list(self.tells))
-
-    @property
     def names(self) -> set[str]:
-        known = self.snapshot
-        return {key.name for key in known.pods or {}} | set(known.nodes or {})
+        return {view.key.name for view in self.reflector.known()[0].values()}
 
     def waits_for(self, *names: str) -> None:
         wait_until(lambda: self.names == set(names), what=f"exactly {names}", timeout=60, show=lambda: self.names)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from discover.common.source import Unsettled
 from discover.publishing.configmap import MAX_DATA, OVERLAP, WRITE_INTERVAL, BackgroundConfigMap, own_in_time
 from discover.publishing.file_lock import OwnedByOther
 from discover.publishing.files import PublishFailed
@@ -232,6 +233,7 @@ def test_one_that_ends_is_followed_at_once(writing: Writing) -> None:
     one.close()
     one.close()
     writing.configmap("two").publish(publication(1, "ab"))
+    assert writing.kube.get("leases", NAME)["spec"]["holderIdentity"] == "two"
     assert writing.hosts() == ["a:1", "b:1"]
 
 
@@ -339,7 +341,7 @@ def test_what_stood_there_is_found_out_however_long_the_server_is_away(writing: 
         for _ in range(6):
             outside.delegate.turn()
             writing.clock.advance(30.0)
-        assert outside.delegate.earlier is None
+        assert isinstance(outside.delegate.recalled(), Unsettled)
         assert "trying again" in outside.delegate.problem
         assert told == []
     outside.delegate.turn()
@@ -373,7 +375,7 @@ def test_where_the_right_is_missing_that_is_believed_after_some_tries(
     outside.delegate.recall(lambda: None)
     for _ in range(2):
         outside.delegate.turn()
-        assert outside.delegate.earlier is None
+        assert isinstance(outside.delegate.recalled(), Unsettled)
         writing.clock.advance(30.0)
     outside.delegate.turn()
     assert outside.delegate.earlier is not None

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import threading
 import time
-import warnings
 
 import pytest
 
 from discover.kube.client import Access, Timeouts
 from discover.kube.reflector import NODES
-from discover.selection.objects import NodesHidden
+from discover.kube.watch_audit import SMALL_JOB
 from tests.contract.discover.following import HurriedClock, eventually, followed, rechecked
 from tests.support.kube import bodies, statuses
 
@@ -114,7 +113,7 @@ def test_a_server_that_was_restarted_is_followed_again_within_seconds_though_it_
         two.clock.advance(1.0)
         first = len(nodes.collection.requests)
         eventually(lambda: nodes.reflector.status.watching, "a watch")
-        assert NodesHidden() not in nodes.tells
+        assert not nodes.reflector.status.hidden
     times = [at for at, _ in nodes.collection.requests]
     assert refused >= 1
     assert times[first] - times[first - 1] <= 6.0  # a second, on a busy machine; without it 25 at least
@@ -148,7 +147,7 @@ def test_rule_09_nothing_is_lost_whatever_comes_over_the_wire(two, tmp_path, fau
         two.remove("pods", "b")
         put(two, "c")
         pods.waits_for("a", "c")
-        eventually(lambda: next(iter(pods.snapshot.pods.values())).labels.get("grün"), "the change")
+        eventually(lambda: next(iter(pods.reflector.known()[0].values())).labels.get("grün"), "the change")
 
 
 @pytest.mark.parametrize("fault", ["cut", "hang"])
@@ -240,19 +239,6 @@ def test_a_client_certificate_opens_the_door(kube_tls, tmp_path):
     assert {seen.user for seen in kube_tls.counts.seen("list", "pods")} == {"someone"}
 
 
-def test_a_server_whose_certificate_is_not_to_be_looked_at_is_followed_without_a_warning_for_each_request(
-    kube_tls, tmp_path
-):
-    put(kube_tls, "a")
-    kubeconfig = kube_tls.kubeconfig(tmp_path / "kubeconfig", insecure=True)
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        with followed(kubeconfig, tmp_path) as pods:
-            pods.waits_for("a")
-            pods.watches()
-    assert [str(each) for each in told] == []
-
-
 def test_a_plugin_that_brings_a_token_is_run(two, tmp_path):
     plugin = tmp_path / "plugin"
     said = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": two.token}}
@@ -280,20 +266,23 @@ def test_a_watch_that_misses_changes_is_found_by_a_list(two, tmp_path):
     assert "deaf" in pods.counted.restarts
 
 
-def test_a_watch_cache_that_stands_still_is_found_out_by_the_store_again_and_again(two, tmp_path):
+@pytest.mark.parametrize("more", [0, SMALL_JOB])
+def test_a_watch_cache_that_stands_still_is_found_out_by_the_store_again_and_again(two, tmp_path, more):
     """Lists beside the watch come from there as well, and every new watch is as deaf as the one before."""
+    rest = {f"w-{number}" for number in range(more)}
+    put(two, *rest)
     with followed(two, tmp_path, clock=HurriedClock(FAST)) as pods:
-        pods.waits_for("a", "b")
+        pods.waits_for("a", "b", *rest)
         pods.watches()
         with two.stalls("pods"):
             put(two, "c")
             two.remove("pods", "a")
             with rechecked(pods, tmp_path):
-                pods.waits_for("b", "c")
+                pods.waits_for("b", "c", *rest)
                 put(two, "d")
-                pods.waits_for("b", "c", "d")
+                pods.waits_for("b", "c", "d", *rest)
         put(two, "e")
-        pods.waits_for("b", "c", "d", "e")
+        pods.waits_for("b", "c", "d", "e", *rest)
     assert pods.counted.restarts[0] == "deaf"
     assert set(pods.asked) == {"PAGED", "WATCH"}
 

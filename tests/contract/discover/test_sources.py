@@ -15,7 +15,6 @@ from discover.selection.damping import DampingLimits
 from discover.selection.operators import SLOTS_ANNOTATION, HostRules, operator_named
 from discover.selection.selection import Selector
 from discover.selection.signal_table import BUILT_IN
-from discover.sources.admission_probe import NoProbe
 from discover.sources.file import FileSource
 from discover.sources.pods import KubernetesSource, PodScope
 from discover.sources.static import StaticSource
@@ -81,7 +80,7 @@ class Pods:
             Cluster(Access(str(self.kube.kubeconfig(directory / "kubeconfig")))),
             PodScope(namespace="default", job="", rules=rules, selector="app=trainer"),
             selector=Selector(rules, BUILT_IN),
-            admission=NoProbe(),
+            probe=None,
             metrics=Metrics(clock).for_cluster(),
             clock=clock,
             draw=random.random,

@@ -16,8 +16,9 @@ from discover.actions.event_policy import EventLimits, PodNote
 from discover.actions.events import MAX_QUEUED, EventObject, EventWriter
 from discover.actions.reaper import Reaper
 from discover.actions.request_retry import FORBIDDEN_PAUSE
-from discover.app.kube_assembly import writers
+from discover.app.kube_assembly import KubeParts
 from discover.app.settings import KubernetesSettings
+from discover.common.metrics import Metrics
 from discover.common.source import Observation
 from discover.kube.client import Access, ClientSender, Cluster
 from discover.kube.transport import RequestFailed, Sender, object_path
@@ -305,7 +306,8 @@ OWNER = ("MPIJob", "job", "job-uid")
 class Reaping:
     """A reaper, and a look at what is on the server."""
 
-    def __init__(self, writing: Writing, *, own: Key | None = None) -> None:
+    def __init__(self, writing: Writing, *failed: str, own: Key | None = None, known: bool = False) -> None:
+        """``failed``: workers that have failed, and been seen. ``known``: the job is there, and was read."""
         self.writing, self.kube = writing, writing.kube
         self.counts = Counts()
         self.told: list[PodNote] = []
@@ -323,6 +325,15 @@ class Reaping:
             clock=writing.clock,
             draw=lambda: 0.0,
         )
+        if known:
+            self.kube.put("mpijobs", {**bodies.mpi_job("digits"), "metadata": {"name": "digits", "uid": OWNER[2]}})
+            self.job = self.read_job(writing.sender())
+        for name in failed:
+            self.worker(name)
+            acts.fail(self.kube, name)
+        if failed:
+            self.look()
+            self.turn()
 
     def worker(self, name: str) -> str:
         """A worker on ``node-0``, and its UID."""
@@ -345,11 +356,6 @@ class Reaping:
     def read_job(self, sender: Sender) -> JobView | None:
         found = sender.send("GET", object_path("kubeflow.org/v2beta1", "default", "mpijobs", "digits"))
         return job_view(found, operator_named("mpi"))
-
-    def known(self) -> None:
-        """The job is there, and was read."""
-        self.kube.put("mpijobs", {**bodies.mpi_job("digits"), "metadata": {"name": "digits", "uid": OWNER[2]}})
-        self.job = self.read_job(self.writing.sender())
 
     def turn(self, *, after: float = 0.0) -> None:
         self.writing.clock.advance(after)
@@ -375,11 +381,7 @@ def test_a_failed_pod_is_gone_after_its_time_and_told(writing: Writing, caplog: 
 
 
 def test_a_pod_that_took_the_name_meanwhile_is_not_deleted(writing: Writing) -> None:
-    reaping = Reaping(writing)
-    reaping.worker("w-0")
-    acts.fail(writing.kube, "w-0")
-    reaping.look()
-    reaping.turn()
+    reaping = Reaping(writing, "w-0")
     new = acts.recreate(writing.kube, "w-0")
     reaping.turn(after=5.0)
     assert writing.kube.get("pods", "w-0")["metadata"]["uid"] == new
@@ -390,11 +392,7 @@ def test_a_pod_that_took_the_name_meanwhile_is_not_deleted(writing: Writing) -> 
 
 
 def test_one_that_somebody_else_deleted_is_fine(writing: Writing) -> None:
-    reaping = Reaping(writing)
-    reaping.worker("w-0")
-    acts.fail(writing.kube, "w-0")
-    reaping.look()
-    reaping.turn()
+    reaping = Reaping(writing, "w-0")
     writing.kube.remove("pods", "w-0")
     reaping.turn(after=5.0)
     assert (reaping.counts.reaps, reaping.counts.failures) == ([], 0)
@@ -404,12 +402,7 @@ def test_without_the_right_it_says_so_once_and_goes_on_when_it_is_given(
     kube: KubeServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     writing = Writing(kube, tmp_path, "rbac.yaml")
-    reaping = Reaping(writing)
-    for name in ("w-0", "w-1"):
-        reaping.worker(name)
-        acts.fail(kube, name)
-    reaping.look()
-    reaping.turn()
+    reaping = Reaping(writing, "w-0", "w-1")
     for _ in range(3):
         reaping.turn(after=FORBIDDEN_PAUSE)
     assert kube.counts.of("delete", "pods") == 3
@@ -423,12 +416,8 @@ def test_without_the_right_it_says_so_once_and_goes_on_when_it_is_given(
 
 
 def test_a_server_that_fails_is_asked_again_with_pauses(writing: Writing) -> None:
-    reaping = Reaping(writing)
-    reaping.worker("w-0")
-    acts.fail(writing.kube, "w-0")
     plan = writing.kube.faults.on("delete", "pods", times=2).answer(statuses.internal("etcd is away"))
-    reaping.look()
-    reaping.turn()
+    reaping = Reaping(writing, "w-0")
     reaping.turn(after=5.0)
     reaping.turn()
     assert plan.fired == 1
@@ -442,13 +431,8 @@ def test_a_server_that_fails_is_asked_again_with_pauses(writing: Writing) -> Non
 def test_one_pod_that_is_refused_holds_up_no_other(
     writing: Writing, caplog: pytest.LogCaptureFixture, refusal: statuses.ApiError
 ) -> None:
-    reaping = Reaping(writing)
-    for name in ("w-0", "w-1"):
-        reaping.worker(name)
-        acts.fail(writing.kube, name)
     plan = writing.kube.faults.on("delete", "pods", times=1).answer(refusal)
-    reaping.look()
-    reaping.turn()
+    reaping = Reaping(writing, "w-0", "w-1")
     reaping.turn(after=5.0)
     assert plan.fired == 1
     assert reaping.names() == ["w-0"]
@@ -463,13 +447,8 @@ def test_one_pod_that_is_refused_holds_up_no_other(
     "refusal", [statuses.unauthorized(), statuses.too_many_requests("slowly", retry_after=1)], ids=["401", "429"]
 )
 def test_a_server_that_is_busy_or_knows_us_not_is_left_alone(writing: Writing, refusal: statuses.ApiError) -> None:
-    reaping = Reaping(writing)
-    for name in ("w-0", "w-1"):
-        reaping.worker(name)
-        acts.fail(writing.kube, name)
     plan = writing.kube.faults.on("delete", "pods").answer(refusal)
-    reaping.look()
-    reaping.turn()
+    reaping = Reaping(writing, "w-0", "w-1")
     reaping.turn(after=5.0)
     asked = plan.fired
     reaping.turn()
@@ -515,8 +494,9 @@ def test_no_pod_is_deleted_by_labels_alone_while_the_job_may_become_readable(
     )
     source: Any = SimpleNamespace(evaluation=picture, nodes=None, job=None, job_settled=settled)
     settings = KubernetesSettings(job="digits", kubeconfig=writing.kube.kubeconfig(tmp_path / "of-daemon"), reap=True)
-    counts: Any = Counts()
-    made = writers(settings, source, stands_by=lambda: False, metrics=counts, clock=writing.clock)
+    parts = KubeParts(settings, metrics=Metrics(writing.clock), clock=writing.clock)
+    parts.source = source
+    made = parts.writers(stands_by=lambda: False)
     (reaper,) = (each for each in made if isinstance(each, Reaper))
     reaper.turn()
     writing.clock.advance(60.0)
@@ -534,12 +514,7 @@ OVER = {
 
 
 def test_failed_pods_stay_if_the_job_finished_after_it_was_read_and_it_is_read_once(writing: Writing) -> None:
-    reaping = Reaping(writing)
-    reaping.known()
-    reaping.worker("w-0")
-    acts.fail(writing.kube, "w-0")
-    reaping.look()
-    reaping.turn()
+    reaping = Reaping(writing, "w-0", known=True)
     writing.kube.change("mpijobs", "digits", {"status": OVER})
     asked = writing.kube.counts.of("get", "mpijobs")
     for _ in range(4):
@@ -551,13 +526,7 @@ def test_failed_pods_stay_if_the_job_finished_after_it_was_read_and_it_is_read_o
 
 
 def test_if_the_job_goes_on_failed_pods_are_deleted_after_one_read_of_it(writing: Writing) -> None:
-    reaping = Reaping(writing)
-    reaping.known()
-    for name in ("w-0", "w-1"):
-        reaping.worker(name)
-        acts.fail(writing.kube, name)
-    reaping.look()
-    reaping.turn()
+    reaping = Reaping(writing, "w-0", "w-1", known=True)
     asked = writing.kube.counts.of("get", "mpijobs")
     reaping.turn(after=5.0)
     assert reaping.names() == []
@@ -579,8 +548,9 @@ def test_the_daemon_asks_for_the_very_job_that_it_follows(writing: Writing, tmp_
     source: Any = SimpleNamespace(evaluation=picture, nodes=None, job=job, job_settled=True)
     kubeconfig = writing.kube.kubeconfig(tmp_path / "of-daemon")
     settings = KubernetesSettings(job="digits", kubeconfig=kubeconfig, reap=True, events=False)
-    counts: Any = Counts()
-    (reaper,) = writers(settings, source, stands_by=lambda: False, metrics=counts, clock=writing.clock)
+    parts = KubeParts(settings, metrics=Metrics(writing.clock), clock=writing.clock)
+    parts.source = source
+    (reaper,) = parts.writers(stands_by=lambda: False)
     reaper.turn()
     writing.clock.advance(5.0)
     reaper.turn()
@@ -592,20 +562,14 @@ def test_the_daemon_asks_for_the_very_job_that_it_follows(writing: Writing, tmp_
 def test_if_the_job_cannot_be_read_the_last_state_holds_unless_it_is_deleted(
     writing: Writing, refusal: int, stays: bool
 ) -> None:
-    reaping = Reaping(writing)
-    reaping.known()
-    reaping.worker("w-0")
-    acts.fail(writing.kube, "w-0")
-    reaping.look()
-    reaping.turn()
+    reaping = Reaping(writing, "w-0", known=True)
     writing.kube.faults.on("get", "mpijobs").answer(statuses.ApiError(statuses.status(refusal, "No", "no")))
     reaping.turn(after=5.0)
     assert reaping.names() == (["w-0"] if stays else [])
 
 
 def test_a_pod_of_a_node_that_shuts_down_has_its_grace_and_the_job_is_not_read_for_it(writing: Writing) -> None:
-    reaping = Reaping(writing)
-    reaping.known()
+    reaping = Reaping(writing, known=True)
     reaping.worker("w-0")
     said = {**bodies.condition("Ready", False), "message": "node is shutting down"}
     writing.kube.change("nodes", "node-0", {"status": {"conditions": [said]}})
@@ -619,23 +583,14 @@ def test_a_pod_of_a_node_that_shuts_down_has_its_grace_and_the_job_is_not_read_f
 
 
 def test_the_daemons_own_pod_is_never_deleted(writing: Writing) -> None:
-    reaping = Reaping(writing, own=Key("default", "w-0"))
-    for name in ("w-0", "w-1"):
-        reaping.worker(name)
-        acts.fail(writing.kube, name)
-    reaping.look()
-    reaping.turn()
+    reaping = Reaping(writing, "w-0", "w-1", own=Key("default", "w-0"))
     reaping.turn(after=5.0)
     assert reaping.names() == ["w-0"]
 
 
 def test_a_reaper_ends_while_the_server_hangs(writing: Writing) -> None:
-    reaping = Reaping(writing)
-    reaping.worker("w-0")
-    acts.fail(writing.kube, "w-0")
     hung = writing.kube.faults.on("delete", "pods").hang()
-    reaping.look()
-    reaping.turn()
+    reaping = Reaping(writing, "w-0")
     writing.clock.advance(5.0)
     reaping.reaper.start()
     hung.wait()

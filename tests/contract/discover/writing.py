@@ -8,7 +8,7 @@ from pathlib import Path
 
 from discover.kube.client import Access, ClientSender, Cluster, Timeouts
 from discover.publishing.configmap import ConfigMap
-from discover.publishing.lease import Lease, LeaseLimits
+from discover.publishing.lease import Lease
 from hvd_elastic_ext.core.clock import Clock, ManualClock
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Departure, Publication
@@ -43,9 +43,7 @@ class Writing:
     def configmap(self, me: str = "one", *, clock: Clock | None = None) -> ConfigMap:
         sender, clock = self.sender(), clock or self.clock
         where = f"configmap default/{NAME}"
-        lease = Lease(
-            sender, namespace="default", name=NAME, me=me, of=where, clock=clock, limits=LeaseLimits(30.0, 10.0)
-        )
+        lease = Lease(sender, namespace="default", name=NAME, me=me, of=where, clock=clock)
         return ConfigMap(
             sender,
             lease,

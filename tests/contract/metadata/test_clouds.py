@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.agent.metadata import detect
+from hvd_elastic_ext.agent.notices import detect
 from hvd_elastic_ext.launcher.options import settings
 from tests.contract.metadata.test_looks import KINDS
-from tests.faults.agent import test_cloud_notices
-from tests.unit.agent.metadata.test_detect import FIRMWARE
+from tests.unit.agent.notices.test_detect import FIRMWARE
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -21,8 +20,7 @@ def test_a_cloud_has_all_that_belongs_to_it(cloud: str) -> None:
     there = {
         "launcher/options/settings.py: CLOUDS": cloud in settings.CLOUDS,
         "a stand-in in tests/support/metadata, and its entry in test_looks.py: KINDS": cloud in KINDS,
-        "tests/unit/agent/metadata/test_detect.py: FIRMWARE": any(name.partition(",")[0] == cloud for name in FIRMWARE),
-        "tests/faults/agent/test_cloud_notices.py: CLOUDS": cloud in test_cloud_notices.CLOUDS,
+        "tests/unit/agent/notices/test_detect.py: FIRMWARE": any(name.partition(",")[0] == cloud for name in FIRMWARE),
         "docs/health.md: a row of its table": f"| `{cloud}`" in health,
         "docs/run.md: --notices-from": cloud in next(line for line in run.splitlines() if "--notices-from" in line),
     }

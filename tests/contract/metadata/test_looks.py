@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hvd_elastic_ext.agent.metadata import gcp
-from hvd_elastic_ext.agent.metadata.aws import REBALANCE, SCHEDULED
-from hvd_elastic_ext.agent.metadata.detect import CLOUDS
-from hvd_elastic_ext.agent.metadata.gcp import MAINTENANCE, PREEMPTED
-from hvd_elastic_ext.agent.metadata.http import HttpClient
-from hvd_elastic_ext.agent.metadata.model import NEAR_S, Announcement, NoAnswer
-from hvd_elastic_ext.agent.metadata.poller import going
+from hvd_elastic_ext.agent.notices import gcp
+from hvd_elastic_ext.agent.notices.aws import REBALANCE, SCHEDULED
+from hvd_elastic_ext.agent.notices.detect import CLOUDS
+from hvd_elastic_ext.agent.notices.gcp import MAINTENANCE, PREEMPTED
+from hvd_elastic_ext.agent.notices.http import HttpClient
+from hvd_elastic_ext.agent.notices.model import NEAR_S, Announcement, NoAnswer
+from hvd_elastic_ext.agent.notices.poller import going
 from tests.support.metadata import AlibabaService, AwsService, AzureService, GcpService, MetadataServer
 
 

@@ -15,9 +15,10 @@ from torch import Tensor, nn, optim
 from hvd_elastic_ext.checkpoint.values.read import read
 from hvd_elastic_ext.checkpoint.values.write import write
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler
+from hvd_elastic_ext.worker.parts import Part
 from hvd_elastic_ext.worker.parts.handler_part import HandlerPart
 from hvd_elastic_ext.worker.parts.snapshot_part import SnapshotPart
-from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, Part, part_for
+from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, part_for
 from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
 
 

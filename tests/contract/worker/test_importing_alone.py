@@ -55,13 +55,15 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+@pytest.mark.parametrize("synced", [False, True])
 def test_everything_comes_back_from_a_file_and_is_what_a_roll_back_returns_to(
-    old: dict[str, Any], tmp_path: Path
+    old: dict[str, Any], tmp_path: Path, synced: bool
 ) -> None:
     torch.save(old, tmp_path / "old.pt")
     state = fresh()
     assert elastic.load_checkpoint(state, tmp_path / "old.pt") is True
-    state.sync()
+    if synced:
+        state.sync()
     for _ in range(2):
         assert same(state.model.state_dict(), old["model"])
         assert same(state.optimizer.state_dict(), old["optimizer"])
@@ -70,16 +72,6 @@ def test_everything_comes_back_from_a_file_and_is_what_a_roll_back_returns_to(
         step(state.model, state.optimizer)
         state.epoch = 9
         state.restore()
-
-
-def test_it_is_committed_at_once(old: dict[str, Any]) -> None:
-    state = fresh()
-    elastic.load_checkpoint(state, old)
-    step(state.model, state.optimizer)
-    state.epoch = 9
-    state.restore()
-    assert state.epoch == 7
-    assert same(state.model.state_dict(), old["model"])
 
 
 def test_names_say_what_is_taken_and_what_it_is_called_there(old: dict[str, Any]) -> None:

@@ -254,6 +254,19 @@ def test_without_set_epoch_each_loop_of_two_ranks_consumes_each_sample_once_thou
     assert [rank["steps"] for rank in saw] == [6 + 2 + 1 + 4 + 1 + 6] * 2
 
 
+def test_global_batches_give_the_weights_of_one_process_after_every_step(ours: dict[str, Saw]) -> None:
+    for saw in ours["global_batches_train_as_one_process"]:
+        assert len(saw["together"]) == 3
+        for shared, alone in zip(saw["together"], saw["alone"], strict=True):
+            assert shared == pytest.approx(alone, rel=1e-9)
+
+
+def test_ranks_share_the_counting_of_a_streams_shards(ours: dict[str, Saw]) -> None:
+    saw = ours["ranks_share_the_counting_of_shards"]
+    assert [rank["read"] for rank in saw] == [["3", "5"], ["4"]]
+    assert [rank["lengths"] for rank in saw] == ["3 4 5"] * 2
+
+
 # Cells of the table in docs/guarantees.md: the newest commit is the root
 
 

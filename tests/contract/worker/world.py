@@ -18,18 +18,19 @@ from pathlib import Path
 import horovod.torch as hvd
 import torch
 
-from tests.contract.worker.worlds import agreement, mixins, newest, optimizers, own, samples, sync, wire
+from tests.contract.worker.worlds import agreement, batches, mixins, newest, optimizers, own, samples, sync, wire
 from tests.contract.worker.worlds.registry import CHECKS
 
-MODULES = (agreement, mixins, newest, optimizers, own, samples, sync, wire)
+MODULES = (agreement, batches, mixins, newest, optimizers, own, samples, sync, wire)
 
 LONGEST_S = {"ours": 20.0, "stock": 10.0}
-"""A check that takes longer has stalled; the process then ends, and with it the world."""
+"""A check that takes longer has stalled, and so have those after it: the process ends, and with it the world."""
 
 
-def give_up(file: Path) -> None:
+def give_up(files: list[Path]) -> None:
     faulthandler.dump_traceback(all_threads=True)
-    file.write_text(json.dumps({"raised": "stalled"}))
+    for file in files:
+        file.write_text(json.dumps({"raised": "stalled"}))
     os._exit(0)
 
 
@@ -39,9 +40,9 @@ def main(flavour: str, directory: str, *names: str) -> None:
     hvd.init()
     module = "horovod.torch.elastic" if flavour == "stock" else "hvd_elastic_ext.torch"
     State = importlib.import_module(module).TorchState
-    for name in names:
-        file = Path(directory, f"{name}.{hvd.rank()}.json")
-        watchdog = threading.Timer(LONGEST_S[flavour], give_up, [file])
+    files = [Path(directory, f"{name}.{hvd.rank()}.json") for name in names]
+    for number, (name, file) in enumerate(zip(names, files, strict=True)):
+        watchdog = threading.Timer(LONGEST_S[flavour], give_up, [files[number:]])
         watchdog.daemon = True
         watchdog.start()
         try:

@@ -28,7 +28,7 @@ Body = dict[str, Any]
 
 MANIFEST: Final = "mpijob.yaml"
 NAME: Final = "digits"
-PATIENCE_S: Final = 240.0
+LONGEST_S: Final = 240.0
 """For whatever is waited for: machines differ in speed, and nothing here is measured."""
 
 
@@ -122,7 +122,7 @@ class ClusterJob(Training):
 
     def ended(self, uid: str) -> float:
         """When (Unix seconds) this life of a pod ended; waits for that."""
-        wait_until(lambda: uid in self.kubelets.ended, what="the pod's end", timeout=PATIENCE_S, show=self._last_words)
+        wait_until(lambda: uid in self.kubelets.ended, what="the pod's end", timeout=LONGEST_S, show=self._details)
         return self.kubelets.ended[uid]
 
     def resized_without(self, pod: str, *, since: float) -> Record:
@@ -132,14 +132,14 @@ class ClusterJob(Training):
             resized = [each for each in self.events("resized") if each.mono >= since]
             return [each for each in resized if host(pod) in each.get("removed")]
 
-        self.wait_for(f"a world without {pod}", found, timeout=PATIENCE_S)
+        self.wait_for(f"a world without {pod}", found, timeout=LONGEST_S)
         return found()[0]
 
     def notices(self, pod: str) -> list[Record]:
         return [each for each in self.events("notice") if each.get("host") == host(pod)]
 
     def trains(self, size: int) -> None:
-        self.wait_for_size(size, timeout=PATIENCE_S)
+        self.wait_for_size(size, timeout=LONGEST_S)
 
     # What is done
 
@@ -152,7 +152,7 @@ class ClusterJob(Training):
         context = ssl.create_default_context(cafile=str(self.kube.ca_file))
         connection = http.client.HTTPSConnection("127.0.0.1", self.kube.port, context=context)
         inside = namespaces.socket_in(self.network.launcher.namespace)
-        inside.settimeout(PATIENCE_S)
+        inside.settimeout(LONGEST_S)
         inside.connect(("127.0.0.1", self.kube.port))
         with contextlib.closing(connection):
             connection.sock = context.wrap_socket(inside, server_hostname="127.0.0.1")
@@ -160,12 +160,12 @@ class ClusterJob(Training):
             connection.request(method, path, json.dumps(body), headers)
             return connection.getresponse().status
 
-    def _last_words(self) -> str:
+    def _details(self) -> str:
         pods = [
             f"{each['metadata']['name']} {each['metadata']['uid']} {each['spec'].get('nodeName')} {each['status']}"
             for each in self.kube.all("pods")
         ]
-        return "\n".join([super()._last_words(), "daemon:", self.daemon.output[-5000:], "pods:", *pods])
+        return "\n".join([super()._details(), "daemon:", self.daemon.output[-5000:], "pods:", *pods])
 
 
 def host(pod: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.e2e.kubernetes.kit import PATIENCE_S, ClusterJob, cluster_job, host
+from tests.e2e.kubernetes.kit import LONGEST_S, ClusterJob, cluster_job, host
 from tests.support import marks
 from tests.support.kube import acts
 from tests.support.waiting import wait_until
@@ -25,6 +25,7 @@ LONG = ("--blacklist-cooldown-range", "600", "600")
 """Longer than any test: whoever is held back by it is not seen again."""
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_scaling_notices_evictions_and_a_server_that_is_away_cost_no_step(cluster_job: MakeJob) -> None:
     job = cluster_job(3)
@@ -50,7 +51,7 @@ def spot_notice_that_is_taken_back(job: ClusterJob, pod: str) -> None:
     job.trains(1)
     notice = job.notices(pod)[before]
     assert "spot" in notice.get("reason")
-    assert 60 < notice.get("deadline") - since <= 120 + PATIENCE_S
+    assert 60 < notice.get("deadline") - since <= 120 + LONGEST_S
     assert (left.get("cause"), left.get("steps_lost")) == ("hosts removed", 0)
     assert left.mono < notice.get("deadline")
     assert uid not in job.kubelets.ended
@@ -64,9 +65,9 @@ def server_away(job: ClusterJob, long_enough: Callable[[], object]) -> None:
     """Nobody is told to go, training goes on, and what has changed meanwhile is seen afterwards."""
     before, worlds = job.file.stat(), len(job.causes())
     with job.kube.down():
-        job.wait_for("a refusal", lambda: "refused" in job.daemon.output, timeout=PATIENCE_S)
+        job.wait_for("a refusal", lambda: "refused" in job.daemon.output, timeout=LONGEST_S)
         job.workers.scale(3)  # as another server of the cluster, which the daemon does not reach, would be told
-        wait_until(lambda: THIRD in job.running(), what="the third pod", timeout=PATIENCE_S, show=job._last_words)
+        wait_until(lambda: THIRD in job.running(), what="the third pod", timeout=LONGEST_S, show=job._details)
         long_enough()
         job.trains(2)
         after = job.file.stat()
@@ -164,7 +165,7 @@ def blocked(job: ClusterJob, pod: str) -> None:
     job.resized_without(pod, since=since)
     struck = job.last("struck")
     assert (struck.get("host"), struck.get("cause")) == (host(pod), "crashed")
-    job.wait_for_size(1, more=60, timeout=PATIENCE_S)  # it stays out
+    job.wait_for_size(1, more=60, timeout=LONGEST_S)  # it stays out
     assert uid not in job.kubelets.ended
     job.kube.delete("pods", pod)
     job.trains(2)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.kubernetes.kit import PATIENCE_S, ClusterJob, cluster_job
+from tests.e2e.kubernetes.kit import LONGEST_S, ClusterJob, cluster_job
 from tests.support import marks
 from tests.support.kube import acts
 from tests.support.kube.containers import PORT
@@ -60,7 +60,7 @@ def test_rule_29_stock_horovod_is_scaled_from_two_to_four_to_one_and_takes_a_blo
     train.write_text(TRAIN)
     pods = [f"digits-worker-{number}" for number in range(4)]
     with job.cluster():
-        wait_until(lambda: published(job) == pods[:2], what="two hosts", timeout=PATIENCE_S, show=lambda: job.file)
+        wait_until(lambda: published(job) == pods[:2], what="two hosts", timeout=LONGEST_S, show=lambda: job.file)
         with job.popen(
             [*command(job), str(train), str(stop)], env={"OMP_NUM_THREADS": "1"}, cwd=tmp_path
         ) as horovodrun:
@@ -79,7 +79,7 @@ def test_rule_29_stock_horovod_is_scaled_from_two_to_four_to_one_and_takes_a_blo
             trains(horovodrun, 2)
             assert published(job) == pods[:2]
             stop.touch()
-            assert horovodrun.wait(PATIENCE_S) == 0, horovodrun.output
+            assert horovodrun.wait(LONGEST_S) == 0, horovodrun.output
 
 
 def command(job: ClusterJob) -> list[str]:
@@ -107,7 +107,7 @@ def trains(horovodrun: RunningProcess, size: int) -> None:
         assert horovodrun.returncode is None, horovodrun.output
         return len(re.findall(rf"step \d+ of size {size}\b", horovodrun.stdout[before:])) > 3
 
-    wait_until(steps, what=f"steps of size {size}", timeout=PATIENCE_S, show=lambda: horovodrun.output[-8000:])
+    wait_until(steps, what=f"steps of size {size}", timeout=LONGEST_S, show=lambda: horovodrun.output[-8000:])
 
 
 def is_trainee(pid: int, train: Path) -> bool:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from hvd_elastic_ext.agent.prestop import REASON
-from tests.e2e.kubernetes.kit import MANIFEST, PATIENCE_S, Body, ClusterJob, host
+from tests.e2e.kubernetes.kit import LONGEST_S, MANIFEST, Body, ClusterJob, host
 from tests.support import manifests, marks
 from tests.support.kube.containers import Main, command
 from tests.support.nethosts import NetHosts
@@ -113,7 +113,7 @@ def deleted_before_everybodys_eyes(job: JobWithoutSshd, pod: str) -> None:
     assert (left.get("cause"), left.get("steps_lost")) == ("hosts removed", 0)
     assert left.t < job.ended(uid)
     (notice,) = (each for each in job.notices(pod)[before:] if each.get("reason") == "pod is being deleted")
-    assert left.mono < notice.get("deadline") <= since + 30 + PATIENCE_S
+    assert left.mono < notice.get("deadline") <= since + 30 + LONGEST_S
     comes_back(job, pod, uid)
 
 
@@ -127,7 +127,7 @@ def deleted_while_nobody_watches(job: JobWithoutSshd, pod: str) -> None:
         assert left.t < job.ended(uid)
         (notice, signalled) = job.notices(pod)[before:]
         assert notice.get("reason") == REASON
-        assert left.mono < notice.get("deadline") <= since + 25 + PATIENCE_S
+        assert left.mono < notice.get("deadline") <= since + 25 + LONGEST_S
         assert signalled.get("reason") == "its agent was sent SIGTERM"
         job.trains(1)
     comes_back(job, pod, uid)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from hvd_elastic_ext.core.wire import LauncherWire, WireError, new_key
+from hvd_elastic_ext.core.wire import KEY_SIZE, LauncherWire, WireError
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until
 
@@ -178,7 +178,7 @@ class Launcher:
     """See the module's docstring."""
 
     def __init__(self, *, incarnation: int = 1, key: bytes | None = None, grace_s: float = GRACE_S) -> None:
-        self.key = key or new_key()
+        self.key = key or os.urandom(KEY_SIZE)
         self.incarnation = incarnation
         self.grace_s = grace_s
         self.sessions: list[Session] = []

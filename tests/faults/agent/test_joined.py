@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from hvd_elastic_ext.core.wire import NONCE_SIZE, LauncherWire, new_key
+from hvd_elastic_ext.core.wire import KEY_SIZE, NONCE_SIZE, LauncherWire
 from tests.faults.agent.launching import (
     AGENT,
     HOST,
@@ -75,7 +75,7 @@ def test_the_end_of_a_carrier_neither_ends_nor_blocks_it(launcher: Launcher, tmp
 
 def test_a_launcher_with_another_key_is_not_obeyed(begin: Begin) -> None:
     with launching() as stranger:
-        agent = begin(stranger.line(key=new_key().hex()))
+        agent = begin(stranger.line(key=os.urandom(KEY_SIZE).hex()))
         wait_until(lambda: stranger.sessions and stranger.sessions[0].problem, what="a refusal by the launcher")
         assert "not signed with this job's key" in str(stranger.sessions[0].problem)
         wait_until(lambda: len(stranger.sessions) > 1, what="another attempt")
@@ -85,7 +85,7 @@ def test_a_launcher_with_another_key_is_not_obeyed(begin: Begin) -> None:
         socket.create_server(("127.0.0.1", 0)) as listener,
     ):  # one that orders something all the same
         address = ["127.0.0.1", listener.getsockname()[1]]
-        agent = begin(one.line(key=new_key().hex(), launcher=address, host="h2"))
+        agent = begin(one.line(key=os.urandom(KEY_SIZE).hex(), launcher=address, host="h2"))
         connection, _ = listener.accept()
         with connection:
             wire = LauncherWire(one.key)
@@ -239,3 +239,14 @@ def test_what_a_process_told_last_is_told_before_its_end(launcher: Launcher, beg
     assert [news["message"] for news in records] == [{"say": "record", "number": n} for n in range(50)]
     assert beat["message"] == {"say": "beat", "step": 7, "commit": [1, 2, 3]}
     assert (beat["life"], exited["event"], exited["code"]) == (1, "exited", 9)
+
+
+def test_orders_that_come_together_are_carried_out_in_order_and_a_bad_one_holds_none_up(
+    launcher: Launcher, begin: Begin
+) -> None:
+    begin(launcher)
+    session = launcher.session()
+    first, last = (start_order(slot, "sh", "-c", f"exit {slot}") for slot in (4, 5))
+    session.order({"do": "all", "orders": [first, {"do": "dance"}, "x", last]})
+    assert [session.wait_for("exited", slot)["code"] for slot in (4, 5)] == [4, 5]
+    assert [news["slot"] for news in session.news("started")] == [4, 5]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tests.faults.agent.conftest import MakeFamily
 from tests.faults.agent.launching import WAIT, Begin, Launcher, Session, linked, python, start_order
 from tests.support.processes import RunningProcess
 
@@ -55,17 +54,6 @@ def test_a_notice_is_given_again_on_the_next_connection(launcher: Launcher, begi
     assert 0 < again.hello["notice"]["grace_s"] < 1000
     again.order({"do": "kill", "slot": 0})
     assert agent.wait() == 137
-
-
-def test_after_a_killed_agent_that_had_joined_nothing_remains(
-    launcher: Launcher, begin: Begin, family: MakeFamily
-) -> None:
-    agent = begin(launcher)
-    command, born = family("one")
-    launcher.session().order(start_order(0, *command, grace_s=1000, link=True))
-    one = born()
-    agent.kill()
-    one.wait_for_end()
 
 
 def being_cleared_away(launcher: Launcher, begin: Begin, *, grace_s: float) -> Session:

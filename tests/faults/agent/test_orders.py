@@ -12,17 +12,21 @@ from tests.support.waiting import wait_until
 
 TAKEN = "the slot is taken: stop its process and wait until it has ended"
 NEVER = "nothing was ever started in the slot"
+HELD = "'commits' must be 3, as many as the slot has; or forget it first"
 
 
 def test_a_bad_order_is_refused_to_the_launcher_and_on_standard_error_and_changes_nothing(agent: Agent) -> None:
     agent.python(0, WAIT)
     agent.wait_for_text(0, b"up")
+    agent.start(3, "true")
+    agent.wait_for("ended", 3)
     bad: list[tuple[dict[str, object] | str, str]] = [
         ("nonsense", "is not JSON at character 0"),
         ("x" * (9 << 20), "is longer than 8388608 bytes"),
         ({"do": "start", "slot": 0, "argv": ["true"]}, TAKEN),
         ({"do": "start", "slot": 1, "argv": "true"}, "'argv' must be a list of strings that names a program"),
         ({"do": "stop", "slot": 5}, NEVER),
+        ({"do": "start", "slot": 3, "argv": ["true"], "commits": 5}, HELD),
     ]
     agent.order(*(order for order, _ in bad))
     agent.wait_for("refused", count=len(bad))
@@ -68,15 +72,6 @@ def test_a_process_that_stands_still_can_be_asked_to_end_and_killed(agent: Agent
     assert agent.wait_for("exited", 0)["code"] == 0
     assert b"bye" in agent.written(0)
     assert agent.wait_for("exited", 1)["signal"] == 9
-
-
-def test_a_slot_can_be_used_again(agent: Agent) -> None:
-    for life in (1, 2):
-        agent.python(0, f"print({life})")
-        agent.wait_for("ended", 0, count=life)
-    assert agent.written(0) == b"1\n2\n"
-    agent.python(0, "", commits=5)
-    assert agent.wait_for("refused", 0)["reason"] == "'commits' must be 3, as many as the slot has; or forget it first"
 
 
 def test_told_to_finish_the_agent_ends_with_the_last_of_many_processes_and_starts_no_other(agent: Agent) -> None:

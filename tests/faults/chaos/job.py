@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from hvd_elastic_ext.agent.launcher.notice_files import NOTICE
+from hvd_elastic_ext.agent.notices.files import NOTICE
 from hvd_elastic_ext.core.journal import Record
 from tests.faults.chaos import evidence, lines
 from tests.faults.chaos.checker import Seen
@@ -116,14 +117,14 @@ class Job:
         found = (line for each in lines.processes(self.traces) for line in each.lines if line.kind == "enter")
         return sorted(found, key=lambda line: line.at)
 
-    def last_step(self, *, size: int | None = None, since: float = 0.0) -> int:
-        """The furthest step, of a world of ``size`` if it is given; 0 if there is none."""
+    def last_step(self, *, size: int | None = None, since: float = 0.0, until: float = math.inf) -> int:
+        """The furthest step of that time (mono), of a world of ``size`` if it is given; 0 if there is none."""
         return max(
             (
                 line.number
                 for each in lines.processes(self.traces)
                 for line in each.lines
-                if line.kind == "step" and line.at >= since and size in (None, line.number_of("size"))
+                if line.kind == "step" and since <= line.at < until and size in (None, line.number_of("size"))
             ),
             default=0,
         )
@@ -142,10 +143,10 @@ class Job:
         def look() -> object:
             self.watch.look()
             value = found()
-            assert value or self.ended is None, f"the job ended ({self.ended}) before {what} came\n{self.last_words()}"
+            assert value or self.ended is None, f"the job ended ({self.ended}) before {what} came\n{self.details()}"
             return value
 
-        wait_until(look, what=what, timeout=timeout, interval=LOOK_S, show=self.last_words)
+        wait_until(look, what=what, timeout=timeout, interval=LOOK_S, show=self.details)
 
     def wait(self, timeout: float) -> int:
         """Wait for the end of the job; its exit code. ``AssertionError`` if it does not come."""
@@ -175,7 +176,7 @@ class Job:
                     found.append(f"folder {folder}: {', '.join(sorted(names - excused))}")
         return found
 
-    def last_words(self) -> str:
+    def details(self) -> str:
         """Of use in a failure: what the launchers said, the journal but for steps, and the last lines of each trace."""
         told = [line for launcher in self.launchers for line in launcher.output.splitlines()]
         sampled = ('"stepped"', '"committed"')

@@ -67,7 +67,7 @@ def run(plan: Plan, folder: Path, *, told: Callable[[str], object] = lambda _: N
 
     with Job(folder, f"chaos-{plan.seed}-{os.getpid()}", *options(plan, folder)) as job:
         problems = _course(job, plan, tell)
-        words = job.last_words() if problems else ""
+        words = job.details() if problems else ""
     return Report(plan, happened, problems, words)
 
 

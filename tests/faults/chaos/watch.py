@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hvd_elastic_ext.agent.launcher.notice_files import NOTICE
+import psutil
+
+from hvd_elastic_ext.agent.notices.files import NOTICE
 from hvd_elastic_ext.agent.prestop import notice_files
 from hvd_elastic_ext.core.commands import is_agent
 from hvd_elastic_ext.core.commit_record import PAGE, Identity, Record, newest
@@ -132,7 +134,7 @@ class Watch:
             pidfd = os.pidfd_open(pid)
         except OSError:
             return None
-        files = [] if is_agent(_words(parent(pid))) else notice_files(pid)
+        files = [] if is_agent(_words(next(marks.ancestors(pid), 0))) else notice_files(pid)
         if not files:
             os.close(pidfd)
             self._looked[pid] -= 1  # it is on its way
@@ -159,23 +161,12 @@ def _records(pid: int) -> Iterator[Record]:
                         yield sealed.record
 
 
-def parent(pid: int) -> int:
-    """The parent of a process; 0 if it is gone."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
-
-
 def family(pid: int) -> list[int]:
     """A process and everything below it."""
-    below: dict[int, list[int]] = {}
-    for each in marks.pids():
-        below.setdefault(parent(each), []).append(each)
-    found = [pid]
-    for each in found:
-        found += below.get(each, [])
-    return found
+    try:
+        return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+    except psutil.NoSuchProcess:
+        return [pid]
 
 
 def _words(pid: int) -> list[str]:

@@ -137,7 +137,7 @@ def _manifest() -> bytes:
         manifests.File("shard", 1, "shard-00001-of-00002-0d.safetensors", 5, ("f" * 16,)),
         manifests.File("tree", 0, "tree-00000-0e.json", 5, ("2" * 16,)),
     )
-    return manifests.encode(manifests.Manifest(held().record, 2, 2, files, 0.25, {"job": "digits"}))
+    return manifests.encode(manifests.Manifest(held().record, 2, 2, files, {"job": "digits"}))
 
 
 def _header() -> bytes:

@@ -1,4 +1,4 @@
-"""Jobs with durable checkpoints: the errands that write them, stopped where a fault is to come, and what was sealed."""
+"""Jobs with durable checkpoints: the helpers that write them, stopped where a fault is to come, and what was sealed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EVERY: Final = 20
 """Steps from one checkpoint to the next."""
 
 
-class Errand(NamedTuple):
+class Helper(NamedTuple):
     """One that is at work: what it was asked, and what it is told of the memory."""
 
     pid: int
@@ -95,27 +95,27 @@ class Checkpointed(Training):
         before = len(self.sealed())
         self.wait_for(f"{more} more checkpoints", lambda: len(self.sealed()) >= before + more)
 
-    def errands(self) -> list[Errand]:
+    def helpers(self) -> list[Helper]:
         """Those of this job that are there, stopped ones too."""
-        return [errand for errand in map(_errand, marks.pids()) if errand and self._is_ours(errand)]
+        return [helper for helper in map(_helper, marks.pids()) if helper and self._is_ours(helper)]
 
-    def _is_ours(self, errand: Errand) -> bool:
-        return errand.request.get("place") == str(self.checkpoints)
+    def _is_ours(self, helper: Helper) -> bool:
+        return helper.request.get("place") == str(self.checkpoints)
 
-    def stopped_errands(self, count: int, *, do: str = "write") -> list[Errand]:
+    def stopped_helpers(self, count: int, *, do: str = "write") -> list[Helper]:
         """Wait until ``count`` hosts ``do`` something at once, and stop those who do it."""
-        stopped: dict[int, Errand] = {}
+        stopped: dict[int, Helper] = {}
 
         def all_stopped() -> bool:
-            for errand in self.errands():
-                if errand.pid not in stopped and errand.request["do"] == do:
+            for helper in self.helpers():
+                if helper.pid not in stopped and helper.request["do"] == do:
                     with contextlib.suppress(ProcessLookupError):
-                        os.kill(errand.pid, signal.SIGSTOP)
-                        stopped[errand.pid] = errand
+                        os.kill(helper.pid, signal.SIGSTOP)
+                        stopped[helper.pid] = helper
             return sum(_is_stopped(pid) for pid in stopped) == count
 
-        self.wait_for(f"{count} errands to {do}", all_stopped)
-        return [errand for errand in stopped.values() if _is_stopped(errand.pid)]
+        self.wait_for(f"{count} helpers to {do}", all_stopped)
+        return [helper for helper in stopped.values() if _is_stopped(helper.pid)]
 
     def steps(self) -> list[int]:
         """Every step of the job, under whichever launcher. One may be told of twice."""
@@ -154,21 +154,21 @@ class Checkpointed(Training):
         assert step is None or step in [entry.step for entry in there]
 
 
-def _errand(pid: int) -> Errand | None:
-    """What a process is, if it is an errand. Its orders are the file that is its standard input."""
+def _helper(pid: int) -> Helper | None:
+    """What a process is, if it is a helper. Its orders are the file that is its standard input."""
     if "hvd_elastic_ext.checkpoint.programs.agent_requests" not in marks.command_line(pid):
         return None
     try:
         request = json.loads(Path(f"/proc/{pid}/fd/0").read_text())
-        agent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        agent = marks.parent(pid)
     except (OSError, ValueError):
         return None  # it has ended, or is only about to become one
-    return Errand(pid, agent, request) if isinstance(request, dict) else None
+    return Helper(pid, agent, request) if isinstance(request, dict) else None
 
 
 def _is_stopped(pid: int) -> bool:
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        return marks.stat(pid)[0] == "T"
     return False
 
 
@@ -179,9 +179,9 @@ def _weights(value: Any) -> Iterator[torch.Tensor]:
         yield from _weights(inner)
 
 
-def wait_until_gone(errands: list[Errand], *, timeout: float = 30.0) -> None:
-    """Wait for the end of errands."""
-    wait_until(lambda: all(errand.gone for errand in errands), what="the end of the errands", timeout=timeout)
+def wait_until_gone(helpers: list[Helper], *, timeout: float = 30.0) -> None:
+    """Wait for the end of helpers."""
+    wait_until(lambda: all(helper.gone for helper in helpers), what="the end of the helpers", timeout=timeout)
 
 
 @pytest.fixture

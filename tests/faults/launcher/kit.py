@@ -49,6 +49,12 @@ class Training(Launched):
 
     popen: Popen = staticmethod(run_process)
 
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._reading: RunningProcess | None = None
+        self._steps: dict[tuple[str, ...], Step] = {}
+        self._read_to = 0
+
     @property
     def state_dir(self) -> Path:
         """The job's folder."""
@@ -75,12 +81,12 @@ class Training(Launched):
         def look() -> object:
             ended = self.process.returncode
             value = found()
-            assert value or ended is None, f"the job ended ({ended}) before {what} came\n{self._last_words()}"
+            assert value or ended is None, f"the job ended ({ended}) before {what} came\n{self._details()}"
             return value
 
-        wait_until(look, what=what, timeout=timeout, show=self._last_words)
+        wait_until(look, what=what, timeout=timeout, show=self._details)
 
-    def _last_words(self) -> str:
+    def _details(self) -> str:
         """What is of use in a failure: all but the steps, and the last of these."""
         lines = self.process.output.splitlines()
         told = [line for line in lines if "step " not in line]
@@ -90,13 +96,17 @@ class Training(Launched):
     def shown(self) -> list[Step]:
         """All steps so far, in the order in which they were shown.
 
-        What may have been lost with a connection is said again: a line may come twice, a step does not.
+        What may have been lost with a connection is said again: a line may come twice, a step does not. Only lines
+        that are new since the last call are parsed.
         """
-        found = dict.fromkeys(each.groups() for each in _STEP.finditer(self.process.stdout))
-        return [
-            Step(int(count), int(rank), int(size), host, float(mono), float(wall), *rest)
-            for count, rank, size, host, mono, wall, *rest in found
-        ]
+        if self._reading is not self.process:
+            self._reading, self._steps, self._read_to = self.process, {}, 0
+        for found in _STEP.finditer(self.process.stdout, self._read_to):
+            count, rank, size, host, mono, wall, *rest = found.groups()
+            step = Step(int(count), int(rank), int(size), host, float(mono), float(wall), *rest)
+            self._steps.setdefault(found.groups(), step)
+            self._read_to = found.end()
+        return list(self._steps.values())
 
     def wait_for_size(self, size: int, *, more: int = 5, timeout: float = 90.0) -> None:
         """Wait for ``more`` steps from now on, on every rank of a world of ``size``."""

@@ -1,4 +1,4 @@
-"""Hosts of a cloud that takes them back: each way in which they are told, and their end.
+"""Hosts of a cloud that takes them back: each channel by which they are told, and their end.
 
 Hosts are addresses of this machine. What runs on one is its agent with everything below it; when the host's time is
 over that is killed at one moment. Another host comes in its place, sometimes under the same name, with a UID of its
@@ -36,8 +36,8 @@ from tests.support.metadata.aws import SPOT
 from tests.support.metadata.service import Call, Reply, Tokens, iso
 from tests.support.waiting import wait_until
 
-Way = Literal["list", "file", "signal", "cloud"]
-WAYS: Final[tuple[Way, ...]] = ("list", "file", "signal", "cloud")
+Channel = Literal["list", "file", "signal", "cloud"]
+CHANNELS: Final[tuple[Channel, ...]] = ("list", "file", "signal", "cloud")
 """By the daemon's push; a file beside the agent; that and SIGTERM, as a pod's hook does; the metadata service."""
 REASON: Final = "spot reclaim"
 
@@ -50,7 +50,7 @@ class Life:
     since: float
     agent: int = 0
     pids: list[int] = field(default_factory=list)
-    told: tuple[Way, float, float] | None = None
+    told: tuple[Channel, float, float] | None = None
     """How, when, and by when it is gone (mono)."""
     files: list[Path] = field(default_factory=list)
     """Where it was told."""
@@ -124,7 +124,7 @@ class Cloud:
         self.lives: list[Life] = []
         self._chance = chance
         self._board = LatestPublication()
-        self._routes = Routes(self._board, vitals=Health(clock), metrics=Metrics(clock), clock=clock)
+        self._routes = Routes(self._board, vitals=Health(clock), metrics=Metrics(clock))
         self._server = Server(UnixAddress(self.socket), self._routes)
         self._sequence = 0
 
@@ -168,19 +168,19 @@ class Cloud:
         self._board.publish(Publication("tests", self._sequence, hosts, tuple(going)))
 
     def give_notice(self, lives: list[Life], *, in_s: float) -> None:
-        """Tell these hosts, each in a way that is drawn, that they will be gone then."""
+        """Tell these hosts, each by a channel that is drawn, that they will be gone then."""
         for life in lives:
-            way, now = self._chance.choice(WAYS), time.monotonic()
-            if way == "cloud" and not self.region.service.take_back(life.agent, in_s=in_s):
-                way = "list"  # it has only just come, and has not asked yet
-            life.told = (way, now, now + in_s)
-            if way in ("file", "signal"):
+            channel, now = self._chance.choice(CHANNELS), time.monotonic()
+            if channel == "cloud" and not self.region.service.take_back(life.agent, in_s=in_s):
+                channel = "list"  # it has only just come, and has not asked yet
+            life.told = (channel, now, now + in_s)
+            if channel in ("file", "signal"):
                 life.files = notice_files(life.agent)
                 for path in life.files:
                     fresh = path.with_name(f"{path.name}.new")
                     fresh.write_text(json.dumps({"reason": REASON, "deadline": time.time() + in_s}))
                     fresh.replace(path)
-            if way == "signal":
+            if channel == "signal":
                 os.kill(life.agent, signal.SIGTERM)
         self.publish()
 

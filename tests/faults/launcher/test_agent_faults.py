@@ -12,6 +12,7 @@ import pytest
 
 from hvd_elastic_ext.agent.prestop import notice_files
 from tests.faults.launcher.kit import Training, training
+from tests.support import marks
 from tests.support.waiting import wait_until
 
 __all__ = ["training"]
@@ -19,14 +20,9 @@ __all__ = ["training"]
 BESIDE = "127.0.0.1"
 
 
-def parent(pid: int) -> int:
-    """The parent of a process of this machine."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
 def agent_of(training: Training, host: str) -> int:
     """A host's agent: its processes are children of a holder, and that is one of the agent's."""
-    return parent(parent(training.pids()[host]))
+    return marks.parent(marks.parent(training.pids()[host]))
 
 
 def gone(*pids: int) -> bool:
@@ -100,8 +96,8 @@ def test_a_host_that_stood_still_and_is_not_wanted_any_more_keeps_nothing_when_i
     with training.train("-np", "2", "--heartbeat-timeout", "6") as process:
         training.wait_for_size(2)
         worker = training.pids()[BESIDE]
-        holder = parent(worker)
-        there = (parent(holder), holder, worker)
+        holder = marks.parent(worker)
+        there = (marks.parent(holder), holder, worker)
         with paused(*there):
             training.wait_for("a world without it", lambda: training.causes()[-1] == "worker failed")
             training.set_hosts("localhost:1")

@@ -31,7 +31,7 @@ def test_a_launcher_killed_while_a_checkpoint_is_written_is_followed_by_one_that
     job.set_hosts(*HOSTS)
     with job.go() as first:
         job.wait_for_sealed()
-        written = job.stopped_errands(2)
+        written = job.stopped_helpers(2)
         pids, before = job.pids(), job.sealed()
         first.kill()
         first.wait()
@@ -56,7 +56,7 @@ def test_processes_that_stay_for_a_last_checkpoint_train_on_when_its_launcher_is
     with job.go() as first:
         job.wait_for_size(2)
         first.send_signal(signal.SIGTERM)
-        written = job.stopped_errands(2)
+        written = job.stopped_helpers(2)
         pids = job.pids()
         first.kill()
         first.wait()
@@ -74,14 +74,14 @@ def test_processes_that_stay_for_a_last_checkpoint_train_on_when_its_launcher_is
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_an_agent_killed_while_its_errand_writes_costs_that_checkpoint_and_no_other(job: Checkpointed) -> None:
+def test_an_agent_killed_while_its_helper_writes_costs_that_checkpoint_and_no_other(job: Checkpointed) -> None:
     job.set_hosts(*HOSTS)
     with job.go() as process:
         for host in (BESIDE, "localhost"):
             job.wait_for_sealed()
-            written = job.stopped_errands(2)
+            written = job.stopped_helpers(2)
             agent = agent_of(job, host)
-            assert agent in [errand.agent for errand in written]
+            assert agent in [helper.agent for helper in written]
             os.kill(agent, signal.SIGKILL)
             wait_until(lambda agent=agent: marks.start_time(agent) is None, what="the end of the agent")
             before = job.sealed()[-1]
@@ -105,9 +105,9 @@ def test_a_process_killed_while_its_commit_is_written_is_followed_by_one_that_le
     job.set_hosts(*HOSTS)
     with job.go() as process:
         job.wait_for_sealed()
-        written = job.stopped_errands(2)
-        [errand] = [errand for errand in written if errand.agent == agent_of(job, BESIDE)]
-        side = errand.kept_side()
+        written = job.stopped_helpers(2)
+        [helper] = [helper for helper in written if helper.agent == agent_of(job, BESIDE)]
+        side = helper.kept_side()
         job.wait_for_size(2, more=20)  # so many that every side has had its turn since
         assert side.spoiled() is None
         assert side.is_kept
@@ -216,7 +216,7 @@ def test_a_job_that_is_told_to_end_does_not_wait_for_ever_for_storage_that_hangs
     with job.go() as process:
         job.wait_for_sealed()
         process.send_signal(signal.SIGTERM)
-        written = job.stopped_errands(2)
+        written = job.stopped_helpers(2)
         before = job.sealed()
         assert process.wait(60) == 143, process.output
         wait_until_gone(written)

@@ -54,25 +54,22 @@ def committed(job: Job, host: str) -> int:
     return 0 if agent is None else agent.step
 
 
-def next_entry(job: Job) -> Line:
-    """Wait until training begins again, and say with which step."""
-    before = len(job.entries())
-    job.wait_for("another world", lambda: len(job.entries()) > before)
-    return job.entries()[before]
-
-
-def check_to_the_end(job: Job, *, held: int, shown: int, entry: Line) -> None:
-    """Training went on at a commit, loses nothing beyond what was not committed, says so, and ends well."""
-    assert held <= entry.number, job.last_words()
+def check_to_the_end(job: Job, *, held: int, entries: int) -> Line:
+    """After so many entries training went on at a commit, lost nothing else, says so, and ends well; the next entry."""
+    job.wait_for("another world", lambda: len(job.entries()) > entries)
+    entry = job.entries()[entries]
+    assert held <= entry.number, job.details()
+    shown = job.last_step(until=entry.at)
     assert shown - COMMIT_EVERY <= entry.number <= shown
     goal = job.set_goal(MORE)
-    assert job.wait(90.0) == 0, job.last_words()
+    assert job.wait(90.0) == 0, job.details()
     assert violations(job.seen(goal=goal)) == []
     _, *later = job.records("resized")
     lost = [record.get("steps_lost") for record in later]
     assert lost
     assert all(isinstance(steps, int) and 0 <= steps <= COMMIT_EVERY for steps in lost), lost
     assert not job.left_behind()
+    return entry
 
 
 @pytest.mark.timeout(300)
@@ -91,8 +88,7 @@ def test_when_all_processes_are_killed_while_a_newcomer_is_parked_training_goes_
         held = max(committed(job, "localhost"), committed(job, BESIDE))
         assert held > 20
         kill_both(job, "localhost", BESIDE)
-        shown = job.last_step()
-        check_to_the_end(job, held=held, shown=shown, entry=next_entry(job))
+        check_to_the_end(job, held=held, entries=2)
 
 
 @pytest.mark.timeout(300)
@@ -108,14 +104,12 @@ def test_when_the_list_names_only_a_host_with_an_older_commit_training_goes_on_f
         older = committed(job, BESIDE)
         job.wait_for("steps of one alone", lambda: job.last_step(size=1) > older + 80)
         assert 20 <= committed(job, BESIDE) <= older + COMMIT_EVERY
-        held = committed(job, "localhost")
+        held, entries = committed(job, "localhost"), len(job.entries())
         kill(job, "localhost")
-        shown = job.last_step()
         job.wait_for("its next process", lambda: any(each.host == "localhost" for each in job.processes()))
         job.set_hosts(f"{BESIDE}:1\n")
-        entry = next_entry(job)
+        entry = check_to_the_end(job, held=held, entries=entries)
         assert entry.fields["host"] == BESIDE or entry.number_of("size") > 1
-        check_to_the_end(job, held=held, shown=shown, entry=entry)
 
 
 @pytest.mark.timeout(300)
@@ -130,8 +124,7 @@ def test_a_process_that_is_killed_as_it_boots_does_not_end_a_job_that_has_traine
         held = committed(job, "localhost")
         job.kill_launcher()
         kill(job, "localhost")
-        shown = job.last_step()
         job.start()
         job.wait_for("another process", job.processes)
         kill(job, "localhost")
-        check_to_the_end(job, held=held, shown=shown, entry=next_entry(job))
+        check_to_the_end(job, held=held, entries=1)

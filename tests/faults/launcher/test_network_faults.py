@@ -109,11 +109,11 @@ def test_newcomers_that_cannot_be_reached_interrupt_nobody_and_come_when_they_ca
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_a_newcomer_slower_than_gloos_patience_joins_when_it_is_ready(training: Training) -> None:
-    boot_s, patience_s = 12, 5
+def test_a_newcomer_slower_than_gloos_timeout_joins_when_it_is_ready(training: Training) -> None:
+    boot_s, timeout_s = 12, 5
     training.set_hosts("localhost:1", "127.0.0.1:1")
     env = {"SLOW_HOST": "127.0.0.2", "BOOT_S": str(boot_s)}
-    with training.train("-np", "2", "--gloo-timeout-seconds", str(patience_s), env=env) as process:
+    with training.train("-np", "2", "--gloo-timeout-seconds", str(timeout_s), env=env) as process:
         training.wait_for_size(2)
         assert {marks.environment(pid)["HOROVOD_GLOO_TIMEOUT_SECONDS"] for pid in training.pids().values()} == {"5"}
         training.set_hosts("localhost:1", "127.0.0.1:1", "127.0.0.2:1")
@@ -121,8 +121,8 @@ def test_a_newcomer_slower_than_gloos_patience_joins_when_it_is_ready(training: 
         process.wait_for("booting")
         training.wait_for_size(3)
         spawned, parked = training.last("spawned").mono, training.last("parked").mono
-        assert parked - spawned > boot_s > patience_s
-        assert training.longest_pause("localhost", since=spawned) < patience_s
+        assert parked - spawned > boot_s > timeout_s
+        assert training.longest_pause("localhost", since=spawned) < timeout_s
     training.check_steps()
     training.check_uninterrupted("localhost")
     assert training.causes() == ["start", "hosts added"]

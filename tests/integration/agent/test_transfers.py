@@ -172,14 +172,6 @@ def test_a_commit_goes_to_the_right_agent_and_to_another_slot_and_is_trained_on_
     assert f"found {[5, *COMMIT]} {[1.5e7, 75.0]} b'tree'" in pair.train("h2", 3, OLDER)
 
 
-def test_what_a_slot_does_not_hold_is_told_as_failed_for_good(pair: Pair) -> None:
-    number = pair.errand("h1", [0], do="send", transfer=TOKEN, slot=0, commit=COMMIT, address="127.0.0.1")
-    answer = pair.answer("h1", number)
-    assert answer["for_good"] is True
-    assert "is not in that memory" in answer["failed"]
-    assert "held" not in hello_again(pair, "h1")["0"]
-
-
 def test_a_transfer_that_has_no_proper_name_is_refused(pair: Pair) -> None:
     pair.errand("h1", [0], do="send", transfer=["x"], slot=0, commit=COMMIT, address="127.0.0.1")
     refused = pair.sessions["h1"].wait_for("refused")

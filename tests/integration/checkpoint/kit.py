@@ -1,19 +1,18 @@
-"""Commits as a training process makes them, and a clerk to speak with."""
+"""Commits as a training process makes them, and checkpoints of them as agents make those."""
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from hvd_elastic_ext.checkpoint.programs import agent_requests
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values.write import write
 from hvd_elastic_ext.core.commit_record import Identity, Record
@@ -74,61 +73,21 @@ def kept(of: Trained, identity: Identity, *, step: int = 40, rank: int = 0) -> I
             os.close(descriptor)
 
 
-class Clerk:
-    """The process, and what is said to it."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-
-    def ask(self, **order: Any) -> None:
-        self.say(json.dumps(order))
-
-    def say(self, line: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-
-    def answer(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        told: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return told
-
-    def do(self, **order: Any) -> dict[str, Any]:
-        self.ask(**order)
-        return self.answer()
-
-    def done(self, **order: Any) -> dict[str, Any]:
-        told = self.do(**order)
-        assert told["ok"], told
-        return told
+def written(place: Path, one: Kept, *, part: int = 0, parts: int = 1) -> dict[str, Any]:
+    """The request of an agent that writes this commit as one part of a checkpoint."""
+    commit = {"place": str(place), "commit": [*one.record.identity], "parts": parts}
+    return {"do": "write", **commit, "shares": {"0": [part, part, 0]}, "sides": {"0": [one.descriptor]}}
 
 
-@contextmanager
-def clerk(descriptors: Sequence[int] = ()) -> Iterator[Clerk]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "hvd_elastic_ext.checkpoint.programs.requests"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        pass_fds=descriptors,
-    )
-    try:
-        yield Clerk(process)
-    finally:
-        process.kill()
-        process.communicate()
+def done(request: dict[str, Any]) -> dict[str, Any]:
+    answer = agent_requests.answered(request)
+    assert "failed" not in answer, answer
+    return answer
 
 
-def save(clerk: Clerk, store: str, commits: Sequence[Kept], **sealed: Any) -> str:
+def save(place: Path, commits: Sequence[Kept], **facts: Any) -> str:
     """Each rank its part, then the seal; the checkpoint's name."""
-    told = [
-        clerk.done(
-            do="write", store=store, fd=one.descriptor, identity=one.record.identity, part=rank, parts=len(commits),
-            rank=rank,
-        )
-        for rank, one in enumerate(commits)
-    ]  # fmt: skip
-    receipts = [receipt for one in told for receipt in one["receipts"]]
-    order = {"record": told[0]["record"], "parts": len(commits), "world": len(commits), "receipts": receipts}
-    name: str = clerk.done(do="seal", store=store, **order, **sealed)["name"]
-    return name
+    parts = len(commits)
+    answers = [done(written(place, one, part=rank, parts=parts)) for rank, one in enumerate(commits)]
+    seal = {"parts": parts, "world": parts, "written": answers, "keep": 3, "facts": facts}
+    return Path(done({"do": "seal", "place": str(place), **seal})["path"]).name

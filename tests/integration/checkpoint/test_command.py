@@ -13,7 +13,7 @@ from hvd_elastic_ext.checkpoint.programs import cli
 from hvd_elastic_ext.checkpoint.stores.local import LocalStore
 from hvd_elastic_ext.cli import main
 from hvd_elastic_ext.core.commit_record import Identity
-from tests.integration.checkpoint.kit import Trained, clerk, kept, save, trained
+from tests.integration.checkpoint.kit import Trained, kept, save, trained
 from tests.support import checkpoints
 from tests.support.checkpoints import held, identity
 
@@ -23,7 +23,7 @@ def filled(folder: Path) -> list[str]:
     store = LocalStore(folder)
     commits = [held(identity(number), seed=number, step=number * 100) for number in (1, 2, 3, 4)]
     for commit in commits[:3]:
-        checkpoints.save(store, commit, score=0.5)
+        checkpoints.save(store, commit)
     checkpoints.save_unsealed(store, commits[3])
     next((folder / commits[2].name).glob("shard-00001*")).unlink()
     return [commit.name for commit in commits]
@@ -36,8 +36,7 @@ def test_it_lists_what_is_there_the_newest_first(tmp_path: Path, capsys: pytest.
     assert [line.split()[0] for line in lines] == names[::-1]
     assert "never sealed" in lines[0]
     assert "damaged: shard-00001-of-00002" in lines[1]
-    assert lines[2].split()[1:6] == ["200", "2", "1.63", "kB", "0.5"]
-    assert lines[2].split()[6] == "whole"
+    assert lines[2].split()[1:] == ["200", "2", "1.63", "kB", "whole"]
 
 
 def test_it_lists_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,8 +86,8 @@ def test_prune_removes_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.fixture
 def saved(tmp_path: Path) -> tuple[Path, Trained]:
     store, model = tmp_path / "store", trained()
-    with kept(model, Identity(7, 0, 1, 5)) as one, clerk([one.descriptor]) as asked:
-        save(asked, str(store), [one])
+    with kept(model, Identity(7, 0, 1, 5)) as one:
+        save(store, [one])
     return store, model
 
 

@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 
 __all__ = ["kube_tls"]
 
-PATIENCE = 100.0
+DEADLINE = 100.0
 BOUND = 2.0
 """Seconds, by the contract."""
 
@@ -43,7 +43,7 @@ def ends_in(daemon: RunningProcess) -> float:
     """Tell it to, and say how many seconds it took."""
     begun = time.monotonic()
     daemon.send_signal(signal.SIGTERM)
-    assert daemon.wait(PATIENCE) == 0
+    assert daemon.wait(DEADLINE) == 0
     return time.monotonic() - begun
 
 
@@ -64,7 +64,7 @@ def test_rule_28_it_ends_in_under_two_seconds_where_no_connection_ever_comes_to_
             wait_until(
                 lambda: kube_tls.counts.connections >= before + WAITING,
                 what="all that it begins with",
-                timeout=PATIENCE,
+                timeout=DEADLINE,
             )
             return ends_in(daemon)
 
@@ -83,7 +83,7 @@ def test_rule_28_it_ends_in_under_two_seconds_while_it_waits_for_its_first_crede
     def took() -> float:
         told.unlink(missing_ok=True)
         with place.serve_as(["--source=kubernetes", "--job=digits", "--kubeconfig", path]) as daemon:
-            wait_until(lambda: told.exists() and told.read_text().strip(), what="the plugin", timeout=PATIENCE)
+            wait_until(lambda: told.exists() and told.read_text().strip(), what="the plugin", timeout=DEADLINE)
             return ends_in(daemon)
 
     at_its_best(took)
@@ -102,14 +102,14 @@ def test_rule_28_it_ends_in_under_two_seconds_while_all_requests_hang(place: Pla
             wait_until(
                 lambda: kube_tls.watches("pods") and kube_tls.counts.of("", "leases") >= 2,
                 what="it all",
-                timeout=PATIENCE,
+                timeout=DEADLINE,
             )
             reaping = kube_tls.faults.on("delete", "pods").hang()
             renewing = kube_tls.faults.on("update", "leases").hang()
             kube_tls.faults.on().hang()
             acts.fail(kube_tls, "a", reason="Evicted")
-            reaping.wait(timeout=PATIENCE)
-            renewing.wait(timeout=PATIENCE)
+            reaping.wait(timeout=DEADLINE)
+            renewing.wait(timeout=DEADLINE)
             took = ends_in(daemon)
         kube_tls.faults.clear()
         return took

@@ -103,9 +103,6 @@ class Following:
         script = ["--hosts-file", str(self.place.hosts), "--script", str(self.place.directory / "hosts.sh")]
         return self.place.serve_as([*self.options, *script, *map(str, options)])
 
-    def once(self, *options: str):
-        return self.place.run_as([*self.options, "--once", *options])
-
     def until(self, text: str) -> None:
         wait_until(
             lambda: self.place.published() == text,
@@ -154,24 +151,6 @@ def test_rule_27_a_restart_after_a_kill_never_shrinks_what_stands_before_it_know
     assert reader.seen == [workers.line(1, 2), workers.line(1), workers.line(1, 3)]
 
 
-def test_rule_22_a_pod_of_the_same_name_is_probed_anew_and_shown_to_wait(kube, workers, following):
-    workers.add(1, 2)
-    with following.daemon():
-        following.until(workers.line(1, 2))
-        workers.hang_up(2)
-        kube.remove("pods", "w-2")
-        workers.add(2, listening=False)
-        following.until(workers.line(1))
-        with following.once("-o", "json") as look:
-            assert look.wait(DEADLINE) == 0, look.output
-        first, second = json.loads(look.stdout)["pods"]
-        assert (first["verdict"], first["published"]) == ("usable", True)
-        assert (second["verdict"], second["published"]) == ("waiting", False)
-        assert second["reason"].endswith(f"{workers.ip(2)} ({workers.ip(2)}) port {workers.port}: connection refused")
-        workers.listen(2)
-        following.until(workers.line(1, 2))
-
-
 def test_rule_21_nodes_silent_together_stay_and_are_listed_again_while_deleted_pods_go_at_once(
     kube, workers, following
 ):
@@ -218,7 +197,7 @@ def test_rule_27_28_without_pods_the_file_is_empty_and_the_daemon_ends_well_when
         following.until("")
         ran = subprocess.run([following.place.directory / "hosts.sh"], capture_output=True, text=True, check=True)
         assert ran.stdout == ""
-        assert following.place.get("/startupz")[0] == 200
+        wait_until(lambda: following.place.get("/startupz")[0] == 200, what="startup", timeout=DEADLINE)
         ended = {"name": "launcher", "state": {"terminated": {"exitCode": 137}}}
         kube.change("pods", "launcher-x", {"status": {"containerStatuses": [ended]}})
         assert daemon.wait(DEADLINE) == 0

@@ -138,17 +138,6 @@ def test_started_on_a_bad_file_it_stays_and_leaves_what_stands_there_until_it_is
         wait_until(lambda: place.get("/startupz")[0] == 200, what="startup")
 
 
-def test_an_address_in_use_is_one_clear_line(place):
-    place.watched.write_text("a:1\n")
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        with place.run("--listen", f"127.0.0.1:{other.getsockname()[1]}") as daemon:
-            assert daemon.wait() == 1
-            assert "address already in use; name another" in daemon.stderr
-            assert "Traceback" not in daemon.stderr
-
-
 def test_the_static_source_publishes_and_stays(place):
     static = ["--source", "static", "--hosts", "b:4,a:2"]
     argv = [sys.executable, "-m", "discover.cli", *static, "--hosts-file", str(place.hosts)]

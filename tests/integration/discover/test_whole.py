@@ -59,18 +59,3 @@ def test_killed_at_any_moment_it_leaves_a_whole_file_and_the_next_start_no_litte
     chance = random.Random(1)
     for _ in range(5):
         kill_somewhere(tmp_path, chance)
-
-
-def test_a_watched_file_rewritten_without_pause_is_never_published_half(place):
-    texts = {text_of(number) for number in range(1, 200)}
-    place.watched.write_text(text_of(1))
-    with place.run():
-        wait_until(lambda: place.published() is not None, what="the first publication")
-        for number in range(1, 200):
-            place.watched.write_text(text_of(number))
-            assert _sorted_lines(place.published()) in {_sorted_lines(text) for text in texts}
-        wait_until(lambda: place.published() and "n199-0:1" in place.published(), what="the last list")
-
-
-def _sorted_lines(text: str) -> tuple[str, ...]:
-    return tuple(sorted(text.splitlines()))

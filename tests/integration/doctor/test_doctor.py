@@ -43,31 +43,12 @@ def test_it_sees_what_is_installed_here(tmp_path):
     assert code == (0 if document["ok"] else 1)
 
 
-def test_a_horovod_that_crashes_on_import_is_a_finding_and_no_crash(tmp_path):
-    (tmp_path / "horovod").mkdir()
-    (tmp_path / "horovod" / "__init__.py").touch()
-    (tmp_path / "horovod" / "torch.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
-    (tmp_path / "torch.py").write_text("__version__ = '9'\nclass cuda:\n    is_available = staticmethod(lambda: False)")
-    code, document = examine("--local", env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
-    assert code == 1
-    crash = next(f for f in troubles(document) if "signal 11" in f["why"])
-    assert "Horovod" in crash["what"]
-    assert "build-horovod" in crash["remedy"]
-
-
 def test_no_interpreter_runs_what_lies_in_the_directory_of_the_doctor(tmp_path, monkeypatch):
     for name in ("json", "socket", "importlib"):
         (tmp_path / f"{name}.py").write_text("import os\nopen('was-run', 'w').close()\nos._exit(66)\n")
     monkeypatch.chdir(tmp_path)
     assert "done" in ask([sys.executable, "-"]).steps
     assert not (tmp_path / "was-run").exists()
-
-
-def test_a_wrong_host_name_is_one_line_and_usage():
-    with run_process([*DOCTOR, "--host=-oProxyCommand=touch pwned"]) as process:
-        assert process.wait() == 2
-    assert process.stderr.count("\n") == 1
-    assert "would be read as an option" in process.stderr
 
 
 @needs_horovod

@@ -13,7 +13,8 @@ import pytest
 
 from tests.contract.comms.conftest import without_mpi
 from tests.integration.engines.conftest import LEARNER
-from tests.integration.launcher.test_over_ssh import command, records
+from tests.integration.launcher.conftest import records
+from tests.integration.launcher.test_over_ssh import command
 from tests.support.nethosts import NetHosts
 from tests.support.waiting import wait_until
 

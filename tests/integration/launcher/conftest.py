@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -16,6 +17,29 @@ from tests.support.waiting import wait_until
 
 ELASTIC = [sys.executable, "-m", "hvd_elastic_ext.cli"]
 COUNTER = Path(__file__).with_name("counter.py")
+
+
+_HEAD: Final = 80
+"""So many bytes at its beginning, with the time of its first line, tell a journal from the one before at its path."""
+_known: dict[Path, tuple[bytes, int, list[Record]]] = {}
+
+
+def records(journal: Path, *names: str) -> list[Record]:
+    """Return a journal's records of these events so far. Each line is parsed once, however often a test looks."""
+    try:
+        file = journal.open("rb")
+    except FileNotFoundError:
+        return []
+    with file:
+        head, size = file.read(_HEAD), os.fstat(file.fileno()).st_size
+        before, offset, found = _known.get(journal, (b"", 0, []))
+        if head != before or size < offset:
+            offset, found = 0, []
+        file.seek(offset)
+        lines, end, _ = file.read().rpartition(b"\n")
+        found += read(lines.decode().split("\n"))
+        _known[journal] = head, offset + len(lines + end), found
+    return [record for record in found if record.event in names]
 
 
 class Launched:
@@ -42,10 +66,7 @@ class Launched:
             yield process
 
     def events(self, *names: str) -> list[Record]:
-        if not self.journal.exists():
-            return []
-        with self.journal.open() as lines:
-            return [record for record in read(lines) if record.event in names]
+        return records(self.journal, *names)
 
     def wait_for(self, what: str, found: Callable[[], object], *, timeout: float = 60.0) -> None:
         wait_until(found, what=what, timeout=timeout, show=lambda: self.process.output)

@@ -30,7 +30,7 @@ def train(state: elastic.TorchState) -> None:
             state.commit()
         else:
             state.check_host_updates()
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 train(state)

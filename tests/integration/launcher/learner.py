@@ -1,7 +1,7 @@
 """A job whose every number depends on all that went before: dropout, momentum, a schedule, its own order of samples.
 
-Counts to STEPS, and prints what came out of it. Each step takes PAUSE_S. With a second argument its checkpoints are
-in a format of its own (own_format.py).
+Counts to STEPS, and prints what came out of it, and at each commit what it has come to. Each step takes PAUSE_S. With
+a second argument its checkpoints are in a format of its own (user_format.py).
 """
 
 import hashlib
@@ -28,10 +28,16 @@ scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.999)
 parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
 more = {}
 if sys.argv[2:]:
-    import own_format
+    import user_format
 
-    more["checkpoint"] = own_format.functions(sys.argv[2], parts, lambda: state)
+    more["checkpoint"] = user_format.functions(sys.argv[2], parts, lambda: state)
 state = elastic.TorchState(**parts, count=0, **more)
+
+
+def digest() -> str:
+    """Return a hash of all that the next step depends on but the moments, which change with the weights."""
+    parts = [value.numpy().tobytes() for value in (*model.state_dict().values(), torch.get_rng_state())]
+    return hashlib.sha256(b"".join([*parts, repr(random.getstate()).encode()])).hexdigest()[:16]
 
 
 @elastic.run
@@ -44,6 +50,7 @@ def train(state: elastic.TorchState) -> None:
         scheduler.step()
         state.count += 1
         if state.count % 5 == 0:
+            sys.stdout.write(f"at {state.count} {digest()}\n")
             state.commit()
         else:
             state.check_host_updates()
@@ -51,5 +58,4 @@ def train(state: elastic.TorchState) -> None:
 
 
 train(state)
-digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in model.state_dict().values())).hexdigest()[:16]
-sys.stdout.write(f"done {state.count} weights={digest} next={torch.rand(1).item():.9f}\n")
+sys.stdout.write(f"done {state.count} {digest()}\n")

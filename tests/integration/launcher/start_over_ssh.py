@@ -16,7 +16,7 @@ def tell(**fields: object) -> None:
 async def start(transport: SshTransport, host: str) -> None:
     launch = await transport.start(host, b"the line\n", remark=lambda text: tell(host=host, remark=text))
     ended = await launch.wait()
-    tell(host=host, code=ended.code, reached=ended.reached, last_words=ended.last_words)
+    tell(host=host, code=ended.code, reached=ended.reached, message=ended.message)
 
 
 async def main(agent: str, identity: str, *hosts: str) -> None:

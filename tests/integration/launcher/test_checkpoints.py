@@ -20,8 +20,8 @@ import pytest
 
 from hvd_elastic_ext.checkpoint.programs import cli
 from hvd_elastic_ext.core.journal import read
-from tests.integration.launcher.conftest import Launched
-from tests.integration.launcher.test_over_ssh import command, records
+from tests.integration.launcher.conftest import Launched, records
+from tests.integration.launcher.test_over_ssh import command
 from tests.support import marks
 from tests.support.nethosts import NetHosts
 from tests.support.processes import RunningProcess
@@ -35,6 +35,20 @@ def results(process: RunningProcess) -> dict[str, str]:
     return dict(re.findall(r"\[(\d+)\]<stdout>:(done .*)", process.output))
 
 
+def shown(process: RunningProcess) -> dict[tuple[str, str], str]:
+    """What each rank had come to at each of its commits."""
+    found = re.findall(r"\[(\d+)\]<stdout>:at (\d+) (\w+)", process.output)
+    return {(rank, step): digest for rank, step, digest in found}
+
+
+def went_on_as_before(process: RunningProcess, before: RunningProcess) -> None:
+    """A resumed job comes to the same, on every rank, in steps that the lost one had done, too."""
+    once, again = shown(before), shown(process)
+    both = once.keys() & again.keys()
+    assert {rank for rank, _ in both} == set(results(process))
+    assert {key: again[key] for key in both} == {key: once[key] for key in both}
+
+
 def job(
     launched: Launched,
     *,
@@ -42,9 +56,8 @@ def job(
     every: str = "20",
     processes: int = 2,
     state: str = "state",
-    folder: str = "checkpoints",
 ) -> list[object]:
-    where = ["--state-dir", launched.directory / state, "--checkpoint-dir", launched.directory / folder]
+    where = ["--state-dir", launched.directory / state, "--checkpoint-dir", launched.directory / "checkpoints"]
     return ["-np", processes, *where, "--checkpoint-every", every, sys.executable, LEARNER, steps]
 
 
@@ -83,21 +96,16 @@ def stored(launched: Launched, capsys: pytest.CaptureFixture[str]) -> list[dict[
 
 
 @pytest.mark.timeout(300)
-def test_a_job_of_which_nothing_is_left_but_its_checkpoints_ends_as_if_it_had_never_stopped(
+def test_a_job_of_which_only_checkpoints_are_left_trains_on_as_if_it_had_never_stopped(
     launched: Launched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     launched.set_hosts("localhost:2")
     checkpoints = launched.directory / "checkpoints"
-    with launched.run(*job(launched, steps=10**6)):
+    with launched.run(*job(launched, steps=10**6)) as first:
         launched.wait_for("two checkpoints", lambda: len(sealed_steps(launched)) >= 2)
         lose_everything(launched)
     older, newest = first_two(launched)
     steps = stored(launched, capsys)[0]["step"] + 13  # a slow machine is further
-    with launched.run(*job(launched, steps=steps, state="undisturbed", folder="undisturbed-checkpoints")) as whole:
-        assert whole.wait(120) == 0, whole.output
-        expected = results(whole)
-    assert set(expected) == {"0", "1"}
-    launched.journal.unlink()
     shutil.copytree(checkpoints, launched.directory / "none-whole")
     shard = next(newest.glob("shard-*"))
     data = bytearray(shard.read_bytes())
@@ -106,7 +114,7 @@ def test_a_job_of_which_nothing_is_left_but_its_checkpoints_ends_as_if_it_had_ne
     command = job(launched, steps=steps)
     with launched.run(*command) as resumed:
         assert resumed.wait(120) == 0, resumed.output
-        assert results(resumed) == expected
+    went_on_as_before(resumed, first)
     [line] = launched.events("resumed")
     assert line.get("path") == str(older), "a damaged one gives way to the one before"
     assert newest.name in launched.events("passed_over")[0].get("reason")

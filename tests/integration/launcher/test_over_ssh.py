@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.core.journal import Record, read
-from tests.integration.launcher.conftest import COUNTER, ELASTIC
+from tests.integration.launcher.conftest import COUNTER, ELASTIC, records
 from tests.support import marks, namespaces
 from tests.support.nethosts import NetHosts
 from tests.support.processes import RunningProcess
@@ -19,13 +18,6 @@ from tests.support.waiting import wait_until
 
 MakeHosts = Callable[[int], NetHosts]
 TAP = Path(__file__).with_name("wiretap.py")
-
-
-def records(journal: Path, *names: str) -> list[Record]:
-    if not journal.exists():
-        return []
-    with journal.open() as lines:
-        return [record for record in read(lines) if record.event in names]
 
 
 def command(hosts: NetHosts, directory: Path, *words: str | Path) -> list[str]:
@@ -115,8 +107,8 @@ def test_hosts_that_cannot_be_reached_cost_this_machine_nothing(nethosts: MakeHo
     journal = directory / "journal.jsonl"
     with hosts.launcher.popen(command(hosts, directory, *words), cwd=directory, env=env) as job:
         wait_for_size(directory, job, 1)
+        job.wait_for("no agent could be started on h1: ssh: connect to host h1", timeout=60)
         assert {record.get("host") for record in records(journal, "spawned")} == {"localhost"}
-        assert "no agent could be started on h1: ssh: connect to host h1" in job.stderr
         hosts["h1"].reboot()
         wait_until(lambda: "h1 cannot be used: " in job.stderr, what="h1", timeout=80, show=lambda: job.output)
         assert "the launcher's own machine cannot work with others: its own name 'launcher' leads to" in job.stderr

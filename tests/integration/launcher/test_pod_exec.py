@@ -1,4 +1,4 @@
-"""Agents in pods, and what goes wrong on the way: refusals, silence, connections that break or stand still."""
+"""Agents in pods, and what goes wrong between: refusals, silence, connections that break or stand still."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def to_pods(access: Access, python: str = "true", *, pace: Pace = BRISK) -> PodT
     return PodTransport(Cluster(access, pace=pace).open, python=python)
 
 
-def ended(way: PodTransport, host: str = HOST) -> Ended:
+def ended(transport: PodTransport, host: str = HOST) -> Ended:
     """Start an agent and wait for its end."""
 
     async def act() -> Ended:
-        launch = await way.start(host, b"0123456789\n", remark=lambda text: None)
+        launch = await transport.start(host, b"0123456789\n", remark=lambda text: None)
         return await asyncio.wait_for(launch.wait(), 90)
 
     return asyncio.run(act())
@@ -87,8 +87,8 @@ def grant(server: KubeServer, granted: frozenset[rights.Right]) -> str:
 
 def refused(words: Ended) -> str:
     assert (words.code, words.reached) == (UNREACHABLE, False)
-    assert "\n" not in words.last_words
-    return words.last_words
+    assert "\n" not in words.message
+    return words.message
 
 
 # --- who may, and where -----------------------------------------------------------------------------
@@ -99,13 +99,13 @@ def test_the_rights_of_the_manifest_suffice_and_each_is_needed(
     pods: KubeServer, tmp_path: Path, create_too: bool
 ) -> None:
     pods.execs.create_too = create_too
-    way = to_pods(access(pods, tmp_path, token=grant(pods, rights.EXEC)))
-    assert ended(way) == Ended(0, reached=True, last_words="")
+    transport = to_pods(access(pods, tmp_path, token=grant(pods, rights.EXEC)))
+    assert ended(transport) == Ended(0, reached=True, message="")
     for right in sorted(rights.EXEC):
         if right.verb == "create" and not create_too:
             continue
-        way = to_pods(access(pods, tmp_path, token=grant(pods, rights.EXEC - {right})))
-        words = refused(ended(way))
+        transport = to_pods(access(pods, tmp_path, token=grant(pods, rights.EXEC - {right})))
+        words = refused(ended(transport))
         assert f'cannot {right.verb} resource "{right.resource}"' in words
         assert words.endswith(ROLE)
 
@@ -116,8 +116,8 @@ def test_the_namespace_is_that_of_the_name_or_else_that_of_the_credentials(pods:
     (account / "namespace").write_text("jobs\n")
     found = Access(account=account)
     assert found.namespace == "jobs"
-    way = to_pods(access(pods, tmp_path, namespace="jobs"))
-    assert ended(way, "w-0").code == 0
+    transport = to_pods(access(pods, tmp_path, namespace="jobs"))
+    assert ended(transport, "w-0").code == 0
     elsewhere = to_pods(access(pods, tmp_path, namespace="default"))
     assert 'pods "w-0" not found; with --rsh pod' in refused(ended(elsewhere, "w-0"))
     assert ended(elsewhere, HOST).code == 0
@@ -158,19 +158,19 @@ async def test_each_command_takes_the_token_of_its_time_and_one_that_runs_outliv
     token = tmp_path / "token"
     first, second = pods.access.issue("launcher", "system:masters"), pods.access.issue("launcher", "system:masters")
     token.write_text(first)
-    way = to_pods(access(pods, tmp_path, token_file=token), agent("read line; echo up; exec cat"))
+    transport = to_pods(access(pods, tmp_path, token_file=token), agent("read line; echo up; exec cat"))
     said: asyncio.Queue[str] = asyncio.Queue()
-    launch = await way.start(HOST, b"x\n", remark=said.put_nowait)
+    launch = await transport.start(HOST, b"x\n", remark=said.put_nowait)
     assert await said.get() == "up"
     pods.access.revoke(first)
-    late = await way.start(HOST, b"x\n", remark=said.put_nowait)
+    late = await transport.start(HOST, b"x\n", remark=said.put_nowait)
     words = refused(await late.wait())
     assert words.startswith("the API server says 401 Unauthorized")
     token.write_text(second)
-    renewed = await way.start(HOST, b"x\n", remark=said.put_nowait)
+    renewed = await transport.start(HOST, b"x\n", remark=said.put_nowait)
     assert await said.get() == "up"
     for each in (launch, renewed):
-        each.kill()
+        each.close()
         assert (await each.wait()).code == 137
 
 
@@ -194,10 +194,10 @@ def test_credentials_are_read_once_for_pods_that_start_together_and_anew_a_littl
 ) -> None:
     slow, clock = Slow(access(pods, tmp_path).kubeconfig), ManualClock()
     slow.may.set()
-    way = PodTransport(Cluster(slow, pace=BRISK, clock=clock).open, python="true")
+    transport = PodTransport(Cluster(slow, pace=BRISK, clock=clock).open, python="true")
 
     async def act() -> None:
-        launches = [await way.start(HOST, b"x\n", remark=print) for _ in range(6)]
+        launches = [await transport.start(HOST, b"x\n", remark=print) for _ in range(6)]
         assert [(await launch.wait()).code for launch in launches] == [0] * 6
 
     asyncio.run(act())
@@ -213,25 +213,25 @@ def test_credentials_that_are_refused_are_read_anew_at_once(pods: KubeServer, tm
     token.write_text(tokens[0])
     slow = Slow(access(pods, tmp_path, token_file=token).kubeconfig)
     slow.may.set()
-    way = PodTransport(Cluster(slow, pace=BRISK, clock=(clock := ManualClock())).open, python="true")
-    assert ended(way).code == 0
+    transport = PodTransport(Cluster(slow, pace=BRISK, clock=(clock := ManualClock())).open, python="true")
+    assert ended(transport).code == 0
     clock.advance(BRISK.keep / 2)
     pods.access.revoke(tokens[0])
     token.write_text(tokens[1])
-    assert ended(way).code == 0
+    assert ended(transport).code == 0
     assert len(slow.times) == 2
     pods.access.revoke(tokens[1])
-    assert "the API server says 401" in refused(ended(way))
+    assert "the API server says 401" in refused(ended(transport))
 
 
 def test_credentials_that_never_come_hold_up_nobody_for_ever(pods: KubeServer, tmp_path: Path) -> None:
     slow = Slow(access(pods, tmp_path).kubeconfig)
-    way = PodTransport(Cluster(slow, pace=Pace(answer=0.2)).open, python="true")
+    transport = PodTransport(Cluster(slow, pace=Pace(answer=0.2)).open, python="true")
 
     async def act() -> None:
-        first = await way.start(HOST, b"x\n", remark=print)
+        first = await transport.start(HOST, b"x\n", remark=print)
         assert await asyncio.to_thread(slow.asked.acquire, timeout=60)
-        second = await way.start(HOST, b"x\n", remark=print)
+        second = await transport.start(HOST, b"x\n", remark=print)
         assert "credentials cannot be read: what reads them has not ended for 0.2 s" in refused(await second.wait())
         first.close()
         slow.may.set()
@@ -381,8 +381,8 @@ async def test_a_server_that_says_nothing_is_given_up_and_holds_up_nobody(
     pods: KubeServer, tmp_path: Path, what: str
 ) -> None:
     pods.faults.on("get", what).hang()
-    way = to_pods(access(pods, tmp_path), pace=Pace(answer=1.0))
-    launch = await way.start(HOST, b"x\n", remark=print)
+    transport = to_pods(access(pods, tmp_path), pace=Pace(answer=1.0))
+    launch = await transport.start(HOST, b"x\n", remark=print)
     waiting, turns = asyncio.ensure_future(launch.wait()), 0
     while not waiting.done():
         await asyncio.sleep(0.01)
@@ -396,8 +396,8 @@ async def test_a_start_that_is_given_up_while_the_server_says_nothing_ends_at_on
     pods: KubeServer, tmp_path: Path, what: str
 ) -> None:
     hang = pods.faults.on("get", what).hang()
-    way = to_pods(access(pods, tmp_path), pace=Pace(answer=1.0))
-    launch = await way.start(HOST, b"x\n", remark=print)
+    transport = to_pods(access(pods, tmp_path), pace=Pace(answer=1.0))
+    launch = await transport.start(HOST, b"x\n", remark=print)
     await asyncio.to_thread(hang.wait)
     launch.close()
     assert (await launch.wait()).code == 137
@@ -422,18 +422,18 @@ def test_answers_that_are_none_are_told_in_a_line(pods: KubeServer, tmp_path: Pa
 # --- a connection that breaks, or stands still ------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["kill", "cut"])
+@pytest.mark.parametrize("how", ["close", "cut"])
 async def test_a_connection_that_breaks_ends_the_input_and_not_the_agent(
     pods: KubeServer, tmp_path: Path, agent: Callable[[str], str], how: str
 ) -> None:
-    way = to_pods(access(pods, tmp_path), agent(WAITING))
+    transport = to_pods(access(pods, tmp_path), agent(WAITING))
     said: asyncio.Queue[str] = asyncio.Queue()
-    launch = await way.start(HOST, b"x\n", remark=said.put_nowait)
+    launch = await transport.start(HOST, b"x\n", remark=said.put_nowait)
     pid = int((await said.get()).removeprefix("pid "))
-    (launch.kill if how == "kill" else pods.execs.cut)()
+    (launch.close if how == "close" else pods.execs.cut)()
     end = await launch.wait()
-    assert (end.code, end.reached) == (137 if how == "kill" else UNREACHABLE, True)
-    assert how == "kill" or end.last_words.startswith("the connection to the pod was lost")
+    assert (end.code, end.reached) == (137 if how == "close" else UNREACHABLE, True)
+    assert how == "close" or end.message.startswith("the connection to the pod was lost")
     assert said.empty()  # it is no news: agents that have joined do without
     seen = tmp_path / "agent.saw-the-end"
     await asyncio.to_thread(wait_until, seen.exists, what="the end of the agent's input", timeout=60)
@@ -444,15 +444,15 @@ async def test_a_connection_that_breaks_ends_the_input_and_not_the_agent(
 async def test_a_server_that_hangs_later_is_noticed(
     pods: KubeServer, tmp_path: Path, agent: Callable[[str], str]
 ) -> None:
-    way = to_pods(access(pods, tmp_path), agent(WAITING), pace=Pace(ping=0.1, unanswered=5))
+    transport = to_pods(access(pods, tmp_path), agent(WAITING), pace=Pace(ping=0.1, unanswered=5))
     said: asyncio.Queue[str] = asyncio.Queue()
-    launch = await way.start(HOST, b"x\n", remark=said.put_nowait)
+    launch = await transport.start(HOST, b"x\n", remark=said.put_nowait)
     pid = int((await said.get()).removeprefix("pid "))
     (session,) = pods.execs.sessions()
     session.silent.set()
     end = await launch.wait()
     assert (end.code, end.reached) == (UNREACHABLE, True)
-    assert "lost: 5 questions for a sign of life were not answered" in end.last_words
+    assert "lost: 5 questions for a sign of life were not answered" in end.message
     marks.kill([pid])
     session.silent.clear()
 
@@ -462,15 +462,15 @@ async def test_a_quiet_agent_is_kept_connected_past_balancers_and_past_the_serve
 ) -> None:
     async def quiet_for(seconds: float, pace: Pace) -> tuple[int, bool]:
         """How often the server was pinged, and whether it has cut the stream."""
-        way = to_pods(access(pods, tmp_path), agent("read line; echo up; exec cat"), pace=pace)
+        transport = to_pods(access(pods, tmp_path), agent("read line; echo up; exec cat"), pace=pace)
         said: asyncio.Queue[str] = asyncio.Queue()
-        launch = await way.start(HOST, b"x\n", remark=said.put_nowait)
+        launch = await transport.start(HOST, b"x\n", remark=said.put_nowait)
         assert await said.get() == "up"
         session = pods.execs.sessions()[-1]
         waiting = asyncio.ensure_future(launch.wait())
         await asyncio.wait([waiting], timeout=seconds)
         cut = waiting.done()
-        launch.kill()
+        launch.close()
         await waiting
         session.kill()
         return session.pings, cut
@@ -489,13 +489,13 @@ async def test_an_agent_that_says_more_than_the_launcher_takes_waits_and_loses_n
     pods: KubeServer, tmp_path: Path, agent: Callable[[str], str]
 ) -> None:
     count = 40_000  # times 1,000 characters: more than all buffers on the way hold
-    way = to_pods(access(pods, tmp_path), agent(f"read line; seq -f %01000g {count}; touch $0.done; exit 5"))
+    transport = to_pods(access(pods, tmp_path), agent(f"read line; seq -f %01000g {count}; touch $0.done; exit 5"))
     lines: list[str] = []
-    launch = await way.start(HOST, b"x\n", remark=lines.append)
+    launch = await transport.start(HOST, b"x\n", remark=lines.append)
     await asyncio.to_thread(pods.execs.wait_for, 1)
     time.sleep(1.0)  # the loop stands still
     assert not (tmp_path / "agent.done").exists()
-    assert await launch.wait() == Ended(5, reached=True, last_words=f"{count:01000d}")
+    assert await launch.wait() == Ended(5, reached=True, message=f"{count:01000d}")
     assert lines == [f"{number:01000d}" for number in range(1, count + 1)]
 
 

@@ -127,7 +127,7 @@ def test_a_job_trains_in_two_pods_and_does_not_mind_an_api_server_that_restarts(
         assert not any("hunter2" in f"{seen.path}{seen.query}" for seen in pods.kube.counts.seen())
         pods.kube.restart()  # every stream is cut
         steps = job.steps_at(2)
-        job.wait_for("more steps", lambda: job.steps_at(2) > steps + 20, timeout=80)
+        job.wait_for("more steps", lambda: job.steps_at(2) > steps + 10, timeout=80)
         assert len(job.events("resized")) == 2
         assert job.events("struck", "lost", "exited") == []
         assert [(key.name, container) for key, container, _ in execs.commands] == [("h1", "worker"), ("h2", "worker")]

@@ -33,6 +33,8 @@ def test_a_job_takes_in_hosts_that_the_daemon_pushes_and_its_recorded_events_rep
         wait_until(socket.exists, what="the daemon's socket", show=lambda: discover.output)
         with job.run(*options, PYTHON, COUNTER, source=("--discovery", f"unix://{socket}")) as process:
             job.wait_for_steps(1)
+            # A resolver may be slow.
+            process.wait_for("no agent could be started on no-such-host.invalid: ", timeout=60)
             job.set_hosts("no-such-host.invalid:1", "localhost:1", "127.0.0.1:1")  # by name the last would be rank 0
             job.wait_for_steps(2)
             discover.kill()
@@ -45,50 +47,12 @@ def test_a_job_takes_in_hosts_that_the_daemon_pushes_and_its_recorded_events_rep
         ["localhost"],
         ["localhost", "127.0.0.1"],
     ]
-    assert "no agent could be started on no-such-host.invalid: " in process.stderr
     assert {record.get("host") for record in job.events("struck")} == {"no-such-host.invalid"}
     assert stat.S_IMODE(recorded.stat().st_mode) == 0o600
     with run_process([*ELASTIC, "events", "--replay", str(recorded)], cwd=job.directory) as replay:
         assert replay.wait(60) == 0, replay.output
     assert "the same decisions" in replay.stdout
     assert "-> journal resized" in replay.stdout
-
-
-@pytest.mark.soak
-def test_a_job_grows_shrinks_and_survives_a_kill_and_garbage(launched: Launched) -> None:
-    launched.set_hosts("localhost:1", "127.0.0.1:1")
-    options = ("-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "2", "10")
-    with launched.run(*options, PYTHON, COUNTER) as process:
-        launched.wait_for_steps(2)
-        launched.set_hosts("localhost:1", "127.0.0.1:1", "127.0.0.2:1")
-        launched.wait_for_steps(3)
-        launched.set_hosts("localhost:1", "-oProxyCommand=touch pwned:1", "127.0.0.2:x")
-        launched.wait_for("a refusal", lambda: launched.events("refused"))
-        os.kill(launched.pids()["127.0.0.2"], signal.SIGKILL)
-        launched.wait_for("the world without it", lambda: launched.events("resized")[-1].get("size") == 2)
-        launched.wait_for("its return", lambda: launched.events("resized")[-1].get("size") == 3)
-        launched.wait_for_steps(3)
-        launched.set_hosts("localhost:1", "127.0.0.2:1")
-        launched.wait_for_steps(2)
-        launched.wait_for("its end", lambda: launched.events("exited")[-1].get("host") == "127.0.0.1")
-        assert process.returncode is None
-    causes = [(record.get("cause"), record.get("size")) for record in launched.events("resized")]
-    assert causes == [
-        ("start", 2),
-        ("hosts added", 3),
-        ("worker failed", 2),
-        ("cooldown over", 3),
-        ("hosts removed", 2),
-    ]
-    refused = launched.events("refused")[0].get("reason")
-    assert "hosts:2: " in refused
-    assert "(and 1 more bad line)" in refused
-    assert launched.events("struck")[0].get("cooldown_s") == pytest.approx(2, abs=0.1)
-    gone = [record for record in launched.events("exited") if record.get("host") == "127.0.0.1"]
-    assert [record.get("cause") for record in gone] == ["told to leave"]
-    steps = [record.get("steps_lost") for record in launched.events("rolled_back")]
-    assert steps
-    assert max(steps) <= 5
 
 
 @pytest.mark.soak
@@ -228,13 +192,13 @@ while True: time.sleep(1)
 
 def test_a_reader_that_stands_still_holds_up_neither_failures_nor_signals(launched: Launched) -> None:
     launched.set_hosts("localhost:2")
-    way = launched.directory / "way"
-    os.mkfifo(way)
-    reader = os.open(way, os.O_RDONLY | os.O_NONBLOCK)
+    pipe = launched.directory / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     run = [*ELASTIC, "run", "--hosts-file", launched.hosts, "--journal", launched.journal, "-np", "1", "--max-np", "1"]
     try:
         with run_process(
-            ["sh", "-c", 'exec "$@" > "$0" 2>&1', way, *run, PYTHON, "-c", TALKER], cwd=launched.directory
+            ["sh", "-c", 'exec "$@" > "$0" 2>&1', pipe, *run, PYTHON, "-c", TALKER], cwd=launched.directory
         ) as process:
             launched.process = process
             launched.wait_for("two megabytes that were said", (launched.directory / "written").exists)

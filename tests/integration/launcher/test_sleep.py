@@ -91,7 +91,7 @@ def test_below_its_minimum_all_ends_but_a_small_launcher_and_the_job_goes_on_fro
 @pytest.mark.soak
 def test_a_job_all_of_whose_hosts_are_lost_at_once_goes_on_from_its_newest_checkpoint(launched: Launched) -> None:
     launched.set_hosts(*TWO)
-    with launched.run(*job(launched, steps=600, every="20")) as process:
+    with launched.run(*job(launched, steps=300, every="20")) as process:
         launched.wait_for("two checkpoints", lambda: len(launched.events("sealed")) >= 2)
         lose(launched, process, "127.0.0.1", "localhost")
         newest = launched.events("sealed")[-1]
@@ -99,7 +99,7 @@ def test_a_job_all_of_whose_hosts_are_lost_at_once_goes_on_from_its_newest_check
         assert (night.get("step"), night.get("path")) == (newest.get("step"), newest.get("path"))
         launched.set_hosts(*TWO)
         assert process.wait(120) == 0, process.output
-        assert process.stdout.count("done 600") == 2
+        assert process.stdout.count("done 300") == 2
     [resumed] = launched.events("resumed")
     assert resumed.get("step") == newest.get("step")
 
@@ -134,13 +134,13 @@ def test_notices_that_leave_too_few_put_the_job_to_sleep_without_a_step_lost(
     notice = launched.directory / "notice"
     monkeypatch.setenv("HVD_ELASTIC_NOTICE_FILE", str(notice))
     launched.set_hosts(*TWO)
-    with launched.run(*job(launched, steps=600)) as whole:
+    with launched.run(*job(launched, steps=300)) as whole:
         assert whole.wait(120) == 0, whole.output
         done = sorted(line for line in whole.stdout.splitlines() if "done" in line)
     shutil.rmtree(launched.directory / "state")
     shutil.rmtree(launched.directory / "checkpoints")  # by them the job is done
     launched.journal.unlink()
-    with launched.run(*job(launched, steps=600)) as process:
+    with launched.run(*job(launched, steps=300)) as process:
         launched.wait_for_steps(2)
         notice.write_text(json.dumps({"reason": "spot reclaim", "deadline": time.time() + 12}))
         launched.wait_for("the last checkpoint", lambda: launched.events("sealed"))

@@ -24,7 +24,7 @@ from tests.support.waiting import wait_until
 
 RELEASES = ("--sleep-releases", "pods", "--release-job", "mpijob/digits", "--wake-every", "1", "--wake-timeout", "2")
 LOOK_S = 0.1
-PATIENCE_S = 240
+LONGEST_S = 240
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -93,8 +93,8 @@ def lose_the_second(cloud: Cloud, launched: Launched) -> Record:
     cloud.room.clear()
     lose(launched, launched.process, "127.0.0.1")
     cloud.kube.delete("pods", "digits-worker-1")
-    launched.wait_for("the job to sleep", lambda: launched.events("slept"), timeout=PATIENCE_S)
-    launched.wait_for("no pod is left", lambda: not cloud.kube.all("pods"), timeout=PATIENCE_S)
+    launched.wait_for("the job to sleep", lambda: launched.events("slept"), timeout=LONGEST_S)
+    launched.wait_for("no pod is left", lambda: not cloud.kube.all("pods"), timeout=LONGEST_S)
     return launched.events("slept")[-1]
 
 
@@ -104,16 +104,16 @@ def test_a_job_that_sleeps_has_no_pod_and_goes_on_from_the_very_step_when_all_of
 ) -> None:
     wait_until(lambda: launched.hosts.exists() and launched.hosts.read_text().count(":1") == 2, what="two hosts")
     with launched.run(*job(launched, *RELEASES)) as process:
-        launched.wait_for_steps(2, timeout=PATIENCE_S)
+        launched.wait_for_steps(2, timeout=LONGEST_S)
         night = lose_the_second(cloud, launched)
-        launched.wait_for("a second try", lambda: len(launched.events("released")) >= 2, timeout=PATIENCE_S)
+        launched.wait_for("a second try", lambda: len(launched.events("released")) >= 2, timeout=LONGEST_S)
         assert not launched.events("woke")
         cloud.room.set()
-        launched.wait_for("training again", lambda: launched.events("inherited"), timeout=PATIENCE_S)
+        launched.wait_for("training again", lambda: launched.events("inherited"), timeout=LONGEST_S)
         assert launched.events("resumed")[0].get("step") == night.get("step")
         nights = [record.event for record in launched.events("slept", "woke", "released")]
         assert not any(pair == ("woke", "released") for pair in itertools.pairwise(nights)), nights
-        launched.wait_for("that nothing is owed", lambda: BEFORE not in _annotations(cloud), timeout=PATIENCE_S)
+        launched.wait_for("that nothing is owed", lambda: BEFORE not in _annotations(cloud), timeout=LONGEST_S)
         assert cloud.asked == 2
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 143, process.output
@@ -126,14 +126,14 @@ def test_a_launcher_that_is_killed_in_its_sleep_is_begun_again_and_has_its_worke
 ) -> None:
     wait_until(lambda: launched.hosts.exists() and launched.hosts.read_text().count(":1") == 2, what="two hosts")
     with launched.run(*job(launched, *RELEASES, "--wake-every", "600")) as process:
-        launched.wait_for_steps(2, timeout=PATIENCE_S)
+        launched.wait_for_steps(2, timeout=LONGEST_S)
         night = lose_the_second(cloud, launched)
         process.kill()
         process.wait(60)
     cloud.room.set()
     assert cloud.asked == 0
     with launched.run(*job(launched, *RELEASES, "--wake-every", "600")):
-        launched.wait_for("training again", lambda: launched.events("inherited"), timeout=PATIENCE_S)
+        launched.wait_for("training again", lambda: launched.events("inherited"), timeout=LONGEST_S)
         assert launched.events("resumed")[-1].get("step") == night.get("step")
         assert cloud.asked == 2
 

@@ -53,7 +53,7 @@ def test_an_agent_over_ssh_outlives_its_launcher(nethosts: MakeHosts, agent: Pat
         assert marks.start_time(int(pid)) is not None
 
 
-def test_ways_that_fail_are_told_and_do_not_hold_up_others(nethosts: MakeHosts, agent: Path) -> None:
+def test_connections_that_fail_are_told_and_do_not_hold_up_others(nethosts: MakeHosts, agent: Path) -> None:
     hosts = nethosts(3)
     hosts["h2"].cut()
     marks.kill([pid for pid in hosts["h3"].pids() if "sshd" in marks.command_line(pid)])
@@ -64,7 +64,7 @@ def test_ways_that_fail_are_told_and_do_not_hold_up_others(nethosts: MakeHosts, 
         assert {host: (news["code"], news["reached"]) for host, news in ends.items()} == dict.fromkeys(
             ("h2", "h3", "nowhere"), (255, False)
         )
-        assert "timed out" in ends["h2"]["last_words"]
-        assert "refused" in ends["h3"]["last_words"]
-        assert "resolve" in ends["nowhere"]["last_words"]
+        assert "timed out" in ends["h2"]["message"]
+        assert "refused" in ends["h3"]["message"]
+        assert "resolve" in ends["nowhere"]["message"]
         assert "Traceback" not in launcher.output

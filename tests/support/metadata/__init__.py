@@ -3,7 +3,7 @@
     with MetadataServer(AwsService()) as server:
         server.service.interrupt(in_s=120)     # … and whatever looks at server.url is told
         server.service.withdraw()
-        server.faults.answer(500, times=3)     # the next three requests
+        server.faults.answer(500)              # … until server.faults.clear()
 
 ``tests/contract/metadata`` holds them to the documents, and real ones to the same tests where there is one
 (``HVD_TEST_METADATA=aws``, on a machine of that cloud).

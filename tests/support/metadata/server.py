@@ -22,47 +22,33 @@ PAUSE_S = 0.05
 
 
 class Faults:
-    """What happens to requests instead of an answer: to the next so many, or to all until :meth:`clear`."""
+    """What happens to requests instead of an answer, until :meth:`clear`."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._next: list[tuple[Misbehave, int | None]] = []
+        self._misbehave: Misbehave | None = None
         self.fired = 0
 
     def take(self) -> Misbehave | None:
-        with self._lock:
-            if not self._next:
-                return None
-            misbehave, left = self._next[0]
-            if left == 1:
-                self._next.pop(0)
-            elif left is not None:
-                self._next[0] = (misbehave, left - 1)
-            self.fired += 1
-            return misbehave
+        self.fired += self._misbehave is not None
+        return self._misbehave
 
     def clear(self) -> None:
-        with self._lock:
-            self._next.clear()
+        self._misbehave = None
 
-    def answer(self, status: int, body: str = "", *, times: int | None = None, **headers: str) -> None:
-        self.do(lambda handler: handler.reply(Reply(status, body, headers)), times)
+    def answer(self, status: int, body: str = "", **headers: str) -> None:
+        self._misbehave = lambda handler: handler.reply(Reply(status, body, headers))
 
-    def raw(self, data: bytes, *, times: int | None = None) -> None:
+    def raw(self, data: bytes) -> None:
         """These bytes, and then the end of the connection."""
-        self.do(lambda handler: handler.say(data), times)
+        self._misbehave = lambda handler: handler.say(data)
 
-    def hang(self, *, times: int | None = None) -> None:
+    def hang(self) -> None:
         """The request is taken, and never answered."""
-        self.do(lambda handler: handler.wait(), times)
+        self._misbehave = lambda handler: handler.wait()
 
-    def drip(self, data: bytes, *, times: int | None = None) -> None:
+    def drip(self, data: bytes) -> None:
         """A byte at a time, for ever."""
-        self.do(lambda handler: handler.drip(data), times)
-
-    def do(self, misbehave: Misbehave, times: int | None) -> None:
-        with self._lock:
-            self._next.append((misbehave, times))
+        self._misbehave = lambda handler: handler.drip(data)
 
 
 class MetadataServer(Generic[S]):

@@ -10,33 +10,11 @@ import pytest
 
 from hvd_elastic_ext.agent.launcher import host_facts
 from hvd_elastic_ext.agent.launcher.backlog import MAX_EVENT_BYTES, Backlog
-from hvd_elastic_ext.agent.launcher.orphan_policy import Orphan, decide
 from hvd_elastic_ext.agent.slots.worker_status import MESSAGES_A_SECOND, RateLimit, WorkerStatus
 from hvd_elastic_ext.agent.system.cpu_activity import CpuActivity, used_s
 from hvd_elastic_ext.agent.system.oom import OutOfMemory
 from hvd_elastic_ext.agent.system.resolver import family, resolve
 from hvd_elastic_ext.agent.system.streams import FULL
-
-# --- the lease ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("alone_s", "trains", "failed", "ends"),
-    [
-        (59.9, False, True, False),
-        (60.0, False, False, True),
-        (60.0, True, False, False),
-        (60.0, True, True, True),
-        (1e6, True, False, False),
-    ],
-)
-def test_an_orphan_ends_after_the_grace_unless_it_trains_and_nothing_failed(
-    alone_s: float, trains: bool, failed: bool, ends: bool
-) -> None:
-    ending, reason = decide(1000.0 + alone_s, Orphan(1000.0, trains, failed), 60.0)
-    assert ending is ends
-    assert reason
-
 
 # --- what a process said -----------------------------------------------------------------------------
 
@@ -115,17 +93,6 @@ def test_an_allowance_lets_through_bursts_and_then_its_rate_and_counts_the_rest(
 
 def output(size: int) -> dict[str, object]:
     return {"event": "output", "text": "x" * size}
-
-
-def test_without_a_launcher_output_is_bounded_and_news_are_kept() -> None:
-    backlog = Backlog()
-    for _ in range(3):
-        backlog.put(output(FULL // 2), connected=False)
-    backlog.put({"event": "exited"}, connected=False)
-    assert [backlog.pop().message["event"] for _ in range(3)] == ["output", "output", "exited"]
-    assert not backlog
-    assert backlog.dropped() == {"output": FULL // 2, "news": 0}
-    assert backlog.dropped() == {}
 
 
 def test_with_a_launcher_nothing_is_dropped_and_too_much_is_said() -> None:

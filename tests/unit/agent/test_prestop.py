@@ -1,4 +1,4 @@
-"""Which processes a pod's last words are said to."""
+"""Which processes the preStop program tells that their pod ends."""
 
 from hvd_elastic_ext.agent.prestop import agents
 from hvd_elastic_ext.core.commands import agent_command

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from hvd_elastic_ext.core import errors
-from hvd_elastic_ext.core.errors import Asleep, BadHosts, Interrupted, SourceUnavailable, UsageError
+from hvd_elastic_ext.core.errors import Asleep, BadHosts, Interrupted, UsageError
 
 
 @pytest.mark.parametrize(
@@ -22,22 +22,3 @@ from hvd_elastic_ext.core.errors import Asleep, BadHosts, Interrupted, SourceUna
 )
 def test_exit_codes_are_those_of_the_contract(error, code):
     assert error.exit_code == code
-
-
-def test_a_source_that_is_away_is_named_and_the_known_hosts_are_kept():
-    error = SourceUnavailable("/hosts", "no such file")
-    assert str(error) == "/hosts: no such file; keeping the hosts known so far"
-    assert (error.where, error.why) == ("/hosts", "no such file")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "more", "message"),
-    [
-        (("f", 3, "why"), 0, "f:3: why"),
-        (("f", None, "why"), 0, "f: why"),
-        (("f", 3, "why"), 1, "f:3: why (and 1 more bad line)"),
-        (("f", 3, "why"), 2, "f:3: why (and 2 more bad lines)"),
-    ],
-)
-def test_a_bad_host_list_is_placed_and_the_other_bad_lines_counted(arguments, more, message):
-    assert str(BadHosts(*arguments, more=more)) == message

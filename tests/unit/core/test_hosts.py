@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.core.hosts import Host, HostChange, HostSet, diff, fit, keep_seniority, name_error
+from hvd_elastic_ext.core.hosts import Host, HostChange, HostSet, diff, keep_seniority, name_error
 from tests.unit.core import strategies as some
 
 BAD_NAMES = {
@@ -115,31 +115,6 @@ def test_veterans_keep_their_order_and_newcomers_follow_in_theirs(before, now):
     assert set(ordered) == set(now)
     veterans = [name for name in before.names if name in now and before.get(name).same_life(now.get(name))]
     assert list(ordered.names) == veterans + [name for name in now.names if name not in veterans]
-
-
-sizes = st.integers(1, 12)
-
-
-@given(some.small_sets, st.integers(1, 6), st.none() | sizes, st.lists(sizes, max_size=3))
-def test_the_world_is_the_largest_that_every_limit_allows(hosts, least, most, allowed):
-    chosen, reason = fit(hosts, min_slots=least, max_slots=most, allowed=allowed)
-    ceiling = min(hosts.slots, most) if most is not None else hosts.slots
-    possible = [size for size in range(1, ceiling + 1) if not allowed or size in allowed]
-    expected = max(possible, default=0)
-    assert chosen.slots == (expected if expected >= least else 0)
-    assert reason
-    assert ("waiting for at least" in reason) == (expected < least)
-
-
-@given(some.small_sets, st.none() | sizes)
-def test_the_world_is_filled_from_the_most_senior(hosts, most):
-    chosen, _ = fit(hosts, max_slots=most)
-    assert chosen.names == hosts.names[: len(chosen)]
-    assert chosen.hosts[:-1] == hosts.hosts[: max(len(chosen) - 1, 0)]
-    if len(chosen):
-        last, whole = chosen.hosts[-1], hosts.hosts[len(chosen) - 1]
-        assert (last.name, last.uid, last.node, last.life) == (whole.name, whole.uid, whole.node, whole.life)
-        assert 1 <= last.slots <= whole.slots
 
 
 def test_a_set_that_is_made_lean_answers_as_before():

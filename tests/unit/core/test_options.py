@@ -67,54 +67,57 @@ def test_a_switch_with_an_opposite_follows_the_strongest_layer(flag, env, file):
     assert args.standby == next((s for s in (flag, env, file) if s is not None), True)
 
 
-def test_the_environment_turns_a_plain_switch_of_the_file_off_again():
-    assert parse(config={"verbose": True}).verbose
-    assert not parse(config={"verbose": True}, environ={"HVD_ELASTIC_VERBOSE": "0"}).verbose
+@pytest.mark.parametrize(
+    ("config", "environ", "name", "expected"),
+    [
+        ({"verbose": True}, {}, "verbose", True),
+        ({"verbose": True}, {"VERBOSE": "0"}, "verbose", False),
+        *(({}, {"VERBOSE": word}, "verbose", True) for word in ("1", "true", "True", "yes", "ON", " on ")),
+        ({"no-standby": True}, {}, "standby", False),
+        ({"no-standby": False}, {}, "standby", True),
+        ({"tune": "yes"}, {}, "tune", True),
+        ({"tune": "no"}, {}, "tune", False),
+        ({"no-tune": "on"}, {}, "tune", False),
+        ({"tune": False}, {"TUNE": "yes"}, "tune", True),
+        ({"tune": True}, {"TUNE": "no"}, "tune", False),
+        ({"tune": True}, {"NO_TUNE": "on"}, "tune", False),
+        ({"hosts_file": "x"}, {}, "hosts_file", "x"),
+        ({"cooldown-range": [5, 60]}, {}, "cooldown_range", [5, 60]),
+        ({}, {"COOLDOWN_RANGE": "5 60"}, "cooldown_range", [5, 60]),
+        ({"hook": ["a", "b"]}, {}, "hook", ["a", "b"]),
+        ({"hook": ["a", "b"]}, {"HOOK": "c"}, "hook", ["c"]),
+        ({}, {"SSH_PORT": "2222"}, "ssh_port", 2222),  # which a Service could be called, too
+    ],
+)
+def test_what_file_and_environment_say_becomes_an_option(config, environ, name, expected):
+    given = {f"HVD_ELASTIC_{variable}": value for variable, value in environ.items()}
+    assert getattr(parse("train.py", config=config, environ=given), name) == expected
 
 
-@pytest.mark.parametrize(("key", "value", "expected"), [("no-standby", True, False), ("no-standby", False, True)])
-def test_a_switch_may_be_given_by_its_opposite(key, value, expected):
-    assert parse(config={key: value}).standby is expected
+FILE, VARIABLE = "job.yaml: ", "environment variable HVD_ELASTIC_"
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "expected"), [("tune", "yes", True), ("tune", "no", False), ("no-tune", "on", False)]
+    ("config", "environ", "problem"),
+    [
+        ({}, {"VERBOSE": "maybe"}, VARIABLE + "VERBOSE is a switch; .* not 'maybe'"),
+        ({"hostsfile": 1}, {}, FILE + r"'hostsfile' is not an option; did you mean 'hosts-file'\?"),
+        ({"num_procs": 1}, {}, FILE + r"'num_procs' is not an option; did you mean 'num-proc'\?"),
+        ({"verbos": 1}, {}, FILE + r"'verbos' is not an option; did you mean 'verbose'\?"),
+        ({}, {"HOST_FILE": "x"}, VARIABLE + r"HOST_FILE is not an option; did you mean 'hosts-file'\?"),
+        ({}, {"SHH_PORT": "2222"}, VARIABLE + r"SHH_PORT is not an option; did you mean 'ssh-port'\?"),
+        ({"help": "x"}, {}, FILE + "'help' is not an option"),
+        ({"config": "x"}, {}, FILE + "'config' is not an option"),
+        ({"command": "x"}, {}, FILE + "'command' is not an option"),
+        ({"hosts-file": None}, {}, FILE + "'hosts-file' needs a value, not nothing"),
+        ({"hosts-file": {"a": 1}}, {}, FILE + "'hosts-file' needs a value, not a table"),
+        ({"hosts-file": ["a", "b"]}, {}, FILE + "'hosts-file' takes one value, not a list"),
+        ({"cooldown-range": "5 --verbose"}, {}, FILE + "'cooldown-range': .* would be read as an option"),
+    ],
 )
-def test_a_pair_of_switches_for_one_thing_works_as_one(key, value, expected):
-    assert parse(config={key: value}).tune is expected
-    assert (
-        parse(config={"tune": not expected}, environ={f"HVD_ELASTIC_{key.upper()}".replace("-", "_"): value}).tune
-        is expected
-    )
-
-
-@pytest.mark.parametrize("word", ["1", "true", "True", "yes", "ON", " on "])
-def test_words_for_on(word):
-    assert parse(environ={"HVD_ELASTIC_VERBOSE": word}).verbose
-
-
-def test_a_switch_that_is_neither_on_nor_off_is_named():
-    with pytest.raises(UsageError, match=r"environment variable HVD_ELASTIC_VERBOSE is a switch; .* not 'maybe'"):
-        parse(environ={"HVD_ELASTIC_VERBOSE": "maybe"})
-
-
-@pytest.mark.parametrize(
-    ("key", "neighbour"), [("hostsfile", "hosts-file"), ("num_procs", "num-proc"), ("verbos", "verbose")]
-)
-def test_an_unknown_key_of_the_file_names_its_neighbour(key, neighbour):
-    with pytest.raises(UsageError, match=rf"job.yaml: '{key}' is not an option; did you mean '{neighbour}'\?"):
-        parse(config={key: 1})
-
-
-def test_an_unknown_environment_variable_names_its_neighbour():
-    with pytest.raises(UsageError, match=r"HVD_ELASTIC_HOST_FILE is not an option; did you mean 'hosts-file'\?"):
-        parse(environ={"HVD_ELASTIC_HOST_FILE": "x"})
-
-
-@pytest.mark.parametrize("key", ["help", "config", "command"])
-def test_what_makes_no_sense_in_a_file_is_unknown_there(key):
-    with pytest.raises(UsageError, match=f"'{key}' is not an option"):
-        parse(config={key: "x"})
+def test_what_is_no_option_or_value_is_named_with_its_place_and_neighbour(config, environ, problem):
+    with pytest.raises(UsageError, match=problem):
+        parse(config=config, environ={f"HVD_ELASTIC_{variable}": value for variable, value in environ.items()})
 
 
 def test_variables_of_others_and_reserved_ones_are_let_be():
@@ -143,50 +146,16 @@ def test_a_service_of_our_name_in_the_namespace_is_no_option(service):
     assert (args.num_proc, args.hosts_file, args.ssh_port) == (3, None, None)
 
 
-def test_an_option_may_be_named_like_the_port_of_a_service():
-    assert parse(environ={"HVD_ELASTIC_SSH_PORT": "2222"}).ssh_port == 2222
-    with pytest.raises(UsageError, match=r"HVD_ELASTIC_SHH_PORT is not an option; did you mean 'ssh-port'\?"):
-        parse(environ={"HVD_ELASTIC_SHH_PORT": "2222"})
-
-
-def test_dashes_and_underscores_are_the_same_in_a_file():
-    assert parse(config={"hosts_file": "x"}).hosts_file == "x"
-
-
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
 def test_a_value_arrives_as_it_was_written_even_if_it_looks_like_an_option(value):
     assert parse("train.py", config={"hosts-file": value}).hosts_file == value
     assert parse("train.py", environ={"HVD_ELASTIC_HOSTS_FILE": value}).hosts_file == value
 
 
-def test_options_with_two_values_take_a_list_or_two_words():
-    assert parse("train.py", config={"cooldown-range": [5, 60]}).cooldown_range == [5, 60]
-    assert parse("train.py", environ={"HVD_ELASTIC_COOLDOWN_RANGE": "5 60"}).cooldown_range == [5, 60]
-
-
-def test_an_option_that_gathers_takes_a_list_and_the_environment_replaces_it_whole():
-    assert parse(config={"hook": ["a", "b"]}).hook == ["a", "b"]
-    assert parse(config={"hook": ["a", "b"]}, environ={"HVD_ELASTIC_HOOK": "c"}).hook == ["c"]
-
-
 @pytest.mark.parametrize("flags", [["--hook", "d", "--hook", "e"], ["--hook=d", "--hook=e"]])
 def test_flags_of_an_option_that_gathers_replace_what_the_weaker_layers_say(flags):
     given = {"config": {"hook": ["a", "b"]}, "environ": {"HVD_ELASTIC_HOOK": "c"}}
     assert parse(*flags, **given).hook == ["d", "e"]
-
-
-BAD_VALUES = [
-    ("hosts-file", None, "needs a value, not nothing"),
-    ("hosts-file", {"a": 1}, "needs a value, not a table"),
-    ("hosts-file", ["a", "b"], "takes one value, not a list"),
-    ("cooldown-range", "5 --verbose", "would be read as an option"),
-]
-
-
-@pytest.mark.parametrize(("key", "value", "why"), BAD_VALUES)
-def test_a_value_that_cannot_be_one_is_named_with_its_key(key, value, why):
-    with pytest.raises(UsageError, match=f"job.yaml: '{key}'.*{why}"):
-        parse(config={key: value})
 
 
 def test_the_command_after_the_options_stays_the_command():

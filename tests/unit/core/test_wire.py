@@ -145,16 +145,14 @@ def test_a_first_message_is_small_and_a_later_one_may_be_large():
         sealer.seal({"body": "x" * (8 << 20)})
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, b"bytes", object(), {1, 2}])
-def test_what_is_no_json_cannot_be_sent_and_costs_no_number(value):
+def test_what_is_no_json_cannot_be_sent_and_costs_no_number():
     sealer, opener = Sealer(KEY, b"a"), Opener(KEY, b"a")
-    with pytest.raises(WireError, match="cannot be sent"):
-        sealer.seal({"secret": value})
     nested = []
     for _ in range(100_000):
         nested = [nested]
-    with pytest.raises(WireError, match="cannot be sent"):
-        sealer.seal({"secret": nested})
+    for value in (math.nan, math.inf, b"bytes", object(), {1, 2}, nested):
+        with pytest.raises(WireError, match="cannot be sent"):
+            sealer.seal({"secret": value})
     assert opener.feed(sealer.seal({"n": 1})) == [{"n": 1}]
 
 
@@ -244,8 +242,6 @@ def test_after_an_error_nothing_more_is_believed():
 
 def test_a_key_is_32_bytes_and_never_quoted():
     assert wire.key_from_hex(KEY.hex()) == KEY
-    assert len(wire.new_key()) == 32
-    assert wire.new_key() != wire.new_key()
     for wrong in (SECRET, "", "00", None, 7, KEY):
         with pytest.raises(WireError) as error:
             wire.key_from_hex(wrong)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from hvd_elastic_ext.core.errors import Transient, UsageError
 from hvd_elastic_ext.demo.command import parser, plan_of
 from hvd_elastic_ext.demo.job import Folder, Job, example_script, job_environ, run_command
 from hvd_elastic_ext.demo.observed import Worker
-from hvd_elastic_ext.demo.processes import ancestors, family, holder_of, kill_at_once
+from hvd_elastic_ext.demo.processes import kill_at_once
 from tests.support.marks import start_time
 from tests.support.waiting import wait_until
 
@@ -160,28 +160,12 @@ def test_a_host_gets_notice_and_is_then_killed_with_all_its_processes(
             assert "spot" in said["reason"]
             assert before + 30.0 <= said["deadline"] <= time.time() + 30.0
             job.take_away(["a", "b"])
-            assert doomed == sorted([ancestors(child)[1], child])
+            assert doomed == [psutil.Process(child).ppid(), child]
             kill_at_once(doomed)
             wait_until(lambda: start_time(child) is None, what="the end of the child")
             assert not notice.exists()
         finally:
             job.end()
-
-
-def test_of_a_process_and_its_fork_the_first_is_the_holder_of_a_file(tmp_path: Path) -> None:
-    notice = tmp_path / "a.sock.notice"
-    with notice.open("w") as file:
-        sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
-        with subprocess.Popen(sleeps, pass_fds=[file.fileno()]) as fork:
-            alone = holder_of(notice.name, among=[fork.pid])
-            both = holder_of(notice.name, among=family(os.getpid()))
-            notice.unlink()
-            later = holder_of(notice.name, among=[fork.pid, os.getpid()])
-            kill_at_once([fork.pid])
-    assert alone == (fork.pid, notice)
-    assert both == later == (os.getpid(), notice)
-    assert holder_of(notice.name, among=family(os.getpid())) is None
-    assert family(2**22 + 1) == []
 
 
 def test_a_job_that_ends_by_itself_says_its_exit_code(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -190,10 +174,3 @@ def test_a_job_that_ends_by_itself_says_its_exit_code(tmp_path: Path, environ: d
         wait_until(lambda: job.ended() is not None, what="the end of the job")
         assert job.ended() == 3
         job.end()
-
-
-def test_ancestors_lead_to_the_first_process() -> None:
-    line = ancestors(os.getpid())
-    assert line[0] == os.getpid()
-    assert line[1] == os.getppid()
-    assert ancestors(2**22 + 1) == []

@@ -11,7 +11,7 @@ import pytest
 from hvd_elastic_ext.demo.observed import Observed, Worker, World
 from hvd_elastic_ext.demo.runner import TO_THE_END_S, Frame, Outcome, ScenarioRunner
 from hvd_elastic_ext.demo.scenario import (
-    PATIENCE_S,
+    STEPS_S,
     Decision,
     Event,
     Kill,
@@ -64,7 +64,7 @@ def test_every_event_shows_its_effect_with_a_launcher_that_works(
         ({"ends_after_steps": 20}, r".*the job ended \(exit code 0\)"),
         ({"ends_after_steps": 10**9}, f"the job did not end by itself within {TO_THE_END_S:.0f} s of the last event$"),
         ({"boot_s": 1e9}, "two hosts start: waited 90 s .* 5 more steps in the new world of 2$"),
-        ({"absent_kills": 10**9}, f"kill -9 of a worker: waited {PATIENCE_S:.0f} s without success"),
+        ({"absent_kills": 10**9}, f"kill -9 of a worker: waited {STEPS_S:.0f} s without success"),
     ],
     ids=str,
 )  # fmt: skip

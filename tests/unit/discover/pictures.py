@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from discover.kube.views import node_view, pod_view
-from discover.selection.objects import ClusterSnapshot, Listed, NodesHidden, NodeView, PodView
+from discover.selection.objects import ClusterSnapshot, NodeView, PodView
 from tests.support.kube import bodies
 
 NOW = 1_767_225_600.0
@@ -35,5 +35,24 @@ def node(
 
 def picture(pods: Iterable[PodView], nodes: Iterable[NodeView] | None = None) -> ClusterSnapshot:
     """All there is. Without ``nodes`` they may not be read."""
-    listed = NodesHidden() if nodes is None else Listed(NodeView, tuple(nodes))
-    return ClusterSnapshot().apply([Listed(PodView, tuple(pods)), listed])
+    return ClusterSnapshot(
+        {each.key: each for each in pods}, None if nodes is None else {each.key.name: each for each in nodes}
+    )
+
+
+def changed(
+    there: ClusterSnapshot, *objects: PodView | NodeView, gone: Iterable[PodView | NodeView] = ()
+) -> ClusterSnapshot:
+    """The same with other ``objects``, and without those that are ``gone``."""
+    pods, nodes = dict(there.pods), dict(there.nodes or {})
+    for each in objects:
+        if isinstance(each, PodView):
+            pods[each.key] = each
+        else:
+            nodes[each.key.name] = each
+    for each in gone:
+        if isinstance(each, PodView):
+            pods.pop(each.key, None)
+        else:
+            nodes.pop(each.key.name, None)
+    return ClusterSnapshot(pods, None if there.nodes is None else nodes)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Generator, Iterable
 from typing import Any
 
-from discover.kube.transport import Failure, Request, RequestFailed
+from discover.kube.transport import Ending, Request, RequestFailed
 from hvd_elastic_ext.core.clock import ManualClock
 
 Answer = Iterable[object] | RequestFailed
@@ -44,7 +44,7 @@ class Scripted:
                 piece()
             if self.interrupted:
                 self.interrupted = False
-                raise RequestFailed(Failure.CUT, "broken off")
+                raise RequestFailed(Ending.CUT, "broken off")
 
     def reload_credentials(self) -> None:
         self.renewed += 1

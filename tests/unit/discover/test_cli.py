@@ -11,7 +11,9 @@ from discover.cli import main, settings_from
 from hvd_elastic_ext.core.errors import UsageError
 
 FILE = ["--source", "file", "--watch", "in", "--hosts-file", "out"]
+STATIC = ["--source", "static", "--hosts", "a:1"]
 KUBE = ["--source", "kubernetes", "--job", "j"]
+BAD_HOSTS = ["a:0", "a:x", "a", "a:1,a:1", "a:1,", "-oProxyCommand=x:1", "::1:1", "a :1"]
 
 
 def test_relative_paths_are_taken_from_here(tmp_path, monkeypatch):
@@ -76,6 +78,20 @@ def test_the_environment_may_name_the_configuration_file(tmp_path):
         ([*FILE, "extra"], "'extra' is not an option"),
         (["--source", "file", "--watch", ""], "is not a path"),
         ([*FILE, "--slots", "x"], "invalid int value"),
+        *(([*FILE, "--slots", slots], "from 1 to 4096") for slots in ("0", "-1", "4097")),
+        (["--source", "static", "--hosts", "a", "--slots", "0"], "from 1 to 4096"),
+        *((["--source", "static", f"--hosts={hosts}"], "--hosts: ") for hosts in BAD_HOSTS),
+        ([*FILE, "--no-events"], "--no-events does not go with --source file"),
+        ([*FILE, "--reap-failed"], "--reap-failed does not go with --source file"),
+        (STATIC, "nowhere to publish"),
+        ([*STATIC, "--script", "/s"], "--script prints a hosts file; name it with --hosts-file"),
+        ([*STATIC, "--script", "/s", "--hosts-file", "/s"], "both name"),
+        ([*STATIC, "--configmap", "x"], "--configmap does not go with --source static"),
+        ([*KUBE, "--configmap", ""], "--configmap needs a name"),
+        *(([*KUBE, f"--configmap={name}"], "--configmap") for name in ("../secrets/x", "X", "-x", "x" * 254, "a b")),
+        ([*STATIC, "--listen", ":0", "--once"], "--once does not serve HTTP"),
+        ([*STATIC, *(f"--listen={at}" for at in (":80", "unix:///s", "127.0.0.1:80"))], "127.0.0.1:80 is given twice"),
+        (["--source", "file", "--watch", "/h", "--hosts-file", "/h"], "also written"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(argv, words, capsys):
@@ -171,17 +187,6 @@ def test_events_are_written_and_nothing_is_deleted_unless_it_is_said_otherwise()
     assert (source.events, source.reap) == (True, True)
 
 
-@pytest.mark.parametrize("option", ["--no-events", "--reap-failed"])
-def test_what_is_for_clusters_does_not_go_with_a_file(option):
-    with pytest.raises(UsageError, match=f"{option} does not go with --source file"):
-        settings_from([*FILE, option], {})
-
-
-def test_a_configmap_without_a_name_is_refused():
-    with pytest.raises(UsageError, match="--configmap needs a name"):
-        settings_from([*CLUSTER, "--configmap", ""], {})
-
-
 def test_one_look_prints_a_table(capsys):
     assert main(["--source", "static", "--hosts", "long-name:1,b:16", "--once"]) == 0
     assert capsys.readouterr().out == "HOST       SLOTS\nb             16\nlong-name      1\n"
@@ -194,15 +199,20 @@ def test_one_look_prints_json_on_one_line(capsys):
     assert '"hosts":[{"name":"a","slots":1}]' in out
 
 
+def once(folder: Path, watched: str | None, published: str) -> int:
+    """Look once at the file ``in``, and publish to ``out``."""
+    if watched is not None:
+        (folder / "in").write_text(watched)
+    (folder / "out").write_text(published)
+    return main(["--source", "file", f"--watch={folder}/in", f"--hosts-file={folder}/out", "--once"])
+
+
 BAD = {"zero": "ok:1\nhost:0\n", "twice": "ok:1\nok:1\n", "option": "ok:1\n-oProxyCommand=reboot:1\n"}
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD.keys())
 def test_bad_hosts_name_file_and_line_and_leave_the_published_file_alone(text, tmp_path, capsys):
-    (tmp_path / "in").write_text(text)
-    (tmp_path / "out").write_text("old:1\n")
-    argv = ["--source", "file", "--watch", str(tmp_path / "in"), "--hosts-file", str(tmp_path / "out"), "--once"]
-    assert main(argv) == 2
+    assert once(tmp_path, text, "old:1\n") == 2
     error = capsys.readouterr().err
     assert f"{tmp_path}/in:2: " in error
     assert error.count("\n") == 1
@@ -210,16 +220,11 @@ def test_bad_hosts_name_file_and_line_and_leave_the_published_file_alone(text, t
 
 
 def test_a_missing_file_is_exit_code_1_and_leaves_the_published_file_alone(tmp_path, capsys):
-    (tmp_path / "out").write_text("old:1\n")
-    argv = ["--source", "file", "--watch", str(tmp_path / "in"), "--hosts-file", str(tmp_path / "out"), "--once"]
-    assert main(argv) == 1
+    assert once(tmp_path, None, "old:1\n") == 1
     assert "does not exist" in capsys.readouterr().err
     assert (tmp_path / "out").read_text() == "old:1\n"
 
 
 def test_one_look_publishes_in_order_of_seniority(tmp_path, capsys):
-    (tmp_path / "in").write_text("# comment\n\nnew:1\r\na:1\nb:1\n")
-    (tmp_path / "out").write_text("b:1\na:2\n")
-    argv = ["--source", "file", "--watch", str(tmp_path / "in"), "--hosts-file", str(tmp_path / "out"), "--once"]
-    assert main(argv) == 0
+    assert once(tmp_path, "# comment\n\nnew:1\r\na:1\nb:1\n", "b:1\na:2\n") == 0
     assert (tmp_path / "out").read_text() == "b:1\na:1\nnew:1\n"

@@ -24,7 +24,7 @@ def daemon(tmp_path: Path, manual_clock: ManualClock) -> Iterator[str]:
     """The socket of one that turns, and has published nothing yet."""
     vitals = Health(manual_clock)
     vitals.loop_turned()
-    routes = Routes(LatestPublication(), vitals=vitals, metrics=Metrics(manual_clock), clock=manual_clock)
+    routes = Routes(LatestPublication(), vitals=vitals, metrics=Metrics(manual_clock))
     server = Server(UnixAddress(tmp_path / "s"), routes)
     server.start()
     yield str(tmp_path / "s")

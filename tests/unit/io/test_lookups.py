@@ -1,51 +1,51 @@
 """The entries a path leads through, links followed: what a watch has to watch."""
 
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from hvd_elastic_ext.io.file_watch import MAX_LINKS, lookups
 
 
-def below(tmp_path: Path, path: Path) -> list[str]:
+def plain(root: Path) -> None:
+    (root / "a").mkdir()
+    (root / "a/hosts").touch()
+
+
+def configmap(root: Path) -> None:
+    (root / "..1").mkdir()
+    (root / "..1/hosts").touch()
+    (root / "..data").symlink_to("..1")
+    (root / "hosts").symlink_to("..data/hosts")
+
+
+def dots_behind_a_link(root: Path) -> None:
+    (root / "x/y").mkdir(parents=True)
+    (root / "x/hosts").touch()
+    (root / "link").symlink_to("x/y")
+
+
+@pytest.mark.parametrize(
+    ("make", "path", "entries"),
+    [
+        (plain, "a/hosts", ["a", "a/hosts"]),
+        (plain, "a/b/hosts", ["a", "a/b"]),
+        (configmap, "hosts", ["hosts", "..data", "..1", "..1/hosts"]),
+        (dots_behind_a_link, "link/../hosts", ["link", "x", "x/y", "x/hosts"]),
+        (lambda root: (root / "hosts").symlink_to(root / "a"), "hosts", ["hosts", "a"]),
+        (lambda root: None, "a\0b", ["a\0b"]),
+    ],
+)
+def test_a_path_leads_through_its_directories_and_links_up_to_what_is_missing(
+    tmp_path: Path, make: Callable[[Path], None], path: str, entries: list[str]
+) -> None:
     root = tmp_path.resolve()
-    return [str(entry.relative_to(root)) for entry in lookups(path) if root in entry.parents]
+    make(root)
+    assert [str(entry.relative_to(root)) for entry in lookups(root / path) if root in entry.parents] == entries
 
 
-def test_a_plain_file_leads_through_each_of_its_directories(tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a/hosts").touch()
-    assert below(tmp_path, tmp_path / "a/hosts") == ["a", "a/hosts"]
-
-
-def test_the_list_ends_with_the_first_entry_that_is_missing(tmp_path):
-    assert below(tmp_path, tmp_path / "a/b/hosts") == ["a"]
-
-
-def test_a_configmap_leads_through_both_of_its_links(tmp_path):
-    (tmp_path / "..1").mkdir()
-    (tmp_path / "..1/hosts").touch()
-    (tmp_path / "..data").symlink_to("..1")
-    (tmp_path / "hosts").symlink_to("..data/hosts")
-    assert below(tmp_path, tmp_path / "hosts") == ["hosts", "..data", "..1", "..1/hosts"]
-
-
-def test_an_absolute_link_starts_over_at_the_root(tmp_path):
-    (tmp_path / "real").touch()
-    (tmp_path / "hosts").symlink_to(tmp_path / "real")
-    assert below(tmp_path, tmp_path / "hosts")[-1] == "real"
-
-
-def test_dots_are_taken_after_the_link_before_them(tmp_path):
-    (tmp_path / "x/y").mkdir(parents=True)
-    (tmp_path / "x/hosts").touch()
-    (tmp_path / "link").symlink_to("x/y")
-    assert below(tmp_path, tmp_path / "link/../hosts")[-1] == "x/hosts"
-
-
-def test_links_in_a_circle_come_to_an_end(tmp_path):
+def test_links_in_a_circle_come_to_an_end(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     assert len(lookups(tmp_path / "a")) <= len(tmp_path.parts) + MAX_LINKS
-
-
-def test_a_path_no_system_call_accepts_ends_the_list(tmp_path):
-    assert lookups(tmp_path / "a\0b")[-1] == tmp_path.resolve() / "a\0b"

@@ -16,14 +16,14 @@ from typing import Any
 from hvd_elastic_ext.core.errors import Interrupted, JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.driver.events import End, Expected
-from hvd_elastic_ext.launcher.rules.membership.membership import Limits
-from tests.unit.launcher.simulated import Cluster, Rules
+from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from tests.unit.launcher.simulated import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
 
 _LIMITS = {field.name for field in fields(Limits)}
 
 
-def play(text: str, kind: Callable[[Rules], Cluster] = Cluster, *, steps: type[Scenario] | None = None) -> Any:
+def play(text: str, kind: Callable[[JobOptions], Cluster] = Cluster, *, steps: type[Scenario] | None = None) -> Any:
     """Play a scenario; the cluster. A step that fails is named, with the journal."""
     played = (steps or Scenario)(kind)
     for step in filter(None, map(str.strip, re.split(r"[;\n]", text))):
@@ -42,7 +42,7 @@ _WHOLE = frozenset({"is", "only", "last", "says", "fails", "notice", "departs"})
 class Scenario:
     """A method for each kind of step. ``took``: how long the last wait was."""
 
-    def __init__(self, kind: Callable[[Rules], Cluster]) -> None:
+    def __init__(self, kind: Callable[[JobOptions], Cluster]) -> None:
         self.kind, self.cluster, self.took, self.remembered = kind, Cluster(), 0.0, 0
 
     # --- beginnings
@@ -51,7 +51,7 @@ class Scenario:
         """A launcher; options only."""
         options = {name: _value(text) for name, _, text in (word.partition("=") for word in words)}
         limits = Limits(**{"settle_s": 0.1, **{name: value for name, value in options.items() if name in _LIMITS}})
-        self.cluster = self.kind(Rules(limits, **{name: v for name, v in options.items() if name not in _LIMITS}))
+        self.cluster = self.kind(JobOptions(limits, **{name: v for name, v in options.items() if name not in _LIMITS}))
 
     def start_(self, *words: str) -> None:
         """A launcher and its hosts, all of which are needed for the first world."""
@@ -74,13 +74,13 @@ class Scenario:
 
     def left_(self, *hosts: str) -> None:
         """An earlier launcher has left a world behind; this one does not know it yet."""
-        self.cluster.rules.limits = replace(self.cluster.rules.limits, start=len(hosts))
+        self.cluster.options.limits = replace(self.cluster.options.limits, start=len(hosts))
         self.hosts_(*hosts)
         self.cluster.inherit(*hosts)
 
     def expect_(self, *hosts: str) -> None:
         """It does now."""
-        until = self.cluster.clock.mono() + self.cluster.rules.orphan_grace_s
+        until = self.cluster.clock.mono() + self.cluster.options.orphan_grace_s
         self.cluster.driver.tell(Expected(tuple(Host(name, 1) for name in hosts), until))
 
     # --- what happens

@@ -29,14 +29,14 @@ from hvd_elastic_ext.launcher.driver.events import (
 )
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.rules.membership.membership import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.job import JobState
 from tests.unit.launcher.simulated_processes import Process, Processes
 
 
 @dataclass
-class Rules:
+class JobOptions:
     limits: Limits = field(default_factory=lambda: Limits(settle_s=0.1))
     cooldown_s: tuple[float, float] = (10.0, 300.0)
     heartbeat_timeout_s: float = 10.0
@@ -72,7 +72,7 @@ class Cluster(Processes):
 
     def __init__(
         self,
-        rules: Rules | None = None,
+        options: JobOptions | None = None,
         *,
         ledger: HealthLedger | None = None,
         expects: str | None = None,
@@ -80,7 +80,7 @@ class Cluster(Processes):
     ) -> None:
         super().__init__()
         self.lines = io.StringIO()
-        self.rules = rules or Rules()
+        self.options = options or JobOptions()
         self.boot_s: dict[str, float] = {}
         self.dead: set[str] = set()
         self.misfits: dict[str, str] = {}
@@ -104,7 +104,7 @@ class Cluster(Processes):
         self.transferred: list[tuple[str, str, int]] = []
         """Every commit that was sent: from and to which host, and its step."""
         job = JobState.new(
-            self.rules,
+            self.options,
             self.clock.mono(),
             errands=secrets.randbelow(1 << 48),
             ledger=ledger,
@@ -196,7 +196,7 @@ class Cluster(Processes):
 
     def terminate(self, host: str) -> None:
         """Send an agent SIGTERM: it gives notice, starts nothing any more, and ends when its processes have."""
-        grace_s = self.rules.grace_s if self.agents[host] else 0.0
+        grace_s = self.options.grace_s if self.agents[host] else 0.0
         self.finishing.add(host)
         self._notices[host] = self.clock.mono() + grace_s
         notice = {"event": "notice", "reason": "SIGTERM", "grace_s": grace_s}
@@ -461,10 +461,10 @@ class Cluster(Processes):
         self.later(self.clears_s, gone)
 
 
-def running(*names: str, rules: Rules | None = None) -> Cluster:
+def running(*names: str, options: JobOptions | None = None) -> Cluster:
     """A cluster that trains on these hosts, one slot each."""
-    cluster = Cluster(rules or Rules())
-    cluster.rules.limits = replace(cluster.rules.limits, start=len(names))
+    cluster = Cluster(options or JobOptions())
+    cluster.options.limits = replace(cluster.options.limits, start=len(names))
     cluster.hosts(**dict.fromkeys(names, 1))
     cluster.until(lambda: cluster.world == list(names))
     return cluster

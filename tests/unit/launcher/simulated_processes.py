@@ -60,6 +60,8 @@ class Processes:
     """They have a State of ours."""
     loops = True
     """Their script has an elastic loop."""
+    call_s: float | None = None
+    """What they report of the time from one call of ``commit()`` to the next."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -268,6 +270,7 @@ class Processes:
                 "progress": process.progress,
                 "waiting": (process.wedged or self._held_up(process)) and not process.stuck,
                 "step_s": process.step_s,
+                "call_s": self.call_s,
             }
             slots[str(process.slot)] = {"life": process.life, "age": now - process.beat_at, "beat": beat}
         if name not in self.cut and name not in self._kept:

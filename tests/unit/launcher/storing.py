@@ -7,9 +7,10 @@ from dataclasses import fields
 from typing import Any
 
 from hvd_elastic_ext.core.errors import Asleep
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
+from hvd_elastic_ext.launcher.planners.checkpoints import coordinator
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability, parse_checkpoint_every
 from tests.unit.launcher.scenarios import Scenario
-from tests.unit.launcher.simulated import Cluster, Rules
+from tests.unit.launcher.simulated import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
 
 
@@ -23,8 +24,10 @@ class Storing(Cluster):
     passed. ``forgotten``: whose memory was given up. Storage has no checkpoint at first.
     """
 
-    def __init__(self, every: Cadence, *, expects: str | None = None, **rules: Any) -> None:
-        super().__init__(Rules(durability=Durability("/store", every, mark="this"), **rules), expects=expects)
+    call_s = 1.0
+
+    def __init__(self, every: Cadence, *, expects: str | None = None, **options: Any) -> None:
+        super().__init__(JobOptions(durability=Durability("/store", every, mark="this"), **options), expects=expects)
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.dropped: list[str] = []
         self.takes_s = {"write": 0.5, "seal": 0.1, "load": 0.5, "held": 0.2, "verify": 0.3}
@@ -121,12 +124,12 @@ class Storing(Cluster):
             self.later(takes_s + self.exits_s, lambda: self._arrive(host, end))
 
 
-def storing(every: Cadence, *, expects: str | None = None) -> Callable[[Rules], Cluster]:
+def storing(every: Cadence, *, expects: str | None = None) -> Callable[[JobOptions], Cluster]:
     """For :func:`tests.unit.launcher.scenarios.play`."""
 
-    def made(rules: Rules) -> Storing:
-        options = {field.name: getattr(rules, field.name) for field in fields(rules) if field.name != "durability"}
-        return Storing(every, expects=expects, **options)
+    def made(options: JobOptions) -> Storing:
+        others = {field.name: getattr(options, field.name) for field in fields(options) if field.name != "durability"}
+        return Storing(every, expects=expects, **others)
 
     return made
 
@@ -135,6 +138,12 @@ class Stored(Scenario):
     """More steps, for clusters with checkpoints."""
 
     cluster: Storing
+
+    def begin_(self, *words: str) -> None:
+        """``every=5``: how often checkpoints are made, as on the command line."""
+        every = [word.partition("=")[2] for word in words if word.startswith("every=")]
+        self.kind = storing(parse_checkpoint_every(every[0])) if every else self.kind
+        super().begin_(*(word for word in words if not word.startswith("every=")))
 
     def takes_(self, errand: str, seconds: str) -> None:
         self.cluster.takes_s[errand] = float(seconds)
@@ -184,6 +193,25 @@ class Stored(Scenario):
 
     def accepts_(self, host: str, errand: str) -> None:
         del self.cluster.answers[host, errand]
+
+    def saves_(self, *why: str) -> None:
+        """Rank 0 has a function that saves files; why it fails, if it does."""
+        self.cluster.saves = " ".join(why)
+
+    def late_(self, count: str) -> None:
+        self.cluster.late = int(count)
+
+    def request_(self) -> None:
+        """A checkpoint is asked for, beyond which no process trains."""
+        self.cluster.ask(coordinator.request)
+
+    def attempts_(self, *words: str) -> None:
+        """``1``: one is under way; ``0``: none is."""
+        self._wait(lambda w: (self.cluster.driver.job.checkpoints.attempt is not None) == (w[0] == "1"), *words)
+
+    def let_on_(self) -> None:
+        """Processes were let train on."""
+        assert None in self.cluster.stays
 
     def silent_(self, *hosts: str) -> None:
         self.cluster.silent = set(hosts)

@@ -12,10 +12,9 @@ import pytest
 
 from hvd_elastic_ext.cli import main as hvd_elastic
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.report import picture
 from hvd_elastic_ext.report.command import main
 from hvd_elastic_ext.report.job_report import build_report
-from hvd_elastic_ext.report.picture import draw, label_of, lanes
+from hvd_elastic_ext.report.picture import draw, label_of
 from hvd_elastic_ext.report.table import show
 
 from .conftest import JournalMaker
@@ -142,12 +141,3 @@ def test_matplotlib_is_imported_only_for_a_picture(path: Path) -> None:
 def test_labels_name_the_hosts(job: JournalMaker) -> None:
     labels = [label_of(row) for row in build_report(job.records).rows]
     assert labels == ["start: 2", "+c", "b failed", "+b", "−c", "list refused", "end"]
-
-
-def test_labels_that_would_cover_each_other_go_to_other_lanes_the_first_on_top() -> None:
-    assert lanes([0.0, 0.5, 0.6, 3.0], [1.0, 1.0, 1.0, 1.0], most=3) == (2, 1, 0, 0)
-
-
-def test_labels_that_do_not_fit_are_not_placed_at_all() -> None:
-    assert lanes([0.0, 0.5, 0.6], [1.0, 1.0, 1.0], most=2) is None
-    assert picture.lanes([], [], most=2) == ()

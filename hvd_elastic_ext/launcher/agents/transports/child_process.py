@@ -45,17 +45,14 @@ class Lines:
 class Child:
     """Start ``command`` in a session of its own, with ``line`` on its standard input, which then stays open.
 
-    ``on_line(stream, text)`` is called for each line of "stdout" and "stderr",
-    without its end, in the loop. Raises ``OSError`` if it cannot be started, and
-    ``ValueError`` for a line longer than ``LONGEST_INPUT``.
+    ``on_line(stream, text)`` is called for each line of "stdout" and "stderr", without its end, in the loop. Raises
+    ``OSError`` if it cannot be started.
     """
 
     why = ""
     """A child always has an exit code."""
 
     def __init__(self, command: Sequence[str], line: bytes, *, on_line: Callable[[str, str], None]) -> None:
-        if len(line) > LONGEST_INPUT:
-            raise ValueError(f"a child takes at most {LONGEST_INPUT} bytes of input, not {len(line)}")
         self._loop = asyncio.get_running_loop()
         self._on_line = on_line
         # Ctrl-C in a terminal goes to the whole foreground group; who ends is the driver's decision.

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
 from hvd_elastic_ext.launcher.agents.transports import pods
-from hvd_elastic_ext.launcher.agents.transports.child_process import LONGEST_INPUT, Lines
+from hvd_elastic_ext.launcher.agents.transports.child_process import Lines
 from hvd_elastic_ext.launcher.agents.transports.pods import Pod
 
 log = logging.getLogger(__name__)
@@ -58,14 +58,12 @@ class Exec:
 
     ``start`` runs it; it may wait, and raise :class:`NotRun`. ``line`` goes to its input, which stays open.
     ``on_line(stream, text)`` is called for each line of "stdout" and "stderr", without its end, in the loop. Raises
-    ``OSError`` if no thread can be started for it, and ``ValueError`` for a line longer than ``LONGEST_INPUT``.
+    ``OSError`` if no thread can be started for it.
     """
 
     _numbers = itertools.count(1)
 
     def __init__(self, start: Callable[[], Stream], line: bytes, *, on_line: Callable[[str, str], None]) -> None:
-        if len(line) > LONGEST_INPUT:
-            raise ValueError(f"a command takes at most {LONGEST_INPUT} bytes of input, not {len(line)}")
         self._loop = asyncio.get_running_loop()
         self._start = start
         self._line = line

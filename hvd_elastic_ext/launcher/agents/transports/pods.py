@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
+from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import name_error
 
 PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -32,6 +34,18 @@ _REMEDIES: Final = {
     403: ROLE,
     404: "with --rsh pod hosts have names of pods, as hvd-discover publishes them",
 }
+
+
+@contextlib.contextmanager
+def client_needed(option: str) -> Iterator[None]:
+    """Import the official client within this. Raises :class:`UsageError` where it is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("kubernetes", "urllib3", "websocket"):
+            raise
+        remedy = "pip install 'hvd-elastic-ext[kubernetes]'"
+        raise UsageError(f"{option} needs the package 'kubernetes'; install it: {remedy}") from None
 
 
 class Pod(NamedTuple):

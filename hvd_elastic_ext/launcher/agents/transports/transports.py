@@ -12,26 +12,21 @@ import abc
 import asyncio
 import functools
 import json
-import logging
 import os
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, NoReturn, Protocol
 
 from hvd_elastic_ext.core.commands import agent_command
-from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.hosts import name_error
 from hvd_elastic_ext.launcher.agents.transports.child_process import Child
 from hvd_elastic_ext.launcher.agents.transports.known_hosts import host_keys
 from hvd_elastic_ext.launcher.agents.transports.pod_exec import Exec, Open
-from hvd_elastic_ext.launcher.agents.transports.pods import pod_of, words_in
+from hvd_elastic_ext.launcher.agents.transports.pods import client_needed, pod_of, words_in
 from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS, Ssh, refused_key
 from hvd_elastic_ext.launcher.options.settings import RunSettings
-
-log = logging.getLogger(__name__)
 
 UNREACHABLE: Final = 255
 """Exit code of ssh, and of any transport here, that did not reach the host."""
@@ -39,7 +34,7 @@ AT_ONCE: Final = 8
 """How many starts over ssh are under way at once: sshd's default turns some away from the eleventh on."""
 ON_ITS_WAY_S: Final = 20.0
 """Seconds after which a start that has neither reached its host nor ended no longer counts."""
-
+_REACHED: Final = "hvd-elastic-host-reached"
 MOST_EXPLAINED: Final = 40
 """Lines kept of an ssh that fails; the refusal of a host key takes some 15."""
 
@@ -77,33 +72,96 @@ def _line(order: dict[str, object]) -> bytes:
     return json.dumps(order, separators=(",", ":")).encode("ascii") + b"\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a launch ended: ``code`` 128 + N for signal N; ``reached``: the host was, whatever came then.
+class Ended(NamedTuple):
+    """How a launch ended. ``code``: 128 + N for signal N. ``reached``: the host was reached.
 
-    ``last_words`` is the last line of its standard error, or else its output.
+    ``message``: the last line of standard error, or else of the output.
     """
 
     code: int
     reached: bool
-    last_words: str
+    message: str
 
 
-class Launch(Protocol):
-    """One agent being started, as far as it can be seen from here."""
+class Carrier(Protocol):
+    """What was started here: an agent, or what carries its streams. For the loop only."""
 
-    @property
-    def reached(self) -> bool:
-        """True once the program there is being run."""
+    code: asyncio.Future[int]
+    """128 + N for signal N. When it is known, all lines have been passed on."""
+    why: str
+    """Why there is no exit code of what runs; empty where there is one."""
+
+    def kill(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Launch:
+    """An agent that is being started by ``begin(on_line=…)``.
+
+    ``carrier``: what is started here only carries the streams of an agent elsewhere. ``explain`` says what to do about
+    a host that was not reached, by what was said. ``settled`` is called once: when the host is reached, the launch has
+    ended, or :data:`ON_ITS_WAY_S` are over.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[..., Carrier],
+        *,
+        remark: Remark,
+        carrier: bool = True,
+        explain: Callable[[Sequence[str]], str | None] = lambda said: None,
+        settled: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.reached = not carrier
+        """The program on the host has been started."""
+        self._remark, self._carrier, self._explain = remark, carrier, explain
+        self._settled: Callable[[], None] | None = settled
+        self._errors: deque[str] = deque(maxlen=MOST_EXPLAINED)
+        self._newest = {"stdout": "", "stderr": ""}
+        self._child: Carrier | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        try:
+            self._child = begin(on_line=self._hear)
+        except OSError as error:
+            self.reached = False
+            self._newest["stderr"] = ": ".join(filter(None, (error.filename, error.strerror))) or str(error)
+            self._settle()
+        else:
+            self._timer = asyncio.get_running_loop().call_later(ON_ITS_WAY_S, self._settle)
+            self._child.code.add_done_callback(lambda _: self._settle())
 
     async def wait(self) -> Ended:
         """Wait for its end; all remarks have been passed on then. May be waited for repeatedly and given up."""
-
-    def kill(self) -> None:
-        """SIGKILL what was started on this machine: the agent itself, or what only carries it."""
+        code = UNREACHABLE if self._child is None else await asyncio.shield(self._child.code)
+        why = "" if self._child is None else self._child.why
+        message = why or self._newest["stderr"] or self._newest["stdout"]
+        remedy = None if self.reached else self._explain(self._errors)
+        return Ended(code, self.reached, message if remedy is None else f"{message.rstrip('.')}: {remedy}")
 
     def close(self) -> None:
         """Take no more remarks. An agent that runs goes on; what only carries it ends."""
+        if self._child is not None:
+            self._child.close()
+            if self._carrier:
+                self._child.kill()
+
+    def _settle(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        act, self._settled = self._settled, None
+        if act is not None:
+            act()
+
+    def _hear(self, stream: str, text: str) -> None:
+        if not self.reached and stream == "stdout" and text == _REACHED:
+            self.reached = True
+            self._settle()
+        elif text.strip():
+            self._newest[stream] = text.strip()
+            if stream == "stderr" and not self.reached:
+                self._errors.append(text.strip())
+            self._remark(text)
 
 
 class Transport(Protocol):
@@ -112,8 +170,7 @@ class Transport(Protocol):
     async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
         """Start an agent on ``host`` and give it ``line``. Returns without waiting for it to be reached.
 
-        Never raises for what is wrong with a host: then the launch has ended, and says
-        why. ``ValueError`` for a line longer than ``child_process.LONGEST_INPUT``.
+        Never raises for what is wrong with a host: then the launch has ended, and says why.
         """
 
 
@@ -121,11 +178,10 @@ class Transport(Protocol):
 class Local:
     """Starts agents on this machine, whatever the host's name."""
 
-    python: str = field(default=sys.executable)
+    python: str = sys.executable
 
     async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
-        begin = functools.partial(Child, agent_command(self.python), line)
-        return _StartedLaunch(begin, remark=remark, carrier=False)
+        return Launch(functools.partial(Child, agent_command(self.python), line), remark=remark, carrier=False)
 
 
 class _RemoteTransport(abc.ABC):
@@ -141,17 +197,15 @@ class _RemoteTransport(abc.ABC):
         try:
             self._check(host)  # before waiting for a turn
         except ValueError as error:
-            return _failed(str(error))
+            return Launch(functools.partial(_fail, str(error)), remark=remark)
         await self._room.acquire()
         try:
             begin = await self._begin(host, words, line)
             explain = functools.partial(self._explain, host)
-            launch = _StartedLaunch(begin, remark=remark, carrier=True, explain=explain)
+            return Launch(begin, remark=remark, explain=explain, settled=self._room.release)
         except BaseException:
             self._room.release()
             raise
-        launch.when_under_way(self._room.release)
-        return launch
 
     @abc.abstractmethod
     def _check(self, host: str) -> None:
@@ -199,14 +253,9 @@ class PodTransport(_RemoteTransport):
 
         Loads the official client: half a second, 45 MB. Raises :class:`UsageError` if there is no way to a cluster.
         """
-        try:
+        with client_needed("--rsh pod"):
             from hvd_elastic_ext.io.kube_access import Access
             from hvd_elastic_ext.launcher.agents.transports.pod_stream import Cluster
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in ("kubernetes", "urllib3", "websocket"):
-                raise
-            remedy = "pip install 'hvd-elastic-ext[kubernetes]'"
-            raise UsageError(f"--rsh pod needs the package 'kubernetes'; install it: {remedy}") from None
         return cls(Cluster(Access.found(None, environ, remedy="for --rsh pod let KUBECONFIG name one")).open)
 
     def _check(self, host: str) -> None:
@@ -219,16 +268,13 @@ class PodTransport(_RemoteTransport):
 
 @dataclass(frozen=True, slots=True)
 class TransportByName:
-    """``near`` for the names that ``is_near`` says yes to, at once, else ``far``."""
+    """``near`` for the names that are this machine's, else ``far``."""
 
     near: Transport
     far: Transport
     is_near: Callable[[str], bool]
 
     async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
-        problem = name_error(host)
-        if problem is not None:
-            return _failed(problem)
         return await (self.near if self.is_near(host) else self.far).start(host, line, remark=remark)
 
 
@@ -246,97 +292,5 @@ def ssh_of(settings: RunSettings) -> Ssh:
     return Ssh(Path.cwd(), settings.ssh_port, settings.ssh_identity_file, known_hosts=known_hosts)
 
 
-_REACHED: Final = "hvd-elastic-host-reached"
-
-
-class Carrier(Protocol):
-    """What was started here: an agent, or what carries its streams. Called with the loop running, and in it only."""
-
-    code: asyncio.Future[int]
-    """128 + N for signal N. When it is known, all lines have been passed on."""
-    why: str
-    """Why there is no exit code of what runs; empty where there is one."""
-
-    def kill(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class _StartedLaunch:
-    """A launch that was begun, by ``begin(on_line=…)``; a ``carrier`` only carries what an agent elsewhere says."""
-
-    def __init__(
-        self,
-        begin: Callable[..., Carrier],
-        *,
-        remark: Remark,
-        carrier: bool,
-        explain: Callable[[Sequence[str]], str | None] = lambda said: None,
-    ) -> None:
-        self.reached = not carrier
-        self._explain = explain
-        self._errors: deque[str] = deque(maxlen=MOST_EXPLAINED)
-        self._carrier = carrier
-        self._remark = remark
-        self._words = {"stdout": "", "stderr": ""}
-        self._under_way: Callable[[], None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._child: Carrier | None = None
-        try:
-            self._child = begin(on_line=self._hear)
-        except OSError as error:
-            self.reached = False
-            self._words["stderr"] = ": ".join(filter(None, (error.filename, error.strerror))) or str(error)
-
-    async def wait(self) -> Ended:
-        code = UNREACHABLE if self._child is None else await asyncio.shield(self._child.code)
-        why = "" if self._child is None else self._child.why
-        words = why or self._words["stderr"] or self._words["stdout"]
-        remedy = None if self.reached else self._explain(self._errors)
-        return Ended(code, self.reached, words if remedy is None else f"{words.rstrip('.')}: {remedy}")
-
-    def kill(self) -> None:
-        if self._child is not None:
-            self._child.kill()
-
-    def close(self) -> None:
-        if self._child is not None:
-            self._child.close()
-            if self._carrier:
-                self._child.kill()
-
-    def when_under_way(self, act: Callable[[], None]) -> None:
-        """Call ``act`` once: when the host is reached, the launch has ended, or time is over."""
-        self._under_way = act
-        if self._child is None:
-            self._settled()
-        else:
-            self._child.code.add_done_callback(lambda _: self._settled())
-            self._timer = asyncio.get_running_loop().call_later(ON_ITS_WAY_S, self._settled)
-
-    def _settled(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        act, self._under_way = self._under_way, None
-        if act is not None:
-            act()
-
-    def _hear(self, stream: str, text: str) -> None:
-        if not self.reached and stream == "stdout" and text == _REACHED:
-            self.reached = True
-            self._settled()
-            return
-        if text.strip():
-            self._words[stream] = text.strip()
-            if stream == "stderr" and not self.reached:
-                self._errors.append(text.strip())
-            self._remark(text)
-
-
-def _failed(why: str) -> Launch:
-    """A launch that failed before it began."""
-
-    def begin(*, on_line: Callable[[str, str], None]) -> Carrier:
-        raise OSError(why)
-
-    return _StartedLaunch(begin, remark=lambda text: None, carrier=True)
+def _fail(why: str, **_: object) -> NoReturn:
+    raise OSError(why)

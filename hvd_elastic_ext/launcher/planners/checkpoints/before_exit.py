@@ -51,5 +51,5 @@ def save(job: JobState) -> Plan:
 
 
 def _anything_to_save(job: JobState) -> bool:
-    at_rest = job.rules.durability is not None and not job.standing
+    at_rest = job.options.durability is not None and not job.standing
     return coordinator.request(job) or (at_rest and bool(job.roster.commits.newest_hosts()))

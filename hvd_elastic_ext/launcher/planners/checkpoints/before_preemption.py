@@ -10,7 +10,7 @@ import math
 from typing import Final
 
 from hvd_elastic_ext.launcher.planners.checkpoints import coordinator, cost
-from hvd_elastic_ext.launcher.rules.membership.membership import Decision
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.state.checkpoints import Call
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import Plan
@@ -45,7 +45,7 @@ def plan(job: JobState) -> Plan:
     known = _known(job, job.preemption.all_by)
     before = lead_s(cost.durable_s(job), job.checkpoints.waited_s)
     wanted = decide(now, known, before)
-    if state.made is Call.LAST and not job.checkpoints.nobody_goes_on:
+    if state.made is Call.LAST and not job.checkpoints.holds_training:
         state.made = Call.NONE  # another world has formed, and trains
     if state.made is Call.LAST and wanted is Call.NOW:
         wanted = Call.LAST  # it was faster than expected; to train on could lose what comes after it

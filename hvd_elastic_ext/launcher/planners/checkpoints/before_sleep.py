@@ -15,7 +15,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.launcher.planners.checkpoints import coordinator, cost
 from hvd_elastic_ext.launcher.planners.checkpoints.before_preemption import lead_s
-from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Kept, last_words
+from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Kept, failure_of
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.state.checkpoints import Found, Identity, Known
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -58,7 +58,7 @@ def save_before(job: JobState, *, short: str | None, hurry: bool = False, read_b
     may still come, whether the job may sleep or not. ``read_back``: the checkpoint is read back.
     """
     state = job.before_sleep
-    if job.rules.durability is None or (job.rules.sleep_after_s is None and not hurry):
+    if job.options.durability is None or (job.options.sleep_after_s is None and not hurry):
         return None
     state.hurry, state.read_back = hurry, read_back
     if short is None:
@@ -95,7 +95,7 @@ def _not_before(job: JobState) -> float:
 
 def _ready_at(job: JobState, since: float) -> float:
     """When hosts have been too few for long enough, or all holders of the newest commit are about to go (mono)."""
-    at = since + (0.0 if job.before_sleep.hurry else job.rules.sleep_after_s or 0.0)
+    at = since + (0.0 if job.before_sleep.hurry else job.options.sleep_after_s or 0.0)
     holders, going = job.roster.commits.newest_hosts(), job.leaves_by
     if not holders or not holders <= going.keys():
         return at
@@ -110,25 +110,17 @@ def lost(job: JobState, host: str) -> None:
         _forget(job)
 
 
-def is_busy(job: JobState, host: str) -> bool:
-    """Whether a host's agent is on an errand for this."""
-    return host in job.before_sleep.asked
-
-
 def take(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
     """Take in what an agent says of its errand; False if it is about something else."""
     state = job.before_sleep
     host, event = agent.host.name, news.get("event")
     if event not in ("errand", "errand_ended") or host not in state.asked or state.asked[host] != news.get("id"):
         return False
-    answer = news.get("answer")
-    if not isinstance(answer, dict):
-        _try_later(job, f"{host}: {last_words(news)}")
-    elif isinstance(why := answer.get("failed"), str):
+    if (why := failure_of(news)) is not None:
         _try_later(job, f"{host}: {why}")
     else:
         del state.asked[host]
-        state.answers[host] = answer
+        state.answers[host] = news["answer"]
         if not state.asked:
             _take_answers(job)
     return True
@@ -177,11 +169,11 @@ def _ask_all(job: JobState, short: str) -> Asleep | None:
 
 def _ask(job: JobState, hosts: Sequence[str], **request: Any) -> None:
     state = job.before_sleep
-    assert job.rules.durability is not None
+    assert job.options.durability is not None
     state.asked_at = job.now
     for host in hosts:
         number = job.new_errand()
-        full = {"place": job.rules.durability.place, **request}
+        full = {"place": job.options.durability.place, **request}
         if not job.send(host, _order(job, host, number, full)):
             _try_later(job, f"{host} is not connected")
             return

@@ -27,7 +27,7 @@ def plan(job: JobState) -> Plan:
     """Measure, choose, and tell ranks that use another interval."""
     state = job.commit_interval
     now = job.now
-    auto = job.rules.commit_every is not None and job.rules.commit_every.auto
+    auto = job.options.commit_every is not None and job.options.commit_every.auto
     if not auto and now < state.look_at:  # there may be thousands of ranks, and mostly nothing to tell
         return NOTHING
     state.look_at = now + AGAIN_S

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from hvd_elastic_ext.launcher.planners.checkpoints import cost
-from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt, Kept, Last, Name, ahead, due, last_words
+from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt, Kept, Last, Name, ahead, due, failure_of
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -35,12 +35,6 @@ MISSES: Final = 8
 """How often a commit is named again, further ahead, before the attempt fails."""
 
 
-def is_busy(job: JobState, host: str) -> bool:
-    """Whether a host's agent may be on an errand for a checkpoint."""
-    state = job.checkpoints
-    return state.attempt is not None and host in state.attempt.hosts
-
-
 def resumed_from(job: JobState, path: str, step: int, facts: Mapping[str, Any], commit: Name | None = None) -> None:
     """Training resumes from a checkpoint of ``step`` steps, whose manifest holds ``facts``."""
     state = job.checkpoints
@@ -58,7 +52,7 @@ def request(job: JobState, *, stay: bool = True) -> bool:
     if stay and state.staying is not None:
         return False  # nothing was trained since then
     state.stay = stay
-    state.asked, state.not_before = job.rules.durability is not None and _can_commit(job), -math.inf
+    state.asked, state.not_before = job.options.durability is not None and _can_commit(job), -math.inf
     return state.asked
 
 
@@ -125,12 +119,6 @@ def _let_train_on(job: JobState, attempt: Attempt) -> None:
     job.tell_all(job.roster.present(attempt.ranks), "keep", commit=None)
 
 
-def readers(job: JobState) -> frozenset[str] | None:
-    """Hosts whose storage is known to have the newest checkpoint; None: all hosts share it."""
-    how = job.rules.durability
-    return None if how is not None and "://" in how.place else job.checkpoints.readers
-
-
 def covers_all_commits(job: JobState) -> bool:
     """Whether the newest checkpoint is as new as every known commit."""
     newest, known = job.roster.commits.newest, job.checkpoints.stored
@@ -152,7 +140,7 @@ def came(job: JobState, host: str) -> None:
     """
     state = job.checkpoints
     workers = job.roster.on(host)
-    if job.rules.durability is None or not workers:
+    if job.options.durability is None or not workers:
         return
     lost(job, host)
     if state.staying is not None and host in state.staying.hosts:
@@ -167,10 +155,10 @@ def came(job: JobState, host: str) -> None:
 def plan(job: JobState) -> Plan:
     """Begin a checkpoint that is due; give up an attempt whose world has changed or whose time is over."""
     state = job.checkpoints
-    if job.rules.durability is None:
+    if job.options.durability is None:
         return NOTHING
     now = job.now
-    if not state.pace.saw(now, _newest(job)):
+    if not job.settled:
         job.cost.slowing.breaks()
     elif state.attempt is None:
         job.cost.slowing.trains(now, _step(job))
@@ -205,7 +193,7 @@ def _warn_of_stateless(job: JobState) -> None:
 
 def _next_look(job: JobState) -> float:
     """When something may be due (mono)."""
-    state, how = job.checkpoints, job.rules.durability
+    state, how = job.checkpoints, job.options.durability
     if how is None or how.every.notice_only:
         return math.inf
     if state.attempt is not None:
@@ -217,11 +205,11 @@ def _next_look(job: JobState) -> float:
 
 def _due(job: JobState) -> bool:
     state = job.checkpoints
-    assert job.rules.durability is not None
+    assert job.options.durability is not None
     newest = _newest(job)
     if newest is None or not job.settled:
         return False
-    return state.asked or due(job.now, _step(job), state.last, job.rules.durability.every, job.cost.choice.seconds)
+    return state.asked or due(job.now, _step(job), state.last, job.options.durability.every, job.cost.choice.seconds)
 
 
 def _step(job: JobState) -> int:
@@ -252,7 +240,7 @@ def _age_s(job: JobState, newest: Name) -> float:
 
 def _pace_per_s(job: JobState) -> float:
     """Commits per second until the named one: none is left out meanwhile."""
-    return max([job.checkpoints.pace.per_s, *(worker.calls_per_s for worker in _members(job))])
+    return max((worker.commits_per_s for worker in _members(job)), default=0.0)
 
 
 def _reachable(job: JobState, lives: Iterable[Life]) -> bool:
@@ -315,7 +303,7 @@ def _write(job: JobState, attempt: Attempt) -> None:
     if len({(kept.commit, kept.step) for kept in attempt.kept.values()}) > 1:
         _give_up(job, "ranks made commits of one number after different steps; commit at the same step on all ranks")
         return
-    assert job.rules.durability is not None
+    assert job.options.durability is not None
     attempt.number = job.new_errand()  # the end of the errand before may not be reported yet
     attempt.kept_at = job.now
     if attempt.measurable:
@@ -331,9 +319,9 @@ def _write(job: JobState, attempt: Attempt) -> None:
 
 
 def _send(job: JobState, attempt: Attempt, host: str, lives: list[Life], **request: Any) -> bool:
-    assert job.rules.durability is not None
+    assert job.options.durability is not None
     commit = next(iter(attempt.kept.values())).commit
-    full = {"place": job.rules.durability.place, "commit": commit, **request}
+    full = {"place": job.options.durability.place, "commit": commit, **request}
     slots = [life.seat.slot for life in lives]
     attempt.waits_for.add(host)
     if not job.send(host, {"do": "errand", "id": attempt.number, "slots": slots, "request": full}):
@@ -349,19 +337,16 @@ def take(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
         return False
     if host not in attempt.waits_for:
         return True
-    answer = news.get("answer")
-    if event == "errand" and isinstance(answer, dict):
-        _answered(job, attempt, host, answer)
-    elif event == "errand_ended":
-        _give_up(job, f"{host}: {last_words(news)}")
+    if (why := failure_of(news)) is not None:
+        _give_up(job, f"{host}: {why}")
+    else:
+        _answered(job, attempt, host, news["answer"])
     return True
 
 
 def _answered(job: JobState, attempt: Attempt, host: str, answer: Mapping[str, Any]) -> None:
     attempt.waits_for.discard(host)
-    if isinstance(why := answer.get("failed"), str):
-        _give_up(job, f"{host}: {why}")
-    elif attempt.sealing:
+    if attempt.sealing:
         attempt.answer = answer if host == attempt.root else attempt.answer
         if not attempt.waits_for:
             _completed(job, attempt, attempt.answer)
@@ -374,11 +359,11 @@ def _answered(job: JobState, attempt: Attempt, host: str, answer: Mapping[str, A
 def _complete(job: JobState, attempt: Attempt) -> None:
     """All shares are written: have the checkpoint completed."""
     state = job.checkpoints
-    assert job.rules.durability is not None
+    assert job.options.durability is not None
     if len({str(answer.get("store")) for answer in attempt.written.values()}) > 1 and not state.apart:
         state.apart = True
         log.warning(
-            "%s is not the same storage on all hosts: each makes a complete checkpoint", job.rules.durability.place
+            "%s is not the same storage on all hosts: each makes a complete checkpoint", job.options.durability.place
         )
         _write(job, attempt)
         return
@@ -386,8 +371,8 @@ def _complete(job: JobState, attempt: Attempt) -> None:
     facts = cost.facts(job, ended=attempt.stay or attempt.at_rest)
     newest = job.roster.commits.newest
     if state.done and attempt.at_rest and (newest is None or attempt.wanted >= newest):
-        facts["finished"] = job.rules.durability.mark
-    more = {"do": "seal", "world": len(attempt.ranks), "keep": job.rules.durability.keep, "facts": facts}
+        facts["finished"] = job.options.durability.mark
+    more = {"do": "seal", "world": len(attempt.ranks), "keep": job.options.durability.keep, "facts": facts}
     work = attempt.work(apart=state.apart)
     if not state.apart:
         written, (parts, of) = list(attempt.written.values()), work[attempt.root]

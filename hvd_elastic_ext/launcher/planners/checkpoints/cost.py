@@ -44,7 +44,7 @@ def measured(job: JobState, durable_s: float, slowed: float | None, *, stall_s: 
     usual = state.seals[-1].slowed if state.seals else UNKNOWN
     seal = Seal(stall_s, durable_s, usual if slowed is None else slowed)
     state.seals = [*state.seals[1 - interval.LATEST :], seal]
-    if job.rules.durability is not None and job.rules.durability.every.auto:
+    if job.options.durability is not None and job.options.durability.every.auto:
         _choose(job)
 
 

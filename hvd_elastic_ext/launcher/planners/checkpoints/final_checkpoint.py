@@ -6,7 +6,7 @@ Storage that fails or does not answer delays the end only for a limited time: tr
 from __future__ import annotations
 
 import logging
-from typing import Final, NamedTuple
+from typing import Final
 
 from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator, cost
 from hvd_elastic_ext.launcher.rules.checkpoints import finished
@@ -23,34 +23,24 @@ FAILING_S: Final = 20.0
 """How long to retry when storage fails."""
 
 
-class Facts(NamedTuple):
-    """``since``: when the last process had ended (mono). ``answered``: no agent works on it now.
+def decide(waited_s: float, *, saved: bool, answered: bool, durable_s: float) -> tuple[bool, str]:
+    """Whether agents are still needed, and why; "" if all is saved. Pure.
 
-    ``durable_s``: how long the last checkpoint took. ``saved``: the end of training is on storage, or there is nothing
-    to save.
+    ``waited_s``: since the last process ended. ``saved``: the end of training is on storage, or there is nothing to
+    save. ``answered``: no agent works on it now. ``durable_s``: how long the last checkpoint took.
     """
-
-    since: float
-    saved: bool
-    answered: bool
-    durable_s: float
-
-
-def decide(now: float, facts: Facts) -> tuple[bool, str]:
-    """Whether agents are still needed, and why; "" if all is saved. Pure."""
-    waited_s = now - facts.since
-    if facts.saved:
+    if saved:
         return False, ""
-    if facts.answered and waited_s >= FAILING_S:
+    if answered and waited_s >= FAILING_S:
         return False, f"it could not be written for {waited_s:.0f} s"
-    if waited_s >= max(ANSWER_S, TIMES * facts.durable_s):
+    if waited_s >= max(ANSWER_S, TIMES * durable_s):
         return False, f"storage gave no answer for {waited_s:.0f} s"
     return True, "the end of training is made durable"
 
 
 def plan(job: JobState) -> Plan:
     """Start nothing if the newest checkpoint of this job says that training is done."""
-    done, how = job.restore.done, job.rules.durability
+    done, how = job.restore.done, job.options.durability
     if done is not None and how is not None and not (job.ending or job.world.begun):
         log.warning("%s", finished.said(done, how.place))
         job.final_checkpoint.over = job.outcome.finishing = True
@@ -67,8 +57,12 @@ def needs_agents(job: JobState) -> bool:
         before_sleep.training_resumed(job)
         coordinator.training_finished(job)
     done = before_sleep.save_before(job, short="training is done", hurry=True, read_back=False)
-    facts = Facts(state.since, done is not None, not before_sleep.is_waiting(job), cost.durable_s(job))
-    waits, why = decide(job.now, facts)
+    waits, why = decide(
+        job.now - state.since,
+        saved=done is not None,
+        answered=not before_sleep.is_waiting(job),
+        durable_s=cost.durable_s(job),
+    )
     if waits:
         return True
     state.over = True

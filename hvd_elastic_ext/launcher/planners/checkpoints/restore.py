@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.planners.checkpoints import coordinator
-from hvd_elastic_ext.launcher.rules.checkpoints.attempt import last_words
+from hvd_elastic_ext.launcher.rules.checkpoints.attempt import answer_of, failure_of
 from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished
-from hvd_elastic_ext.launcher.rules.membership.membership import Decision, Stage
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.checkpoints import Loading
@@ -32,15 +32,15 @@ EMPTY_S: Final = 0.5
 
 def ready(job: JobState, host: str) -> bool:
     """Whether processes may start on a host. Once training has begun, they get their state from others."""
-    loading = _loading_of(job, host)
-    if job.rules.durability is None or (job.world.begun and loading is None):
+    loading = job.loading_of(host)
+    if job.options.durability is None or (job.world.begun and loading is None):
         return True
     return loading is not None and (loading.ready or (job.world.begun and not loading.under_way))
 
 
 def plan(job: JobState) -> Plan:
     """Load the newest checkpoint on each host where processes are to start for the first world."""
-    if job.rules.durability is None:
+    if job.options.durability is None:
         return NOTHING
     if job.world.begun:
         _abandon(job)
@@ -51,7 +51,7 @@ def plan(job: JobState) -> Plan:
         ranks.setdefault(seat.host, {})[str(seat.slot)] = rank
     _reload_lost(job, wanted)
     for host, slots in ranks.items():
-        agent, loading = job.roster.agents.get(host), _loading_of(job, host)
+        agent, loading = job.roster.agents.get(host), job.loading_of(host)
         if agent is None or not agent.joined or agent.finishing or host in job.transferring:
             continue
         if loading is None and (found := job.roster.on(host)):
@@ -68,14 +68,14 @@ def held_back(job: JobState, decision: Decision) -> Decision:
     """Hold the first world back until it has a holder of the checkpoint, if there is or may be one."""
     state = job.restore
     members = decision.members
-    if members is None or job.rules.durability is None or job.world.begun:
+    if members is None or job.options.durability is None or job.world.begun:
         return decision
     holding = _holding(job)
     if not holding.isdisjoint(life.seat for life in members):
         return decision
     if state.path is not None:
         return Decision(None, "", f"no process that is ready holds {state.path}")
-    hosts = {seat.host: _loading_of(job, seat.host) for seat in job.wanted}
+    hosts = {seat.host: job.loading_of(seat.host) for seat in job.wanted}
     if state.expects is not None:
         return Decision(None, "", f"none of the hosts that are ready has {state.expects}, or any checkpoint")
     late = sorted(host for host, loading in hosts.items() if loading is not None and not loading.ready)
@@ -98,24 +98,18 @@ def explained(job: JobState, lost: JobFailed | None) -> JobFailed | None:
         why = f"{state.expects} was made, and no host that came has it; {remedy}"
     if lost is None or why is None or job.world.begun:
         return lost
-    return JobFailed(f"{why} (for --elastic-timeout {job.rules.elastic_timeout_s:g} s)")
-
-
-def _loading_of(job: JobState, host: str) -> Loading | None:
-    """The load of a host by its present agent."""
-    loading, agent = job.restore.hosts.get(host), job.roster.agents.get(host)
-    return loading if loading is not None and agent is not None and agent.identity == loading.agent else None
+    return JobFailed(f"{why} (for --elastic-timeout {job.options.elastic_timeout_s:g} s)")
 
 
 def _holding(job: JobState) -> frozenset[Seat]:
     """Seats whose memory has the checkpoint."""
-    found = [_loading_of(job, host) for host in job.restore.hosts]
+    found = [job.loading_of(host) for host in job.restore.hosts]
     return frozenset(seat for loading in found if loading is not None for seat in loading.seats)
 
 
 def _reload_lost(job: JobState, wanted: tuple[Seat, ...]) -> None:
     """If all hosts that loaded the checkpoint are gone or unused, others load it once their processes have ended."""
-    hosts = {seat.host: _loading_of(job, seat.host) for seat in wanted}
+    hosts = {seat.host: job.loading_of(seat.host) for seat in wanted}
     under_way = any(loading is not None and loading.under_way for loading in hosts.values())
     if job.restore.path is None or under_way or not _holding(job).isdisjoint(wanted):
         return
@@ -130,7 +124,7 @@ def _reload_lost(job: JobState, wanted: tuple[Seat, ...]) -> None:
 
 def _fail_if_unreadable(job: JobState, hosts: set[str]) -> None:
     """End the job if no host has the checkpoint, or may still get it."""
-    known = [_loading_of(job, host) for host in hosts]
+    known = [job.loading_of(host) for host in hosts]
     told = [loading for loading in known if loading is not None and not loading.under_way]
     if len(told) == len(known) and any(loading.for_good for loading in told) and not _holding(job):
         job.fail(JobFailed(job.restore.why or "no checkpoint can be loaded"))
@@ -139,7 +133,7 @@ def _fail_if_unreadable(job: JobState, hosts: set[str]) -> None:
 def _abandon(job: JobState) -> None:
     """Training has begun: end loads that still run; those hosts get their state from others."""
     for host in list(job.restore.hosts):
-        loading = _loading_of(job, host)
+        loading = job.loading_of(host)
         if loading is not None and loading.under_way:
             if not job.send(host, {"do": "drop", "slots": loading.slots}):
                 continue  # no process starts there before it has that order
@@ -151,13 +145,13 @@ def _abandon(job: JobState) -> None:
 
 
 def _load(job: JobState, agent: Agent, slots: Mapping[str, int]) -> None:
-    assert job.rules.durability is not None
+    assert job.options.durability is not None
     number, host = job.new_errand(), agent.host.name
     if job.roster.on(host):
         job.restore.hosts[host].again_at = job.now + EMPTY_S
         return
-    done = None if job.rules.durability.train_on else job.rules.durability.mark
-    request = {"do": "load", "place": job.rules.durability.place, "ranks": slots, "done": done}
+    done = None if job.options.durability.train_on else job.options.durability.mark
+    request = {"do": "load", "place": job.options.durability.place, "ranks": slots, "done": done}
     numbers = [int(slot) for slot in slots]
     order = {"do": "errand", "id": number, "slots": numbers, "request": request}
     if job.send(host, order):
@@ -171,12 +165,6 @@ def lost(job: JobState, host: str) -> None:
         loading.again_at = job.now
 
 
-def is_busy(job: JobState, host: str) -> bool:
-    """Whether a host's agent loads the checkpoint."""
-    loading = _loading_of(job, host)
-    return loading is not None and loading.under_way
-
-
 def take(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
     """Take in an agent's answer; False if it is about something else."""
     host, event = agent.host.name, news.get("event")
@@ -185,14 +173,11 @@ def take(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
         return False
     if loading.ready or loading.again_at is not None:
         return True
-    answer = news.get("answer")
-    if event == "errand_ended":
-        _failed(job, host, loading, last_words(news))
-    elif isinstance(answer, dict) and isinstance(why := answer.get("failed"), str):
-        _failed(job, host, loading, why, for_good=answer.get("for_good") is True)
-    elif isinstance(answer, dict):
+    if (why := failure_of(news)) is not None:
+        _failed(job, host, loading, why, for_good=answer_of(news).get("for_good") is True)
+    else:
         loading.ready = True
-        _loaded(job, agent, loading, answer)
+        _loaded(job, agent, loading, news["answer"])
     return True
 
 

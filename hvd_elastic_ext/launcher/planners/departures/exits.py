@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher.engines.engine import engine_of
 from hvd_elastic_ext.launcher.planners.departures import shutdown
+from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
 from hvd_elastic_ext.launcher.planners.health import blame, liveness, loopless
 from hvd_elastic_ext.launcher.rules.health.causes import Cause, Ending, ending
 from hvd_elastic_ext.launcher.rules.health.endings import Fate
-from hvd_elastic_ext.launcher.rules.membership.membership import Stage
+from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan

@@ -40,7 +40,7 @@ def plan(job: JobState) -> Plan:
     if not present:
         return NOTHING
     state.open = bool(leaves_by)
-    enough = job.rules.limits.size(len(job.wanted), begun=True) > 0
+    enough = job.options.limits.size(len(job.wanted), begun=True) > 0
     going = [by for host, by in leaves_by.items() if job.roster.on(host)]
     state.all_by = min(going) if going and not enough else None
     told = reclaimed(job.world.members, leaves_by, now=job.now, enough=enough)

@@ -16,7 +16,7 @@ from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
 log = logging.getLogger(__name__)
 
-PATIENCE_S: Final = 30.0
+PROCESSES_S: Final = 30.0
 """Longest wait for the end of all processes."""
 LAST_S: Final = 30.0
 LAST_EACH_S: Final = 1.0
@@ -42,11 +42,11 @@ def _is_over(job: JobState) -> bool:
         world.finish(job)
     waited_for = _end_processes(job, everything=everything)
     if everything or not waited_for:
-        state.ends_by = state.ends_by or now + PATIENCE_S
+        state.ends_by = state.ends_by or now + PROCESSES_S
     late = state.ends_by is not None and now >= state.ends_by
     if late or not job.roster.workers:
         if not everything and state.gone_by is None and final_checkpoint.needs_agents(job):
-            state.ends_by = now + PATIENCE_S
+            state.ends_by = now + PROCESSES_S
             return False
         _dismiss(job, late=late)
     if state.gone_by is None and (late or _none_left(job)):
@@ -132,7 +132,7 @@ def _end_unconnected(job: JobState) -> None:
 def _hears_orders(job: JobState, host: str) -> bool:
     """Whether orders arrive. A connection may be lost without notice."""
     agent = job.roster.agents.get(host)
-    silent_s = job.rules.heartbeat_timeout_s
+    silent_s = job.options.heartbeat_timeout_s
     return agent is not None and agent.joined and job.now - agent.heard <= silent_s
 
 

@@ -52,7 +52,7 @@ def strike(
     state = job.faults
     now = job.now
     strike = Strike.of(cause, host, slot, at=now, unproven_s=tried_s)
-    after = state.ledger if strike is None else state.ledger.struck(now, strike, job.rules.cooldown_s)
+    after = state.ledger if strike is None else state.ledger.struck(now, strike, job.options.cooldown_s)
     if strike is None or after is state.ledger:
         return
     state.ledger = after
@@ -74,7 +74,7 @@ def drain(job: JobState, host: Host, slot: int, *, reason: str) -> None:
 
     It is for the pod's whole life, whatever container runs in it: the device stays the same.
     """
-    until = job.now + job.rules.cooldown_s[1]
+    until = job.now + job.options.cooldown_s[1]
     job.faults.ledger = job.faults.ledger.block(Subject("slot", host.name, host.uid, slot), until, reason, drained=True)
     job.save()
 
@@ -112,7 +112,7 @@ def left(job: JobState, worker: Worker, how: str, *, members: tuple[Life, ...]) 
         return None
     now = job.now
     state.deserted = [at for at in state.deserted if now - at < BUDGET_WINDOW_S] + [now]
-    if len(state.deserted) <= job.rules.failure_budget:
+    if len(state.deserted) <= job.options.failure_budget:
         return None
     times = f"all processes have left {len(state.deserted)} times within an hour, more than --failure-budget allows"
     return JobFailed(
@@ -123,7 +123,7 @@ def left(job: JobState, worker: Worker, how: str, *, members: tuple[Life, ...]) 
 def _count(job: JobState, host: str, *, well: bool) -> bool:
     """Count a fault; whether there are too many now."""
     state = job.faults
-    now, budget = job.now, job.rules.failure_budget
+    now, budget = job.now, job.options.failure_budget
     state.counted = [(at, name) for at, name in state.counted if now - at < BUDGET_WINDOW_S]
     its_share = budget // 2 + 1
     if well and sum(name == host for _, name in state.counted) >= its_share:

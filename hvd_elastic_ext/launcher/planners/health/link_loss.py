@@ -40,14 +40,14 @@ def plan(job: JobState) -> Plan:
 def _is_alone(job: JobState) -> bool:
     """Whether hosts may be silent for now, and all decisions wait."""
     now, state = job.now, job.link_loss
-    rules = job.rules
-    latest = now - rules.heartbeat_timeout_s
+    options = job.options
+    latest = now - options.heartbeat_timeout_s
     if state.since is None and not any(0 < each.heard < latest for each in job.roster.agents.values()):
         return False
     agents = _agents(job)
     if state.since is None:
         heard = [agent.heard for agent in agents]
-        if not alone(now, heard, limit_s=rules.heartbeat_timeout_s, grace_s=rules.orphan_grace_s):
+        if not alone(now, heard, limit_s=options.heartbeat_timeout_s, grace_s=options.orphan_grace_s):
             return False
         _begin(job, agents)
         return True
@@ -80,12 +80,12 @@ def _begin(job: JobState, agents: Sequence[Agent]) -> None:
 def _still_alone(job: JobState, agents: Sequence[Agent]) -> bool:
     now, state = job.now, job.link_loss
     assert state.since is not None
-    rules = job.rules
+    options = job.options
     back = sum(agent.heard > state.since for agent in agents)
     if not back:
         heard = [agent.heard for agent in agents]
-        return alone(now, heard, limit_s=rules.heartbeat_timeout_s, grace_s=rules.orphan_grace_s)
+        return alone(now, heard, limit_s=options.heartbeat_timeout_s, grace_s=options.orphan_grace_s)
     if state.back_by is None:
         log.warning("hosts are heard again")
-        state.back_by = now + max(rules.heartbeat_timeout_s, RETURN_S)
+        state.back_by = now + max(options.heartbeat_timeout_s, RETURN_S)
     return back < len(agents) and now < state.back_by

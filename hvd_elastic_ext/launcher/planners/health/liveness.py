@@ -32,11 +32,6 @@ COMPARE_S: Final = 5.0
 """Seconds between two comparisons of step times: thousands take a while."""
 
 
-def forget_progress(job: JobState) -> None:
-    """Forget the progress of all processes: none can be observed for now."""
-    job.liveness.moved.clear()
-
-
 def plan(job: JobState) -> Plan:
     """Look for stalled and slow processes, unless another world was called just now."""
     if job.decision.members is None:  # a process that was called just now is not late yet
@@ -59,10 +54,10 @@ def _look(job: JobState) -> None:
         state.told = None
         return
     if not _all_hosts_heard(job):
-        forget_progress(job)
+        state.moved.clear()
         return
     members = _members(job)
-    limit = job.rules.progress_timeout_s
+    limit = job.options.progress_timeout_s
     if limit is not None:
         _report_stall(job, stall(now, members, limit))
     else:
@@ -103,7 +98,7 @@ def _stall_limit_s(job: JobState) -> float:
 
 def _all_hosts_heard(job: JobState) -> bool:
     """Whether every host of the world was heard lately: the progress of a silent one is unknown."""
-    lately = job.now - job.rules.heartbeat_timeout_s / 2
+    lately = job.now - job.options.heartbeat_timeout_s / 2
     agents = map(job.roster.agents.get, {life.seat.host for life in job.world.members})
     return all(agent is not None and agent.heard >= lately for agent in agents)
 
@@ -140,7 +135,7 @@ def _find_left_waiting(job: JobState) -> bool:
             state.finished.pop(worker.life, None)  # a script may train more than once
     if not state.finished or not _all_hosts_heard(job):
         return False
-    limit = min(FINISHED_S, job.rules.progress_timeout_s or FINISHED_S)
+    limit = min(FINISHED_S, job.options.progress_timeout_s or FINISHED_S)
     members, finished = _members(job), sorted(state.finished.values(), key=lambda member: member.rank)
     _report_stall(job, left_waiting(now, members, finished, limit), restart=False)
     return True
@@ -163,7 +158,7 @@ def _find_missing(job: JobState) -> None:
             detail = f"{worker.seat} was told to go live and did not come"
             blame.strike(job, Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail)
             orders.kill(job, worker, Cause.NEVER_READY)
-    limit = job.rules.progress_timeout_s
+    limit = job.options.progress_timeout_s
     came = sum(life in waiting for life in job.world.members)
     found = absence(now, absent, MISSED_S if limit is None else limit, waiting=came)
     if found is not None:
@@ -191,7 +186,7 @@ def _report_stall(job: JobState, found: Stall | None, *, restart: bool = True) -
         finished=[member.rank for member in found.finished],
         reason=found.reason,
     )
-    for life in lives if restart and job.rules.restart_stalled else ():
+    for life in lives if restart and job.options.restart_stalled else ():
         worker = job.roster.alive(life)
         if worker is not None:
             orders.kill(job, worker, Cause.STALLED)
@@ -203,7 +198,7 @@ def _report_stall(job: JobState, found: Stall | None, *, restart: bool = True) -
 def _find_stragglers(job: JobState) -> None:
     state = job.liveness
     found = stragglers({life.seat: tuple(times) for life, times in state.times.items()})
-    drain = job.rules.drain_stragglers and _can_spare_one(job)
+    drain = job.options.drain_stragglers and _can_spare_one(job)
     state.watch, report, leave = state.watch.look(found, drain=drain)
     for straggler in found:
         if straggler in report or straggler.seat in leave:
@@ -231,7 +226,7 @@ def _report_straggler(job: JobState, straggler: Straggler, *, drained: bool) -> 
 
 def _can_spare_one(job: JobState) -> bool:
     """Whether the world would lose no more than the straggler if that left."""
-    limits = job.rules.limits
+    limits = job.options.limits
     there = sum(len(slots) for _, slots in blame.usable(job, job.fleet.hosts, forgive=False))
     after = limits.size(there - 1, begun=True)
     return after > 0 and after >= limits.size(there, begun=True) - 1

@@ -13,7 +13,7 @@ from typing import Final
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.endings import Ended, Fate, Verdict, alone, begins_anew, fate
-from hvd_elastic_ext.launcher.rules.membership.membership import Decision, Stage
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Worker
@@ -40,7 +40,7 @@ def see_lost_training(job: JobState) -> JobFailed | None:
     if verdict(job).fate is not Fate.LOST:
         return None
     why = begins_anew(state.step, state.last, loops=state.loops)
-    if not job.rules.restart_from_scratch:
+    if not job.options.restart_from_scratch:
         return JobFailed(f"{why}; --restart-from-scratch would start the script again")
     state.anew += 1
     log.warning("training begins anew (time %d): %s", state.anew, why)

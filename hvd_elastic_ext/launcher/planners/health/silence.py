@@ -8,7 +8,7 @@ from typing import Final
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.planners.health import blame as faults
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.membership.membership import Stage
+from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state import actions, orders
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
@@ -69,7 +69,7 @@ def end_earlier_lives(job: JobState) -> None:
 
     An agent that is still heard is of the new container.
     """
-    now, limit_s = job.now, job.rules.heartbeat_timeout_s
+    now, limit_s = job.now, job.options.heartbeat_timeout_s
     for name, (host, since) in list(job.fleet.newer_lives.items()):
         agent = job.roster.agents.get(name)
         if agent is not None and agent.joined and agent.heard > since + GONE_S:
@@ -122,7 +122,7 @@ def cut_off(job: JobState, agent: Agent, reason: str, *, blame: bool) -> None:
 def _limit_s(job: JobState, agent: Agent) -> float:
     """How long a host may be silent."""
     fleet = job.fleet
-    limit_s = job.rules.heartbeat_timeout_s
+    limit_s = job.options.heartbeat_timeout_s
     if agent.host.name in fleet.newer_lives:
         return limit_s / 2 if agent.joined else 0.0
     listed = agent.host.name in fleet.hosts and agent.unlisted_at < agent.heard
@@ -132,7 +132,7 @@ def _limit_s(job: JobState, agent: Agent) -> float:
 
 def _ask_for_unreported_ends(job: JobState) -> None:
     """A process that its agent's beats told of, and no longer do, has ended: have the agent say how, once more."""
-    limit, agents = job.rules.heartbeat_timeout_s, job.roster.agents
+    limit, agents = job.options.heartbeat_timeout_s, job.roster.agents
     lost: dict[str, list[Worker]] = {}
     for seat, worker in job.roster.workers.items():
         agent = agents.get(seat.host)
@@ -151,14 +151,14 @@ def _ask_for_unreported_ends(job: JobState) -> None:
 
 
 def _silent(job: JobState) -> list[Worker]:
-    limit = job.rules.heartbeat_timeout_s
+    limit = job.options.heartbeat_timeout_s
     silent = [worker for worker in job.roster.workers.values() if worker.silent_s > limit]
     return [worker for worker in silent if _is_overdue(job, worker)]
 
 
 def _is_overdue(job: JobState, worker: Worker) -> bool:
     """Whether it is to be killed for its silence. A process that is leaving may be silent for longer."""
-    limit, meeting = job.rules.heartbeat_timeout_s, job.rendezvous
+    limit, meeting = job.options.heartbeat_timeout_s, job.rendezvous
     # A process that was silent before it was told to leave has not received that.
     silent_since = job.now - worker.silent_s + BEAT_S
     told = worker.leaving is not None and silent_since > worker.leaving_since

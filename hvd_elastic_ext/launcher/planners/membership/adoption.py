@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.planners.health import liveness
 from hvd_elastic_ext.launcher.planners.health.link_loss import RETURN_S
-from hvd_elastic_ext.launcher.planners.membership import custody, world
+from hvd_elastic_ext.launcher.planners.membership import world
 from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
@@ -33,8 +32,8 @@ def plan(job: JobState) -> Plan:
     """Stop the look while hosts of an earlier launcher are awaited, or while the launcher has lost its own link."""
     job.held = job.held or _waits(job)
     if job.held:
-        liveness.forget_progress(job)
-        custody.pause(job)
+        job.liveness.moved.clear()  # the progress of processes cannot be observed now
+        job.custody.may_end_since.clear()  # nor can agents that may end send their commits
         return Plan(last=True)
     return NOTHING
 
@@ -45,7 +44,7 @@ def _waits(job: JobState) -> bool:
     if adoption.until is None:
         return False
     # A process that waits for a world is not kept waiting for long; those that train lack nothing.
-    hurry = bool(job.rendezvous.waiting) and job.now - adoption.begun >= job.rules.heartbeat_timeout_s
+    hurry = bool(job.rendezvous.waiting) and job.now - adoption.begun >= job.options.heartbeat_timeout_s
     if on_their_way(job) and not hurry and job.now < adoption.until:
         return True
     adoption.until = None
@@ -76,7 +75,7 @@ def tend(job: JobState) -> Plan:
             continue
         handed_over_s = now - adoption.handed_over.get(name, now)
         if job.world.inherited:
-            agent.since = now  # no join timeout: nobody waits for it
+            agent.since = now  # no join timeout: the world trains without it
             if now - adoption.failed.get(name, now - handed_over_s) >= RETRY_S:
                 _call(job, host)
         elif not agent.heard and (name in adoption.failed or handed_over_s >= RETRY_S):

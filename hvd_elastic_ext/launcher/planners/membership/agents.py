@@ -19,7 +19,7 @@ JOIN_EACH_S: Final = 1.0
 
 
 def plan(job: JobState) -> Plan:
-    """Start missing agents, dismiss those that nobody needs, and give up starts that take too long."""
+    """Start missing agents, dismiss those that are not needed, and give up starts that take too long."""
     now, agents, needed = job.now, job.roster.agents, dict.fromkeys(seat.host for seat in job.wanted)
     for name in needed:
         host = job.fleet.hosts.get(name)
@@ -41,8 +41,8 @@ def plan(job: JobState) -> Plan:
 
 
 def _may_end(job: JobState, host: str) -> bool:
-    """Whether nobody needs the commit of a host's agent: others hold it, and a job that may sleep has saved it."""
-    sleeps = job.rules.sleep_after_s is not None
+    """Whether the commit of a host's agent is not needed: others hold it, and a job that may sleep has saved it."""
+    sleeps = job.options.sleep_after_s is not None
     if sleeps and not job.standing and host in job.roster.commits.newest_hosts():
         return False
     return not custody.is_needed(job, host)

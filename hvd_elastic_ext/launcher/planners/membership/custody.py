@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator, restore
 from hvd_elastic_ext.launcher.planners.membership import transfers
 from hvd_elastic_ext.launcher.rules.membership import custody
 from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, Act, Facts, Loss, Stored, Verdict
-from hvd_elastic_ext.launcher.rules.membership.membership import Decision, Stage
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
@@ -47,7 +46,7 @@ def held_back(job: JobState, decision: Decision) -> Decision:
     if decision.members is None or live:
         return decision
     if part.verdict.act is Act.FORM:
-        transfers.cancel(job)  # nobody may write to the memory of a process that is about to train
+        transfers.cancel(job)  # the memory of a process that is about to train is its own
         return decision
     part.holds_back = True
     return Decision(None, "", part.verdict.reason, part.verdict.until)
@@ -116,12 +115,7 @@ def is_needed(job: JobState, host: str) -> bool:
     if _calm(job) and not _is_ahead(job, host) and not members <= leaving.keys():
         return members.isdisjoint(heard)  # a member that is silent since then may be gone with its commit
     facts = _facts(job, (), ready=False)
-    return custody.is_needed(job.now, host, facts, job.rules.commit_wait_s, told_at=since, heard=heard)[0]
-
-
-def pause(job: JobState) -> None:
-    """Restart the time of agents that may end: nothing is decided now, so they cannot send their commits."""
-    job.custody.may_end_since.clear()
+    return custody.is_needed(job.now, host, facts, job.options.commit_wait_s, told_at=since, heard=heard)[0]
 
 
 def launcher_paused(job: JobState, seconds: float) -> None:
@@ -136,13 +130,13 @@ def launcher_paused(job: JobState, seconds: float) -> None:
 def is_awaited(job: JobState) -> bool:
     """Whether the only holder of the newest commit is awaited: nothing older may replace that commit yet."""
     return (
-        not _calm(job) and custody.awaited(job.now, _facts(job, (), ready=False), job.rules.commit_wait_s) is not None
+        not _calm(job) and custody.awaited(job.now, _facts(job, (), ready=False), job.options.commit_wait_s) is not None
     )
 
 
 def noted(job: JobState, *, over: bool, well: bool) -> list[dict[str, Any]]:
     """What to save about commits for the next launcher. Of a job that is ``over`` and not ``well``: what is lost."""
-    commits, durability = job.roster.commits, job.rules.durability
+    commits, durability = job.roster.commits, job.options.durability
     if not over:
         return commits.to_json()
     if well or durability is None:
@@ -175,7 +169,7 @@ def _candidates(job: JobState, decision: Decision) -> tuple[tuple[Seat, ...], bo
     if decision.members is not None:
         return tuple(life.seat for life in decision.members), True
     trains = any(worker.killed is None and worker.stage is Stage.LIVE for worker in roster.workers.values())
-    enough = job.rules.limits.size(len(job.wanted), begun=job.world.begun) > 0
+    enough = job.options.limits.size(len(job.wanted), begun=job.world.begun) > 0
     if trains or not enough:
         return (), False
     return tuple(seat for seat in job.wanted if _joined(job, seat.host)), False
@@ -183,7 +177,7 @@ def _candidates(job: JobState, decision: Decision) -> tuple[tuple[Seat, ...], bo
 
 def _facts(job: JobState, seats: Iterable[Seat], *, ready: bool) -> Facts:
     roster = job.roster
-    members, leaves_by = tuple(seats), _leaves_by(job)
+    members, leaves_by, how = tuple(seats), _leaves_by(job), job.options.durability
     keepers = () if members else _keepers(job, leaves_by)
     return Facts(
         roster.commits.holdings(leaves_by),
@@ -198,7 +192,7 @@ def _facts(job: JobState, seats: Iterable[Seat], *, ready: bool) -> Facts:
         frozenset(seat for seat in roster.workers if not _is_quiet(job, seat)),
         _ending(job),
         transfers.sending(job),
-        coordinator.readers(job),
+        None if how is not None and "://" in how.place else job.checkpoints.readers,
     )
 
 
@@ -245,7 +239,7 @@ def _is_quiet(job: JobState, seat: Seat) -> bool:
 
 def _stored(job: JobState) -> Stored | None:
     """The newest checkpoint; before the first world, only one whose commit is known."""
-    how = job.rules.durability
+    how = job.options.durability
     if how is None:
         return None
     stored = job.checkpoints.stored
@@ -259,15 +253,13 @@ def _stored(job: JobState) -> Stored | None:
 
 def _judge(job: JobState, seats: Iterable[Seat], *, ready: bool) -> Verdict:
     """Ask the rules, and start the transfer that they want."""
-    verdict = custody.judge(job.now, _facts(job, seats, ready=ready), job.rules.commit_wait_s)
+    verdict = custody.judge(job.now, _facts(job, seats, ready=ready), job.options.commit_wait_s)
     _log(job, verdict)
     if verdict.act not in (Act.SEND, Act.LOAD):
         return verdict
     assert verdict.target is not None
     hosts = {verdict.target.host} | ({verdict.source.seat.host} if verdict.source is not None else set())
-    if not transfers.may_begin(job) or any(
-        part.is_busy(job, host) for part in (coordinator, restore, before_sleep) for host in hosts
-    ):
+    if not transfers.may_begin(job) or not hosts.isdisjoint(job.busy):
         return replace(verdict, act=Act.WAIT)
     if verdict.source is not None:
         transfers.send(job, verdict.source, verdict.target)

@@ -73,7 +73,7 @@ def _see_earlier_lives(job: JobState, hosts: HostSet) -> None:
 
 def _forget_former(job: JobState, host: str) -> None:
     """Forget what was noted of the former pod or container."""
-    job.fleet.rests.forget(host)
+    job.fleet.restart_delays.forget(host)
     job.fleet.recovering.discard(host)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher.engines.engine import engine_of
 from hvd_elastic_ext.launcher.planners.checkpoints import before_preemption, before_sleep, restore
+from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
 from hvd_elastic_ext.launcher.planners.health import loopless
 from hvd_elastic_ext.launcher.planners.membership import custody, shortage, world
-from hvd_elastic_ext.launcher.rules.membership.membership import Decision
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import Plan
 
@@ -21,9 +21,8 @@ def plan(job: JobState) -> Plan:
     decision = engine_of(job).decide(job)
     for held_back in (loopless.held_back, restore.held_back, before_preemption.held_back, custody.held_back):
         decision = held_back(job, decision)
-    job.decision = decision
-    if decision.reason != job.reason:
-        job.reason = decision.reason
+    before, job.decision = job.decision, decision
+    if decision.reason != before.reason:
         log.debug("%s%s", f"{decision.cause}: " if decision.cause else "", decision.reason)
     if decision.members is None:
         _wait(job, decision)
@@ -37,7 +36,7 @@ def _wait(job: JobState, decision: Decision) -> None:
     if loopless.can_end_by_itself(job):
         return
     if job.custody.holds_back:  # that wait has its own limit
-        shortage.enough(job)
+        job.short_since = None
     short = shortage.short(job, decision)
     if short is None or not custody.is_awaited(job):  # only the newest commit may be saved
         job.fail(before_sleep.save_before(job, short=short))
@@ -46,11 +45,11 @@ def _wait(job: JobState, decision: Decision) -> None:
 
 
 def _begin(job: JobState, decision: Decision) -> None:
-    limit = job.rules.reset_limit
+    limit = job.options.reset_limit
     if limit is not None and job.world.begun and job.world.changes >= limit:
         job.fail(JobFailed(f"the world would change for the {limit + 1}th time; --reset-limit is {limit}"))
         return
-    shortage.enough(job)
+    job.short_since = None
     before_sleep.training_resumed(job)
     engine_of(job).begun(job)
     world.change(job, decision)

@@ -12,7 +12,7 @@ from hvd_elastic_ext.launcher.planners.health import blame, loopless
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.endings import Fate
 from hvd_elastic_ext.launcher.rules.membership.devices import local_ranks
-from hvd_elastic_ext.launcher.rules.membership.membership import Stage
+from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state import actions, orders
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -32,7 +32,7 @@ def plan(job: JobState) -> Plan:
     now, kept, needed = job.now, set(members), frozenset(wanted)
     for seat, place, neighbours in _plans(wanted, job.roster.workers, joining=bool(members)):
         agent = job.roster.agents.get(seat.host)
-        free = job.fleet.rests.over(seat, now)
+        free = job.fleet.restart_delays.over(seat, now)
         if free and agent is not None and agent.joined and not agent.finishing and restore.ready(job, seat.host):
             _start(job, agent, seat, place, neighbours=neighbours, standby=bool(members))
     for worker in list(job.roster.workers.values()):
@@ -42,7 +42,7 @@ def plan(job: JobState) -> Plan:
         useful = worker.seat in needed and worker.stage is not Stage.LIVE
         if not useful and worker.life not in kept and worker.leaving is None and not worker.done:
             orders.remove(job, worker, "it is not needed")
-        if worker.stage is Stage.BOOTING and now - worker.since > job.rules.standby_timeout_s:
+        if worker.stage is Stage.BOOTING and now - worker.since > job.options.standby_timeout_s:
             detail = f"{worker.seat} did not get ready in time"
             tried_s = worker.tried_s(now)
             blame.strike(job, Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail, tried_s=tried_s)

@@ -7,7 +7,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.planners.health import blame, loopless
-from hvd_elastic_ext.launcher.rules.membership import membership
+from hvd_elastic_ext.launcher.rules.membership import next_world
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
@@ -23,7 +23,7 @@ def plan(job: JobState) -> Plan:
     """Find the wanted seats."""
     usable, going = blame.usable(job, job.fleet.hosts, forgive=job.world.begun), job.roster.going()
     staying = [(name, slots) for name, slots in usable if name not in going]
-    job.wanted = membership.seats(staying, job.rules.limits, job.roster.taken(), job.roster.commits.newest_hosts())
+    job.wanted = next_world.seats(staying, job.options.limits, job.roster.taken(), job.roster.commits.newest_hosts())
     return NOTHING
 
 
@@ -33,13 +33,13 @@ def check_start(job: JobState) -> Plan:
         return NOTHING
     wanted, hosts = job.wanted, job.fleet.hosts
     if wanted and loopless.done_alone(job) >= set(wanted):
-        every = job.rules.limits.size(hosts.slots, begun=True)
+        every = job.options.limits.size(hosts.slots, begun=True)
         job.fail(loopless.failed_alone(job, hosts.names, wanted=every))
         job.outcome.finishing = job.outcome.failure is None
         if job.outcome.finishing and len(wanted) > 1:
             log.warning("%s", SEPARATE.format(len(wanted)))
     elif wanted or job.roster.going() or job.faults.first is None or not hosts:
         return NOTHING
-    elif not (job.rules.woken or job.has_trained):  # such a job sleeps on, or waits for hosts
+    elif not (job.options.woken or job.has_trained):  # such a job sleeps on, or waits for hosts
         job.fail(JobFailed(f"no process has come as far as training: {job.faults.first}"))
     return NOTHING

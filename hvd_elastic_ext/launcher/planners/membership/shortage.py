@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher.rules.membership.membership import Decision
-from hvd_elastic_ext.launcher.state import orders
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.state.job import JobState
-
-
-def enough(job: JobState) -> None:
-    """There are enough processes: a world forms, or stands."""
-    job.shortage.since = None
 
 
 def short(job: JobState, decision: Decision) -> str | None:
     """Why no world can form: too few usable slots. None if a world stands or can form."""
     if job.standing:
         return None
-    limits, begun = job.rules.limits, job.world.begun
-    free = len(orders.without_delay(job, job.wanted))
+    limits, begun = job.options.limits, job.world.begun
+    free = _free(job)
     if limits.size(free, begun=begun):
         return None
     need = f"slots needed to go on: {limits.least}" if begun else f"slots needed: {limits.start}"
@@ -28,21 +22,26 @@ def short(job: JobState, decision: Decision) -> str | None:
 def lost(job: JobState, decision: Decision) -> JobFailed | None:
     """Why the job fails for lack of processes; None if it may wait longer."""
     if job.standing:
-        enough(job)
+        job.short_since = None
         return None
-    now, rules = job.now, job.rules
-    job.shortage.since = now if job.shortage.since is None else job.shortage.since
-    limits, begun = rules.limits, job.world.begun
-    free = len(orders.without_delay(job, job.wanted))
+    now, options = job.now, job.options
+    job.short_since = now if job.short_since is None else job.short_since
+    limits, begun = options.limits, job.world.begun
+    free = _free(job)
     # Slots whose process only has to be started again count as free: a commit is kept for that.
-    if begun and rules.below_min == "fail" and not limits.size(free, begun=True):
+    if begun and options.below_min == "fail" and not limits.size(free, begun=True):
         there = f"slots needed to go on: {limits.least}, usable: {free}"
         return JobFailed(f"{there} ({_names(job)}); --below-min is fail: {decision.reason}")
-    if now - job.shortage.since < rules.elastic_timeout_s:
+    if now - job.short_since < options.elastic_timeout_s:
         return None
     need = limits.least if begun else limits.start
     there = f"slots needed: {need}, published: {job.fleet.hosts.slots} ({_names(job)})"
-    return JobFailed(f"{there} after {rules.elastic_timeout_s:g} s, --elastic-timeout: {decision.reason}")
+    return JobFailed(f"{there} after {options.elastic_timeout_s:g} s, --elastic-timeout: {decision.reason}")
+
+
+def _free(job: JobState) -> int:
+    """Wanted seats in which a process may start now: no restart delay applies."""
+    return sum(job.fleet.restart_delays.over(seat, job.now) for seat in job.wanted)
 
 
 def _names(job: JobState) -> str:

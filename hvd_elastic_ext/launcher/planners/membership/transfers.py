@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hvd_elastic_ext.launcher.rules.checkpoints.attempt import last_words
+from hvd_elastic_ext.launcher.rules.checkpoints.attempt import answer_of, failure_of
 from hvd_elastic_ext.launcher.rules.membership.custody import Holding
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state import actions
@@ -97,8 +97,8 @@ def send(job: JobState, source: Holding, target: Seat) -> None:
 def load(job: JobState, target: Seat) -> None:
     """Have ``target`` load the newest checkpoint."""
     job.transfers.current = Transfer(target, None, "", job.now, {})
-    assert job.rules.durability is not None
-    request = {"do": "load", "place": job.rules.durability.place, "ranks": {str(target.slot): 0}}
+    assert job.options.durability is not None
+    request = {"do": "load", "place": job.options.durability.place, "ranks": {str(target.slot): 0}}
     _ask(job, target.host, [target.slot], request)
 
 
@@ -150,17 +150,13 @@ def take(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
     host = transfer.asked.get(number) if isinstance(number, int) else None
     if host != agent.host.name:
         return False
-    answer = news.get("answer")
-    if news["event"] == "errand_ended":
-        if not (host != transfer.target.host and news.get("code") == 0):  # the sender ends before the receiver
-            _failed(job, f"{host}: {last_words(news)}")
-    elif not isinstance(answer, dict):
-        _failed(job, f"{host}: an invalid answer")
-    elif isinstance(why := answer.get("failed"), str):
-        _failed(job, f"{host}: {why}", for_good=answer.get("for_good") is True and host != transfer.target.host)
+    answer, why, receives = answer_of(news), failure_of(news), host == transfer.target.host
+    if why is not None:
+        if receives or news.get("code") != 0:  # the sender ends before the receiver
+            _failed(job, f"{host}: {why}", for_good=answer.get("for_good") is True and not receives)
     elif isinstance(address := answer.get("listening"), list):
         _receive(job, transfer, address)
-    elif host == transfer.target.host:
+    elif receives:
         _done(job, transfer, agent, answer)
     return True
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from hvd_elastic_ext.launcher.rules.membership.membership import Stage
+from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
@@ -29,16 +29,15 @@ class Wait(NamedTuple):
 
 def plan(job: JobState) -> Plan:
     """Say what the last look left the job waiting for, at first after :data:`SAY_S`."""
-    state, wait = job.waiting, waits_for(job)
+    wait = waits_for(job)
     if wait is None:
-        state.say_at = None
+        job.say_at = None
         return NOTHING
-    if state.say_at is None:
-        state.say_at = job.now + SAY_S
-    elif job.now >= state.say_at:
-        state.say_at = job.now + SAY_S
+    if job.say_at is not None and job.now >= job.say_at:
         log.info("%s", _line(job, wait))
-    return Plan(state.say_at)
+    if job.say_at is None or job.now >= job.say_at:
+        job.say_at = job.now + SAY_S
+    return Plan(job.say_at)
 
 
 def _line(job: JobState, wait: Wait) -> str:
@@ -90,15 +89,15 @@ def waits_for(job: JobState) -> Wait | None:
 def _shortage(job: JobState) -> Wait:
     workers = job.roster.workers
     booting = {str(seat): worker for seat, worker in workers.items() if worker.stage is Stage.BOOTING}
-    if booting and job.rules.limits.size(len(workers), begun=job.world.begun):
-        latest = min(worker.since for worker in booting.values()) + job.rules.standby_timeout_s
+    if booting and job.options.limits.size(len(workers), begun=job.world.begun):
+        latest = min(worker.since for worker in booting.values()) + job.options.standby_timeout_s
         return Wait(f"processes that have not called hvd.init() yet: {_names(booting)}", latest, " (--standby-timeout)")
     what = [job.decision.reason or "no world is formed yet"]
     if not job.fleet.hosts.names:
         what.append("no host is published")
     if blocked := _left_out(job):
         what.append(f"left out: {_some(blocked)}")
-    until = None if job.shortage.since is None else job.shortage.since + job.rules.elastic_timeout_s
+    until = None if job.short_since is None else job.short_since + job.options.elastic_timeout_s
     return Wait("; ".join(what), until, ", then the job fails (--elastic-timeout)")
 
 

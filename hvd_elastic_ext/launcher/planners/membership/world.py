@@ -8,16 +8,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from hvd_elastic_ext.launcher.engines.engine import engine_of
+from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
 from hvd_elastic_ext.launcher.planners.membership import custody
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.custody import Loss
-from hvd_elastic_ext.launcher.rules.membership.membership import Decision, Limits, Stage, decide, in_order
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Limits, Stage, decide, in_order
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat, places
 from hvd_elastic_ext.launcher.rules.membership.world_change import MENDING
 from hvd_elastic_ext.launcher.state import actions, orders, resize_report
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.plan import Plan
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 TELL_AGAIN_S: Final = 5.0
@@ -33,13 +33,8 @@ waits for Gloo's timeout of 30 s, and all others wait for it.
 
 
 def answer_due(job: JobState) -> Plan:
-    """Answer the questions that have waited long enough."""
+    """Answer the questions that have waited long enough; look again when the next one has."""
     job.answer(job.rendezvous.due(job.now))
-    return NOTHING
-
-
-def answer_next(job: JobState) -> Plan:
-    """Look again when the next question has to be answered."""
     return Plan(job.rendezvous.next_due())
 
 

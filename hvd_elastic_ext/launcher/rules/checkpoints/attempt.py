@@ -52,9 +52,9 @@ class Attempt:
     began: float
     wanted: Name
     stay: bool = False
-    """Nobody goes on beyond the commit: the job ends with it."""
+    """No process trains beyond the commit: the job ends with it."""
     at_rest: bool = False
-    """Nobody trains: it is what lies in memory, whether its process lives or not."""
+    """No process trains: it is the commit in memory."""
     kept: dict[Life, Kept] = field(default_factory=dict)
     misses: int = 0
     waits_for: set[str] = field(default_factory=set)
@@ -125,14 +125,21 @@ def due(now: float, step: int, last: Last, every: Cadence, interval_s: float) ->
 def ahead(newest: Name, per_s: float, misses: int, *, age_s: float = 0.0) -> Name:
     """Name a commit that no rank has passed when it hears of it. Pure.
 
-    ``per_s``: commits a second; ``age_s``: how long ago ``newest`` was the newest. Nobody waits for a commit that lies
-    further ahead than it has to; one that was missed costs a word and another one.
+    ``per_s``: commits a second; ``age_s``: how long ago ``newest`` was the newest. The checkpoint waits for the
+    commit, so it is as near as possible; a missed one costs a message and another try.
     """
     margin = 1 + math.ceil(per_s * (age_s + AHEAD_S))
     return (newest[0], newest[1], newest[2] + margin * 2**misses)
 
 
-def last_words(news: Mapping[str, Any]) -> str:
-    """What is known of an errand that has ended without an answer."""
+def answer_of(news: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The answer of an errand; empty if there is none."""
+    return answer if isinstance(answer := news.get("answer"), dict) else {}
+
+
+def failure_of(news: Mapping[str, Any]) -> str | None:
+    """Why an errand has failed, by its answer or because it has ended without one; None if its answer is good."""
+    if isinstance(news.get("answer"), dict):
+        return why if isinstance(why := answer_of(news).get("failed"), str) else None
     words = str(news.get("words") or "").splitlines()
     return words[-1] if words else f"it ended with exit code {news.get('code')}"

@@ -1,13 +1,7 @@
-"""How often something fails, believed on the evidence of few failures, or of none. Pure.
+"""An estimate of how often something fails, from few failures or none. Pure.
 
-What counts as a failure is the caller's choice, and it decides what the rate is good for:
-
-- for durable checkpoints only what takes *every* copy of the commits in memory: all hosts lost at once, or the launcher
-  together with the agents, or a host whose part nobody else has. A single host that dies is none: its peers
-  hold the commit, and to count it would have checkpoints written far too often;
-- for the interval between commits every failure that rolls training back, of any process.
-
-What fails together is one failure. A host that leaves with notice is none.
+The caller decides what counts: for checkpoints only a loss of *every* copy of the commits in memory, for commits every
+failure that rolls training back. What fails together is one failure; a host that leaves with notice is none.
 """
 
 from __future__ import annotations
@@ -17,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 EVERY_S: Final = 8 * 3600.0
-"""Before anything was seen: one failure in so many seconds, of each unit. Too often rather than too seldom: a seal too
-many costs little, and quiet hours soon speak for themselves."""
+"""Assumed seconds between failures of each unit at first. Rather too few: an extra checkpoint costs little."""
 WEIGHT: Final = 0.25
 """Failures that this prior is worth: the first one that is seen counts for four times as much."""
 MEMORY: Final = 0.85
@@ -40,17 +33,11 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """What is believed of a rate: failures, and the seconds of all units in which they happened.
+    """An estimate of a rate: ``count`` failures in ``exposure_s`` seconds of all units.
 
-    A gamma distribution over the rate with ``count`` as its shape and ``exposure_s``
-    as its scale's inverse, which Poisson failures leave a gamma distribution. Its mean
-    is what matters: what is lost grows in proportion to the rate, so that the best
-    interval for the mean is the best for the whole belief.
-
-    Drift: at each failure all evidence, the prior's too, shrinks to ``MEMORY`` of
-    itself, which keeps the mean and widens the belief. To forget by failures and
-    not by hours makes it the same for a job that fails every minute and for one
-    that fails every week. A rate that falls is seen without that: time without a failure counts, too.
+    It is a gamma distribution over the rate. Losses are proportional to the rate, so the interval that is best for the
+    mean is best for the whole estimate. At each failure all evidence shrinks to ``MEMORY`` of itself: the estimate
+    forgets by failures and not by hours, so it suits jobs that fail every minute and every week.
     """
 
     count: float = WEIGHT
@@ -58,10 +45,9 @@ class Failures:
     seen: int = 0
 
     def watched(self, seconds: float, units: int = 1) -> Failures:
-        """So many seconds went by in which failures would have been seen.
+        """So many seconds have passed in which failures would have been seen.
 
-        ``units``: how many things there were that fail each on its own, at the same rate. For commits these are the
-        hosts; for what takes all copies of a commit it is 1, however many hosts hold one.
+        ``units``: how many things fail independently at this rate: hosts for commits, 1 for a loss of all copies.
         """
         return replace(self, exposure_s=self.exposure_s + max(0.0, seconds) * units)
 
@@ -70,13 +56,12 @@ class Failures:
         return Failures(MEMORY * self.count + 1.0, MEMORY * self.exposure_s, self.seen + 1)
 
     def told(self) -> dict[str, float]:
-        """For JSON. What takes every commit takes the launcher as well, most of the time: a belief that is not kept
-        where its successor finds it never gets beyond the prior."""
+        """For JSON: the next launcher goes on with the estimate."""
         return {"count": self.count, "exposure_s": self.exposure_s, "seen": self.seen}
 
     @classmethod
     def of(cls, told: object) -> Failures:
-        """As an earlier launcher told it; the prior if that is no belief."""
+        """The estimate that :meth:`told` gave; the first one for anything else."""
         values = [told.get(name) for name in ("count", "exposure_s", "seen")] if isinstance(told, dict) else []
         numbers = [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
         if len(numbers) < 3 or not all(0.0 < number < math.inf for number in numbers[:2]) or not 0 <= numbers[2] < 1e9:

@@ -17,7 +17,7 @@ def said(found: Finished, place: str) -> str:
     return (
         f"the job is done: step {found.step} is in {found.path}, by this very command and its scripts; "
         "to train on from there add --train-on, "
-        f"to begin anew name another --checkpoint-dir, or remove {place}"
+        f"to start again name another --checkpoint-dir, or remove {place}"
     )
 
 

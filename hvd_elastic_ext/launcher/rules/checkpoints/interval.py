@@ -1,24 +1,19 @@
 """How often to seal a durable checkpoint, and how often to commit: ``(costs, failures) → (so often, why)``. Pure.
 
-**What a seal costs.** It is written in the background, from a commit. Training loses ``cost_s``: the stall until it
-may go on, and what the writing slows it down. Until the checkpoint is durable takes longer: ``durable_s``.
-
-**What a failure costs.** Everything since the last *durable* checkpoint, which is between ``durable_s`` and
-``durable_s + interval`` old, and the restart. Let failures come at a rate *r* that depends on nothing. Of a life of
-length X as many intervals are kept as fit into X less ``durable_s``; over all lives that is
+A checkpoint costs training ``cost_s``: the stall, and the slower steps while it is written. A failure costs everything
+since the last *durable* checkpoint, and the restart. With failures at a constant rate *r*
 
     share of the time kept = r · e^(-r · (restart + durable)) · (interval - cost) / (e^(r · interval) - 1)
 
-Restart and writing time stand in a factor of their own: *they change what is lost, and not which interval is best*.
-What remains is to solve ``x - 1 + e^-x = r · cost`` for ``x = r · interval``: Daly's exact form (by Lambert's W; his
-series expands it), with the *stall* where a checkpoint that blocks has its writing time; to first order it is Young's
-``sqrt(2 · cost / r)``. With the writing time there, as is right for one that blocks, it would be sealed too seldom.
+Restart and writing time are a factor of their own: they do not change which interval is best. It remains to solve
+``x - 1 + e^-x = r · cost`` for ``x = r · interval``. That is Daly's exact form with the stall in place of the writing
+time of a checkpoint that blocks; to first order it is Young's ``sqrt(2 · cost / r)``.
 
 - J. W. Young, A first order approximation to the optimum checkpoint interval, CACM 17(9), 1974.
 - J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22(3), 2006.
 
-The loss is flat around the best interval: a rate that is wrong by a factor of two costs 6 % of what seals and failures
-cost together. So a choice stands until it is off by more than ``TOLERANCE``, and the journal does not fill.
+The loss is flat around the best interval (a rate that is wrong by a factor of two costs 6 % more), so a choice stands
+until it is off by more than ``TOLERANCE``.
 """
 
 from __future__ import annotations
@@ -55,9 +50,8 @@ MAX_LOST_S: Final = 60.0
 class Seal:
     """What a seal was measured to cost.
 
-    ``stall_s``: seconds that training stood still for it, beyond what it does at a commit that is not sealed.
-    ``durable_s``: seconds from the commit until the checkpoint existed. ``slowed``: by
-    what share steps took longer meanwhile (0.05: by 5 %).
+    ``stall_s``: seconds without training beyond those of a commit. ``durable_s``: seconds from the commit until the
+    checkpoint existed. ``slowed``: share by which steps took longer meanwhile (0.05: 5 %).
     """
 
     stall_s: float
@@ -137,9 +131,8 @@ def commit_every(commits_s: Sequence[float], step_s: float, rate: Rate, *, befor
     ``commits_s``: seconds that commits took, newest last; ``step_s``: those of a step without one. ``rate``: of
     failures of any process.
 
-    The best interval by the same form, but for two things. Commits that take at most ``FREE_SHARE`` of the time are
-    done whatever would be best, as a lost step is worse to a user than a percent. And between two of them lies at
-    most ``MAX_LOST_S`` of training, or what keeps them at ``MAX_SHARE`` if that is longer.
+    The best interval, with two bounds: commits that take at most ``FREE_SHARE`` of the time are all made, and between
+    two lies at most ``MAX_LOST_S`` of training, or what keeps them at ``MAX_SHARE`` if that is longer.
     """
     if not commits_s or step_s <= 0.0:
         return before or Thinning(1, "no commit has been measured yet")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
 
 _STEPS: Final = re.compile(r"[0-9]{1,12}")
 _SECONDS: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)s")
-_LOOSE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) *(s|secs?|seconds?|m|min|minutes?|h|hours?|steps?|batch|batches)")
-_UNIT_S: Final = {"s": 1, "m": 60, "h": 3600}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ def parse_checkpoint_every(text: str, *, where: str = "--checkpoint-every") -> C
     word = text.strip()
     found = {"auto": AUTO, "notice": ON_NOTICE}.get(word) or _number(word)
     if found is None:
-        _refuse(text, where, "auto, a number of steps (100), of seconds (90s), or notice", ("auto", "notice"))
+        raise UsageError(f"{where} {text!r}: write auto, a number of steps (100), of seconds (90s), or notice")
     return found
 
 
@@ -67,29 +64,13 @@ def parse_commit_every(text: str, *, where: str = "--commit-every") -> Cadence:
     word = text.strip()
     found = AUTO if word == "auto" else _number(word)
     if found is None or found.seconds is not None:
-        _refuse(text, where, "auto, or a number of steps (10)", ("auto",), seconds=False)
+        raise UsageError(f"{where} {text!r}: write auto, or a number of steps (10)")
     return found
 
 
 def _number(word: str) -> Cadence | None:
-    """Nothing above 0 is no cadence."""
+    """Steps or seconds above 0; None for anything else."""
     if _STEPS.fullmatch(word) and int(word):
         return Cadence(steps=int(word))
     match = _SECONDS.fullmatch(word)
     return Cadence(seconds=float(match[1])) if match and float(match[1]) else None
-
-
-def _refuse(text: str, where: str, allowed: str, words: tuple[str, ...], *, seconds: bool = True) -> NoReturn:
-    near = _neighbour(text.strip().lower(), words, seconds=seconds)
-    raise UsageError(f"{where} {text!r}: write {allowed}" + (f"; did you mean {near!r}?" if near else ""))
-
-
-def _neighbour(word: str, words: tuple[str, ...], *, seconds: bool) -> str | None:
-    """What may have been meant: a number with another unit, or a word with a slip in it."""
-    match = _LOOSE.fullmatch(word)
-    if match is None:
-        return next(iter(difflib.get_close_matches(word, words, n=1, cutoff=0.5)), None)
-    number, unit = float(match[1]), match[2]
-    if unit.startswith(("step", "batch")):
-        return str(int(number)) if number.is_integer() and number else None
-    return f"{number * _UNIT_S[unit[0]]:.12g}s" if seconds and number else None

@@ -98,14 +98,10 @@ def ending(
 ) -> Ending:
     """Tell why a training process ended.
 
-    ``code`` is its exit code as a shell reports it (or minus the number of a
-    signal, as Python does). ``done``: it had said that training is over.
-    ``going``: what is announced of its host (drained, evicted, preempted).
-    ``peer_lost``: a world that it was in, or about to enter, had just lost
-    another process. ``oom``: evidence that the kernel ended something for want of
-    memory there meanwhile. The exit code alone cannot
-    tell that from any other SIGKILL. ``warned``: ``check_alive()`` has told its script that it
-    has to leave; one that ends with -1 then has saved what it wanted to, as Alibaba's SDK has it.
+    ``code``: exit code as of a shell, or minus the signal as of Python. ``done``: it had reported the end of training.
+    ``going``: what is announced of its host. ``peer_lost``: its world had just lost another process. ``oom``: the
+    kernel killed something for memory there meanwhile. ``warned``: ``check_alive()`` was False; scripts for Alibaba's
+    SDK then save and end with -1.
     """
     number = -code if code < 0 else code - SIGNALLED if SIGNALLED < code < SSH_FAILED else 0
     how = _how(code, number)

@@ -1,7 +1,7 @@
-"""How a world ends whose script has no elastic loop, and what is left where all who have trained are lost. Pure.
+"""How a world ends whose script has no elastic loop, and what is left when all processes that trained are lost. Pure.
 
-A script with a loop says by itself that training is done, and asks for another world when it loses one. One without
-does neither: its processes end, one after the other, and how each of them has ended is all that there is to go by.
+A script with a loop reports that training is done, and asks for another world when it loses one. One without a loop
+does neither: only the ends of its processes are known.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Fate(Enum):
     """Of a world whose processes have no elastic loop, as far as is known."""
 
     STANDS = "stands"
-    """Some of it live, and nobody has ended well. Next: any other."""
+    """Some processes live, and none has ended well. Next: any other."""
     ENDING = "ending"
     """The script has come to its end in some; the others are about to. Next: DONE or FAILED."""
     DONE = "done"
     FAILED = "failed"
     LOST = "lost"
-    """Nobody of it lives, and nobody has ended well."""
+    """No process lives, and none has ended well."""
 
 
 class Verdict(NamedTuple):

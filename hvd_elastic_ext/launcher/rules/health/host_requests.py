@@ -62,7 +62,7 @@ def told(request: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 def rows(
     ledger: HealthLedger, hosts: Sequence[Host], now: float, *, training: Collection[str] = ()
 ) -> list[dict[str, Any]]:
-    """One row a published host, then one for everybody else on record. ``training``: hosts in the world."""
+    """One row a published host, then one for each other subject on record. ``training``: hosts in the world."""
     told: set[Subject] = set()
     found = []
     for host in hosts:

@@ -18,11 +18,7 @@ DEFAULT_COOLDOWN_S: Final = (10.0, 300.0)
 """Cooldown range when ``--blacklist-cooldown-range`` is absent. Stock Horovod blocks for ever."""
 
 DECAY: Final = 10
-"""A strike is taken back after this many times the last cooldown without a fault.
-
-A subject that fails just too often for that is blocked for a tenth of the time at
-most; one that fails less often never gets more than the shortest cooldown.
-"""
+"""A strike is taken back after this many times the last cooldown without a fault."""
 
 SLOTS_WINDOW_S: Final = 30.0
 """Faults of different slots of a host within this time have one cause: the host."""
@@ -41,13 +37,9 @@ Commit = tuple[int, int, int]
 
 
 def cooldown_s(failures: int, limits: tuple[float, float]) -> float:
-    """Seconds of the block after the ``failures``-th failure (counted from 1).
+    """Seconds of the block after the ``failures``-th failure (from 1): the lower limit, doubled up to the upper one.
 
-    The first cooldown is the lower limit and each further one twice the one
-    before, up to the upper limit: what Horovod's documentation of
-    ``--blacklist-cooldown-range`` says. (Its code doubles once more and adds a
-    random share, so that its first cooldown is two to three times the
-    documented one.)
+    So Horovod documents ``--blacklist-cooldown-range``. (Its code starts at two to three times the lower limit.)
     """
     if failures < 1:
         raise ValueError("a cooldown follows a failure")
@@ -59,9 +51,8 @@ def cooldown_s(failures: int, limits: tuple[float, float]) -> float:
 class Subject(NamedTuple):
     """What is blamed. ``kind`` is ``slot``, ``pod``, ``host`` or ``node``.
 
-    ``name`` is the host's name, or the node's. A slot and a pod carry the pod's
-    ``uid`` and its ``life`` where they are known: a recreated pod is another
-    subject, and so is one whose container was started again.
+    ``name``: of the host or node. ``uid`` and ``life``: of the pod, if known; a recreated pod and a restarted container
+    are other subjects.
     """
 
     kind: str
@@ -211,10 +202,8 @@ class HealthLedger:
     def struck(self, now: float, strike: Strike, limits: tuple[float, float]) -> HealthLedger:
         """The ledger after one more fault; a cause without blame changes nothing.
 
-        A subject that is blocked already gets no strike: several processes that
-        fail together are one failure. Several slots of a host failing within
-        :data:`SLOTS_WINDOW_S` are the host's failure, and each slot gets its
-        strike back; a slot that has failed alone before does not count for that.
+        A blocked subject gets no strike: processes that fail together are one failure. Slots of a host that fail within
+        :data:`SLOTS_WINDOW_S` are the host's failure, unless a slot has failed alone before.
         """
         if not strike.cause.fault or self._covered(now, strike):
             return self
@@ -259,10 +248,9 @@ class HealthLedger:
     # --- what follows
 
     def blocked(self, now: float, host: Host, slot: int | None = None) -> Verdict:
-        """Whether ``slot`` of ``host`` may work, and why not; the whole host for None.
+        """Whether ``slot`` of ``host`` is blocked, and why; None: the whole host, or each of its slots.
 
-        A host is blocked, too, when every one of its slots is. Of several
-        blocks the one that ends last is returned.
+        Of several blocks the one that ends last counts.
         """
         found = self._verdict(now, host, slot)
         if found.blocked or slot is not None:
@@ -293,10 +281,8 @@ class HealthLedger:
     def forgive_first(self, now: float, candidates: Iterable[tuple[Host, Commit | None]]) -> Forgiven:
         """Choose which host to forgive when no host may work.
 
-        ``candidates`` are blocked hosts and the newest commit that each of them
-        holds (None: none). The newest commit goes first, then the fewest strikes,
-        then the block that ends first, then the order given.
-        A block by hand is never lifted.
+        ``candidates``: blocked hosts and the newest commit of each (None: none). Order: newest commit, fewest strikes,
+        earliest end of the block, order given. A block by hand is never lifted.
         """
         best: Host | None = None
         best_rank: tuple[Commit, int, float] | None = None

@@ -1,10 +1,7 @@
-"""A health ledger as plain JSON and back, across launchers whose clocks have nothing in common. Pure.
+"""A health ledger as plain JSON and back, across launchers with different clocks. Pure.
 
-Saved are seconds *from the moment of saving*, and the wall time of that moment.
-The wall clock is used for one thing: how much of a cooldown has passed while no
-launcher ran. If it was stepped, a block ends too early or lasts its whole rest
-again; no strike is lost by that (they decay only while a launcher runs), and
-nothing is ever ordered by it.
+Times are saved as seconds from the moment of saving, with its wall time: by that, cooldowns go on while no launcher
+runs. A stepped wall clock may end a block too early or too late; it loses no strike and orders nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +47,7 @@ def from_json(document: object, now: float, *, wall: float) -> HealthLedger:
 
 
 def by_hand(document: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Of what :func:`to_json` wrote only what somebody has said by hand: that holds for every run of the job."""
+    """Of what :func:`to_json` wrote the blocks by hand: they hold for every run of the job."""
     match document:
         case {"version": version, "saved": saved, "records": [*records]}:
             nothing = {"strikes": 0, "cooldown": 0.0, "ends_in": 0.0, "cause": None, "forgiven": False}
@@ -100,7 +97,7 @@ def _subject_of(item: Mapping[str, Any]) -> Subject:
     kind, name, uid, slot = item["kind"], item["name"], item["uid"], item["slot"]
     life = item.get("life", "")
     if kind not in KINDS or not all(isinstance(text, str) for text in (name, uid, life)):
-        raise ValueError(f"a saved health ledger blames {kind!r} {name!r}; this is nobody")
+        raise ValueError(f"a saved health ledger blames {kind!r} {name!r}; there is no such subject")
     if (kind == "slot") != (type(slot) is int):
         raise ValueError(f"a saved health ledger names slot {slot!r} of {kind} {name!r}")
     return Subject(kind, name, uid, slot, life)

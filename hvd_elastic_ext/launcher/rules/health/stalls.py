@@ -47,7 +47,7 @@ def stall(now: float, members: Sequence[Member], limit: float, *, idle: bool = T
     """Name the members that stall a world. Without ``idle`` only if one waits: all may be in a long step.
 
     A stall is a member that does not wait and has made no progress for ``limit`` seconds while another waits for it; or
-    no progress of any member. A rank that calls ``heartbeat()`` in long work stalls nobody.
+    no progress of any member. A rank that calls ``heartbeat()`` in long work stalls no other.
     """
     late = [member for member in members if now - member.moved_at >= limit]
     lag = tuple(member for member in late if not member.waiting)
@@ -62,7 +62,7 @@ def stall(now: float, members: Sequence[Member], limit: float, *, idle: bool = T
 
 
 def left_waiting(now: float, members: Sequence[Member], finished: Sequence[Member], limit: float) -> Stall | None:
-    """Say that ``members`` wait for those whose training is over, and that is all that they do, for ``limit`` seconds.
+    """Whether ``members`` have only waited, for ``limit`` seconds, for those whose training is over.
 
     A rank that does more steps than another one waits for it for ever: ranks have to do the same number of steps.
     """
@@ -89,9 +89,9 @@ def _ranks(members: Sequence[Member]) -> str:
 
 
 def absence(now: float, absent: Sequence[Member], limit: float, *, waiting: int) -> Stall | None:
-    """Say for whom the next world waits, of its members that have not come to it; ``waiting`` have.
+    """Name the members that the next world waits for; ``waiting`` others have come.
 
-    Those who have not got on for ``limit`` seconds, and do not wait for somebody themselves.
+    Those without progress for ``limit`` seconds that do not wait for others themselves.
     """
     late = tuple(member for member in absent if now - member.moved_at >= limit and not member.waiting)
     if not late:

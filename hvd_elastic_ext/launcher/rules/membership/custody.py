@@ -77,7 +77,7 @@ class Stored(NamedTuple):
 class Facts:
     """All that a verdict may see.
 
-    ``members``: seats that would form the world, the preferred receiver first; empty if nobody is there to form one.
+    ``members``: seats that would form the world, the preferred receiver first; empty if there is none.
     ``ready``: they are to form it now. ``writable``: seats whose memory may be written: they have no process, or one
     that has not begun to train or waits for its rank. ``keepers``: seats on hosts that stay, which may take what a
     leaving host holds. ``failing``: for how long all tries in a row to send a holder's commit have failed (seconds),
@@ -183,7 +183,7 @@ def judge(now: float, facts: Facts, wait_s: float) -> Verdict:
 def is_needed(
     now: float, host: str, facts: Facts, wait_s: float, *, told_at: float, heard: Container[str]
 ) -> tuple[bool, str]:
-    """Say whether an agent that may end has to stay, because nobody who stays holds a commit as new as its own.
+    """Say whether an agent that may end has to stay, because no host that stays holds a commit as new.
 
     ``told_at``: since when it may end (mono). ``heard``: hosts that were heard since then; others may be gone with all
     that they hold. It stays ``wait_s`` from then on at most, or to the deadline of
@@ -223,7 +223,7 @@ def awaited(now: float, facts: Facts, wait_s: float) -> float | None:
 
 
 def _rescue(facts: Facts, wait_s: float) -> Verdict:
-    """Nobody is there to form a world. What only a leaving host holds goes to one that stays."""
+    """There are no members. What only a leaving host holds goes to one that stays."""
     here = [each for each in facts.holdings if each.reach is Reach.HERE]
     staying = _newest(each for each in here if _stays(each))
     leaving = [each for each in here if not _stays(each) and _newer(each, staying)]
@@ -242,7 +242,7 @@ def _send(source: Holding, targets: tuple[Seat, ...], facts: Facts) -> Verdict:
     leaving = {each.seat.host for each in facts.holdings if each.leaves_by is not None}
     free.sort(key=lambda seat: (seat.host in leaving, seat.host != source.seat.host))
     if not free:
-        return Verdict(Act.WAIT, f"{what}, and nobody can take it yet")
+        return Verdict(Act.WAIT, f"{what}, and no member can take it yet")
     return Verdict(Act.SEND, f"{what}: it is sent to {free[0].host}", source=source, target=free[0])
 
 
@@ -250,7 +250,7 @@ def _load(facts: Facts) -> Verdict:
     assert facts.stored is not None
     target = next((seat for seat in facts.members if seat in facts.writable and seat.host not in facts.looked), None)
     if target is None:
-        return Verdict(Act.WAIT, f"the newest commit is in {facts.stored.path}, and nobody can load it yet")
+        return Verdict(Act.WAIT, f"the newest commit is in {facts.stored.path}, and no member can load it yet")
     return Verdict(Act.LOAD, f"the newest commit is in {facts.stored.path}: {target.host} loads it", target=target)
 
 
@@ -263,14 +263,14 @@ def _storage_is_newer(facts: Facts, at_hand: Holding | None, source: Holding | N
 
 
 def _may_load(facts: Facts, wait_s: float) -> bool:
-    somebody = any(seat.host not in facts.looked for seat in facts.members)
-    return somebody and facts.loading < max(wait_s, LEAST_S)
+    untried = any(seat.host not in facts.looked for seat in facts.members)
+    return untried and facts.loading < max(wait_s, LEAST_S)
 
 
 def _can_send(each: Holding, facts: Facts, wait_s: float) -> bool:
     """Whether a holder can be asked for its commit. One that has failed for too long is not asked again."""
-    tired = facts.failing.get(each.seat, 0.0) >= max(wait_s, LEAST_S)
-    return each.reach is Reach.HERE and not tired
+    given_up = facts.failing.get(each.seat, 0.0) >= max(wait_s, LEAST_S)
+    return each.reach is Reach.HERE and not given_up
 
 
 def _awaited_until(now: float, each: Holding, wait_s: float) -> float | None:

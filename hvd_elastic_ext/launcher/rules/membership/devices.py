@@ -1,10 +1,8 @@
 """Which device a slot has, which local rank its process is given, and what that one sees of the host's devices. Pure.
 
-A slot keeps its number and its device for good: the ``i``-th device is slot
-``i``'s, whichever others are missing. Scripts choose a device by local rank
-(``torch.cuda.set_device(hvd.local_rank())``), and new processes get dense ones.
-So each *new* process is shown the devices in such an order that the one at its
-local rank is its slot's. One that runs keeps device and local rank.
+The ``i``-th device is slot ``i``'s, whichever others are missing. Scripts choose a device by local rank
+(``torch.cuda.set_device(hvd.local_rank())``), and local ranks are dense. So each *new* process is shown the devices in
+such an order that the one at its local rank is its slot's. A running one keeps device and local rank.
 """
 
 from __future__ import annotations
@@ -63,9 +61,8 @@ def shown(
 ) -> tuple[str, ...]:
     """Order the devices for a new process of ``slot``: the one at its local rank is its slot's.
 
-    ``local_ranks``: of all slots of the host that are in use. The others' devices
-    stand where their processes have theirs, as far as that goes. Those of
-    ``blocked`` slots are left out: a broken one can keep CUDA from starting.
+    ``local_ranks``: of all used slots of the host; their devices stand at these, if possible. Devices of ``blocked``
+    slots are left out: a broken one can keep CUDA from starting.
     """
     good = [device for number, device in enumerate(devices) if number not in blocked or number == slot]
     places: list[str | None] = [None] * len(good)

@@ -146,7 +146,7 @@ class _World:
 
 
 class Rendezvous:
-    """All generations that somebody may still ask about, and the questions on hold."""
+    """All generations that processes may still ask about, and the questions on hold."""
 
     def __init__(self) -> None:
         self._newest = _World(0, frozenset(), formed=True)
@@ -213,7 +213,7 @@ class Rendezvous:
         self._worlds.update(dict.fromkeys(members, self._newest))
 
     def give_up(self) -> list[Answer]:
-        """The newest world is lost: whoever still waits for its keys is told at once, not after Gloo's 30 s."""
+        """The newest world is lost: processes that wait for its keys are told at once, not after Gloo's 30 s."""
         self._newest.broken = True
         lost = [key for key, (question, _) in self._held.items() if self._worlds.get(question.life) is self._newest]
         return [_answer(self._held.pop(key)[0], CANNOT_FORM) for key in lost]
@@ -229,9 +229,9 @@ class Rendezvous:
     def ask(self, question: Question, now: float) -> list[Answer]:
         """Answer a question, and those that it makes answerable; nothing if it has to wait."""
         if question.method != "PUT":
-            question = question._replace(body=b"")  # nobody reads it, and it may wait for long
+            question = question._replace(body=b"")  # it is not read, and the question may wait for long
         if self.repeats(question):
-            # Should its world be gone by now, the process finds out there, and asks anew.
+            # Should its world be gone by now, the process finds out there, and asks again.
             return [_answer(question, OK, self._worlds[question.life].places[question.life].text().encode())]
         if _is_for_a_rank(question):
             if question.number > self._answered.get(question.life, -1):  # else it is open no more: news may come twice
@@ -250,7 +250,7 @@ class Rendezvous:
         return [_answer(question, OK, world.keys.get(question.path, b"") if question.method == "GET" else b"")]
 
     def withdraw(self, life: Life, number: int) -> None:
-        """Whoever asked has hung up."""
+        """A process has hung up before its answer."""
         self._held.pop((life, number), None)
         if (question := self._waiting.get(life)) is not None and question.number == number:
             del self._waiting[life]

@@ -1,7 +1,7 @@
 """When a world of processes that keep their places is to be ended, for another one. Pure.
 
-The same facts and limits as in any job say who ought to be in the world. Where that would have been changed with the
-processes going on, these end: in good order, each with the same commit, or at once where one is lost.
+The members are decided as in any job. Where Horovod's processes would go on in another world, these end: in good order,
+each with the same commit, or at once if one is lost.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from hvd_elastic_ext.launcher.rules.membership import membership
-from hvd_elastic_ext.launcher.rules.membership.membership import Decision, Limits, Situation, Stage
+from hvd_elastic_ext.launcher.rules.membership import next_world
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Limits, Situation, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 
 MENDING: Final = ("worker failed", "connection lost")
@@ -28,7 +28,7 @@ class Move(Enum):
     NOTHING = "nothing"
     """It stands, or not enough are ready for one. Next: any other."""
     FORM = "form"
-    """Nobody is in a world; these form the next one."""
+    """No process is in a world; these form the next one."""
     DRAIN = "drain"
     """All members end at one and the same step. Next: FORM, or END if one is lost on the way."""
     END = "end"
@@ -56,7 +56,7 @@ def decide(
     ``ended``: when members ended for this very change (mono): their seats are being filled, and are waited for.
     ``starting_until``: until when members may be about to begin their training: newcomers do not undo that.
     """
-    decision = membership.decide(now, situation, limits)
+    decision = next_world.decide(now, situation, limits)
     inside = members_in(situation)
     if not inside:
         back_by = _back_by(now, situation, ended)
@@ -78,7 +78,7 @@ def decide(
 
 
 def _back_by(now: float, situation: Situation, ended: Mapping[Seat, float]) -> float | None:
-    """Until when those are waited for that are about to be back; None if nobody is."""
+    """Until when the next processes of ended members are waited for (mono); None if none is."""
     parked = {seat for seat, process in situation.processes.items() if process.stage is Stage.PARKED}
     until = [ended[seat] + BACK_S for seat in situation.wanted if seat in ended and seat not in parked]
     return max((at for at in until if at > now), default=None)

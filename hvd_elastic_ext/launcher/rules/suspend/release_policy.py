@@ -1,9 +1,8 @@
 """When a sleeping job lets its workers go, and when it asks for them again. Pure: ``(now, facts, limits) → decision``.
 
-A job that sleeps holds no machine: its workers are as few as their operator takes. Then nothing would ever come back by
-itself, so they are asked for every now and then: as many as the job needs to go on, and for no longer than
-``wake_timeout_s``, since some of them without the others are machines that nobody can use. Whether the job wakes is not
-decided here: that goes by the hosts that are published. Once it is awake it has as many workers as before.
+A sleeping job has as few workers as its operator allows. They are asked for again at intervals: as many as the job
+needs, and for ``wake_timeout_s`` at most, since a part of them is of no use. Whether the job wakes is decided by the
+published hosts. Once awake it has as many workers as before.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Limits:
 
 
 def limits_of(what: str, job: str | None, wake_every_s: float, wake_timeout_s: float) -> Limits | None:
-    """Read ``--sleep-releases`` and ``--release-job``; None if nobody is let go. Raises :class:`UsageError`."""
+    """Read ``--sleep-releases`` and ``--release-job``; None if no worker is let go. Raises :class:`UsageError`."""
     if what == "none":
         if job is not None:
             raise UsageError("--release-job is for --sleep-releases pods; give both, or none")
@@ -63,7 +62,7 @@ class Act(Enum):
 
     WAIT = "wait"
     RELEASE = "let them go"
-    DELETE = "delete those that nobody else takes away"
+    DELETE = "delete those that the operator leaves"
     ADOPT = "somebody else has asked for some"
     ASK = "ask for as many as the job needs"
 
@@ -151,8 +150,7 @@ def workers_for(slots: int, per_worker: Iterable[int], *, guess: int, before: in
 def restored(seen: Seen, before: int | None, told: int | None, kind: Kind) -> int | None:
     """How many workers a job that is awake is to have; None to leave it at what there are.
 
-    It has what it had. Where somebody has chosen another number than was ``told`` last, that one stays; None: what was
-    told is not known.
+    As many as before. A number that a user has set since the last ``told`` one stays; None: that is not known.
     """
     if before is None or seen.replicas >= before:
         return None

@@ -8,7 +8,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.rules.membership.membership import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 
 FIRST_SETTLE_S: Final = 30.0
 """How long hosts have to stay that have just woken a job in vain; each further time twice as long, up to

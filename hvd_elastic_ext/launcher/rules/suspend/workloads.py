@@ -180,13 +180,13 @@ def told(of: Workload, replicas: int, before: int | None) -> Body:
 
 
 def suspended(of: Workload, replicas: int) -> Body:
-    """The merge patch that suspends a whole job. The number in it is one that is valid: else nobody would look."""
+    """The merge patch that suspends a whole job. The number in it is valid: else the operator ignores the object."""
     patch = told(of, replicas, None)
     return {**patch, "spec": {**patch["spec"], "runPolicy": {"suspend": True}}}
 
 
 def to_delete(of: Workload, now: Seen) -> tuple[Pod, ...]:
-    """The pods that nobody but us would take away."""
+    """The pods that the operator would leave."""
     return tuple(pod for pod in now.pods if not pod.leaving) if of.kind.stands_still and now.replicas == 0 else ()
 
 
@@ -203,7 +203,7 @@ def _pod(raw: Any) -> Pod:
 
 
 def _owner(raw: Any) -> str:
-    """UID of what has made a pod; "" if that is not told. Whoever merely wears the labels is not the job's."""
+    """UID of what has made a pod; "" if that is not told. Labels alone do not make a pod the job's."""
     owners = _at(raw, ("metadata", "ownerReferences"))
     for each in owners if isinstance(owners, list) else []:
         if isinstance(each, dict) and each.get("controller") is True:

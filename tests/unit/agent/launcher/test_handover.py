@@ -1,4 +1,4 @@
-"""Where newcomers are received, there may be nothing left to receive them with."""
+"""An agent without a free descriptor cannot accept a handover, and tries again."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def listener(tmp_path: Path) -> Iterator[socket.socket]:
 
 def test_with_no_descriptor_left_an_agent_looks_again_in_a_second_and_not_all_the_time(listener: socket.socket) -> None:
     loop = Loop()
-    reception = HandoverServer(loop, listener, b"k" * 32, apply=apply)
+    server = HandoverServer(loop, listener, b"k" * 32, apply=apply)
     usual = resource.getrlimit(resource.RLIMIT_NOFILE)
     with socket.socket(socket.AF_UNIX) as peer:
         peer.connect(listener.getsockname())
@@ -60,9 +60,9 @@ def test_with_no_descriptor_left_an_agent_looks_again_in_a_second_and_not_all_th
             for _ in range(100):
                 loop.look(0.0)
             assert loop.acts == 1
-            assert reception.due() == loop.now() + ACCEPT_PAUSE_S
+            assert server.due() == loop.now() + ACCEPT_PAUSE_S
             loop.clock.advance(ACCEPT_PAUSE_S)
-            reception.tick()
+            server.tick()
             for _ in range(100):
                 loop.look(0.0)
             assert loop.acts == 2
@@ -70,10 +70,10 @@ def test_with_no_descriptor_left_an_agent_looks_again_in_a_second_and_not_all_th
             resource.setrlimit(resource.RLIMIT_NOFILE, usual)
             os.close(last)
         loop.clock.advance(ACCEPT_PAUSE_S)
-        reception.tick()
+        server.tick()
         loop.look(0.0)
         assert b"nonce" in peer.recv(4096)
         loop.clock.advance(60)
-        reception.tick()  # it has said nothing
-        assert reception.due() is None
-    reception.close()
+        server.tick()  # it has said nothing
+        assert server.due() is None
+    server.close()

@@ -16,11 +16,11 @@ from hvd_elastic_ext.core.errors import UsageError
 
 def entry(
     number: int, *, generation: int = 1, incarnation: int = 0, lineage: int = 7, step: int | None = None,
-    score: float | None = None, why: str = "", sealed: bool = True,
+    why: str = "", sealed: bool = True,
 ) -> Entry:  # fmt: skip
     identity = Identity(lineage, incarnation, generation, number)
     step = number if step is None else step
-    return Entry(name_of(identity), identity, whole=not why, why=why, sealed=sealed, step=step, score=score)
+    return Entry(name_of(identity), identity, whole=not why, why=why, sealed=sealed, step=step)
 
 
 def names(entries: list[Entry]) -> list[str]:
@@ -36,21 +36,11 @@ def test_the_newest_is_by_launcher_then_world_then_commit() -> None:
     assert names(newest_first(mixed)) == names(ordered[::-1])
 
 
-def test_a_damaged_newest_one_is_passed_over_and_told_of() -> None:
-    found = newest([entry(1), entry(2), entry(3, why="torn"), entry(4, why="never sealed", sealed=False)])
-    assert found.newest == entry(2)
-    assert [tuple(passed) for passed in found.passed_over] == [(entry(3).name, "torn")]
-
-
-def test_one_that_is_to_be_skipped_is() -> None:
-    found = newest([entry(1), entry(2)], skip=[entry(2).name])
-    assert found.newest == entry(1)
-    assert found.passed_over == ((entry(2).name, "it is to be skipped"),)
-
-
-def test_there_may_be_none() -> None:
-    assert newest([]).newest is None
-    assert newest([entry(1, why="torn")]) == (None, ((entry(1).name, "torn"),))
+def test_the_newest_whole_one_is_taken_that_is_not_to_be_skipped() -> None:
+    entries = [entry(1), entry(2), entry(3, why="torn"), entry(4, why="never sealed", sealed=False)]
+    assert newest(entries) == entry(2)
+    assert newest(entries, skip=[entry(2).name]) == entry(1)
+    assert newest(entries[2:]) is None
 
 
 def test_the_last_ones_stay() -> None:
@@ -71,25 +61,11 @@ def test_one_of_every_so_many_steps_stays_and_always_the_same_one() -> None:
     assert {10, 40, 80} <= kept
 
 
-def test_the_best_stay_and_of_equals_the_newest() -> None:
-    entries = [entry(n, score=s) for n, s in enumerate([0.5, 0.9, 0.9, 0.1, None, 0.2], start=1)]
-    gone = {named.name for named in prune(entries, Retention(last=1, best=1))}
-    assert set(names(entries)) - gone == {entry(3).name, entry(6).name}
-    gone = {named.name for named in prune(entries, Retention(last=1, best=1, lowest=True))}
-    assert set(names(entries)) - gone == {entry(4).name, entry(6).name}
-
-
 def test_what_was_never_finished_goes_with_a_later_world_only() -> None:
     litter = entry(5, why="never sealed", sealed=False)
     assert prune([entry(4), litter, entry(6)], Retention()) == []
     gone = prune([entry(4), litter, entry(1, generation=2)], Retention())
     assert gone == [(litter.name, "never finished")]
-
-
-def test_what_is_being_written_stays() -> None:
-    litter = entry(5, why="never sealed", sealed=False)
-    entries = [entry(4), litter, entry(1, generation=2)]
-    assert prune(entries, Retention(last=1), active=[litter.name]) == [(entry(4).name, "kept long enough")]
 
 
 def test_as_long_as_none_is_whole_nothing_goes() -> None:
@@ -98,23 +74,23 @@ def test_as_long_as_none_is_whole_nothing_goes() -> None:
 
 entries = st.builds(
     entry, st.integers(0, 30), generation=st.integers(1, 3), step=st.integers(0, 100),
-    score=st.none() | st.floats(0, 1), why=st.sampled_from(["", "", "torn"]), sealed=st.booleans(),
+    why=st.sampled_from(["", "", "torn"]), sealed=st.booleans(),
 )  # fmt: skip
-retentions = st.builds(Retention, last=st.integers(1, 4), every=st.none() | st.integers(1, 50), best=st.integers(0, 3))
+retentions = st.builds(Retention, last=st.integers(1, 4), every=st.none() | st.integers(1, 50))
 
 
 @given(st.lists(entries, unique_by=lambda one: one.name), retentions)
 def test_pruning_never_takes_the_newest_and_is_done_once(found: list[Entry], keep: Retention) -> None:
     gone = {named.name for named in prune(found, keep)}
-    chosen = newest(found).newest
+    chosen = newest(found)
     assert chosen is None or chosen.name not in gone
     left = [one for one in found if one.name not in gone]
-    assert newest(left).newest == chosen
+    assert newest(left) == chosen
     assert sum(one.whole for one in left) >= min(keep.last, sum(one.whole for one in found))
     assert prune(left, keep) == []
 
 
-@pytest.mark.parametrize("wrong", [{"last": 0}, {"every": 0}, {"best": -1}])
+@pytest.mark.parametrize("wrong", [{"last": 0}, {"every": 0}])
 def test_a_retention_that_makes_no_sense_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(UsageError):
         Retention(**wrong)

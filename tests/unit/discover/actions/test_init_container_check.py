@@ -10,7 +10,7 @@ from discover.actions.init_container_check import (
     Placement,
     placement_of,
 )
-from discover.kube.transport import Failure, RequestFailed
+from discover.kube.transport import Ending, RequestFailed, refusal
 from hvd_elastic_ext.core.clock import ManualClock
 from tests.support.waiting import wait_until
 
@@ -88,11 +88,11 @@ def looking():
         each.check.stop()
 
 
-BUSY = RequestFailed(Failure.ANSWERED, "too many requests", code=429)
+BUSY = refusal("too many requests", code=429)
 
 
 def test_a_blocking_init_container_ends_with_the_remedy_once_confirmed(looking):
-    looks = looking(BUSY, RequestFailed(Failure.REFUSED, "refused"), pod(("discover", None, WAITING)), BLOCKING)
+    looks = looking(BUSY, RequestFailed(Ending.UNREACHABLE, "refused"), pod(("discover", None, WAITING)), BLOCKING)
     looks.until_it_rests()
     ((why, code),) = looks.ends
     assert code == 2
@@ -112,9 +112,9 @@ def test_an_init_container_that_has_just_ended_is_not_taken_for_this_one(looking
     ("show", "looks"),
     [
         (pod(), 1),
-        (RequestFailed(Failure.ANSWERED, "forbidden", code=403), 1),
-        (RequestFailed(Failure.ANSWERED, "not found", code=404), 1),
-        (RequestFailed(Failure.SILENT, "no answer"), CHECKS),
+        (refusal("forbidden", code=403), 1),
+        (refusal("not found", code=404), 1),
+        (RequestFailed(Ending.SILENT, "no answer"), CHECKS),
         (BUSY, CHECKS),
     ],
 )

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from discover.actions.sidecar_exit import ContainerWatch, ending
-from discover.selection.objects import Container, Gone, Key, Listed, PodView, Seen
+from discover.selection.objects import Container, Key, PodView
 from hvd_elastic_ext.core.clock import ManualClock
 
 
@@ -54,28 +54,32 @@ class Told:
             draw=lambda: 0.0,
             metrics=None,
         )
-        self.take = self.companion._take
+
+    def knows(self, *pods: PodView) -> None:
+        self.companion._reflector._known = {pod.key: pod for pod in pods}
+        self.companion._reflector._shown = None
+        self.companion._look(True)
 
 
 def test_it_is_told_once_whatever_tells_it():
     told = Told()
-    told.take((Listed(PodView, (own(),)), Seen(own())))
+    told.knows(own())
     assert told.ends == []
-    told.take((Seen(own(137)), Seen(own(137))))
-    told.take((Listed(PodView, (own(137),)),))
+    told.knows(own(137))
+    told.knows(own(137))
     assert told.ends == [("container launcher has ended with exit code 137", 0)]
 
 
 def test_an_end_before_it_looked_is_an_end():
     told = Told()
-    told.take((Listed(PodView, (own(0),)),))
+    told.knows(own(0))
     assert len(told.ends) == 1
 
 
 def test_a_pod_that_is_not_found_is_named_with_the_remedy_and_ends_nothing(caplog):
     caplog.set_level(logging.WARNING)
     told = Told()
-    told.take((Listed(PodView, ()), Gone(own(0))))
+    told.knows()
     assert told.ends == []
     assert "pod ns/job-launcher-x at https://here: not found" in caplog.text
     assert "--own-pod" in caplog.text

@@ -125,3 +125,9 @@ def test_a_host_that_was_made_anew_is_a_newcomer():
 def test_many_names_are_cut_short():
     _, reason = decide(0.0, DaemonState("life"), Observation(HostSet.of({f"h{n}": 1 for n in range(20)})))
     assert reason.endswith("and 12 more")
+
+
+def test_hosts_of_an_earlier_run_do_not_count_after_the_first_publication():
+    first = decide(0.0, DaemonState("life"), Observation(HostSet.of({"a": 1, "b": 1})))[0].state
+    late = Observation(HostSet.of({"a": 1, "b": 1, "c": 1}), earlier=HostSet.of({"b": 1, "a": 1}))
+    assert decide(1.0, first, late)[0].state.last.hosts.names == ("a", "b", "c")

@@ -6,7 +6,7 @@ import pytest
 
 from discover.app.once import OnceLimits, OnceResult, observe_once, render
 from discover.common.source import Observation, Unsettled
-from discover.selection.explain import FollowsPods, Row
+from discover.selection.explain import Row
 from hvd_elastic_ext.core.clock import ManualClock, SystemClock
 from hvd_elastic_ext.core.errors import SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet
@@ -57,38 +57,31 @@ class OfPods(Plain):
         assert self.started == 1, "it sees nothing before it was started"
         return super().read()
 
-    def resume(self, earlier):
-        """Nothing came before."""
-
-    def still_there(self, host):
-        return False
-
     def explain(self):
         self.changed()
         return (row(self.words.pop(0) if len(self.words) > 1 else self.words[0]),)
 
 
-def test_a_source_of_pods_is_known_by_what_it_can_do():
-    assert isinstance(OfPods(A), FollowsPods)
-    assert not isinstance(Plain(A), FollowsPods)
+def look(source: Plain, **how: object) -> OnceResult:
+    return observe_once(source, explain=getattr(source, "explain", None), **how)
 
 
 def test_a_plain_source_is_looked_at_without_watching_it():
     source = Plain(NOT_YET, NOT_YET, A)
-    assert observe_once(source, clock=SystemClock()) == OnceResult(A)
+    assert look(source, clock=SystemClock()) == OnceResult(A)
     assert (source.started, source.stopped) == (0, 0)
 
 
 def test_a_source_that_does_not_settle_is_given_up_with_its_reason():
     with pytest.raises(SourceUnavailable, match="pods: not listed yet"):
-        observe_once(Plain(NOT_YET), clock=SystemClock(), patience=SHORT)
+        look(Plain(NOT_YET), clock=SystemClock(), limits=SHORT)
 
 
 @pytest.mark.parametrize("shows", [[A], [NOT_YET, A], [NOT_YET], [SourceUnavailable("pods", "refused")]])
 def test_a_source_of_pods_is_stopped_whatever_it_saw(shows):
     source = OfPods(*shows)
     try:
-        observe_once(source, clock=SystemClock(), patience=SHORT)
+        look(source, clock=SystemClock(), limits=SHORT)
     except SourceUnavailable:
         assert shows != [A]
     assert (source.started, source.stopped) == (1, 1)
@@ -96,19 +89,17 @@ def test_a_source_of_pods_is_stopped_whatever_it_saw(shows):
 
 def test_pods_that_wait_are_waited_for_and_then_seen():
     source = OfPods(A, A, AB, words=("waiting", "waiting", "usable"))
-    seen = observe_once(source, clock=ManualClock())  # its time stands still, so nothing but news can end this
+    seen = look(source, clock=ManualClock())  # its time stands still, so nothing but news can end this
     assert seen == OnceResult(AB, (row("usable"),))
 
 
 def test_pods_that_go_on_waiting_are_shown_so():
-    assert observe_once(OfPods(A, words=("waiting",)), clock=SystemClock(), patience=SHORT) == OnceResult(
-        A, (row("waiting"),)
-    )
+    assert look(OfPods(A, words=("waiting",)), clock=SystemClock(), limits=SHORT) == OnceResult(A, (row("waiting"),))
 
 
 def test_an_unsettled_source_does_not_undo_what_was_seen():
     source = OfPods(A, NOT_YET, words=("waiting", "usable"))
-    assert observe_once(source, clock=ManualClock()).observation == A
+    assert look(source, clock=ManualClock()).observation == A
 
 
 PUBLICATION = Publication("life", 1, AB.hosts, AB.departing)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from discover.common.threads import INTERRUPT_GRACE, PATIENCE, PeriodicThread, Timer
+from discover.common.threads import FINISH_TIMEOUT, INTERRUPT_GRACE, PeriodicThread, Timer
 from hvd_elastic_ext.core.clock import ManualClock
 from tests.support.waiting import wait_until
 
@@ -49,8 +49,8 @@ def test_at_end_is_called_once_in_the_thread_itself(manual_clock: ManualClock) -
     assert names == ["test"]
 
 
-@pytest.mark.parametrize("patience", [0.0, 0.01])
-def test_a_thread_that_waits_is_interrupted(manual_clock: ManualClock, patience: float) -> None:
+@pytest.mark.parametrize("finish_timeout", [0.0, 0.01])
+def test_a_thread_that_waits_is_interrupted(manual_clock: ManualClock, finish_timeout: float) -> None:
     over, begun = threading.Event(), threading.Event()
 
     def turn() -> float:
@@ -58,11 +58,11 @@ def test_a_thread_that_waits_is_interrupted(manual_clock: ManualClock, patience:
         over.wait()
         return 1.0
 
-    thread = PeriodicThread("test", turn, clock=manual_clock, interrupt=over.set, patience=patience)
+    thread = PeriodicThread("test", turn, clock=manual_clock, interrupt=over.set, finish_timeout=finish_timeout)
     thread.start()
     assert begun.wait(30)
     thread.begin_stop()
-    assert over.is_set() is (patience == 0.0)
+    assert over.is_set() is (finish_timeout == 0.0)
     thread.stop()
     assert over.is_set()
 
@@ -96,14 +96,16 @@ def test_a_defect_is_logged_and_ends_nothing(manual_clock: ManualClock, caplog: 
 
 def test_many_threads_that_hang_and_stop_together_take_as_long_as_one(manual_clock: ManualClock) -> None:
     over, begun = threading.Event(), threading.Semaphore(0)
-    patience = 10 * PATIENCE
+    finish_timeout = 10 * FINISH_TIMEOUT
 
     def turn() -> float:
         begun.release()
         over.wait()
         return 1.0
 
-    many = [PeriodicThread(f"test-{each}", turn, clock=manual_clock, patience=patience) for each in range(5)]
+    many = [
+        PeriodicThread(f"test-{each}", turn, clock=manual_clock, finish_timeout=finish_timeout) for each in range(5)
+    ]
     for each in many:
         each.start()
         begun.acquire()
@@ -116,7 +118,7 @@ def test_many_threads_that_hang_and_stop_together_take_as_long_as_one(manual_clo
     over.set()
     for each in many:
         each.stop()
-    assert took < 2 * patience + len(many) * INTERRUPT_GRACE
+    assert took < 2 * finish_timeout + len(many) * INTERRUPT_GRACE
 
 
 @pytest.mark.parametrize("make", [PeriodicThread, Timer], ids=["thread", "timer"])

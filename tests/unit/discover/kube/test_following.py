@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from discover.actions.events import KINDS, EventObject
-from discover.app.kube_assembly import _event_object, _own_pod, _Views
+from discover.actions.events import EventObject
+from discover.app.kube_assembly import KubeParts, ViewOf, _own_pod
 from discover.app.settings import KubernetesSettings
 from discover.common.source import Observation
-from discover.kube.transport import Failure, RequestFailed
+from discover.kube.transport import Ending, RequestFailed, refusal
 from discover.selection.damping import DampingResult, DampingState
-from discover.selection.operators import OPERATORS, JobView
+from discover.selection.operators import JobView
 from discover.selection.selection import Selection
 from hvd_elastic_ext.core.hosts import Host, HostSet
 
@@ -34,10 +34,11 @@ class Cluster:
         return self._pod
 
 
-def about(cluster: Cluster, *, job: JobView | None, own: str = "", settings: KubernetesSettings = JOB) -> Any:
-    source: Any = SimpleNamespace(job=job)
-    asked: Any = cluster
-    return _event_object(asked, source, settings, own)
+def about(cluster: Cluster, *, job: JobView | None, own: str = "") -> Any:
+    parts: Any = KubeParts.__new__(KubeParts)
+    parts._cluster, parts._settings, parts._namespace, parts._own = cluster, JOB, "jobs", own
+    parts.source = SimpleNamespace(job=job)
+    return parts.event_object()
 
 
 OWN = Cluster({"metadata": {"uid": "pod-uid"}})
@@ -53,7 +54,7 @@ def test_else_about_the_daemons_own_pod() -> None:
 
 
 def test_else_about_nothing() -> None:
-    missing = RequestFailed(Failure.ANSWERED, "no such pod", code=404)
+    missing = refusal("no such pod", code=404)
     assert about(OWN, job=None) is None
     assert about(Cluster(missing), job=None, own="launcher-x") is None
     assert about(Cluster({}), job=None, own="launcher-x") is None
@@ -61,12 +62,7 @@ def test_else_about_nothing() -> None:
 
 def test_a_server_that_does_not_answer_may_know_it_later() -> None:
     with pytest.raises(RequestFailed):
-        about(Cluster(RequestFailed(Failure.REFUSED, "refused")), job=None, own="launcher-x")
-
-
-def test_the_object_above_every_operators_pods_has_a_kind() -> None:
-    plurals = {operator.resource[2] for operator in OPERATORS.values() if operator.resource is not None}
-    assert plurals == set(KINDS)
+        about(Cluster(RequestFailed(Ending.UNREACHABLE, "refused")), job=None, own="launcher-x")
 
 
 def test_a_pod_is_ones_own_only_in_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,24 +79,24 @@ def test_a_pod_is_ones_own_only_in_a_cluster(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_view_is_one_object_until_the_next_look_and_none_before_the_first_publication() -> None:
     host = Host("a", 1, "uid-a")
 
-    def evaluation(*, begun: bool) -> Any:
-        observation = Observation(HostSet((host,))) if begun else None
+    def evaluation(*, started: bool) -> Any:
+        observation = Observation(HostSet((host,))) if started else None
         return SimpleNamespace(
             selection=Selection(), damping=DampingResult(DampingState(published={"uid-a": host}), observation)
         )
 
     source: Any = SimpleNamespace(evaluation=None, nodes=None, job=None)
     idle: list[bool] = []
-    scenes = _Views(source, "advice", stands_by=lambda: bool(idle))
+    scenes = ViewOf(source, "advice", stands_by=lambda: bool(idle))
     assert scenes() is None
-    source.evaluation = evaluation(begun=False)
+    source.evaluation = evaluation(started=False)
     assert scenes() is None
-    source.evaluation = evaluation(begun=True)
+    source.evaluation = evaluation(started=True)
     first = scenes()
     assert first is not None
     assert first.published == {"uid-a": host}
     assert scenes() is first
-    source.evaluation = evaluation(begun=True)
+    source.evaluation = evaluation(started=True)
     assert scenes() is not first
     idle.append(True)
     assert scenes() is None

@@ -3,14 +3,14 @@
 import pytest
 
 from discover.kube.lookups import REFRESH, Lookups
-from discover.kube.transport import Failure, RequestFailed
+from discover.kube.transport import Ending, RequestFailed, refusal
 from discover.selection.operators import JobView
 
-AWAY = RequestFailed(Failure.REFUSED, "connection refused")
+AWAY = RequestFailed(Ending.UNREACHABLE, "connection refused")
 
 
 def refused(code: int) -> RequestFailed:
-    return RequestFailed(Failure.ANSWERED, f"the server says {code}", code=code)
+    return refusal(f"the server says {code}", code=code)
 
 
 class Rig:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discover.kube.reflector import PODS, Reflector
-from discover.kube.transport import Failure, Request, RequestFailed, RequestKind
+from discover.kube.transport import Ending, Request, RequestFailed, RequestKind
 from hvd_elastic_ext.core.clock import ManualClock
 from tests.unit.discover.scripted import CountedMetrics, event, listing, pod
 
@@ -53,11 +53,10 @@ class Server:
         if not self._opened:
             self._opened = True
             self._clock.advance(5.0)
-            raise RequestFailed(Failure.CUT, "reset by peer")
+            raise RequestFailed(Ending.CUT, "reset by peer")
         if now < self._back:
             self._clock.advance(self._takes)
-            trouble = Failure.UNREACHABLE if self._takes else Failure.REFUSED
-            raise RequestFailed(trouble, "nobody there")
+            raise RequestFailed(Ending.UNREACHABLE, "nobody there")
         yield event("ADDED", pod("c", 11))
         self._clock.advance(300.0)
 
@@ -72,7 +71,7 @@ class Server:
 
 
 class Outage:
-    """``told``: when each batch came. ``asked``: the attempts made while the server was away."""
+    """``told``: when news came. ``asked``: the attempts made while the server was away."""
 
     def __init__(self, *, seed: int, takes: float, away: float = AWAY) -> None:
         clock = ManualClock(mono=0.0)
@@ -81,8 +80,8 @@ class Outage:
         server = Server(clock, back=back, takes=takes)
         self.told: list[float] = []
 
-        def tell(batch: tuple[object, ...]) -> None:
-            if batch:
+        def tell(news: bool) -> None:
+            if news:
                 self.told.append(clock.mono())
 
         draw = random.Random(seed).random

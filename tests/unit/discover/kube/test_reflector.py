@@ -1,17 +1,16 @@
-"""The reflector: what it asks for, and what it tells, whatever the server does. In virtual time, turn by turn."""
+"""The reflector: what it asks for, and what it knows, whatever the server does. In virtual time, turn by turn."""
 
 import threading
 
 import pytest
 
 from discover.kube.reflector import NODES, PODS, Reflector
-from discover.kube.transport import Failure, RequestFailed, RequestKind
-from discover.selection.objects import ClusterSnapshot, Listed, NodesHidden
+from discover.kube.transport import Ending, RequestFailed, RequestKind, refusal
 from tests.support.waiting import wait_until
 from tests.unit.discover.scripted import CountedMetrics, Scripted, bookmark, error, event, listing, node, pod
 
-REFUSED = RequestFailed(Failure.REFUSED, "connection refused")
-FORBIDDEN = RequestFailed(Failure.ANSWERED, "pods is forbidden", code=403, reason="Forbidden")
+REFUSED = RequestFailed(Ending.UNREACHABLE, "connection refused")
+FORBIDDEN = refusal("pods is forbidden", code=403, reason="Forbidden")
 TWO = listing(10, pod("a", 3), pod("b", 4))
 LIVE = 5.0
 """Seconds that a watch of these tests lives."""
@@ -21,19 +20,16 @@ class Rig:
     def __init__(self, clock, *answers, resource=PODS) -> None:
         self.clock = clock
         self.script = Scripted(clock, *answers)
-        self.batches: list[tuple] = []
+        self.news = 0
         self.stirred = 0
         self.metrics = CountedMetrics()
         self.reflector = Reflector(
             self.script, resource, self.told, clock=clock, draw=lambda: 0.0, metrics=self.metrics
         )
 
-    def told(self, batch: tuple) -> None:
-        """An empty one says that something is to be looked at, and nothing of what there is."""
-        if batch:
-            self.batches.append(batch)
-        else:
-            self.stirred += 1
+    def told(self, news: bool) -> None:
+        self.news += news
+        self.stirred += not news
 
     def turns(self, count: int) -> list[float]:
         pauses = []
@@ -43,12 +39,8 @@ class Rig:
         return pauses
 
     @property
-    def snapshot(self) -> ClusterSnapshot:
-        return ClusterSnapshot().apply(event for batch in self.batches for event in batch)
-
-    @property
-    def pods(self) -> dict[str, str]:
-        return {key.name: view.version for key, view in (self.snapshot.pods or {}).items()}
+    def known(self) -> dict[str, str]:
+        return {view.key.name: view.version for view in self.reflector.known()[0].values()}
 
     @property
     def asked(self) -> list[tuple[str, str]]:
@@ -63,40 +55,57 @@ def test_first_a_consistent_list_in_pages_and_then_a_watch_from_its_version(manu
     assert rig.asked == [("PAGED", ""), ("PAGED", ""), ("WATCH", "10")]
     assert [request.more for request in rig.script.requests] == ["", "next", ""]
     assert 45 <= rig.script.requests[2].ends <= 60  # a watch that has nothing to tell is ended by a live server
-    assert rig.pods == {"a": "3", "b": "4"}
-    assert len(rig.batches) == 1  # both pages at once
+    assert rig.known == {"a": "3", "b": "4"}
+    assert rig.news == 1  # both pages at once
 
 
 def test_rule_03_an_expired_page_publishes_nothing_and_leads_to_a_whole_list(manual_clock):
-    gone = RequestFailed(Failure.ANSWERED, "expired", code=410)
+    gone = refusal("expired", code=410)
     rig = Rig(manual_clock, listing(10, pod("a", 3), more="next"), gone, TWO, [LIVE])
     rig.turns(1)
-    assert rig.batches == []
+    assert (rig.news, rig.known) == (0, {})
     rig.turns(1)
     assert rig.script.requests[2].ask is RequestKind.UNPAGED
-    assert rig.pods == {"a": "3", "b": "4"}
+    assert rig.known == {"a": "3", "b": "4"}
 
 
 def test_changes_are_told_as_they_come_and_in_order(manual_clock):
     changes = [event("ADDED", pod("c", 11)) + event("MODIFIED", pod("a", 12)), event("DELETED", pod("b", 13))]
     rig = Rig(manual_clock, TWO, [*changes, LIVE])
     rig.turns(2)
-    assert [len(batch) for batch in rig.batches] == [1, 2, 1]
-    assert rig.pods == {"a": "12", "c": "11"}
+    assert rig.news == 3
+    assert rig.known == {"a": "12", "c": "11"}
+
+
+def test_what_is_known_is_the_same_mapping_until_an_object_changes(manual_clock):
+    known = []
+    rig = Rig(manual_clock, TWO)
+
+    def look() -> None:
+        known.append(rig.reflector.known()[0])
+
+    changes = [event("MODIFIED", pod("a", 12)), event("ADDED", pod("c", 13)), event("DELETED", pod("b", 14))]
+    rig.script.answers.append([look, bookmark(11), look, *(each for change in changes for each in (change, look))])
+    rig.turns(2)
+    assert known[0] is known[1]
+    assert ["".join(sorted(key.name for key in each)) for each in known[1:]] == ["ab", "ab", "abc", "ac"]
+    assert len({id(each) for each in known}) == 4
 
 
 def test_rule_01_an_error_within_the_stream_that_says_expired_leads_to_one_list(manual_clock):
     rig = Rig(manual_clock, TWO, [LIVE, error(410, reason="Expired")], TWO, [LIVE])
-    rig.turns(4)
+    rig.turns(1)
+    before, _ = rig.reflector.known()
+    rig.turns(3)
     assert rig.asked == [("PAGED", ""), ("WATCH", "10"), ("RELIST", "10"), ("WATCH", "10")]
     assert rig.metrics.lists == 2
     assert rig.metrics.restarts == ["expired", "done"]
-    before, after = (batch[0].objects for batch in rig.batches)
-    assert [a is b for a, b in zip(before, after, strict=True)] == [True, True]  # equal is the very same
+    after, _ = rig.reflector.known()
+    assert [after[key] is view for key, view in before.items()] == [True, True]  # equal is the very same
 
 
 def test_rule_02_a_watch_that_is_refused_as_expired_leads_to_one_list(manual_clock):
-    rig = Rig(manual_clock, TWO, RequestFailed(Failure.ANSWERED, "too old", code=410), TWO, [LIVE])
+    rig = Rig(manual_clock, TWO, refusal("too old", code=410), TWO, [LIVE])
     assert rig.turns(4) == [0.0] * 4
     assert rig.asked[2:] == [("RELIST", "10"), ("WATCH", "10")]
 
@@ -107,25 +116,25 @@ def test_rule_02_a_watch_that_is_refused_as_expired_leads_to_one_list(manual_clo
 def test_rule_04_any_other_error_within_the_stream_backs_off(manual_clock, said):
     rig = Rig(manual_clock, TWO, [said])
     assert rig.turns(2)[1] > 0
-    assert rig.pods == {"a": "3", "b": "4"}
+    assert rig.known == {"a": "3", "b": "4"}
     assert rig.reflector.status.problem.startswith("the server says")
 
 
 def test_what_came_before_an_error_is_told(manual_clock):
     rig = Rig(manual_clock, TWO, [event("ADDED", pod("c", 11)) + error(500)])
     rig.turns(2)
-    assert "c" in rig.pods
+    assert "c" in rig.known
     assert rig.reflector.known()[1] == "11"
 
 
 def test_rule_07_a_silent_server_is_left_and_watched_again_without_a_list(manual_clock):
-    silent = [event("MODIFIED", pod("a", 15)), 70.0, RequestFailed(Failure.SILENT, "70 s without a byte")]
+    silent = [event("MODIFIED", pod("a", 15)), 70.0, RequestFailed(Ending.SILENT, "70 s without a byte")]
     rig = Rig(manual_clock, TWO, silent, [LIVE])
     assert rig.turns(3)[1] == 0.0
     assert rig.asked == [("PAGED", ""), ("WATCH", "10"), ("WATCH", "15")]
 
 
-SILENT = RequestFailed(Failure.SILENT, "connected, but no data arrives")
+SILENT = RequestFailed(Ending.SILENT, "connected, but no data arrives")
 
 
 def loud(caplog) -> list[str]:
@@ -154,7 +163,7 @@ def test_a_silent_watch_that_missed_nothing_gives_no_warning(manual_clock, caplo
     caplog.set_level("INFO")
     rig = Rig(manual_clock, TWO, [70.0, SILENT], [20.0, event("ADDED", pod("c", 11)), LIVE])
     rig.turns(3)
-    assert set(rig.pods) == {"a", "b", "c"}
+    assert set(rig.known) == {"a", "b", "c"}
     assert loud(caplog) == []
     assert "no data arrives; watch again" in caplog.text
 
@@ -167,7 +176,7 @@ def test_a_silent_watch_that_missed_changes_gives_a_warning(manual_clock, caplog
 
 @pytest.mark.parametrize(("now", "missed"), [((pod("a", 3), pod("b", 4)), 0), ((pod("a", 20), pod("c", 21)), 3)])
 def test_a_list_with_changes_after_a_silent_watch_gives_a_warning(manual_clock, caplog, now, missed):
-    expired = RequestFailed(Failure.ANSWERED, "too old", code=410)
+    expired = refusal("too old", code=410)
     rig = Rig(manual_clock, TWO, [70.0, SILENT], expired, listing(30, *now), [LIVE])
     rig.turns(4)
     assert [f"fell silent missed {missed} changes" in each for each in loud(caplog)] == [True] * bool(missed)
@@ -177,22 +186,22 @@ def test_a_list_that_fell_silent_had_told_nothing_yet(manual_clock, caplog):
     rig = Rig(manual_clock, SILENT, TWO, [LIVE])
     rig.turns(3)
     assert not [each for each in loud(caplog) if "not told of all changes" in each]
-    assert rig.pods == {"a": "3", "b": "4"}
+    assert rig.known == {"a": "3", "b": "4"}
 
 
 def test_a_server_that_does_not_answer_after_a_silence_is_warned_of(manual_clock, caplog):
-    rig = Rig(manual_clock, TWO, [70.0, SILENT], RequestFailed(Failure.UNREACHABLE, "no connection within 5 s"))
+    rig = Rig(manual_clock, TWO, [70.0, SILENT], RequestFailed(Ending.UNREACHABLE, "no connection within 5 s"))
     rig.turns(3)
     assert len(loud(caplog)) == 1
     assert rig.reflector.status.problem_since == manual_clock.mono() - 0.8
 
 
 def test_rule_08_a_bookmark_says_where_to_go_on_and_nothing_of_the_hosts(manual_clock):
-    rig = Rig(manual_clock, TWO, [bookmark(500), 60.0, RequestFailed(Failure.CUT, "reset")], [LIVE])
+    rig = Rig(manual_clock, TWO, [bookmark(500), 60.0, RequestFailed(Ending.CUT, "reset")], [LIVE])
     rig.turns(3)
     assert rig.asked[2] == ("WATCH", "500")
-    assert len(rig.batches) == 1
-    assert rig.pods == {"a": "3", "b": "4"}
+    assert rig.news == 1
+    assert rig.known == {"a": "3", "b": "4"}
 
 
 @pytest.mark.parametrize("junk", [b"}{\n", b"\xff\xfe\n", b"null\n", b'{"type":"ADDED"}\n', event("NEW", {}), b'"x"\n'])
@@ -200,7 +209,7 @@ def test_rule_09_a_line_that_is_no_event_loses_nothing(manual_clock, junk):
     rig = Rig(manual_clock, TWO, [LIVE, event("ADDED", pod("c", 11)), junk], [event("ADDED", pod("d", 12)), LIVE])
     rig.turns(3)
     assert rig.asked[2] == ("WATCH", "11")
-    assert set(rig.pods) == {"a", "b", "c", "d"}
+    assert set(rig.known) == {"a", "b", "c", "d"}
 
 
 def test_rule_09_a_line_that_is_torn_off_loses_nothing(manual_clock):
@@ -209,42 +218,40 @@ def test_rule_09_a_line_that_is_torn_off_loses_nothing(manual_clock):
     rig = Rig(manual_clock, TWO, [LIVE, added[:half]], [added[:half], added[half:], LIVE])
     rig.turns(3)
     assert rig.asked[2] == ("WATCH", "10")
-    assert set(rig.pods) == {"a", "b", "ü"}
+    assert set(rig.known) == {"a", "b", "ü"}
 
 
 def test_rule_10_repeated_and_late_events_change_nothing(manual_clock):
     again = [event("ADDED", pod("a", 3)), event("MODIFIED", pod("a", 2)), event("DELETED", pod("b", 20, uid="old"))]
     rig = Rig(manual_clock, TWO, [*again, LIVE], [LIVE])
     rig.turns(3)
-    assert rig.pods == {"a": "3", "b": "4"}
+    assert rig.known == {"a": "3", "b": "4"}
     assert rig.asked[2] == ("WATCH", "20")
-    assert set(rig.reflector.known()[0]) == set(rig.snapshot.pods)
 
 
 def test_rule_11_a_list_with_lower_versions_is_what_there_is(manual_clock):
     restored = listing(5, pod("a", 2), pod("c", 5))
     rig = Rig(manual_clock, TWO, [LIVE, error(410)], restored, [event("MODIFIED", pod("c", 6)), LIVE])
     rig.turns(4)
-    assert rig.pods == {"a": "2", "c": "6"}
+    assert rig.known == {"a": "2", "c": "6"}
     assert rig.asked[3] == ("WATCH", "5")
 
 
 def test_rule_12_a_pod_deleted_while_nobody_watched_is_gone_after_the_list(manual_clock):
     rig = Rig(manual_clock, TWO, [LIVE, error(410)], listing(30, pod("b", 4)), [LIVE])
     rig.turns(3)
-    assert rig.pods == {"b": "4"}
-    assert isinstance(rig.batches[-1][0], Listed)
+    assert rig.known == {"b": "4"}
 
 
 def test_rule_14_a_server_that_lags_behind_is_asked_for_what_it_has(manual_clock):
-    ahead = RequestFailed(Failure.ANSWERED, "too large", code=504, causes=("ResourceVersionTooLarge",))
+    ahead = refusal("too large", code=504, causes=("ResourceVersionTooLarge",))
     rig = Rig(manual_clock, TWO, [LIVE, error(410)], ahead, listing(8, pod("a", 3)), [LIVE])
     assert rig.turns(5) == [0.0] * 5
     assert rig.asked[2:] == [("RELIST", "10"), ("PAGED", ""), ("WATCH", "8")]
 
 
 def test_rule_13_who_is_not_let_in_comes_with_another_token_and_goes_on(manual_clock):
-    denied = RequestFailed(Failure.ANSWERED, "unauthorized", code=401)
+    denied = refusal("unauthorized", code=401)
     rig = Rig(manual_clock, TWO, denied, [LIVE])
     assert rig.turns(3) == [0.0] * 3
     assert rig.script.renewed == 1
@@ -254,11 +261,11 @@ def test_rule_13_who_is_not_let_in_comes_with_another_token_and_goes_on(manual_c
 def test_rule_16_nodes_that_may_not_be_read_are_hidden_until_they_may(manual_clock):
     rig = Rig(manual_clock, FORBIDDEN, FORBIDDEN, listing(5, node("x", 2)), [LIVE], resource=NODES)
     pauses = rig.turns(2)
-    assert rig.batches == [(NodesHidden(),)]  # said once
+    assert rig.news == 1  # said once
     assert all(50.0 <= pause <= 70.0 for pause in pauses)
     assert rig.reflector.status.hidden
     rig.turns(2)
-    assert list(rig.snapshot.nodes) == ["x"]
+    assert list(rig.known) == ["x"]
     assert not rig.reflector.status.hidden
 
 
@@ -267,7 +274,7 @@ def test_nodes_are_not_hidden_by_a_server_that_has_just_started(manual_clock):
     rig = Rig(manual_clock, *answers, listing(9, node("x", 2)), [LIVE], resource=NODES)
     pauses = rig.turns(9)
     assert sum(pauses[5:]) <= 2.0
-    assert (rig.snapshot.nodes_hidden, list(rig.snapshot.nodes)) == (False, ["x"])
+    assert (rig.reflector.status.hidden, list(rig.known)) == (False, ["x"])
 
 
 def test_pods_that_may_not_be_read_are_asked_for_again_and_said_so(manual_clock, caplog):
@@ -276,7 +283,7 @@ def test_pods_that_may_not_be_read_are_asked_for_again_and_said_so(manual_clock,
     assert not rig.reflector.status.listed
     assert [record.getMessage().count("pods is forbidden") for record in caplog.records] == [1]  # said once
     rig.turns(1)
-    assert rig.pods == {"a": "3", "b": "4"}
+    assert rig.known == {"a": "3", "b": "4"}
 
 
 def test_a_forced_relist_ends_the_watch_and_lists_again(manual_clock, caplog):
@@ -322,8 +329,8 @@ def test_a_defect_does_not_end_the_thread(threaded, caplog):
     threaded.script.answers.insert(0, TWO)
     fails = iter([True])
     told = threaded.told
-    threaded.reflector._emit = lambda batch: 1 / 0 if next(fails, False) else told(batch)
+    threaded.reflector._changed = lambda news: 1 / 0 if next(fails, False) else told(news)
     threaded.reflector.start()
-    wait_until(lambda: threaded.clock.advance(1.0) or threaded.pods, what="the list")
-    assert threaded.pods == {"a": "3", "b": "4"}
+    wait_until(lambda: threaded.clock.advance(1.0) or threaded.news, what="the list")
+    assert threaded.known == {"a": "3", "b": "4"}
     assert "a defect" in caplog.text

@@ -60,6 +60,8 @@ def test_an_empty_list_is_a_list(items):
         '{"items":[{"a":1}]',
         '{"items":{}}',
         '{"items":[}]}',
+        '{"items":[{"a":1} {"b":2}]}',
+        '{"items":[,{"a":1}]}',
         '{"items":[1,,2]}',
         '{"items" []}',
     ],

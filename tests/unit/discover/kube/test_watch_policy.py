@@ -3,17 +3,15 @@
 import pytest
 
 from discover.common.backoff import LONGEST_PAUSE
-from discover.kube.transport import Failure, RequestFailed, RequestKind, failure_from_status
+from discover.kube.transport import Ending, RequestFailed, RequestKind, failure_from_status
 from discover.kube.watch_policy import (
     ERRORS_BEFORE_RELIST,
     HIDDEN_PAUSE,
     QUICK_RETRY,
     RULES,
     SERVER_START,
-    Ending,
     Outcome,
     State,
-    ending_of,
     next_step,
 )
 
@@ -211,7 +209,7 @@ TOO_LARGE = {"code": 504, "reason": "Timeout", "details": {"causes": [{"reason":
     ],
 )
 def test_rule_04_a_status_is_understood_though_half_of_it_is_missing(status, end):
-    assert ending_of(failure_from_status(status)) is end
+    assert failure_from_status(status).ending is end
 
 
 def test_a_status_may_say_when_to_come_back():
@@ -221,6 +219,6 @@ def test_a_status_may_say_when_to_come_back():
 
 
 def test_a_failure_is_one_line():
-    assert "\n" not in str(RequestFailed(Failure.CUT, "one\ntwo\r\n three"))
+    assert "\n" not in str(RequestFailed(Ending.CUT, "one\ntwo\r\n three"))
     assert str(failure_from_status({"code": 403, "reason": "Forbidden", "message": "no\npods"})).count("\n") == 0
-    assert len(str(RequestFailed(Failure.CUT, "x" * 10_000))) <= 500
+    assert len(str(RequestFailed(Ending.CUT, "x" * 10_000))) <= 500

@@ -26,13 +26,7 @@ class Place:
     ids=["nobody", "the only one", "the oldest", "of the most", "of the most, the oldest", "as many: the oldest"],
 )
 def test_the_oldest_connection_of_the_source_with_most_is_closed(held, leaving):
-    assert choose_to_close(10.0, held) == leaving
-
-
-def test_whoever_has_just_come_stays():
-    held = [Place("a", 9.5), Place("a", 9.1), Place("b", 3.0)]
-    assert choose_to_close(10.0, held, after=1.0) == Place("b", 3.0)
-    assert choose_to_close(10.0, held[:2], after=1.0) is None
+    assert choose_to_close(held) == leaving
 
 
 @pytest.mark.parametrize(

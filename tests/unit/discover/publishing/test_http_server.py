@@ -24,7 +24,7 @@ REQUEST = b"%s /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 
 @pytest.fixture
 def routes(manual_clock):
-    made = Routes(LatestPublication(), vitals=Health(manual_clock), metrics=Metrics(manual_clock), clock=manual_clock)
+    made = Routes(LatestPublication(), vitals=Health(manual_clock), metrics=Metrics(manual_clock))
     yield made
     made.close()
 
@@ -101,17 +101,29 @@ def test_one_connection_too_many_closes_the_one_that_has_been_idle_longest(start
 
 
 @both
-def test_waiting_clients_stay_and_one_more_is_told_to_come_back(start, address, monkeypatch, routes):
+@pytest.mark.parametrize(
+    ("hold", "polls"), [(0.0, 2), (60.0, 2), (0.0, 1)], ids=["after a second", "all of them new", "beside an idle one"]
+)
+def test_one_connection_too_many_is_served_and_the_longest_poll_answered(
+    start, address, monkeypatch, routes, hold, polls
+):
     monkeypatch.setattr(http_server, "MAX_CLIENTS", 2)
+    monkeypatch.setattr(http_server, "SHORTEST_HOLD", hold)
     where = start(address).address
-    with connected(where) as first, connected(where) as second:
-        for waiting in (first, second):
-            waiting.sendall(b"GET /hosts?after=0 HTTP/1.1\r\nHost: x\r\n\r\n")
-        wait_until(lambda: len(routes._waiting) == 2, what="both to wait")
+    with contextlib.ExitStack() as clients:
+        first, second = None, None
+        for count in (1, 2):
+            first, second = second, clients.enter_context(connected(where))
+            if count <= polls:
+                second.sendall(b"GET /hosts?after=0 HTTP/1.1\r\nHost: x\r\n\r\n")
+                wait_until(lambda taken=count: len(routes._board._waiting) == taken, what="a client to wait")
         third, answer = ask(where)
         third.close()
-        assert answer == b"" or answer.startswith(b"HTTP/1.1 503 ")
-        assert len(routes._waiting) == 2
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert first.recv(4096).startswith(b"HTTP/1.1 204 ")
+        second.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            second.recv(1)
 
 
 @both

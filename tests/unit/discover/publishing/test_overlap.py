@@ -62,77 +62,51 @@ def reading(tmp_path):
     made.file.close()
 
 
+def play(reading: Reading, script: str) -> None:
+    """Publish, one after the other: ``SECONDS PASS: HOSTS [dead NAMES] [leaving NAME@WHEN ...] = THE FILE``.
+
+    ``restart`` opens the file again, as another run of the daemon does.
+    """
+    for step in script.split(";"):
+        if step.strip() == "restart":
+            reading.file.close()
+            reading.open()
+            continue
+        after, _, rest = step.partition(":")
+        rest, _, shown = rest.partition("=")
+        rest, _, leaving = rest.partition("leaving")
+        names, _, dead = rest.partition("dead")
+        reading.dead |= set(dead.split())
+        reading.departing |= {name: float(at) for name, _, at in (each.partition("@") for each in leaving.split())}
+        assert reading.publish(*names.split(), after=float(after)) == shown.split(), step
+
+
 def test_rule_20_if_all_hosts_drain_one_stays_until_a_new_one_was_beside_it_for_two_seconds(reading):
-    assert reading.publish("a", "b") == ["a", "b"]
-    assert len(survivor := reading.publish(after=60.0)) == 1
-    assert reading.publish(after=100.0) == survivor
-    assert reading.publish("c", after=10.0) == [*survivor, "c"]
-    assert reading.publish("c", after=1.99) == [*survivor, "c"]
-    assert reading.publish("c", after=0.02) == ["c"]
+    play(reading, "0: a b = a b; 60: = a; 100: = a; 10: c = a c; 1.99: c = a c; 0.02: c = c")
 
 
-def test_hosts_that_have_one_in_common_are_published_as_they_are(reading):
-    reading.publish("a", "b")
-    assert reading.publish("b", "c") == ["b", "c"]
-
-
-def test_the_one_kept_is_dropped_when_its_pod_is_gone_too(reading):
-    reading.publish("a")
-    assert reading.publish(after=10.0) == ["a"]
-    reading.dead = {"a"}
-    assert reading.publish(after=1.0) == []
-
-
-def test_the_living_are_kept_and_not_the_dead(reading):
-    reading.publish("a", "b", "c")
-    reading.dead = {"a", "c"}
-    assert reading.publish("d", after=10.0) == ["b", "d"]
-
-
-def test_the_one_that_has_the_most_time_left_is_kept(reading):
-    reading.publish("a", "b", "c")
-    reading.departing = {"a": 1030.0, "b": 1120.0, "c": 1015.0}
-    assert reading.publish(after=1.0) == ["b"]
-
-
-def test_a_silent_host_is_kept_only_if_there_is_no_other(reading):
-    reading.publish("a", "b")
-    reading.departing = {"b": 1030.0}
-    assert reading.publish("c", after=1.0) == ["b", "c"]
-    reading.dead = {"b"}
-    assert reading.publish("c") == ["a", "c"]
-
-
-def test_the_kept_host_comes_before_new_ones(reading):
-    reading.publish("z")
-    assert reading.publish("a", after=10.0) == ["z", "a"]
-
-
-def test_two_changes_within_a_readers_second_are_one_to_it(reading):
-    reading.publish("a")
-    reading.publish("a", "b", after=10.0)
-    assert reading.publish("b", after=0.1) == ["a", "b"], "a reader may have seen nothing but a so far"
-    assert reading.publish("b", after=2.0) == ["b"]
-
-
-def test_more_hosts_that_come_meanwhile_do_not_keep_the_survivor_longer(reading):
-    reading.publish("a")
-    reading.publish("b", after=10.0)
-    reading.publish("b", "c", after=1.0)
-    assert reading.publish("b", "c", after=1.0) == ["b", "c"]
-
-
-def test_what_an_earlier_run_wrote_counts_as_read(reading):
-    reading.publish("a")
-    reading.file.close()
-    reading.open()
-    assert reading.publish("b") == ["a", "b"]
-    assert reading.publish("b", after=2.0) == ["b"]
-
-
-def test_without_a_file_everything_is_published_as_it_is(reading):
-    assert reading.publish() == []
-    assert reading.publish("a") == ["a"]
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(script, id=name)
+        for name, script in {
+            "hosts with one in common are published as they are": "0: a b = a b; 0: b c = b c",
+            "the one kept is dropped when its pod is gone": "0: a = a; 10: = a; 1: dead a =",
+            "the living are kept and not the dead": "0: a b c = a b c; 10: d dead a c = b d",
+            "the one that has the most time left is kept": "0: a b c = a b c; 1: leaving a@1030 b@1120 c@1015 = b",
+            "a silent host is kept only if there is no other": (
+                "0: a b = a b; 1: c leaving b@1030 = b c; 0: c dead b = a c"
+            ),
+            "the kept host comes before new ones": "0: z = z; 10: a = z a",
+            "two changes within a second are one to a reader": "0: a = a; 10: a b = a b; 0.1: b = a b; 2: b = b",
+            "more hosts do not keep the survivor longer": "0: a = a; 10: b = a b; 1: b c = a b c; 1: b c = b c",
+            "what an earlier run wrote counts as read": "0: a = a; restart; 0: b = a b; 2: b = b",
+            "without a file everything is published as it is": "0: =; 0: a = a",
+        }.items()
+    ],
+)
+def test_the_file_shares_a_living_host_with_what_readers_still_go_by(reading, script):
+    play(reading, script)
 
 
 def test_time_begins_when_the_file_was_written_and_not_with_the_first_attempt(reading, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 from discover.common.health import LOOP_TIMEOUT, Health
 from discover.common.metrics import Metrics
 from discover.publishing.latest import LatestPublication
-from discover.publishing.routes import MAX_WAITING, SHORTEST_HOLD, Answer, Routes
+from discover.publishing.routes import Routes
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, from_json
 from tests.support.waiting import wait_until
@@ -23,15 +23,15 @@ class Site:
         self.board = LatestPublication()
         self.vitals = Health(clock)
         self.metrics = Metrics(clock)
-        self.routes = Routes(self.board, vitals=self.vitals, metrics=self.metrics, clock=clock, hold=hold)
+        self.routes = Routes(self.board, vitals=self.vitals, metrics=self.metrics, hold=hold)
 
     def status(self, target: str) -> int:
-        answer = self.routes.answer(target)
+        answer = self.routes.answer(target, threading.Event())
         assert answer is not None
         return answer.status
 
     def body(self, target: str) -> bytes:
-        answer = self.routes.answer(target)
+        answer = self.routes.answer(target, threading.Event())
         assert answer is not None
         return answer.body
 
@@ -103,49 +103,10 @@ def test_whoever_knows_the_first_publication_before_it_is_there_waits_for_the_se
     assert json.loads(bodies[0])["sequence"] == 2
 
 
-@pytest.fixture
-def full(manual_clock):
-    """All places to wait in are taken by one source but one, which another has."""
-    site = Site(manual_clock, hold=60.0)
-    site.board.publish(publication(1))
-    site.answers = {}
-
-    def wait(number: int, source: str) -> None:
-        site.answers[number] = site.routes.answer("/hosts?after=1", source)
-
-    waiting = []
-    for number in range(MAX_WAITING):
-        manual_clock.advance(0.001)
-        waiting.append(threading.Thread(target=wait, args=(number, "launcher" if number == 0 else "crowd")))
-        waiting[-1].start()
-        wait_until(lambda taken=number + 1: len(site.routes._waiting) == taken, what="a place to be taken")
-    yield site
-    site.routes.close()
-    for thread in waiting:
-        thread.join()
-
-
-def test_if_all_long_polls_are_new_one_more_gets_503_and_probes_still_answer(full):
-    assert full.status("/hosts?after=1") == 503
-    assert full.status("/livez") == 200
-    assert full.answers == {}
-
-
-def test_one_more_long_poll_ends_the_longest_wait_of_the_source_that_has_most(full, manual_clock):
-    manual_clock.advance(SHORTEST_HOLD)
-    waiting = threading.Thread(target=full.routes.answer, args=("/hosts?after=1", "another"))
-    waiting.start()
-    wait_until(lambda: full.answers, what="a place")
-    full.routes.close()
-    waiting.join()
-    assert full.answers.pop(1) == Answer(204)
-    assert set(full.answers.values()) <= {None}
-
-
 def test_whoever_waits_is_let_go_at_the_end(manual_clock):
     site = Site(manual_clock, hold=60.0)
     answers: list[object] = []
-    thread = threading.Thread(target=lambda: answers.append(site.routes.answer("/hosts?after=0")))
+    thread = threading.Thread(target=lambda: answers.append(site.routes.answer("/hosts?after=0", threading.Event())))
     thread.start()
     site.routes.close()
     thread.join()

@@ -34,7 +34,7 @@ VERDICTS = (
 
 def rows(*verdicts: Verdict, published: tuple[str, ...] = ("w-0", "w-1"), answers: ProbeResults = REFUSED):
     selection = Selection(verdicts)
-    held = DampingState(published={f"uid-{name}": Host(name, 4, f"uid-{name}") for name in published}, begun=True)
+    held = DampingState(published={f"uid-{name}": Host(name, 4, f"uid-{name}") for name in published}, started=True)
     damping, _ = decide_published(100.0, held, Facts(selection, answers), limits=DampingLimits())
     return explain(selection, damping)
 

@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 
 from discover.kube.views import pod_view
 from discover.selection.node_signals import UNKNOWN_NODE_GRACE
-from discover.selection.objects import (
-    ClusterSnapshot,
-    Gone,
-    Listed,
-    NodeView,
-    PodView,
-    Seen,
-)
+from discover.selection.objects import NodeView, PodView
 from discover.selection.operators import CONTAINER_ANNOTATION, OPERATORS, SLOTS_ANNOTATION, HostRules, JobView
 from discover.selection.selection import Selection, Selector
 from discover.selection.signal_config import with_rules
@@ -27,7 +20,7 @@ from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host
 from tests.support.kube import bodies
 from tests.support.kube.bodies import condition, taint
-from tests.unit.discover.pictures import NOW, node, picture, pod
+from tests.unit.discover.pictures import NOW, changed, node, picture, pod
 
 GOING = taint("ToBeDeletedByClusterAutoscaler", f"{NOW:.0f}")
 
@@ -186,7 +179,7 @@ def test_rule_19_a_graceful_shutdown_is_seen_on_the_node_while_the_pod_is_still_
     going = replace(node(version=2), conditions=node_conditions(said))
     look = selector()
     before = look.select(NOW, picture([pod()], [calm]))
-    after = look.select(NOW, picture([pod()], [calm]).apply([Seen(going)]))
+    after = look.select(NOW, picture([pod()], [going]))
     assert (grades(before), grades(after)) == ({"w-0": Grade.USABLE}, {"w-0": Grade.LEAVING})
     assert after.verdicts[0].reason == "node node-0 is shutting down (KubeletNotReady)"
     dying = pod(version=2, phase="Failed", status={"reason": "Terminated"})
@@ -245,16 +238,6 @@ def test_slots_of_the_job_count_once_it_may_be_read_and_follow_it():
     assert [host.slots for host in seen if host is not None] == [1, 3, 1]
 
 
-def test_nothing_is_published_of_a_cluster_that_was_not_listed_completely():
-    for half in (
-        ClusterSnapshot(),
-        ClusterSnapshot().apply([Listed(PodView, (pod(),))]),
-        ClusterSnapshot().apply([Listed(NodeView, ())]),
-    ):
-        with pytest.raises(ValueError, match="have not been listed yet"):
-            selector().select(NOW, half)
-
-
 def test_nodes_that_may_not_be_read_are_left_out_of_account():
     selection = selector().select(NOW, picture([pod()]))
     assert (grades(selection), selection.missing, selection.again_at) == ({"w-0": Grade.USABLE}, (), None)
@@ -278,9 +261,9 @@ def test_an_unknown_node_is_waited_for_then_read_and_gone_only_after_a_404():
 
 def test_a_node_that_was_leaving_and_is_deleted_does_not_come_back_meanwhile():
     look, there = selector(), picture([pod()], [node(taints=[GOING])])
-    seen = [look.select(NOW, there), look.select(NOW + 1, there.apply([Gone(node())]))]
+    seen = [look.select(NOW, there), look.select(NOW + 1, picture([pod()], []))]
     assert [grades(each)["w-0"] for each in seen] == [Grade.LEAVING, Grade.LEAVING]
-    last = look.select(NOW + 11, there.apply([Gone(node())]), node_exists={"node-0": False})
+    last = look.select(NOW + 11, picture([pod()], []), node_exists={"node-0": False})
     assert grades(last) == {"w-0": Grade.ABSENT}
 
 
@@ -324,10 +307,10 @@ def test_only_what_changed_is_judged_again(monkeypatch: pytest.MonkeyPatch):
     looks = [
         ("everything is new", snapshot, 12),
         ("nothing has changed", snapshot, 0),
-        ("a list of the same", snapshot.apply([Listed(PodView, tuple(replace(each) for each in pods))]), 0),
-        ("a pod has changed", snapshot.apply([Seen(pod("w-5", node="node-1", version=2, phase="Pending"))]), 1),
-        ("a node has a new version only", snapshot.apply([Seen(node("node-2", version=2))]), 1),
-        ("a node is going", snapshot.apply([Seen(node("node-2", version=3, taints=[GOING]))]), 4),
+        ("a list of the same", changed(snapshot, *(replace(each) for each in pods)), 0),
+        ("a pod has changed", changed(snapshot, pod("w-5", node="node-1", version=2, phase="Pending")), 1),
+        ("a node has a new version only", changed(snapshot, node("node-2", version=2)), 1),
+        ("a node is going", changed(snapshot, node("node-2", version=3, taints=[GOING])), 4),
     ]
     for what, picture_now, count in looks:
         calls.clear()

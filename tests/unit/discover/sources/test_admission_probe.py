@@ -12,7 +12,6 @@ from discover.sources.admission_probe import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
     WARN_AFTER,
-    NoProbe,
     TcpProbe,
     connect_error,
     parse_probe,
@@ -186,13 +185,6 @@ def test_stopping_does_not_wait_for_one_that_hangs(rig):
     took = clock.mono() - began
     answer.put("")
     assert took < 1.9, f"{took:.1f} s"
-
-
-def test_without_a_probe_everybody_is_admitted():
-    unprobed = NoProbe()
-    unprobed.start(lambda: None)
-    assert unprobed.follow([host(1)], there=()).admit(host(1))
-    unprobed.stop()
 
 
 def test_a_name_that_does_not_resolve_is_said_to_be_that(monkeypatch):

@@ -64,7 +64,7 @@ class Rig:
 def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     slow = Slow()
     monkeypatch.setattr(file, "read_text", slow)
-    monkeypatch.setattr(file, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(file, "READ_TIMEOUT", 0.05)
     rig = Rig(tmp_path, slow)
     yield rig
     slow.say("a:1\n")  # whoever still waits

@@ -22,28 +22,18 @@ from discover.selection.damping import (
     still_holds,
 )
 from discover.selection.explain import warnings
-from discover.selection.objects import (
-    ClusterSnapshot,
-    Gone,
-    Key,
-    Listed,
-    NodesHidden,
-    NodeView,
-    PodView,
-    Seen,
-    different,
-)
+from discover.selection.objects import ClusterSnapshot, Key, different
 from discover.selection.operators import OPERATORS, SLOTS_ANNOTATION, HostRules, JobView
 from discover.selection.selection import Selection, Selector, groups_of
 from discover.selection.signal_table import BUILT_IN
 from discover.selection.verdict_index import VerdictGroups
 from hvd_elastic_ext.core.hosts import Host, HostSet, diff
 from tests.support.kube.bodies import taint
-from tests.unit.discover.pictures import NOW, node, picture, pod
+from tests.unit.discover.pictures import NOW, changed, node, picture, pod
 
 NAMES = [f"w-{number}" for number in range(6)]
 NODES = ["node-0", "node-1", "node-2"]
-LIMITS = DampingLimits(settle=0.5, damper=30.0, patience=3.0)
+LIMITS = DampingLimits(settle=0.5, damper=30.0, probe_wait=3.0)
 POD_STATES = st.fixed_dictionaries(
     {
         "node": st.sampled_from([*NODES, "node-9"]),
@@ -87,9 +77,7 @@ class Looking(RuleBasedStateMachine):
         rules = HostRules(operator=OPERATORS["mpi"])
         self.new_selector = lambda: Selector(rules, BUILT_IN)
         self.follower = self.new_selector()
-        self.snapshot = ClusterSnapshot().apply(
-            [Listed(PodView, ()), NodesHidden() if hidden else Listed(NodeView, ())]
-        )
+        self.snapshot = picture([], None if hidden else [])
         self.scratch = Scratch(self.new_selector())
         self.version, self.now, self.job = 1, 100.0, None
         self.answers: set[str] = set()
@@ -107,35 +95,35 @@ class Looking(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), state=POD_STATES)
     def a_pod_changes(self, name: str, state: dict[str, Any]) -> None:
-        self.snapshot = self.snapshot.apply([Seen(self._pod(name, **state))])
+        self.snapshot = changed(self.snapshot, self._pod(name, **state))
 
     @rule(name=st.sampled_from(NAMES), again=st.booleans(), state=POD_STATES)
     def a_pod_goes(self, name: str, again: bool, state: dict[str, Any]) -> None:
-        known = (self.snapshot.pods or {}).get(Key("default", name))
+        known = self.snapshot.pods.get(Key("default", name))
         if known is not None:
-            self.snapshot = self.snapshot.apply([Gone(replace(known, version=str(self._version())))])
+            self.snapshot = changed(self.snapshot, gone=[known])
         self.lives[name] = self.lives.get(name, 0) + 1
         if again:
             self.a_pod_changes(name, state)
 
     @rule(states=st.dictionaries(st.sampled_from(NAMES), POD_STATES))
     def pods_are_listed(self, states: dict[str, dict[str, Any]]) -> None:
-        same = [replace(each) for key, each in (self.snapshot.pods or {}).items() if key.name not in states]
+        same = [replace(each) for key, each in self.snapshot.pods.items() if key.name not in states]
         listed = (*same, *(self._pod(name, **state) for name, state in states.items()))
-        self.snapshot = self.snapshot.apply([Listed(PodView, listed)])
+        self.snapshot = replace(self.snapshot, pods=picture(listed).pods)
 
     @rule(name=st.sampled_from(NODES), state=NODE_STATES)
     def a_node_changes(self, name: str, state: dict[str, Any]) -> None:
-        self.snapshot = self.snapshot.apply([Seen(node(name, version=self._version(), **state))])
+        self.snapshot = changed(self.snapshot, node(name, version=self._version(), **state))
 
     @rule(name=st.sampled_from(NODES))
     def a_node_goes(self, name: str) -> None:
-        self.snapshot = self.snapshot.apply([Gone(node(name))])
+        self.snapshot = changed(self.snapshot, gone=[node(name)])
 
     @rule(names=st.sets(st.sampled_from(NODES)), hidden=st.sampled_from([False, False, True]))
     def nodes_are_listed(self, names: set[str], hidden: bool) -> None:
-        listed = Listed(NodeView, tuple(node(name, version=self._version()) for name in sorted(names)))
-        self.snapshot = self.snapshot.apply([NodesHidden() if hidden else listed])
+        listed = [node(name, version=self._version()) for name in sorted(names)]
+        self.snapshot = replace(self.snapshot, nodes=None if hidden else picture([], listed).nodes)
 
     @rule(slots=st.sampled_from([None, 1, 3]))
     def the_job_changes(self, slots: int | None) -> None:
@@ -156,7 +144,7 @@ class Looking(RuleBasedStateMachine):
     @precondition(lambda self: self.snapshot.nodes is not None)
     @rule()
     def nothing_happens(self) -> None:
-        self.snapshot = self.snapshot.apply([])
+        self.snapshot = ClusterSnapshot(self.snapshot.pods, self.snapshot.nodes)
 
     @invariant()
     def both_come_to_the_same(self) -> None:
@@ -165,7 +153,7 @@ class Looking(RuleBasedStateMachine):
         wall = NOW + self.now - 100.0
         how: dict[str, Any] = {"node_exists": self.exists, "job": self.job}
         selection = self.follower.select(wall, self.snapshot, **how)
-        assert [each.pod.key for each in selection.verdicts] == sorted(self.snapshot.pods or {})
+        assert [each.pod.key for each in selection.verdicts] == sorted(self.snapshot.pods)
         assert groups_of(selection) == VerdictGroups.of(selection.verdicts)
         # Who looks for the first time does not know since when what is not timed is there, nor what nodes said before
         # they were missing.
@@ -187,7 +175,7 @@ class Looking(RuleBasedStateMachine):
         self.last = (facts, damping)
         assert dict(damping.state.published) == dict(plain.state.published)
         assert (dict(damping.notes), set(damping.to_probe)) == (dict(plain.notes), set(plain.to_probe))
-        assert (damping.again_at, damping.state.begun) == (plain.again_at, plain.state.begun)
+        assert (damping.again_at, damping.state.started) == (plain.again_at, plain.state.started)
         assert warnings(selection) == warnings(Selection(selection.verdicts))
         if damping.observation is None or plain.observation is None:
             assert damping.observation is plain.observation
@@ -225,18 +213,17 @@ def test_what_is_different_is_what_is_another_object_and_what_is_gone(before: di
 def test_while_no_host_changes_the_same_objects_are_handed_on():
     """Each step after them sees at once that there is nothing to do."""
     pods = [pod(f"w-{number}", node=f"node-{number % 2}") for number in range(20)]
-    nodes = Listed(NodeView, (node("node-0"), node("node-1")))
-    snapshot = ClusterSnapshot().apply([Listed(PodView, tuple(pods)), nodes])
+    snapshot = picture(pods, [node("node-0"), node("node-1")])
     selector = Selector(HostRules(operator=OPERATORS["mpi"]), BUILT_IN)
     everybody = ProbeResults(everybody=True)
     facts = Facts(selector.select(NOW, snapshot), everybody)
     first, _ = decide_published(1.0, DampingState(), facts, limits=LIMITS)
     damping, _ = decide_published(2.0, first.state, facts, limits=LIMITS)
-    touched = snapshot.apply([Seen(replace(pods[3], version="2", annotations={"touched": "1"}))])
+    touched = changed(snapshot, replace(pods[3], version="2", annotations={"touched": "1"}))
     then = Facts(selector.select(NOW, touched), everybody)
     assert then.selection.verdicts != facts.selection.verdicts
     assert still_holds(3.0, damping, of=facts, facts=then)
-    gone = Facts(selector.select(NOW, touched.apply([Gone(pods[3])])), everybody)
+    gone = Facts(selector.select(NOW, changed(touched, gone=[pods[3]])), everybody)
     assert not still_holds(3.0, damping, of=then, facts=gone)
 
 
@@ -252,7 +239,7 @@ def test_new_hosts_are_sorted_and_known_ones_are_not(reversed_names: bool):
 
 def test_the_remaining_seconds_of_a_held_host_are_updated_at_each_look():
     first = Facts(Selector(HostRules(operator=OPERATORS["mpi"]), BUILT_IN).select(NOW, picture([pod()], [node()])))
-    published = DampingState(published={"uid-w-0": Host("w-0.job.default.svc", 1)}, begun=True)
+    published = DampingState(published={"uid-w-0": Host("w-0.job.default.svc", 1)}, started=True)
     silent = Selector(HostRules(operator=OPERATORS["mpi"]), BUILT_IN).select(NOW, picture([pod()], [node(ready=False)]))
     calm, _ = decide_published(1.0, published, first, limits=LIMITS)
     held, _ = decide_published(1.0, published, Facts(silent), limits=LIMITS)

@@ -5,22 +5,22 @@ from dataclasses import replace
 
 import pytest
 
+from discover.app.decide import DaemonState, decide
 from discover.common.metrics import Metrics
 from discover.common.source import Observation, Unsettled
 from discover.kube.reflector import WatchStatus
-from discover.kube.transport import Failure, RequestFailed
+from discover.kube.transport import Ending, RequestFailed, refusal
 from discover.selection.damping import DampingLimits
-from discover.selection.objects import ClusterSnapshot
 from discover.selection.operators import HostRules, operator_named
 from discover.selection.selection import Selector
 from discover.selection.signal_table import BUILT_IN
-from discover.sources.admission_probe import NoProbe
-from discover.sources.pods import CPU_SHARE, MAX_REST, KubernetesSource, PodScope, _EventQueue, in_doubt_at
+from discover.sources.pods import CPU_SHARE, MAX_PAUSE, KubernetesSource, PodScope, _Looks, in_doubt_at
 from hvd_elastic_ext.core.errors import SourceUnavailable
+from hvd_elastic_ext.core.hosts import HostSet
 from tests.support.waiting import wait_until
-from tests.unit.discover.scripted import Scripted, event, listing, node, pod
+from tests.unit.discover.scripted import Scripted, listing, node, pod
 
-REFUSED = RequestFailed(Failure.REFUSED, "connection refused")
+REFUSED = RequestFailed(Ending.UNREACHABLE, "connection refused")
 READY = {"conditions": [{"type": "Ready", "status": "True"}], "podIP": "10.0.0.1"}
 
 
@@ -55,7 +55,7 @@ class Held(Scripted):
                 if isinstance(said, RequestFailed):
                     raise said
                 yield said
-        raise RequestFailed(Failure.CUT, "broken off")
+        raise RequestFailed(Ending.CUT, "broken off")
 
     def interrupt(self) -> None:
         self.over.set()
@@ -102,7 +102,7 @@ class Rig:
             self.cluster,
             PodScope(namespace="n", job="j", rules=rules),
             selector=Selector(rules, BUILT_IN),
-            admission=NoProbe(),
+            probe=None,
             metrics=self.metrics.for_cluster(),
             clock=clock,
             draw=lambda: 0.0,
@@ -149,22 +149,16 @@ def rig(manual_clock):
 TWO = listing(10, worker("a", 3), worker("b", 4))
 
 
-def test_news_that_could_not_be_taken_in_are_not_lost(rig, monkeypatch):
-    one = rig(pods=[TWO]).start()
-    one.sees("a.j.n.svc", "b.j.n.svc")
-
-    def fails(*_):
-        raise RuntimeError("a defect")
-
-    one.cluster.of_pods.news += [event("DELETED", worker("a", 11)), event("ADDED", worker("c", 12))]
-    wait_until(lambda: one.source._pods.known()[1] == "12", what="the news")
-    wait_until(lambda: one.source._events._batches, what="the news in the mailbox")
-    with monkeypatch.context() as broken:
-        broken.setattr(ClusterSnapshot, "apply", fails)
-        for _ in range(2):
-            with pytest.raises(RuntimeError):
-                one.source.read()
-    one.sees("b.j.n.svc", "c.j.n.svc")
+def test_before_it_is_known_what_was_published_earlier_nothing_is_seen_and_then_its_order_counts(rig):
+    one = rig(pods=[TWO])
+    earlier = [Unsettled("configmap n/c", "not known yet"), HostSet.of({"b.j.n.svc": 1, "a.j.n.svc": 1})]
+    one.source.resume(lambda: earlier[0])
+    one.start()
+    assert one.source.read() is earlier[0]
+    assert one.source.evaluation is None
+    del earlier[0]
+    decision, _ = decide(0.0, DaemonState("life"), one.sees("a.j.n.svc", "b.j.n.svc"))
+    assert decision.state.last.hosts.names == ("b.j.n.svc", "a.j.n.svc")
 
 
 def test_rule_06_a_server_that_is_away_leaves_what_was_known_in_doubt(rig):
@@ -172,7 +166,7 @@ def test_rule_06_a_server_that_is_away_leaves_what_was_known_in_doubt(rig):
     assert one.sees("a.j.n.svc", "b.j.n.svc").doubt == ""
     one.cluster.of_pods.watched.wait(10)
     one.cluster.of_pods.answers = [REFUSED]
-    one.cluster.of_pods.news.append(RequestFailed(Failure.CUT, "reset"))
+    one.cluster.of_pods.news.append(RequestFailed(Ending.CUT, "reset"))
     away = "connection refused"
     wait_until(lambda: one.clock.advance(0.1) or one.source._pods.status.problem == away, what="the trouble")
     assert one.sees("a.j.n.svc", "b.j.n.svc").doubt == ""
@@ -189,7 +183,7 @@ def test_the_first_look_waits_for_the_job_and_its_slots(rig):
 
 def test_a_job_that_cannot_be_read_is_not_waited_for_for_ever(rig):
     one = rig(pods=[TWO], job=REFUSED).start()
-    wait_until(lambda: one.source._snapshot.complete or (one.source.read() and False), what="the lists")
+    wait_until(lambda: one.source._pods.status.listed and one.source._nodes.status.listed, what="the lists")
     assert isinstance(one.source.read(), Unsettled)
     one.clock.advance(6.0)
     one.sees("a.j.n.svc", "b.j.n.svc")
@@ -200,7 +194,7 @@ def test_a_job_that_cannot_be_read_is_not_waited_for_for_ever(rig):
 
 
 def test_a_statefulset_that_may_not_be_read_needs_a_selector(rig):
-    one = rig(pods=[TWO], job=RequestFailed(Failure.ANSWERED, "no", code=403), operator="statefulset").start()
+    one = rig(pods=[TWO], job=refusal("no", code=403), operator="statefulset").start()
     wait_until(lambda: one.source._pods.status.problem, what="the trouble")
     assert not one.source._pods.status.listed
 
@@ -235,49 +229,51 @@ def test_a_problem_lasts_until_a_watch_lives_or_all_objects_are_known():
 
 
 @pytest.fixture
-def mailbox(manual_clock):
+def looks(manual_clock):
     calls: list[float] = []
-    made = _EventQueue(manual_clock)
+    made = _Looks(manual_clock)
     made.start(lambda: calls.append(manual_clock.mono()))
     yield made, calls
     made.stop()
 
 
-def test_many_news_are_one_call(mailbox, manual_clock):
-    box, calls = mailbox
-    for _ in range(5):
-        box.put(())
-    assert calls == [manual_clock.mono()]
-    batches, arrived = box.take()
-    assert (len(batches), arrived) == (5, None)  # empty ones say when nothing
+def test_many_news_are_one_call(looks, manual_clock):
+    box, calls = looks
+    box.note(False)
+    begun = manual_clock.mono()
+    manual_clock.advance(1.0)
+    box.note(True)
+    box.note(True)
+    assert calls == [begun]
+    assert (box.begin(), box.begin()) == (begun + 1.0, None)  # when the first objects changed
 
 
-def test_looks_follow_at_once_in_a_burst_and_are_limited_under_constant_change(mailbox, manual_clock):
-    box, calls = mailbox
+def test_looks_follow_at_once_in_a_burst_and_are_limited_under_constant_change(looks, manual_clock):
+    box, calls = looks
     for count in range(1, 51):
-        box.put(())
+        box.note(True)
         assert len(calls) == count  # at once
-        box.take()
+        box.begin()
         manual_clock.advance(0.01)
-        box.looked(0.01)
+        box.end(0.01)
     begun, looks = manual_clock.mono(), len(calls)
     while manual_clock.mono() < begun + 10.0:
-        box.put(())
+        box.note(True)
         wait_until(lambda: box._notified or manual_clock.advance(0.005), what="the call", interval=0.0005)
-        box.take()
+        box.begin()
         manual_clock.advance(0.01)
-        box.looked(0.01)
+        box.end(0.01)
     share = (len(calls) - looks) * 0.01 / 10.0
     assert 0 < share < 1.2 * CPU_SHARE
     manual_clock.advance(60.0)
-    box.put(())
+    box.note(True)
     assert calls[-1] == manual_clock.mono()
 
 
-def test_a_rest_is_never_long(mailbox, manual_clock):
-    box, calls = mailbox
-    box.looked(99.0)
-    box.put(())
+def test_a_rest_is_never_long(looks, manual_clock):
+    box, calls = looks
+    box.end(99.0)
+    box.note(True)
     assert calls == []
-    manual_clock.advance(MAX_REST)
+    manual_clock.advance(MAX_PAUSE)
     wait_until(lambda: calls, what="the call")

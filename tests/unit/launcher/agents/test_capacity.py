@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.launcher.agents.capacity import Pace, files_for, pace, raise_file_limit, too_few_files
+from hvd_elastic_ext.launcher.agents.capacity import files_for, pace, raise_file_limit, too_few_files
 from hvd_elastic_ext.launcher.job.console import Console
 from hvd_elastic_ext.launcher.job.output import Outlets
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
@@ -48,10 +48,6 @@ def test_the_more_hosts_the_more_seldom_each_of_them_beats(
 )
 def test_the_more_hosts_the_fewer_heartbeats_have_figures(hosts: int, progress: float | None, every: int) -> None:
     assert pace(1.0, timeout_s=10.0, hosts=hosts, progress_timeout_s=progress).figures_every == every
-
-
-def test_a_small_job_beats_as_it_was_asked_to() -> None:
-    assert pace(1.0, timeout_s=10.0, hosts=8) == Pace(1.0, 1)
 
 
 def test_too_few_files_are_said_with_the_remedy() -> None:

@@ -162,6 +162,7 @@ async def test_a_connection_reset_before_it_was_greeted_costs_nothing(made: Scen
             brief.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     await made.joined()
     assert len(made.events) == 1
+    await made.until(lambda: len(made.control.connections) == 1)
 
 
 async def test_a_defect_while_something_is_taken_in_leads_to_a_hang_up_and_to_no_silent_loss(

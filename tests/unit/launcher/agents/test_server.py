@@ -15,7 +15,6 @@ from hvd_elastic_ext.launcher.agents.server import (
     Control,
     News,
     Superseded,
-    counted,
     hello_error,
 )
 from tests.unit.launcher.small_agents import INCARNATION, JOB, KEY, Agent, Scene, hello
@@ -183,10 +182,6 @@ async def test_what_was_recorded_is_of_no_use_later(made: Scene) -> None:
     writer.write(said)
     assert await Agent(reader, writer).is_hung_up_on()
     assert len(made.events) == 1
-
-
-def test_counts_of_the_refused_stand_in_one_line_the_most_frequent_first() -> None:
-    assert counted({"too late": 1, "not signed": 50}) == "50 × not signed; 1 × too late"
 
 
 async def test_a_handler_may_send_drop_and_see_the_welcome_go_first(made: Scene) -> None:

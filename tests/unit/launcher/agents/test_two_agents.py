@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from hvd_elastic_ext.core.errors import BadHosts
-from hvd_elastic_ext.core.publication import parse_hosts_option
 from hvd_elastic_ext.launcher.agents.server import AgentJoined, AgentLost
 from hvd_elastic_ext.launcher.driver import events
 from tests.unit.launcher.simulated import Cluster
@@ -67,8 +63,3 @@ def test_what_the_older_one_ran_counts_as_ended_and_the_seats_are_filled_anew() 
     assert [(event["host"], event["cause"]) for event in cluster.events("exited")] == [("b", "crashed")]
     cluster.run(1.0)
     assert cluster.driver.job.generation == 2
-
-
-def test_a_host_cannot_be_listed_twice() -> None:
-    with pytest.raises(BadHosts, match="a"):
-        parse_hosts_option("a:1,b:1,a:2", where="--hosts", default_slots=1)

@@ -8,7 +8,7 @@ from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.planners.membership import agents
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question
-from tests.unit.launcher.simulated import Cluster, Rules, running
+from tests.unit.launcher.simulated import Cluster, JobOptions, running
 
 
 def calm(*names: str) -> Cluster:
@@ -46,7 +46,7 @@ def test_a_large_job_whose_world_is_not_whole_is_looked_at_as_often_as_a_small_o
 def test_between_two_looks_silence_is_noticed_all_the_same() -> None:
     cluster = calm("a", "b")
     assert not cluster.driver.too_silent()
-    cluster.clock.advance(cluster.rules.heartbeat_timeout_s + 1.0)
+    cluster.clock.advance(cluster.options.heartbeat_timeout_s + 1.0)
     assert cluster.driver.too_silent()
     cluster.driver.tell(News("a", {"event": "beats", "slots": {}}))
     cluster.driver.look()
@@ -56,7 +56,7 @@ def test_between_two_looks_silence_is_noticed_all_the_same() -> None:
 
 @pytest.mark.parametrize(("others", "blamed"), [(0, True), (30, False)])
 def test_who_stands_in_line_for_its_start_is_not_taken_for_unreachable(others: int, blamed: bool) -> None:
-    cluster = Cluster(Rules())
+    cluster = Cluster(JobOptions())
     started: list[str] = []
     cluster.start_agent = lambda host: started.append(host.name)  # type: ignore[method-assign]
     cluster.hosts(**dict.fromkeys(("a", *(f"h{number}" for number in range(others))), 1))
@@ -82,7 +82,7 @@ def test_a_beat_that_tells_of_some_processes_only_says_nothing_of_the_others(par
     hung_up: list[str] = []
     cluster.hang_up = lambda host, reason: hung_up.append(host)  # type: ignore[method-assign]
     for _ in range(3):
-        cluster.clock.advance(cluster.rules.heartbeat_timeout_s / 2 + 1.0)
+        cluster.clock.advance(cluster.options.heartbeat_timeout_s / 2 + 1.0)
         cluster.driver.tell(News("a", {"event": "beats", "slots": {}, **({"part": True} if part else {})}))
         cluster.driver.look()
     assert bool(hung_up) is missed  # to come back and say what has become of it
@@ -92,7 +92,7 @@ def test_a_beat_that_tells_of_some_processes_only_says_nothing_of_the_others(par
 
 def test_a_process_that_a_part_of_the_beats_calls_silent_is_killed_for_it() -> None:
     cluster = calm("a")
-    quiet = {"0": {"life": 1, "age": cluster.rules.heartbeat_timeout_s + 1.0, "beat": {"step": 1}}}
+    quiet = {"0": {"life": 1, "age": cluster.options.heartbeat_timeout_s + 1.0, "beat": {"step": 1}}}
     cluster.driver.tell(News("a", {"event": "beats", "slots": quiet, "part": True}))
     assert cluster.driver.too_silent()
     cluster.driver.look()

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.launcher.driver.events import AgentJoined, News
+from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated import Cluster, running
+from tests.unit.launcher.storing import Stored
 
 POISON: tuple[Any, ...] = (
     "²", "", "x", "99999999999", None, True, -1, 1 << 70, 10**400, 1e308, -1e308, [], [[]], [1, 2, 3], [1, 2, 3, 4],
@@ -78,6 +80,19 @@ def test_no_field_of_a_record_is_an_error_of_ours(cluster: Cluster) -> None:
     cluster.driver.look()
     lines = [json.loads(line) for line in cluster.lines.getvalue().splitlines()]
     assert sum(line["event"] == "rolled_back" for line in lines) == len(names) * len(POISON)
+
+
+@pytest.mark.parametrize("poison", [each for each in POISON if not isinstance(each, dict)])
+def test_an_answer_of_an_errand_that_is_none_is_a_failed_try(poison: Any) -> None:
+    loads = play("start a every=5; asked load", steps=Stored)
+    number = loads.driver.job.restore.hosts["a"].number
+    loads.driver.tell(News("a", {"event": "errand", "id": number, "answer": poison}))
+    assert len(loads.events("not_resumed")) == 1
+    sends = play("train a cooldown_s=(300.0,300.0); run 3; kill a; hosts a b")
+    sends.until(lambda: sends.driver.job.transfers.current is not None)
+    ((number, host),) = sends.driver.job.transfers.current.asked.items()
+    sends.driver.tell(News(host, {"event": "errand", "id": number, "answer": poison}))
+    assert len(sends.events("not_sent")) == 1
 
 
 def test_a_slot_that_is_none_is_left_out_of_an_agents_account(cluster: Cluster) -> None:

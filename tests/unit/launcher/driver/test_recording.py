@@ -13,16 +13,16 @@ from hvd_elastic_ext import cli
 from hvd_elastic_ext.core.errors import Interrupted, JobFailed
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.driver import events
-from hvd_elastic_ext.launcher.driver.recording import Recorder, from_json, rules_from_json, rules_to_json, to_json
+from hvd_elastic_ext.launcher.driver.recording import Recorder, from_json, options_from_json, options_to_json, to_json
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
-from hvd_elastic_ext.launcher.rules.membership.membership import Limits
-from hvd_elastic_ext.launcher.state.rules import Rules
+from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.state.options import JobOptions
 from tests.unit.launcher.model.history import History, drawn, script
 from tests.unit.launcher.model.play import play
 
 NOW = 1000.0
-RULES = Rules(
+OPTIONS = JobOptions(
     Limits(2, 1, 8, (2, 4), 0.5),
     cooldown_s=(2.0, 8.0),
     heartbeat_timeout_s=3.0,
@@ -86,7 +86,7 @@ def test_a_decision_that_is_another_one_is_named_with_its_line(
 def test_the_state_can_be_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recorded(CHAOS, tmp_path / "events")
     assert cli.main(["events", "--replay", str(tmp_path / "events"), "--quiet", "--state"]) == 0
-    assert capsys.readouterr().out.startswith("JobState(rules=")
+    assert capsys.readouterr().out.startswith("JobState(options=")
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_why_a_job_was_ended_is_read_as_it_was_written(why: JobFailed) -> None:
     assert (type(read.why), str(read.why), read.why.exit_code) == (type(why), str(why), why.exit_code)
 
 
-def test_rules_are_read_as_they_were_written() -> None:
-    assert rules_from_json(json.loads(json.dumps(rules_to_json(RULES)))) == RULES
+def test_options_are_read_as_they_were_written() -> None:
+    assert options_from_json(json.loads(json.dumps(options_to_json(OPTIONS)))) == OPTIONS
 
 
 def test_what_a_process_prints_is_not_recorded() -> None:

@@ -11,9 +11,9 @@ import pytest
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.planners.membership.processes import LEAVE_S
-from hvd_elastic_ext.launcher.rules.membership.membership import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated import Cluster, Rules, running
+from tests.unit.launcher.simulated import Cluster, JobOptions, running
 
 NEWCOMERS = {
     "let in when ready, with one interrupt": """
@@ -156,7 +156,7 @@ def test_hosts_of_equal_standing_get_ranks_in_the_order_of_the_list() -> None:
                 shown[host] = int(order["message"]["env"]["HOROVOD_RANK"])
             return super().send(host, order)
 
-    cluster = Watched(Rules(Limits(start=3, settle_s=0.1)))
+    cluster = Watched(JobOptions(Limits(start=3, settle_s=0.1)))
     cluster.hosts(b=1, c=1, a=1)
     cluster.until(lambda: cluster.training)
     assert cluster.world == ["b", "c", "a"]
@@ -171,7 +171,7 @@ def test_an_empty_list_interrupts_nobody() -> None:
 
 
 def test_a_worker_that_crashes_each_time_it_joins_is_let_in_ever_more_seldom_and_never_ends_the_job() -> None:
-    cluster = running("a", "b", rules=Rules(failure_budget=4, cooldown_s=(1.0, 8.0)))
+    cluster = running("a", "b", options=JobOptions(failure_budget=4, cooldown_s=(1.0, 8.0)))
     joined: list[float] = []
     for _ in range(7):
         cluster.until(lambda: cluster.world == ["a", "b"], within=20.0)

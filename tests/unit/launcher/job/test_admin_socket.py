@@ -18,7 +18,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.cli import hosts
-from hvd_elastic_ext.launcher.job import admin_socket as desks
+from hvd_elastic_ext.launcher.job import admin_socket
 from hvd_elastic_ext.launcher.job.admin_socket import MAX_CLIENTS, MAX_LINE, AdminSocket, ask, short_name
 from hvd_elastic_ext.launcher.job.state_folder import StateDir
 
@@ -52,7 +52,7 @@ async def test_a_request_is_answered_and_the_socket_is_for_its_user_alone(tmp_pa
     assert not path.exists()
 
 
-async def test_an_error_of_the_handler_is_answered_and_the_desk_goes_on(tmp_path: Path) -> None:
+async def test_an_error_of_the_handler_is_answered_and_the_socket_stays_open(tmp_path: Path) -> None:
     admin = AdminSocket(tmp_path / "s", echo)
     await admin.start()
     answers = await raw(tmp_path / "s", b'{"wrong":1}\n{"right":2}\n')
@@ -74,7 +74,7 @@ async def test_what_is_no_request_gets_one_line_and_harms_nobody(tmp_path: Path,
 
 
 async def test_a_client_that_says_nothing_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desks, "IDLE_S", 0.05)
+    monkeypatch.setattr(admin_socket, "IDLE_S", 0.05)
     admin = AdminSocket(tmp_path / "s", echo)
     await admin.start()
     with short_name(tmp_path / "s") as name:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import os
@@ -23,7 +24,7 @@ from tests.support.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine with much to do a thread may have to wait for its turn, which is no standing still."""
     monkeypatch.setattr(writer_thread, "STANDS_S", 30.0)
     monkeypatch.setattr(writer_thread, "CLOSE_S", 60.0)
@@ -202,8 +203,10 @@ def test_the_status_stands_below_all_lines_of_a_terminal() -> None:
             (outlets.status, ""),
         ):
             write(text)
-    shown = os.read(reader, 4096).decode()
-    os.close(reader)
+    shown = ""
+    with open(reader, "rb", buffering=0) as screen, contextlib.suppress(OSError):  # EIO: all is read
+        while more := screen.read(4096):
+            shown += more.decode()
     erase = "\r\x1b[K"
     assert shown == f"{erase}world 1{erase}a line\n{erase}world 2{erase}\r10%\na line\n{erase}world 3{erase}"
 

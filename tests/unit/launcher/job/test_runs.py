@@ -59,13 +59,6 @@ def test_a_ledger_that_is_none_is_left_behind_with_its_run(ledger: Any) -> None:
     assert begun(Saved(1, 1, ledger, {**MORE, "ended": True}), fresh="x", resume=False).ledger is None
 
 
-@pytest.mark.parametrize("finished", [True, False])
-def test_the_state_of_an_older_version_tells_by_what_it_has(*, finished: bool) -> None:
-    found = begun(Saved(1, 5, None, {"finished": finished}), fresh="today", resume=False)
-    assert found.more["run"] == "today"
-    assert found.generation == (0 if finished else 5)
-
-
 def test_the_first_run_is_a_new_one_and_one_that_has_ended_says_so() -> None:
     found = begun(None, fresh="today", resume=True)
     assert found == Saved(more={"run": "today"})

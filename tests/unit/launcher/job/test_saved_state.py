@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -50,71 +51,72 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
             writer.join(SECONDS)
 
 
-def state(generation: int) -> Saved:
-    return Saved(1, generation)
+def state(generation: int) -> Callable[[], Saved]:
+    return lambda: Saved(1, generation)
 
 
-def test_what_changes_while_the_disk_is_slow_is_written_next_and_the_newest_of_it_only(
+async def has_come(event: threading.Event) -> None:
+    assert await asyncio.to_thread(event.wait, SECONDS)
+
+
+async def test_while_the_disk_is_slow_only_the_newest_state_waits_and_the_end_waits_for_it(
     disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with StateWriter(disk.save) as saved:
-        saved.soon(state(1))
-        assert disk.stands.wait(SECONDS)
-        for generation in (2, 3, 4):
-            saved.soon(state(generation))
-        disk.goes.set()
+    writer = StateWriter(disk.save)
+    writer.soon(state(1))
+    await has_come(disk.stands)
+    for generation in (2, 3, 4):
+        writer.soon(state(generation))
+    threading.Timer(0.05, disk.goes.set).start()
+    await writer.close()
     assert disk.saved == [(1, True), (4, True)]
-    assert disk.folder.load() == state(4)
+    assert disk.folder.load() == state(4)()
     assert not caplog.records
 
 
-def test_of_states_that_come_by_the_hundred_none_fails_and_the_last_one_stays(
+async def test_of_states_that_come_by_the_hundred_none_fails_and_the_last_one_stays(
     disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk.goes.set()
-    with StateWriter(disk.save) as saved:
-        for generation in range(1, 401):
-            saved.soon(state(generation))
-            if generation % 20 == 0:
-                assert disk.stands.wait(SECONDS)
-                disk.stands.clear()
+    writer = StateWriter(disk.save)
+    for generation in range(1, 401):
+        writer.soon(state(generation))
+        if generation % 20 == 0:
+            await has_come(disk.stands)
+            disk.stands.clear()
+    await writer.close()
     generations = [generation for generation, _ in disk.saved]
     assert generations == sorted(generations)
     assert all(done for _, done in disk.saved)
-    assert disk.folder.load() == state(400)
+    assert disk.folder.load() == state(400)()
     assert not caplog.records
 
 
-def test_who_leaves_waits_for_the_state_that_is_being_written_and_for_the_last_one(disk: Disk) -> None:
-    with StateWriter(disk.save) as saved:
-        saved.soon(state(1))
-        assert disk.stands.wait(SECONDS)
-        saved.soon(Saved(1, 2, None, {"finished": True}))
-        threading.Timer(0.05, disk.goes.set).start()
-    assert disk.folder.load() == Saved(1, 2, None, {"finished": True})
-
-
-def test_a_disk_that_hangs_costs_one_thread_and_keeps_nobody_from_leaving(
+async def test_a_disk_that_hangs_costs_one_thread_and_the_end_does_not_wait_for_it(
     disk: Disk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(saved_state, "CLOSE_S", 0.05)
-    with StateWriter(disk.save) as saved:
-        before = threading.active_count()
-        for generation in range(100):
-            saved.soon(state(generation))
-        assert disk.stands.wait(SECONDS)
-        assert threading.active_count() <= before + 1
-    (said,) = caplog.records
-    assert said.getMessage() == "the job's last state is not written after 0.05 s: the disk does not answer"
-    assert all(writer.daemon for writer in disk.writers)
+    writer = StateWriter(disk.save)
+    for generation in range(100):
+        writer.soon(state(generation))
+        if generation == 50:
+            await has_come(disk.stands)
+    await writer.close()
+    assert len(disk.writers) == 1
+    assert all(thread.daemon for thread in disk.writers)
+    assert caplog.messages == ["the job's last state is not written after 0.05 s: the disk does not answer"]
 
 
-def test_a_defect_is_logged_and_the_next_state_written(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_defect_is_logged_and_the_next_state_written(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
     disk.goes.set()
-    for broken in (Saved(1, 1, None, {"not": object()}), state(2)):
-        with StateWriter(disk.save) as saved:
-            saved.soon(broken)
+    writer = StateWriter(disk.save)
+    for each in (lambda: Saved(1, 1, None, {"not": object()}), state(2)):
+        writer.soon(each)
+        await writer.close()
     (said,) = caplog.records
-    assert said.levelno == logging.ERROR
+    assert (said.levelno, said.getMessage()) == (
+        logging.ERROR,
+        "a defect of hvd-elastic: the job's state is not written",
+    )
     assert said.exc_info
-    assert disk.folder.load() == state(2)
+    assert disk.folder.load() == state(2)()

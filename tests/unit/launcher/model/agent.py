@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tests.unit.launcher.model.commits import Commit
-from tests.unit.launcher.model.training import WITHIN, Process
+from tests.unit.launcher.model.training import EVERY, STEP_S, WITHIN, Process
 
 if TYPE_CHECKING:
     from tests.unit.launcher.model.cluster import Cluster
@@ -53,7 +53,7 @@ class Agent:
     """One life of a host's agent. ``memory``: the newest commit of each slot; it dies with the agent."""
 
     def __init__(self, cluster: Cluster, host: str, itself: str) -> None:
-        self.host, self.identity, self.tells_held = host, itself, cluster.tells_held
+        self.host, self.identity = host, itself
         self.memory: dict[int, Commit] = {}
         self.before: dict[int, Commit] = {}
         """The commit before that: it lies in memory, too, until the next one takes its place."""
@@ -146,7 +146,8 @@ class Agent:
                 batch, commit = process.sample
                 if not process.stopped:
                     process.sample, process.sampled_at = (process.batch, process.commit), now
-                beat = {"step": batch, "commit": commit.name if commit else None, "progress": batch, "every": 1}
+                beat = {"step": batch, "commit": commit.name if commit else None, "progress": batch}
+                beat |= {"every": 1, "commit_s": 0.0, "call_s": STEP_S * EVERY}
                 slots[str(process.slot)] = {"life": process.life, "age": now - process.sampled_at, "beat": beat}
                 if commit is not None:
                     told.append((process.slot, commit))
@@ -162,15 +163,14 @@ class Agent:
             more["going"] = {**self.going, "in_s": self._left_s()}
         slots = sorted({*self._ended, *self.processes, *self.memory})
         seats = {str(slot): self._status(slot) for slot in slots}
-        told = tuple(self.memory.items()) if self.tells_held else ()
-        return Message({"agent": self.identity, "facts": {}, "seats": seats, **more}, told)
+        return Message({"agent": self.identity, "facts": {}, "seats": seats, **more}, tuple(self.memory.items()))
 
     def _left_s(self) -> float | None:
         return None if self.going_by is None else max(0.0, self.going_by - self._sim.now)
 
     def _status(self, slot: int) -> dict[str, Any]:
         process, held = self.processes.get(slot), self.memory.get(slot)
-        more = {"held": held.held} if held is not None and self.tells_held else {}
+        more = {} if held is None else {"held": held.held}
         if process is None:
             life, code, done = self._ended.get(slot, (0, 0, False))
             return {"life": life, "state": "rest", "code": code if life else None, "done": done, **more}
@@ -222,11 +222,11 @@ class Agent:
         self.down_since = self._sim.now if self.down_since is None else self.down_since
         self._unsettled = any(process.asked is not None for process in self.processes.values())
         self._sim.later(AGAIN_S, self.connect)
-        self._sim.later(self._cluster.rules.orphan_grace_s, self.lease)
+        self._sim.later(self._cluster.options.orphan_grace_s, self.lease)
 
     def lease(self) -> None:
         """Without a launcher for too long: end everything, once nobody trains undisturbed."""
-        over = self._lost_at is not None and self._sim.now - self._lost_at >= self._cluster.rules.orphan_grace_s
+        over = self._lost_at is not None and self._sim.now - self._lost_at >= self._cluster.options.orphan_grace_s
         trains = any(process.state in WITHIN for process in self.processes.values())
         if self.alive and over and (self._unsettled or not trains):
             self._cluster.agent_dies(self, code=0)
@@ -330,12 +330,8 @@ class Agent:
         del self.processes[process.slot]
         self._ended[process.slot] = (process.life, code, process.done)
         held = self.memory.get(process.slot)
-        told: tuple[tuple[int, Commit], ...] = ()
-        more: dict[str, Any] = {}
-        if self.tells_held:
-            more["held"] = held.held if held else None
-            told = ((process.slot, held),) if held else ()
-        self._send(self._news("exited", process, code=code, **more), told)
+        told = ((process.slot, held),) if held else ()
+        self._send(self._news("exited", process, code=code, held=held.held if held else None), told)
         self._unsettled = True
         self.lease()
         if self.finishing:
@@ -345,7 +341,7 @@ class Agent:
         """It was sent SIGTERM: it starts nothing any more, and ends with its processes or when its grace is over."""
         if self.finishing:
             return
-        self._needed = self.tells_held and bool(self.memory)
+        self._needed = bool(self.memory)
         busy = bool(self.processes) or self._needed
         self.finishing, self.ends_by = True, self._sim.now + (GRACE_S if busy and self.line else 0.0)
         self._send({"event": "notice", "reason": "SIGTERM", "grace_s": self.ends_by - self._sim.now})

@@ -11,14 +11,14 @@ from hvd_elastic_ext.launcher.driver.events import HealthChanged
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.job.state_folder import Saved
 from hvd_elastic_ext.launcher.rules.health.ledger import Subject
-from hvd_elastic_ext.launcher.rules.membership.membership import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 from tests.unit.launcher.model.agent import LATENCY_S, Agent, Line, Message
 from tests.unit.launcher.model.errands import Errands
 from tests.unit.launcher.model.launcher import Launcher
 from tests.unit.launcher.model.oracle import Oracle
 from tests.unit.launcher.model.sim import Sim
 from tests.unit.launcher.model.training import Process, Training
-from tests.unit.launcher.simulated import Rules
+from tests.unit.launcher.simulated import JobOptions
 
 BOOT_S: Final = 1.0
 LOST_S: Final = 10.0
@@ -26,7 +26,7 @@ LOST_S: Final = 10.0
 
 
 @dataclass
-class ShortRules(Rules):
+class ShortOptions(JobOptions):
     """The rules of a job, all times short."""
 
     limits: Limits = field(default_factory=lambda: Limits(settle_s=0.3, settle_cap_s=2.0))
@@ -42,14 +42,13 @@ class ShortRules(Rules):
 class Cluster:
     """``boot_s`` by host: None never gets ready. ``late_s``: how late all messages of a host are. ``cut``: no network.
 
-    ``listed`` and ``departing``: the newest list that was accepted. ``tells_held``: agents tell what memory holds, and
-    commits are numbered by the launcher's worlds: without, they are as before there was custody.
-    ``launcher_dies``: it will, so that what it saves matters; ``save_s``: how long that takes.
+    ``listed`` and ``departing``: the newest list that was accepted.
+    ``launcher_dies: it will, so that what it saves matters; ``save_s``: how long that takes.
     """
 
-    def __init__(self, rules: ShortRules | None = None, *, tells_held: bool, launcher_dies: bool) -> None:
-        self.sim, self.rules = Sim(), rules or ShortRules()
-        self.tells_held, self.launcher_dies = tells_held, launcher_dies
+    def __init__(self, options: ShortOptions | None = None, *, launcher_dies: bool = True) -> None:
+        self.sim, self.options = Sim(), options or ShortOptions()
+        self.launcher_dies = launcher_dies
         self.journal = io.StringIO()
         self.cut: set[str] = set()
         self.boot_s: dict[str, float | None] = {}

@@ -58,14 +58,14 @@ class Launcher:
         self.driver = self._driver(saved)
         left = HostSet(tuple(hosts_left(saved)))
         if left:
-            self.driver.tell(Expected(tuple(left), self.born + cluster.rules.orphan_grace_s))
+            self.driver.tell(Expected(tuple(left), self.born + cluster.options.orphan_grace_s))
         self._left = left
         self.publish()
 
     def _driver(self, saved: Saved) -> Driver:
         cluster, time = self._cluster, self._sim.time
         resize_report.tell(saved.more.get("resized"), journal=Journal(cluster.journal, time), clock=time)
-        job = job_of(saved, cluster.rules, now=time.mono(), wall=time.wall())
+        job = job_of(saved, cluster.options, now=time.mono(), wall=time.wall())
         recorder = cluster.recorder
         if recorder is not None:
             recorder.begun(start_of(saved, job, wall=time.wall(), expects=None))

@@ -107,7 +107,7 @@ class Oracle:
 
     def listed(self, hosts: Iterable[str], departing: Mapping[str, float | None]) -> None:
         """A new list was accepted."""
-        now, wait_s = self.cluster.sim.now, self.cluster.rules.commit_wait_s
+        now, wait_s = self.cluster.sim.now, self.cluster.options.commit_wait_s
         hosts = tuple(hosts)
         gone = {host: self._unlisted.get(host, now + wait_s) for host in self.cluster.agents if host not in hosts}
         told = {
@@ -119,7 +119,7 @@ class Oracle:
     def _excuse(self, agent: Agent) -> bool:
         """Whether what an agent holds may be given up: it is out of reach, or was about to go, for long enough."""
         cluster, now = self.cluster, self.cluster.sim.now
-        wait_s, launcher = cluster.rules.commit_wait_s, cluster.launcher
+        wait_s, launcher = cluster.options.commit_wait_s, cluster.launcher
         if agent.down_since is not None:
             born = launcher.born if launcher is not None else now
             if now - max(agent.down_since - WORD_S, born) >= wait_s:
@@ -128,7 +128,7 @@ class Oracle:
 
     def _overdue(self, agent: Agent) -> bool:
         """Whether an agent was about to go for long enough; whether it could be reached meanwhile does not count."""
-        now, wait_s = self.cluster.sim.now, self.cluster.rules.commit_wait_s
+        now, wait_s = self.cluster.sim.now, self.cluster.options.commit_wait_s
         leaves = [self._unlisted.get(agent.host), agent.ends_by]
         if agent.going is not None:
             leaves.append(agent.going_since + wait_s if agent.going_by is None else agent.going_by)
@@ -144,7 +144,7 @@ class Oracle:
 
     def dies(self, agent: Agent) -> None:
         """An agent ends. Its launcher goes on to believe in what it held until it can know."""
-        known_s = BREAKS_S if agent.down_since is None else self.cluster.rules.heartbeat_timeout_s + WORD_S
+        known_s = BREAKS_S if agent.down_since is None else self.cluster.options.heartbeat_timeout_s + WORD_S
         told = [held for each, _, held in self._held() if each is agent]
         if agent.line is not None and (late_s := agent.line.up_at - self.cluster.sim.now) > 0:
             known_s += late_s  # what it said last is heard before its end

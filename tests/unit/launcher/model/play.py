@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -29,8 +28,6 @@ ENDS_S: Final = 75.0
 """So soon after training is done the job has ended: 30 s for processes, 31 s for hosts without a connection."""
 ALONE_S: Final = 200.0
 """Where nothing heals, the job trains or has ended after this time: ``--elastic-timeout`` is 120 s."""
-CUSTODY: Final = importlib.util.find_spec("hvd_elastic_ext.launcher.rules.membership.custody") is not None
-"""Agents tell what memory holds. Those before there was such a word did not."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +43,10 @@ class Failure:
         return f'{self.why}\n\nscript("""\n{self.history}\n""")\n\n{self.journal}'
 
 
-def play(history: History, *, tells_held: bool = CUSTODY, recorder: Recorder | None = None) -> Failure | None:
+def play(history: History, *, recorder: Recorder | None = None) -> Failure | None:
     """Play a history, heal the cluster, and have the job end; what was wrong, if anything was."""
     dies = any(event.verb == "launcher" for event in history.events)
-    cluster = Cluster(tells_held=tells_held, launcher_dies=dies)
+    cluster = Cluster(launcher_dies=dies)
     cluster.recorder = recorder
     try:
         with _quiet():
@@ -150,7 +147,7 @@ class _Play:
 
     def _says(self) -> str:
         launcher = self._cluster.launcher
-        return "no launcher" if launcher is None else repr(launcher.driver.job.reason)
+        return "no launcher" if launcher is None else repr(launcher.driver.job.decision.reason)
 
     def _ended_early(self) -> None:
         assert self._cluster.launcher is not None
@@ -284,13 +281,13 @@ class _Play:
         self._cluster.errands.transfer_s = event.value or 0.4
 
     def _store(self, event: Event) -> None:
-        self._cluster.rules.durability = Durability("/store", Cadence(seconds=event.value))
+        self._cluster.options.durability = Durability("/store", Cadence(seconds=event.value))
 
     def _disk(self, event: Event) -> None:
         self._cluster.errands.shared = False
 
     def _wait(self, event: Event) -> None:
-        self._cluster.rules.commit_wait_s = event.value or 0.0
+        self._cluster.options.commit_wait_s = event.value or 0.0
 
     def _standstill(self, event: Event) -> None:
         if self._cluster.launcher is not None:

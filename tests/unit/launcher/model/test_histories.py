@@ -12,12 +12,12 @@ import pytest
 
 from hvd_elastic_ext.launcher.planners.membership import custody
 from tests.unit.launcher.model.history import drawn
-from tests.unit.launcher.model.hunting import by_hypothesis
+from tests.unit.launcher.model.hunting import FIRST, by_seeds
 from tests.unit.launcher.model.play import play
 
 
 def test_every_promise_holds_in_200_histories() -> None:
-    by_hypothesis(200, part=0)
+    by_seeds(FIRST, 200)
 
 
 def test_a_driver_that_asks_nobody_whether_a_world_may_form_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

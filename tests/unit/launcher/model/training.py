@@ -319,6 +319,6 @@ class Training:
 def _candidate(process: Process) -> Candidate:
     """Commits of a later world are newer than those of any before, also of one that none of its members was in."""
     held = process.held
-    before = process.told_world - 1 if process.agent.tells_held else 0
+    before = process.told_world - 1
     entered = max(process.entered or 0, held.generation if held else 0, before)
     return Candidate(held, entered, process.incarnation)

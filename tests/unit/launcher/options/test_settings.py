@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.agents.environment import LARGEST
 from hvd_elastic_ext.launcher.cli import run
 from hvd_elastic_ext.launcher.job.finished_check import mark_of
-from hvd_elastic_ext.launcher.options.policy import rules_of
+from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import CloudNotices, RunSettings, Sources, job_name
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, Cadence, Durability
 
@@ -139,12 +139,39 @@ def test_horovods_own_options_keep_their_names_and_meaning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "meant"),
-    [([], None), (["--commit-every", "auto"], AUTO), (["--commit-every", "10"], Cadence(steps=10))],
+    ("words", "setting", "meant"),
+    [
+        ("", "sources", Sources(hosts=HostSet.of({"localhost": 3}))),
+        ("", "min_num_proc", 3),
+        ("", "below_min", "wait"),
+        ("--below-min fail", "below_min", "fail"),
+        ("", "commit_every", None),
+        ("--commit-every auto", "commit_every", AUTO),
+        ("--commit-every 10", "commit_every", Cadence(steps=10)),
+        ("--allowed-sizes 4,2", "allowed_sizes", (2, 4)),
+        ("", "settle_s", 3.0),
+        ("--settle 7", "settle_s", 7.0),
+        ("--standby-timeout 7", "standby_timeout_s", 7.0),
+        ("--heartbeat-interval 7", "heartbeat_interval_s", 7.0),
+        ("--heartbeat-timeout 7", "heartbeat_timeout_s", 7.0),
+        ("--progress-timeout 7", "progress_timeout_s", 7.0),
+        ("--sleep-after 7", "sleep_after_s", 7.0),
+        ("--max-wait-time 0", "max_wait_s", 0.0),
+        ("--orphan-grace 0", "orphan_grace_s", 0.0),
+        ("--commit-wait 7", "commit_wait_s", 7.0),
+        ("--failure-budget 0", "failure_budget", 0),
+        ("--job-backoff-limit 0", "backoff_limit", 0),
+        ("--job-restart-policy OnFailure", "restart_policy", "OnFailure"),
+        ("--engine torchrun", "engine", "torchrun"),
+        ("--adopt", "adopt", True),
+    ],
 )
-def test_how_many_calls_one_commit_is_made_for(words: list[str], meant: Cadence | None) -> None:
-    assert parse("-np", "1", *words).commit_every == meant
-    assert rules_of(parse("-np", "1", *words)).commit_every == meant
+def test_an_option_is_a_setting(words: str, setting: str, meant: object) -> None:
+    assert getattr(parse("-np", "3", *words.split()), setting) == meant
+
+
+def test_the_driver_goes_by_the_settings() -> None:
+    assert options_of(parse("-np", "1", "--commit-every", "10")).commit_every == Cadence(steps=10)
 
 
 def test_a_number_of_seconds_between_commits_is_refused() -> None:
@@ -155,14 +182,6 @@ def test_a_number_of_seconds_between_commits_is_refused() -> None:
 def test_the_commands_own_options_are_left_to_it() -> None:
     assert parse("-np", "1", "--").command == tuple(COMMAND)
     assert parse("-np", "1", "--verbose").command == tuple(COMMAND)
-
-
-def test_without_a_word_about_hosts_this_machine_is_the_one_host() -> None:
-    assert parse("-np", "3").sources == Sources(hosts=HostSet.of({"localhost": 3}))
-
-
-def test_the_smallest_world_is_the_starting_world_unless_said() -> None:
-    assert parse("-np", "3").min_num_proc == 3
 
 
 def test_agents_are_told_which_cloud_to_ask_and_where() -> None:
@@ -240,7 +259,7 @@ def test_checkpoints_are_made_where_one_of_their_options_is_given(tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--checkpoint-every", "5m"], "did you mean '300s'"),
+        (["--checkpoint-every", "5m"], r"write auto, a number of steps \(100\), of seconds \(90s\), or notice"),
         (["--checkpoint-dir", "x", "--checkpoint-keep", "0"], "--checkpoint-keep is 0"),
         (["--checkpoint-dir", "s3://me:hunter2@bucket/x"], "a user or password"),
         (["--checkpoint-dir", "zip://a::https://me:hunter2@host/x"], "a user or password"),
@@ -252,11 +271,6 @@ def test_checkpoint_options_that_cannot_work_are_refused(words: list[str], said:
     with pytest.raises(UsageError, match=said) as refusal:
         run.parse(["-np", "1", *words, *COMMAND], {})
     assert "hunter2" not in str(refusal.value)
-
-
-def test_below_the_minimum_there_is_a_choice() -> None:
-    assert parse("-np", "1").below_min == "wait"
-    assert parse("-np", "1", "--below-min", "fail").below_min == "fail"
 
 
 def test_flag_beats_environment_beats_file(tmp_path: Path) -> None:

@@ -80,10 +80,10 @@ def test_lines_end_as_in_a_hosts_file() -> None:
 
 
 def test_a_list_of_bad_lines_is_told_by_the_first_and_a_count_and_costs_no_memory_each() -> None:
-    text = "ok:1\n" + "-bad line\n" * 100_000
+    text = "ok:1\n" + "-bad line\n" * 10_000
     tracemalloc.start()
     try:
-        with pytest.raises(BadHosts, match=r"^here:2: .* \(and 99999 more bad lines\)$"):
+        with pytest.raises(BadHosts, match=r"^here:2: .* \(and 9999 more bad lines\)$"):
             parse_hosts_text(text, where="here")
         peak = tracemalloc.get_traced_memory()[1]
     finally:

@@ -14,7 +14,7 @@ import pytest
 from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.errors import Transient
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.rules.suspend.release_policy import DELETE_RETRY_S, PUBLISHED_S, Limits
+from hvd_elastic_ext.launcher.rules.suspend.release_policy import DELETE_RETRY_S, Limits
 from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, Workload, workload
 from hvd_elastic_ext.launcher.suspend.releaser import FILE, Need, NoteFile, PodReleases, WorkersNote
 
@@ -117,6 +117,63 @@ class Story:
 
 
 SET, MPI, TORCH = workload("statefulset/w"), workload("mpijob/j"), workload("pytorchjob/j")
+ALL = [f"w-{number}" for number in range(5)]
+LEAVES, BY_HAND = {"leaves": True}, {"annotated": False}
+
+STORIES = {
+    "a kind that takes no 0 keeps one": (4, {}, TORCH, "sleep; later 300; wake", [1, 2, 4]),
+    "a job about to wake lets nobody go": (2, {}, SET, "asleep; enough yes; later 6000", []),
+    "a job that is not going to wake after all": (2, {}, SET, "asleep; enough yes; enough no", [0]),
+    "workers asked for by hand stay": (5, BY_HAND, SET, "sleep; ask 3; later 300; later 599; wake", [0]),
+    "workers asked for by hand in vain": (
+        *(5, {**BY_HAND, "delivers": False}, SET),
+        *("sleep; ask 3; later 300; later 600; later 300; wake", [0, 0, 2, 3]),
+    ),
+    "ready workers have time to be published": (5, {}, SET, "sleep; later 300; later 600", [0, 2]),
+    "ready workers that are not published": (5, {}, SET, "sleep; later 300; later 600; later 60", [0, 2, 0]),
+    "a job without workers and a note": (0, {}, SET, "begin", [3]),
+    "a job that finds its workers": (2, {}, SET, "begin", []),
+    "a number chosen while no launcher was there": (5, BY_HAND, SET, "sleep; ask 3; restart; begin", [0]),
+    "an operator that must look again at the end": (5, LEAVES, MPI, "sleep; end 75; restart; begin", [0, ALL, 1, 5]),
+    "another kind keeps its number at the end": (5, {}, SET, "sleep; end 75", [0]),
+    "workers that were not let go at the end": (5, {}, MPI, "asleep; end 143", []),
+    "a job is suspended with exit code 75": (5, LEAVES, MPI, "suspends; sleep; end 75", [0, ALL, "suspend with 5"]),
+    "and with no other": (5, LEAVES, MPI, "suspends; sleep; end 143", [0, ALL, 1]),
+}
+"""Workers at first, what their cluster does, their kind, what happens, what the cluster is told."""
+
+
+async def happens(story: Story, what: str, value: str) -> None:
+    match what:
+        case "begin":
+            await story.began()
+        case "asleep":
+            await story.releases.asleep(HOSTS)
+        case "sleep":
+            await story.asleep()
+        case "later":
+            await story.later(float(value))
+        case "enough":
+            await story.enough(value == "yes")
+        case "ask":
+            story.cluster.replicas = int(value)
+        case "wake":
+            await story.woke()
+        case "end":
+            await story.releases.left(code=int(value))
+
+
+@pytest.mark.parametrize(("workers", "does", "job", "script", "told"), STORIES.values(), ids=STORIES)
+async def test_a_sleeping_job_tells_its_cluster(
+    tmp_path: Path, workers: int, does: dict[str, bool], job: Workload, script: str, told: list[Any]
+) -> None:
+    cluster = Cluster(workers, **does)
+    story = Story(tmp_path, cluster, job, per_host=4, suspends=script.startswith("suspends"))
+    for word in script.removeprefix("suspends; ").split("; "):
+        if word == "restart":
+            story = Story(tmp_path, cluster, job)
+        await happens(story, *word.partition(" ")[::2])
+    assert cluster.told == told
 
 
 async def test_workers_are_let_go_and_asked_for_and_let_go_again_and_had_back(tmp_path: Path) -> None:
@@ -164,24 +221,6 @@ async def test_workers_that_their_operator_leaves_are_deleted(tmp_path: Path) ->
     assert cluster.looks == looks
 
 
-async def test_a_kind_that_takes_no_0_keeps_one(tmp_path: Path) -> None:
-    story = Story(tmp_path, cluster := Cluster(4), TORCH)
-    await story.asleep()
-    await story.later(EVERY)
-    await story.woke()
-    assert cluster.told == [1, 2, 4]
-
-
-async def test_nobody_is_let_go_once_the_job_is_about_to_wake(tmp_path: Path) -> None:
-    story = Story(tmp_path, cluster := Cluster(2), SET)
-    await story.releases.asleep(HOSTS)
-    await story.enough(True)
-    await story.later(10 * TIMEOUT)
-    assert (cluster.told, story.at) == ([], None)
-    await story.enough(False)
-    assert cluster.told == [0]
-
-
 async def test_a_job_that_wakes_while_the_cluster_is_looked_at_loses_nobody(tmp_path: Path) -> None:
     story = Story(tmp_path, cluster := Cluster(2), SET)
     loop = asyncio.get_running_loop()
@@ -193,42 +232,6 @@ async def test_a_job_that_wakes_while_the_cluster_is_looked_at_loses_nobody(tmp_
     cluster.during = wake
     await story.asleep()
     assert cluster.told == []
-
-
-async def test_who_asks_for_workers_by_hand_gets_them(tmp_path: Path) -> None:
-    story = Story(tmp_path, cluster := Cluster(5, annotated=False), SET)
-    await story.asleep()
-    cluster.replicas = 3
-    await story.later(EVERY)
-    await story.later(TIMEOUT - 1)
-    assert cluster.told == [0]
-    await story.woke()
-    assert (cluster.told, cluster.replicas) == ([0], 3)
-    assert story.journal[1] == (
-        "called",
-        {"reason": "statefulset/w is to have 3 workers: somebody else has asked for them", "replicas": 3},
-    )
-
-
-async def test_who_asked_by_hand_in_vain_is_asked_for_no_more_than_that_later(tmp_path: Path) -> None:
-    story = Story(tmp_path, cluster := Cluster(5, annotated=False, delivers=False), SET)
-    await story.asleep()
-    cluster.replicas = 3
-    await story.later(EVERY)
-    await story.later(TIMEOUT)
-    await story.later(EVERY)
-    await story.woke()
-    assert cluster.told == [0, 0, 2, 3]
-
-
-async def test_workers_that_are_ready_and_not_published_are_let_go_in_the_end(tmp_path: Path) -> None:
-    story = Story(tmp_path, cluster := Cluster(5), SET)
-    await story.asleep()
-    await story.later(EVERY)
-    await story.later(TIMEOUT)
-    assert cluster.told == [0, 2]
-    await story.later(PUBLISHED_S)
-    assert cluster.told == [0, 2, 0]
 
 
 async def test_a_cluster_that_does_not_answer_is_asked_again_and_never_ends_the_sleep(tmp_path: Path) -> None:
@@ -287,32 +290,12 @@ async def test_workers_that_a_new_launcher_asked_for_have_their_time_although_it
     assert cluster.told == [5, 0]
 
 
-async def test_a_job_without_workers_and_without_a_note_gets_as_many_as_it_needs_to_begin(tmp_path: Path) -> None:
-    cluster = Cluster(0)
-    await Story(tmp_path, cluster, SET, per_host=4).began()
-    assert cluster.told == [3]
-
-
-async def test_a_launcher_that_finds_its_workers_leaves_them_alone(tmp_path: Path) -> None:
-    cluster = Cluster(2)
-    await Story(tmp_path, cluster, SET).began()
-    assert cluster.told == []
-
-
 async def test_a_note_about_another_job_of_the_same_name_does_not_count(tmp_path: Path) -> None:
     first, second = Cluster(5, leaves=True), Cluster(1)
     await Story(tmp_path, first, MPI).asleep()
     await Story(tmp_path, second, MPI).began()  # it was deleted and made anew, with 1
     assert second.told == []
     assert NoteFile(tmp_path).read().before is None
-
-
-async def test_a_number_that_was_chosen_while_no_launcher_was_there_stays(tmp_path: Path) -> None:
-    cluster = Cluster(5, annotated=False)
-    await Story(tmp_path, cluster, SET).asleep()
-    cluster.replicas = 3
-    await Story(tmp_path, cluster, SET).began()
-    assert cluster.replicas == 3
 
 
 async def test_slots_are_remembered_where_no_host_is_left_to_learn_them_from(tmp_path: Path) -> None:
@@ -324,24 +307,6 @@ async def test_slots_are_remembered_where_no_host_is_left_to_learn_them_from(tmp
     await later.asleep(HostSet())
     await later.later(EVERY)
     assert cluster.replicas == 2
-
-
-async def test_an_operator_that_looks_away_from_a_job_without_workers_looks_again_when_the_launcher_ends(
-    tmp_path: Path,
-) -> None:
-    story = Story(tmp_path, cluster := Cluster(5, leaves=True), MPI)
-    await story.asleep()
-    await story.releases.left(code=75)
-    assert (cluster.told[-1], cluster.before) == (1, 5)
-    await Story(tmp_path, cluster, MPI).began()
-    assert cluster.replicas == 5
-
-
-async def test_others_keep_what_they_were_told(tmp_path: Path) -> None:
-    story = Story(tmp_path, cluster := Cluster(5), SET)
-    await story.asleep()
-    await story.releases.left(code=75)
-    assert cluster.told == [0]
 
 
 async def test_the_last_word_comes_after_whatever_is_under_way(tmp_path: Path) -> None:
@@ -364,13 +329,6 @@ async def test_the_last_word_comes_after_whatever_is_under_way(tmp_path: Path) -
     assert cluster.told == [0, 1]
 
 
-async def test_who_was_never_let_go_is_left_alone_at_the_end(tmp_path: Path) -> None:
-    story = Story(tmp_path, cluster := Cluster(5), MPI)
-    await story.releases.asleep(HOSTS)
-    await story.releases.left(code=143)
-    assert cluster.told == []
-
-
 async def test_a_defect_is_told_and_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     story = Story(tmp_path, cluster := Cluster(5), SET)
 
@@ -384,14 +342,6 @@ async def test_a_defect_is_told_and_ends_nothing(tmp_path: Path, caplog: pytest.
         await asyncio.sleep(0.01)
     await story.step()
     assert cluster.told == [0]
-
-
-@pytest.mark.parametrize(("code", "last"), [(75, "suspend with 5"), (143, 1)])
-async def test_a_job_is_suspended_with_exit_code_75_only(tmp_path: Path, code: int, last: object) -> None:
-    story = Story(tmp_path, cluster := Cluster(5, leaves=True), MPI, suspends=True)
-    await story.asleep()
-    await story.releases.left(code=code)
-    assert cluster.told[-1] == last
 
 
 async def test_the_last_word_is_not_waited_for_if_it_fails(tmp_path: Path) -> None:

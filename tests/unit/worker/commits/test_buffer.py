@@ -160,18 +160,6 @@ def test_many_commits_take_no_more_memory_than_a_few() -> None:
     assert code == 0, process.output
 
 
-def test_commits_alternate_between_two_places_in_memory() -> None:
-    buffer = buffer_over(None)
-    live = contents(1)
-    places = []
-    for number in range(8):
-        buffer.take(live, identity(number), step=number)
-        last = buffer.last()
-        places.append(tuple(view.data_ptr() for view in last.views))
-    assert len({*places[:2]}) == 2
-    assert places == places[:2] * 4
-
-
 KINDS = [torch.float32, torch.float64, torch.bfloat16, torch.int8, torch.bool, torch.complex64, torch.float8_e4m3fn]
 SHAPES = st.lists(st.integers(0, 5), max_size=3).map(tuple)
 
@@ -268,17 +256,3 @@ def test_a_received_commit_whose_lengths_are_not_those_of_its_tensors_is_refused
     receiver.received(lied, b"", lineage=1)
     with pytest.raises(Permanent, match="layout of a commit"):
         receiver.last()
-
-
-def test_nothing_is_there_before_the_first_commit(pair: list[int]) -> None:
-    buffer = buffer_over(pair)
-    assert buffer.last() is None
-    assert buffer.record is None
-    assert buffer.layout_digest() == 0
-
-
-def test_more_than_two_memory_files_are_no_problem(memory: list[int]) -> None:
-    buffer = buffer_over(memory)
-    for number in range(7):
-        take(number)(buffer)
-        assert seen(buffer_over(memory)) == seen(buffer)

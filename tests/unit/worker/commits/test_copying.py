@@ -25,10 +25,6 @@ def test_every_source_is_in_its_target_when_it_returns(initialised: bool, monkey
     assert [target.data_ptr() for target in targets] == places
 
 
-def test_nothing_is_fine() -> None:
-    copy_batch([], [])
-
-
 def test_copies_leave_no_trace_in_autograd() -> None:
     weight = torch.nn.Parameter(torch.ones(2))
     target = torch.zeros(2)

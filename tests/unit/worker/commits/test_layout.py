@@ -90,14 +90,6 @@ def test_who_did_not_see_the_tensors_reads_the_same_layout(case: tuple[list[torc
     assert read.encoded == layout.encoded
 
 
-def test_the_memory_format_of_images_is_kept() -> None:
-    image = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
-    layout = plan([image], [False])
-    [view] = layout.views(torch.zeros(layout.length, dtype=torch.uint8))
-    assert view.is_contiguous(memory_format=torch.channels_last)
-    assert view.stride() == image.stride()
-
-
 def test_a_negated_or_conjugated_view_is_kept_by_what_it_shows() -> None:
     number = torch.tensor([1 + 2j, 3 - 4j])
     shown = [number.conj(), number.conj().imag]

@@ -69,19 +69,12 @@ def begin(pinned: PinnedLibrary, tensor: Tensor, output: Tensor) -> int:
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64])
-def test_tensors_of_any_type_are_pinned_until_the_operation_succeeds(pinned, kind):
-    tensor, output = torch.ones(2, 3).to(kind), torch.ones(()).to(kind)
-    handle = begin(pinned, tensor, output)
-    assert uses(tensor, output) == [UNPINNED + 1] * 2
-    assert pinned.horovod_torch_wait_and_clear(handle) == f"waited for {handle}"
-    assert uses(tensor, output) == [UNPINNED] * 2
-
-
-def test_an_operation_ends_its_own_pins_only(pinned):
-    first, second = torch.ones(2), torch.ones(3)
-    handles = [begin(pinned, tensor, tensor) for tensor in (first, second)]
-    pinned.horovod_torch_wait_and_clear(handles[1])
-    assert uses(first, second) == [UNPINNED + 1, UNPINNED]
+def test_tensors_of_any_type_are_pinned_once_until_their_own_operation_succeeds(pinned, kind):
+    tensor, output, both = torch.ones(2, 3).to(kind), torch.ones(()).to(kind), torch.ones(2).to(kind)
+    handles = [begin(pinned, tensor, output), begin(pinned, both, both)]
+    assert uses(tensor, output, both) == [UNPINNED + 1] * 3
+    assert pinned.horovod_torch_wait_and_clear(handles[0]) == f"waited for {handles[0]}"
+    assert uses(tensor, output, both) == [UNPINNED, UNPINNED, UNPINNED + 1]
 
 
 def test_each_tensor_of_a_group_is_pinned(pinned):
@@ -92,68 +85,41 @@ def test_each_tensor_of_a_group_is_pinned(pinned):
     assert uses(*inputs, *outputs) == [UNPINNED] * 4
 
 
-def test_a_tensor_that_is_input_and_output_is_pinned_once(pinned):
-    tensor = torch.ones(2)
-    begin(pinned, tensor, tensor)
-    assert uses(tensor) == [UNPINNED + 1]
-
-
-def test_tensors_stay_pinned_after_a_failure_until_the_thread_that_held_them_has_ended(pinned, library):
-    tensor, waiting = torch.ones(2), torch.ones(2)
+def test_after_a_failure_tensors_stay_pinned_until_the_thread_that_held_them_has_ended(pinned, library):
+    tensor, waiting, later = torch.ones(2), torch.ones(2), torch.ones(2)
     handle = begin(pinned, tensor, tensor)
     begin(pinned, waiting, waiting)
     library.fails = True
     for _ in range(2):  # Horovod's own loop may wait for it again
         with pytest.raises(RuntimeError, match="a peer was lost"):
             pinned.horovod_torch_wait_and_clear(handle)
-        assert uses(tensor, waiting) == [UNPINNED + 1] * 2
+    with pytest.raises(ValueError, match="duplicate name"):
+        begin(pinned, later, later)
+    assert uses(tensor, waiting, later) == [UNPINNED + 1, UNPINNED + 1, UNPINNED]  # the last one never began
+    library.fails, library.begun = False, 0
+    assert begin(pinned, later, later) == handle  # another operation of the same number
+    pinned.horovod_torch_wait_and_clear(handle)
+    assert uses(tensor, waiting, later) == [UNPINNED + 1, UNPINNED + 1, UNPINNED]
     pinned.forget()
     assert uses(tensor, waiting) == [UNPINNED] * 2
-
-
-def test_a_failed_operations_pins_outlast_another_with_the_same_number(pinned, library):
-    tensor, later = torch.ones(2), torch.ones(2)
-    handle = begin(pinned, tensor, tensor)
-    library.fails = True
-    with pytest.raises(RuntimeError):
-        pinned.horovod_torch_wait_and_clear(handle)
-    library.fails, library.begun = False, 0
-    assert begin(pinned, later, later) == handle
-    pinned.horovod_torch_wait_and_clear(handle)
-    assert uses(tensor, later) == [UNPINNED + 1, UNPINNED]
-
-
-def test_an_operation_that_never_began_pins_nothing(pinned, library):
-    tensor = torch.ones(2)
-    library.fails = True
-    with pytest.raises(ValueError, match="duplicate name"):
-        begin(pinned, tensor, tensor)
-    assert uses(tensor) == [UNPINNED]
 
 
 def test_a_pin_takes_no_memory_and_leaves_the_tensor_as_it_is(pinned):
     tensor = torch.arange(6.0).view(2, 3).t().requires_grad_()
     address, version = tensor.data_ptr(), tensor._version
-    handle = begin(pinned, tensor, tensor)
-    pinned.horovod_torch_wait_and_clear(handle)
+    pinned.horovod_torch_wait_and_clear(begin(pinned, tensor, tensor))
     assert (tensor.data_ptr(), tensor._version, tensor.grad) == (address, version, None)
     assert tensor.tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
-def test_functions_without_tensors_are_passed_on_and_looked_up_once(pinned, library):
-    assert pinned.version == (0, 28, 1)
+def test_functions_without_tensors_are_looked_up_once_and_other_attributes_each_time(pinned, library):
+    assert (pinned.version, pinned.begun) == ((0, 28, 1), 0)
     assert not pinned.horovod_torch_poll(1)
     begin(pinned, torch.ones(1), torch.ones(1))
     assert pinned.horovod_torch_poll(1)
-    assert library.looked_up == 1
+    assert (library.looked_up, pinned.begun) == (1, 1)
     with pytest.raises(AttributeError, match="horovod_torch_no_such_thing"):
         _ = pinned.horovod_torch_no_such_thing
-
-
-def test_an_attribute_that_is_no_function_is_read_anew_each_time(pinned, library):
-    assert pinned.begun == 0
-    begin(pinned, torch.ones(1), torch.ones(1))
-    assert pinned.begun == 1
 
 
 def test_each_wait_is_within_the_context_that_was_asked_for(pinned, library):

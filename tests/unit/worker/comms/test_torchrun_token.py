@@ -15,7 +15,7 @@ def round_of(store, size):
     with ThreadPoolExecutor(size) as pool:
         return list(
             pool.map(
-                lambda rank: agree_on_token(store, rank, size, patience_s=20, clock=SystemClock()),
+                lambda rank: agree_on_token(store, rank, size, timeout_s=20, clock=SystemClock()),
                 reversed(range(size)),
             )
         )
@@ -40,9 +40,9 @@ def test_entries_of_ended_workers_do_not_count():
 
 def test_missing_ranks_are_named():
     with pytest.raises(TimeoutError, match=r"ranks \[1, 2\] of 3"):
-        agree_on_token(HashStore(), 0, 3, patience_s=0.05, clock=SystemClock())
+        agree_on_token(HashStore(), 0, 3, timeout_s=0.05, clock=SystemClock())
 
 
 def test_a_rank_without_an_answer_times_out():
     with pytest.raises(RuntimeError, match=r"(?i)time"):
-        agree_on_token(HashStore(), 1, 2, patience_s=0.05, clock=SystemClock())
+        agree_on_token(HashStore(), 1, 2, timeout_s=0.05, clock=SystemClock())

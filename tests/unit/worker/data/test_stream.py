@@ -6,13 +6,10 @@ import json
 from collections import Counter
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
-from hvd_elastic_ext.worker.comms import current_world as worlds
 from hvd_elastic_ext.worker.data.stream import ElasticStream
 from tests.unit.worker.histories import HISTORIES, Committed, World
 from tests.unit.worker.placed import enter
@@ -132,35 +129,6 @@ def test_a_count_function_replaces_reading() -> None:
     stream = PlacedStream((0, 1), files, count=lambda shard: files.lengths[int(shard)])
     assert len(list(stream)) == 8
     assert set(files.read.values()) == {1}
-
-
-class TwoRanks:
-    """A world of two in one process: adds what the other rank would send."""
-
-    def __init__(self, others: list[int]) -> None:
-        self.others = others
-
-    def rank(self) -> int:
-        return 1
-
-    def size(self) -> int:
-        return 2
-
-    def sum(self, data: Tensor, *, name: str) -> None:
-        data += torch.tensor(self.others)
-
-
-def test_ranks_share_the_counting() -> None:
-    files = Files([3, 4, 5, 6])
-    stream = PlacedStream((1, 2), files)
-    worlds.use(TwoRanks([3, 0, 5, 0]))
-    try:
-        stream.measure()
-        stream.measure()  # nothing is left to ask for
-    finally:
-        worlds.use(None)
-    assert stream.state_dict()["lengths"] == "3 4 5 6"
-    assert {shard for shard, _ in files.read} == {1, 3}
 
 
 def test_the_state_is_text_that_json_can_hold() -> None:

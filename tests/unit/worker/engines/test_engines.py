@@ -28,7 +28,7 @@ from hvd_elastic_ext.core.slot_protocol import (
     TERMINATED,
 )
 from hvd_elastic_ext.launcher.agents.transports.ssh import Ssh
-from hvd_elastic_ext.launcher.engines import mpirun
+from hvd_elastic_ext.launcher.job import engine_programs
 from hvd_elastic_ext.worker.engines import torchrun_env
 from hvd_elastic_ext.worker.engines.descriptor_passing import Handover, address, receive_handover, send_handover
 from hvd_elastic_ext.worker.engines.launcher_link import LauncherLink, LinkClosed
@@ -206,7 +206,7 @@ def rank(mark: str, number: int) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-m", RANK, "4"], env=env, cwd="/", text=True)
 
 
-@pytest.mark.parametrize(("code", "known"), [(0, 0), (7, 7), (-9, 137)])
+@pytest.mark.parametrize(("code", "known"), [(7, 7), (-9, 137)])
 def test_a_rank_gets_its_slots_resources_and_the_slot_ends_with_its_exit_code(
     agent: Agent, started: Any, tmp_path: Path, code: int, known: int
 ) -> None:
@@ -236,22 +236,17 @@ def test_a_rank_gets_its_slots_resources_and_the_slot_ends_with_its_exit_code(
     assert process.wait(30) == known
 
 
-def test_a_rank_that_mpirun_kills_ends_its_slot_as_terminated(agent: Agent, started: Any) -> None:
-    process = started("mpirun", "sh", "-c", "echo up; exec sleep 1000")
+@pytest.mark.parametrize(("which", "code"), [("rank", TERMINATED), ("slot", 137)])
+def test_neither_a_slot_nor_its_rank_goes_on_when_the_other_is_killed(
+    agent: Agent, started: Any, which: str, code: int
+) -> None:
+    slot = started("mpirun", "sh", "-c", "echo up; exec sleep 1000")
     joins(agent)
     with rank(f"mark-{os.getpid()}", PLACE.rank) as started_by_mpi:
-        assert process.stdout.readline() == "up\n"
-        started_by_mpi.kill()
-    assert process.wait(30) == TERMINATED
-
-
-def test_a_killed_slot_ends_its_rank(agent: Agent, started: Any) -> None:
-    process = started("mpirun", "sh", "-c", "echo up; exec sleep 1000")
-    joins(agent)
-    with rank(f"mark-{os.getpid()}", PLACE.rank) as started_by_mpi:
-        assert process.stdout.readline() == "up\n"
-        process.kill()
-        assert started_by_mpi.wait(30) == 137
+        assert slot.stdout.readline() == "up\n"
+        killed, other = (started_by_mpi, slot) if which == "rank" else (slot, started_by_mpi)
+        killed.kill()
+        assert other.wait(30) == code
 
 
 def test_processes_that_a_rank_leaves_end_with_it(agent: Agent, started: Any) -> None:
@@ -331,10 +326,7 @@ def test_a_process_that_was_started_for_one_world_knows_its_number_and_does_not_
         assert process.link.status.fresh
         assert json.loads(ours.makefile("rb").readline())["say"] == "beat"
         process.link.close()
-
-
-def test_without_a_link_a_process_is_not_restarted() -> None:
-    assert not Standby(Link(), environ={ENGINE: "torchrun", GENERATION: "4"}).fixed_world
+    assert not Standby(Link(), environ={ENGINE: "torchrun", GENERATION: "4"}).fixed_world  # without a link
 
 
 TAKE = """
@@ -360,7 +352,7 @@ def test_another_user_cannot_take_the_address_of_a_coming_world(agent: Agent, st
     if os.geteuid() != 0:
         pytest.skip("needs root, to be somebody else")
     mark = f"mark-{os.getpid()}"
-    command = mpirun.command(Path("hosts"), 1, generation=4)
+    command = engine_programs.command(Path("hosts"), 1, generation=4)
     with socket.socket(socket.AF_UNIX) as of_the_world_before:
         of_the_world_before.bind(address(mark, 3, PLACE.rank))
         with subprocess.Popen(
@@ -378,5 +370,5 @@ def test_another_user_cannot_take_the_address_of_a_coming_world(agent: Agent, st
 
 def test_the_mark_stands_on_no_command_line() -> None:
     ssh = Ssh(Path.cwd())
-    assert mpirun.environment({}, ssh=ssh, interfaces=[], mark="secret")[MARK] == "secret"
-    assert mpirun.command(Path("hosts"), 2, generation=7)[7:9] == ["-x", MARK]
+    assert engine_programs.environment({}, ssh=ssh, interfaces=[], mark="secret")[MARK] == "secret"
+    assert engine_programs.command(Path("hosts"), 2, generation=7)[7:9] == ["-x", MARK]

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from hvd_elastic_ext.worker import hook
 
 HOOK = str(Path(hook.__file__).parent)
@@ -90,18 +92,15 @@ KUBEAI = (
 )
 
 
-def test_alibabas_names_are_ours_where_the_real_ones_are_absent() -> None:
+@pytest.mark.parametrize("installed", [True, False])
+def test_alibabas_names_are_ours_where_the_real_ones_are_absent(installed: bool) -> None:
+    bare = f"import sys; sys.path.insert(0, {HOOK!r}); import sitecustomize; del sys.path[0]\n"
     one, other = socket.socketpair()
     with one, other:
-        done = python(KUBEAI, path=HOOK, link=other)
-    assert (done.stdout, done.stderr) == ("[True, True, True] None\n[]\n", "")
-
-
-def test_alibabas_names_are_ours_in_an_environment_without_our_package() -> None:
-    one, other = socket.socketpair()
-    with one, other:
-        code = f"import sys; sys.path.insert(0, {HOOK!r}); import sitecustomize; del sys.path[0]\n{KUBEAI}"
-        done = python(code, "-I", "-S", path="", link=other)
+        if installed:
+            done = python(KUBEAI, path=HOOK, link=other)
+        else:
+            done = python(bare + KUBEAI, "-I", "-S", path="", link=other)
     assert (done.stdout, done.stderr) == ("[True, True, True] None\n[]\n", "")
 
 

@@ -16,10 +16,6 @@ from hvd_elastic_ext.worker.state.contents import Inventory, resembles, versions
 from tests.unit.worker.commit_kit import buffer_over, identity
 
 
-class Odd:
-    """No plain value, and without a state_dict."""
-
-
 def inventory(owner: SimpleNamespace) -> Inventory:
     names = ParameterNames()
     parts = {name: part for name, value in vars(owner).items() if (part := part_for(value, names)) is not None}
@@ -47,55 +43,6 @@ def commit(of: Inventory) -> Any:
 
 def put_back(of: Inventory, commit: Any, **options: Any) -> None:
     of.put_back(commit.tree, commit.layout, views=commit.views, **options)
-
-
-def test_everything_that_changed_is_put_back_and_written_again_as_it_was() -> None:
-    owner = a_state()
-    kept = inventory(owner)
-    before = kept.write().tree
-    _, last = commit(kept)
-    with torch.no_grad():
-        owner.net.weight.add_(1)
-    owner.batch, owner.best[1]["a"] = 7, 9
-    owner.best[0].zero_()
-    put_back(kept, last)
-    assert (owner.batch, owner.best[1], owner.best[0].tolist()) == (1, {"a": 1}, [1, 1])
-    assert kept.write().tree == before
-    assert torch.equal(owner.net.weight, last.views[0])
-
-
-def test_a_value_that_is_put_back_shares_no_memory_with_the_commit() -> None:
-    owner = a_state()
-    kept = inventory(owner)
-    _, last = commit(kept)
-    for _ in range(2):
-        put_back(kept, last)
-        owner.best[0].add_(5)
-        owner.best.append(1)
-    put_back(kept, last)
-    assert owner.best[0].tolist() == [1, 1]
-    assert len(owner.best) == 2
-
-
-def test_parameters_and_optimizer_state_are_firm_and_buffers_and_values_are_not() -> None:
-    net = nn.BatchNorm1d(2)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    net(torch.randn(4, 2)).sum().backward()
-    optimizer.step()
-    written = inventory(SimpleNamespace(net=net, optimizer=optimizer, best=torch.ones(1))).write()
-    parameters = {id(parameter) for parameter in net.parameters()}
-    state = {id(value) for entry in optimizer.state.values() for value in entry.values()}
-    assert list(written.firm) == [id(tensor) in parameters | state for tensor in written.tensors]
-    assert sum(written.firm) == 4
-    assert len(written.firm) == 4 + 3 + 1
-
-
-def test_what_cannot_be_written_is_named() -> None:
-    owner = SimpleNamespace(batch=1, odd=Odd())
-    with pytest.raises(
-        Permanent, match=r"state\.odd cannot be committed: it is a .*Odd, and no plain value; give it state_dict"
-    ):
-        inventory(owner).write()
 
 
 def test_a_commit_of_another_state_is_refused_before_anything_is_changed() -> None:
@@ -160,11 +107,6 @@ def test_another_kind_of_thing_under_a_name_is_kept_as_what_it_is(name: str, val
         return
     assert (name in kept.parts) is isinstance(value, nn.Module)
     assert (name in kept.values()) is not isinstance(value, nn.Module)
-
-
-def test_the_same_model_again_changes_nothing() -> None:
-    owner = a_state()
-    assert not inventory(owner).assigning("net", owner.net)
 
 
 def test_a_write_to_any_tensor_shows_in_its_versions_and_replacing_it_too() -> None:

@@ -308,28 +308,19 @@ def test_a_rank_that_had_generators_of_its_own_goes_on_with_them(mine: Memory, t
         assert drawn() == expected
 
 
-def test_a_process_that_starts_over_a_commit_of_another_slot_takes_it_up_whatever_program_it_is(
-    mine: Memory, theirs: Memory
+@pytest.mark.parametrize("when", ["before it starts", "while it boots"])
+def test_a_process_takes_up_the_commit_of_another_slot_whatever_program_it_is(
+    mine: Memory, theirs: Memory, when: str
 ) -> None:
     commit, weight = trained(theirs, seed=1, commits=4)
-    hand_over(theirs, mine, commit)
+    if when == "before it starts":
+        hand_over(theirs, mine, commit)
 
     def rank_main(comms: LockstepComms) -> Any:
         keeper, owner, _ = keeper_of(comms, mine, seed=9, program="another")
-        keeper.sync()
-        return owner.model.weight.detach().clone()
-
-    (found,), _ = in_lockstep(1, rank_main)
-    assert torch.equal(found, weight)
-
-
-def test_a_process_that_booted_while_it_arrived_takes_it_up(mine: Memory, theirs: Memory) -> None:
-    commit, weight = trained(theirs, seed=1, commits=4)
-
-    def rank_main(comms: LockstepComms) -> Any:
-        keeper, owner, _ = keeper_of(comms, mine, seed=9)
-        hand_over(theirs, mine, commit)
-        keeper.save()
+        if when == "while it boots":
+            hand_over(theirs, mine, commit)
+            keeper.save()
         keeper.sync()
         return owner.model.weight.detach().clone()
 
@@ -363,18 +354,7 @@ def test_a_rank_without_generators_of_its_own_gets_them_as_a_newcomer_and_a_roll
     ((like_a_script, once, again),), _ = in_lockstep(1, rank_main)
     assert seeded == [(commit.lineage, commit.generation + 1, 0)]
     assert once == again != like_a_script
-
-
-def test_after_that_the_next_process_knows_the_commit_for_its_own(mine: Memory, theirs: Memory) -> None:
-    commit, _ = trained(theirs, seed=1, commits=4)
-    hand_over(theirs, mine, commit)
-
-    def rank_main(comms: LockstepComms) -> None:
-        keeper, *_ = keeper_of(comms, mine, seed=9)
-        keeper.sync()
-
-    in_lockstep(1, rank_main)
-    found = seen(buffer_over(mine))
+    found = seen(buffer_over(mine))  # the next process knows the commit for its own
     assert found.record.identity[1:] == commit[1:]
     assert b"rng" in found.local
 

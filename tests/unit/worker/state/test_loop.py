@@ -59,23 +59,22 @@ def lost() -> Exception:
     return HorovodInternalError("a peer is gone")
 
 
-@pytest.mark.parametrize("skip_sync", [True, False])
-def test_changed_hosts_lead_to_a_new_world_and_a_sync_whatever_they_say(skip_sync: bool) -> None:
-    story = Story(train=[HostsUpdatedInterrupt(skip_sync)])
+@pytest.mark.parametrize(
+    ("raises", "told"),
+    [
+        ({"train": [HostsUpdatedInterrupt(True)]}, "sync train reset on_reset sync train"),
+        ({"train": [HostsUpdatedInterrupt(False)]}, "sync train reset on_reset sync train"),
+        ({"train": [lost()]}, "sync train restore reset on_reset sync train"),
+        ({"sync": [lost()]}, "sync restore reset on_reset sync train"),
+    ],
+    ids=["changed hosts that ask to skip the sync", "changed hosts", "a lost peer", "a peer lost during the sync"],
+)
+def test_every_interrupt_leads_to_a_new_world_and_a_sync_and_a_loss_to_a_roll_back_first(
+    raises: dict[str, list[Exception | None]], told: str
+) -> None:
+    story = Story(**{where: list(errors) for where, errors in raises.items()})
     assert story.run() == "train"
-    assert story.told == ["sync", "train", "reset", "on_reset", "sync", "train"]
-
-
-def test_a_lost_peer_leads_to_a_roll_back_first() -> None:
-    story = Story(train=[lost()])
-    story.run()
-    assert story.told == ["sync", "train", "restore", "reset", "on_reset", "sync", "train"]
-
-
-def test_a_peer_lost_during_the_sync_is_no_different() -> None:
-    story = Story(sync=[lost()])
-    story.run()
-    assert story.told == ["sync", "restore", "reset", "on_reset", "sync", "train"]
+    assert story.told == told.split()
 
 
 @pytest.mark.parametrize("where", ["reset", "on_reset"])

@@ -15,24 +15,6 @@ from hvd_elastic_ext.io.append_file import AppendFile
 from hvd_elastic_ext.worker.state.journal import Reporter, plain
 from hvd_elastic_ext.worker.state.settings import WorkerSettings
 from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
-from hvd_elastic_ext.worker.sync.host_updates import Inbox
-
-
-def test_a_notice_before_leaving_is_covered_by_the_next_world_and_a_later_one_is_not() -> None:
-    inbox = Inbox()
-    inbox.put()
-    inbox.leave()
-    inbox.put()
-    assert inbox.pending == 2
-    inbox.entered()
-    assert inbox.pending == 1
-
-
-def test_a_roll_back_by_hand_forgets_no_notice() -> None:
-    inbox = Inbox()
-    inbox.put()
-    inbox.leave()
-    assert inbox.pending == 1
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from hvd_elastic_ext.checkpoint.programs import agent_requests
 from hvd_elastic_ext.checkpoint.stores import open_store
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values.write import write
-from hvd_elastic_ext.core.commit_record import PAGE
+from hvd_elastic_ext.core.commit_record import KEPT_AT
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents
 from hvd_elastic_ext.worker.commits.memory import open_sides
@@ -149,18 +149,6 @@ def seen_of(number: int) -> tuple[bytes, ...]:
         return whole.tensors
 
 
-def test_what_save_leaves_is_read_as_it_was_written_and_its_folder_goes() -> None:
-    where: list[Path] = []
-
-    def save(folder: Path) -> None:
-        where.append(folder)
-        (folder / "file").write_bytes(b"abc")
-
-    with user_files.written(Checkpoint(save, nothing), b"") as made:
-        assert [bytes(tensor.numpy()) for tensor in made.tensors] == [b"abc"]
-    assert not where[0].exists()
-
-
 def test_random_generators_are_after_save_what_they_were_before() -> None:
     def draws(folder: Path) -> None:
         torch.rand(7)
@@ -187,17 +175,7 @@ def test_no_small_file_is_mapped_and_no_large_one_any_more_when_the_folder_goes(
         assert len(made.tensors) == 10
         assert mapped() == 1
     assert mapped() == 0
-
-
-def test_a_name_that_is_not_utf_8_is_refused() -> None:
-    def save(folder: Path) -> None:
-        Path(os.fsdecode(bytes(folder) + b"/odd\xff")).write_bytes(b"abc")
-
-    with (
-        pytest.raises(Permanent, match=r"'odd\\udcff', a name that is not UTF-8"),
-        user_files.written(Checkpoint(save, nothing), b""),
-    ):
-        pass
+    assert not Path(where[0]).exists()
 
 
 @pytest.mark.parametrize(("left", "stays"), [("dead", False), ("held", True), ("new", True)])
@@ -220,29 +198,38 @@ def test_the_folder_of_a_process_that_was_killed_goes_with_the_next_one(
     assert folder.exists() == stays
 
 
-@pytest.mark.parametrize("kind", ["link", "dangling", "fifo", "none"])
-def test_what_is_no_file_is_refused_by_its_name(kind: str) -> None:
-    def save(folder: Path) -> None:
-        if kind == "link":
-            (folder / "odd").symlink_to("/etc/passwd")
-        elif kind == "dangling":
-            (folder / "odd").symlink_to("nowhere")
-        elif kind == "fifo":
-            os.mkfifo(folder / "odd")
-
-    why = "no file into its folder" if kind == "none" else "odd, which is no file"
-    with pytest.raises(Permanent, match=why), user_files.written(Checkpoint(save, nothing), b""):
+@pytest.mark.parametrize(
+    ("makes", "why"),
+    [
+        (lambda folder: (folder / "odd").symlink_to("/etc/passwd"), "odd, which is no file"),
+        (lambda folder: (folder / "odd").symlink_to("nowhere"), "odd, which is no file"),
+        (lambda folder: os.mkfifo(folder / "odd"), "odd, which is no file"),
+        (nothing, "no file into its folder"),
+        (
+            lambda folder: Path(os.fsdecode(bytes(folder) + b"/odd\xff")).write_bytes(b"abc"),
+            r"'odd\\udcff', a name that is not UTF-8",
+        ),
+    ],
+    ids=["link", "dangling link", "fifo", "nothing", "name"],
+)
+def test_what_is_no_file_is_refused_by_its_name(makes: Any, why: str) -> None:
+    with pytest.raises(Permanent, match=why), user_files.written(Checkpoint(makes, nothing), b""):
         pass
 
 
-@pytest.mark.parametrize("name", ["../up", "/etc/x", "a/../../b", "", ".", "a//b", "./a", "a\0b", 7, "a/", "a\udcff"])
-def test_no_name_that_lay_on_storage_leads_out_of_the_folder(memory: list[int], tmp_path: Path, name: Any) -> None:
-    assert not is_inside(name)
+def with_files(memory: list[int], content: Any) -> CommitBuffer:
+    """Memory of a commit that says that ``content`` is files by name."""
     tensors: list[torch.Tensor] = []
-    tree = trees.encode({FILES: write({name: torch.zeros(3, dtype=torch.uint8)}, tensors)})
+    tree = trees.encode({FILES: write(content, tensors)})
     buffer = CommitBuffer(open_sides(memory))
-    buffer.take(Contents(tree, tensors, [True]), identity(1), step=1)
-    last = buffer.last()
+    buffer.take(Contents(tree, tensors, [True] * len(tensors), LOCAL), identity(1), step=1)
+    return buffer
+
+
+@pytest.mark.parametrize("name", ["../up", "/etc/x", "a/../../b", "", ".", "a//b", "./a", "a\0b", 7, "a/", "a\udcff"])
+def test_no_name_that_lay_on_storage_leads_out_of_the_folder(memory: list[int], name: Any) -> None:
+    assert not is_inside(name)
+    last = with_files(memory, {name: torch.zeros(3, dtype=torch.uint8)}).last()
     with pytest.raises(Permanent, match="no file of a folder"):
         user_files.take_back(Reads(), last)
     assert found == []
@@ -250,13 +237,8 @@ def test_no_name_that_lay_on_storage_leads_out_of_the_folder(memory: list[int], 
 
 @pytest.mark.parametrize("content", [{"a": 3}, {"a": torch.zeros(2)}, [1], None])
 def test_what_is_no_files_by_name_is_not_loaded(memory: list[int], content: Any) -> None:
-    tensors: list[torch.Tensor] = []
-    tree = trees.encode({FILES: write(content, tensors)})
-    buffer = CommitBuffer(open_sides(memory))
-    buffer.take(Contents(tree, tensors, [True] * len(tensors)), identity(1), step=1)
-    last = buffer.last()
     with pytest.raises(Permanent, match="no file"):
-        user_files.take_back(Reads(), last)
+        user_files.take_back(Reads(), with_files(memory, content).last())
 
 
 def test_a_load_that_fails_is_told_in_one_line_and_a_state_without_one_says_what_is_missing(memory: list[int]) -> None:
@@ -283,13 +265,27 @@ def test_no_room_for_the_files_is_told_in_one_line(
         user_files.take_back(Reads(), last)
 
 
+def asked_to_hold(memory: list[int], number: int, **more: Any) -> tuple[CommitBuffer, HeldCommit, Said]:
+    """A process whose launcher has named a future commit. Its link has no connection: nobody stays for long."""
+    buffer, link = CommitBuffer(open_sides(memory)), Said()
+    held = HeldCommit(buffer, link)
+    held.request({"tell": "keep", "commit": [0, 1, number], **more})
+    return buffer, held, link
+
+
+def nothing_is_kept(memory: list[int]) -> bool:
+    return not any(os.pread(each, 1, KEPT_AT) == b"\1" for each in memory)
+
+
+def fails() -> int:
+    raise ZeroDivisionError("division\nby zero")
+
+
 @pytest.mark.parametrize("then", [None, [0, 1, 9]])
 def test_what_is_not_wanted_any_more_when_save_has_done_is_neither_kept_nor_said(
     memory: list[int], then: list[int] | None
 ) -> None:
-    buffer, link = CommitBuffer(open_sides(memory)), Said()
-    held = HeldCommit(buffer, link)
-    held.request({"tell": "keep", "commit": [0, 1, 1]})
+    buffer, held, link = asked_to_hold(memory, 1)
     commit(buffer, 1)
 
     def instead() -> int:
@@ -300,59 +296,37 @@ def test_what_is_not_wanted_any_more_when_save_has_done_is_neither_kept_nor_said
 
     held.committed(identity(1), 1, instead=instead)
     assert link.heard == []
-    assert [os.pread(each, 1, PAGE // 4) for each in memory].count(b"\1") == 0
+    assert nothing_is_kept(memory)
     assert held.is_requested == (then is not None)
 
 
 def test_what_save_raises_costs_that_checkpoint_and_is_said(memory: list[int]) -> None:
-    buffer, link = CommitBuffer(open_sides(memory)), Said()
-    held = HeldCommit(buffer, link)
-    held.request({"tell": "keep", "commit": [0, 1, 1]})
-
-    def instead() -> int:
-        raise ZeroDivisionError("division\nby zero")
-
+    buffer, held, link = asked_to_hold(memory, 1)
     commit(buffer, 1)
-    held.committed(identity(1), 1, instead=instead)
+    held.committed(identity(1), 1, instead=fails)
     [(what, said)] = link.heard
     assert what == "not_kept"
     assert said["failed"] == "save of checkpoint= failed: ZeroDivisionError: division by zero"
-    assert [os.pread(each, 1, PAGE // 4) for each in memory].count(b"\1") == 0
+    assert nothing_is_kept(memory)
 
 
 def test_where_nobody_goes_on_beyond_it_the_commit_itself_is_kept_if_save_fails(memory: list[int]) -> None:
-    buffer, link = CommitBuffer(open_sides(memory)), Said()  # whose connection is none: nobody stays for long
-    held = HeldCommit(buffer, link)
-    held.request({"tell": "keep", "commit": [0, 1, 2], "stay": True})
-
-    def instead() -> int:
-        raise ZeroDivisionError
-
+    buffer, held, link = asked_to_hold(memory, 2, stay=True)
     commit(buffer, 1, 2)
-    held.committed(identity(2), 2, instead=instead)
+    held.committed(identity(2), 2, instead=fails)
     [(what, said)] = link.heard
     assert (what, said["files"], said["step"]) == ("kept", False, 2)
-    assert lies_on(memory[said["side"]]) == lies_on_of(buffer)
-
-
-def lies_on_of(buffer: CommitBuffer) -> tuple[int, bytes]:
-    last = seen(buffer)
-    with memory_files(2) as descriptors:
-        other = CommitBuffer(open_sides(descriptors))
-        commit(other, last.record.identity.number)
-        return lies_on(descriptors[0])
+    number, data = lies_on(memory[said["side"]])
+    assert (number, contents(2).tree in data) == (2, True)
 
 
 def test_a_commit_that_was_not_named_has_nothing_saved(memory: list[int]) -> None:
-    buffer, link = CommitBuffer(open_sides(memory)), Said()
-    held = HeldCommit(buffer, link)
-    held.request({"tell": "keep", "commit": [0, 1, 5]})
-    saved: list[int] = []
+    buffer, held, link = asked_to_hold(memory, 5)
     for number in (3, 4, 6):
         commit(buffer, number)
-        held.committed(identity(number), number, instead=lambda: saved.append(1) or 0)
-    assert saved == []
+        held.committed(identity(number), number, instead=fails)
     assert [what for what, _ in link.heard] == ["not_kept"]
+    assert "failed" not in link.heard[0][1]
 
 
 def test_what_cannot_be_called_is_refused() -> None:
@@ -360,26 +334,11 @@ def test_what_cannot_be_called_is_refused() -> None:
         Checkpoint("model.pt", nothing)
 
 
-def test_files_whose_names_are_those_of_a_parts_content_are_exported_as_any(tmp_path: Path, memory: list[int]) -> None:
-    """An optimizer is kept as a dict of just these two."""
-    tree = {"state_dict": b"abc", "names": b"def"}
-    stored(tmp_path / "store", memory, tree)
-    store = open_store(str(tmp_path / "store"))
-    [name] = store.folders()
-    assert export.export(store, name, tmp_path / "out") == 2
-    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == tree
-
-
-@pytest.mark.parametrize("content", [{"a": 3}, {"../a": "tensor"}, [1], 7])
+@pytest.mark.parametrize("content", [{"a": 3}, {"../a": torch.zeros(3, dtype=torch.uint8)}, [1], 7])
 def test_what_is_no_files_by_name_is_not_exported_and_told_in_one_line(
     tmp_path: Path, memory: list[int], content: Any
 ) -> None:
-    tensors: list[torch.Tensor] = []
-    if isinstance(content, dict) and "../a" in content:
-        content = {"../a": torch.zeros(3, dtype=torch.uint8)}
-    tree = trees.encode({FILES: write(content, tensors)})
-    buffer = CommitBuffer(open_sides(memory))
-    buffer.take(Contents(tree, tensors, [True] * len(tensors), LOCAL), identity(1), step=1)
+    buffer = with_files(memory, content)
     whole = {"place": str(tmp_path / "store"), "commit": list(identity(1)), "parts": 1}
     request = {"do": "write", **whole, "shares": {"0": [0, 0, buffer.keep()]}, "sides": {"0": memory}}
     sealed = agent_requests.answered(
@@ -392,13 +351,16 @@ def test_what_is_no_files_by_name_is_not_exported_and_told_in_one_line(
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
-def test_they_are_exported_to_a_new_folder_and_nowhere_else(tmp_path: Path, memory: list[int]) -> None:
+@pytest.mark.parametrize("tree", [TREE, {"state_dict": b"abc", "names": b"def"}], ids=["any", "as of an optimizer"])
+def test_they_are_exported_to_a_new_folder_and_nowhere_else(
+    tmp_path: Path, memory: list[int], tree: dict[str, bytes]
+) -> None:
     place, to = tmp_path / "store", tmp_path / "out"
-    stored(place, memory, TREE)
+    stored(place, memory, tree)
     store = open_store(str(place))
     [name] = store.folders()
-    assert export.export(store, name, to) == len(TREE)
-    assert {str(path.relative_to(to)): path.read_bytes() for path in to.rglob("*") if path.is_file()} == TREE
+    assert export.export(store, name, to) == len(tree)
+    assert {str(path.relative_to(to)): path.read_bytes() for path in to.rglob("*") if path.is_file()} == tree
     for taken in (to, tmp_path / "model.pt"):
         with pytest.raises(UsageError, match="give it a new folder"):
             export.export(store, name, taken)

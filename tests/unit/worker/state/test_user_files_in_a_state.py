@@ -40,7 +40,7 @@ def state_of(
     comms: LockstepComms, memory: list[int], functions: Checkpoint | None, *, seed: int = 0, last_commit: bool = False
 ) -> tuple[Keeper, nn.Linear, HeldCommit, Said]:
     link, settings = Said(), WorkerSettings(last_commit=last_commit)
-    options = {"link": link, "settings": settings, "keep_rng": False, "own_files": functions}
+    options = {"link": link, "settings": settings, "keep_rng": False, "checkpoint": functions}
     keeper, owner, held = keeper_of(comms, memory, seed=seed, **options)
     return keeper, owner.model, held, link
 

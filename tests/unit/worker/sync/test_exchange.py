@@ -24,43 +24,6 @@ def holding(number: int, *, lineage: int = 7, **options: Any) -> CommitBuffer:
     return buffer
 
 
-def test_every_rank_reads_the_same_table_and_finds_itself_in_it() -> None:
-    def rank_main(comms: LockstepComms) -> Any:
-        return exchange.candidates(holding(comms.rank() + 1), comms, entered=10 + comms.rank())
-
-    tables, _ = in_lockstep(SIZE, rank_main)
-    assert tables[0] == tables[1] == tables[2]
-    assert [candidate.number for candidate in tables[0]] == [1, 2, 3]
-    assert [candidate.entered for candidate in tables[0]] == [10, 11, 12]
-    assert [candidate.record for candidate in tables[0]] != []
-    assert len({candidate.proposal for candidate in tables[0]}) == SIZE
-
-
-@pytest.mark.parametrize("root", range(SIZE))
-def test_the_roots_commit_arrives_whole_with_a_local_tree_of_ones_own(root: int) -> None:
-    def rank_main(comms: LockstepComms) -> Any:
-        rank = comms.rank()
-        buffer = holding(9 if rank == root else rank, count=4 if rank == root else 2)
-        said = exchange.candidates(buffer, comms, entered=1)
-        decided = elect(said)
-        assert (decided.root, decided.send) == (root, Send.ALL)
-        if rank == root:
-            exchange.send_all(buffer, comms, root=root)
-        else:
-            local = f"local of {rank}".encode()
-            record = said[root].record
-            exchange.receive_all(buffer, comms, root=root, record=record, local=len(local))
-            buffer.received(record, local, lineage=decided.lineage)
-        return seen(buffer)
-
-    found, _ = in_lockstep(SIZE, rank_main)
-    assert all((each.tree, each.tensors) == (found[root].tree, found[root].tensors) for each in found)
-    assert all(each.record.identity == found[root].record.identity for each in found)
-    assert [each.local for rank, each in enumerate(found) if rank != root] == [
-        f"local of {rank}".encode() for rank in range(SIZE) if rank != root
-    ]
-
-
 def test_a_peer_that_is_lost_on_the_way_leaves_everyone_their_own_commit() -> None:
     def rank_main(comms: LockstepComms) -> Any:
         buffer = holding(9 if comms.rank() == 0 else comms.rank(), size=3000)

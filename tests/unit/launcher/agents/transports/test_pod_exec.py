@@ -11,7 +11,6 @@ from queue import Queue
 
 import pytest
 
-from hvd_elastic_ext.launcher.agents.transports.child_process import LONGEST_INPUT
 from hvd_elastic_ext.launcher.agents.transports.pod_exec import KILLED, LOST, Exec, NotRun
 from hvd_elastic_ext.launcher.agents.transports.pods import ERROR, STDERR, STDOUT
 
@@ -51,9 +50,9 @@ class Scripted:
 class Heard:
     """What an :class:`Exec` of this stream passed on, and itself."""
 
-    def __init__(self, stream: Scripted, *, start: Callable[[], Scripted] | None = None, line: bytes = b"x\n") -> None:
+    def __init__(self, stream: Scripted, *, start: Callable[[], Scripted] | None = None) -> None:
         self.lines: list[tuple[str, str]] = []
-        self.exec = Exec(start or (lambda: stream), line, on_line=lambda *line: self.lines.append(line))
+        self.exec = Exec(start or (lambda: stream), b"x\n", on_line=lambda *line: self.lines.append(line))
 
 
 async def until(event: threading.Event | threading.Semaphore) -> None:
@@ -160,11 +159,6 @@ async def test_a_defect_is_an_end_too(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.CRITICAL, logger="hvd_elastic_ext.launcher.agents.transports.pod_exec"):
         assert (await heard.exec.code, heard.exec.why) == (LOST, "a defect: ZeroDivisionError")
     await until(stream.closed)
-
-
-async def test_a_line_that_is_too_long_is_refused() -> None:
-    with pytest.raises(ValueError, match="at most"):
-        Heard(Scripted(), line=b"x" * (LONGEST_INPUT + 1))
 
 
 def test_a_loop_that_is_gone_leaves_no_thread_behind() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import AHEAD_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, Cadence
 from hvd_elastic_ext.launcher.state.roster import Worker, take_heartbeat
-from tests.unit.launcher.simulated import Cluster, Rules
+from tests.unit.launcher.simulated import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
 from tests.unit.launcher.storing import Storing
 
@@ -19,7 +19,7 @@ class Committing(Cluster):
     """Processes that tell of commits that take ``commit_s``, of calls ``call_s`` apart, and do as they are told."""
 
     def __init__(self, every: Cadence | None, *, commit_s: float = 0.065, call_s: float = 0.2) -> None:
-        super().__init__(Rules(commit_every=every))
+        super().__init__(JobOptions(commit_every=every))
         self.commit_s, self.call_s = commit_s, call_s
         self.goes_by: dict[tuple[str, int, int, int], int] = {}
         self.heard: list[int] = []
@@ -163,14 +163,12 @@ def test_a_beat_with_odd_numbers_is_none(text: object) -> None:
     take_heartbeat(worker, {"every": text, "commit_s": str(text), "call_s": None})
     assert worker.every is None
     assert worker.commit_s is None
-    assert worker.calls_per_s == 0.0
+    assert worker.commits_per_s == 0.0
 
 
-def test_where_commits_are_left_out_the_pace_of_calls_says_how_far_ahead_one_is_named() -> None:
+def test_the_time_between_calls_says_how_far_ahead_a_commit_is_named() -> None:
     worker = Worker.__new__(Worker)
     worker.step = worker.progress = 0
     worker.holds = None
-    take_heartbeat(worker, {"every": 33, "commit_s": 0.1, "call_s": 0.2})
-    assert worker.calls_per_s == 5.0
-    take_heartbeat(worker, {"every": 1, "commit_s": 0.1, "call_s": 0.2})
-    assert worker.calls_per_s == 0.0
+    take_heartbeat(worker, {"every": 33, "commit_s": 0.05, "call_s": 0.2})
+    assert worker.commits_per_s == 4.0

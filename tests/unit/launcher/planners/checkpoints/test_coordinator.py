@@ -7,8 +7,7 @@ import math
 
 import pytest
 
-from hvd_elastic_ext.core.errors import Interrupted
-from hvd_elastic_ext.launcher.driver.events import End, Expected
+from hvd_elastic_ext.launcher.driver.events import Expected
 from hvd_elastic_ext.launcher.planners.checkpoints import coordinator, cost
 from hvd_elastic_ext.launcher.planners.checkpoints.before_exit import LAST_CHECKPOINT_S
 from hvd_elastic_ext.launcher.planners.checkpoints.coordinator import WRITE_S
@@ -16,7 +15,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last, ahead, due
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, ON_NOTICE, Cadence
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.storing import Stored, Storing, storing
+from tests.unit.launcher.storing import Stored, Storing
 
 
 def trained(every: Cadence, seconds: float = 30.0, **slots: int) -> Storing:
@@ -73,19 +72,15 @@ def test_every_rank_writes_its_share_of_one_commit_and_one_host_makes_it_exist()
     assert sorted(cluster.dropped) == ["a", "b"]
 
 
-def test_nothing_is_made_exist_before_every_share_is_there() -> None:
-    cluster = Storing(Cadence(steps=5))
-    cluster.silent = set()
-    cluster.hosts(a=1, b=1)
-    cluster.until(lambda: cluster.of("load"))
-    cluster.run(1.0)
-    cluster.silent = {"b"}
-    cluster.run(30.0)
-    assert [host for host, _ in cluster.of("write")] == ["a", "b"]
-    assert cluster.of("seal") == []
-    cluster.run(WRITE_S)
-    assert "no answer from b" in cluster.events("not_sealed")[0]["reason"]
-    assert sorted(cluster.dropped)[:2] == ["a", "b"]
+def test_hosts_that_load_or_write_a_checkpoint_are_busy_until_it_is_done() -> None:
+    cluster = play("start a b every=5; asked load 2; run 0.1", steps=Stored)
+    assert cluster.driver.job.busy == {"a", "b"}
+    cluster.until(lambda: cluster.training)
+    assert not cluster.driver.job.busy
+    cluster.until(lambda: len(cluster.of("write")) == 2)
+    assert cluster.driver.job.busy == {"a", "b"}
+    cluster.until(lambda: cluster.events("sealed"))
+    assert not cluster.driver.job.busy
 
 
 def test_older_checkpoints_that_cannot_be_removed_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
@@ -143,61 +138,11 @@ def test_without_storage_that_hosts_share_only_the_host_of_rank_0_has_such_files
     assert [(host, request["parts"], request["world"]) for host, request in cluster.of("seal")] == 2 * [("a", 1, 3)]
 
 
-def test_a_save_that_fails_is_told_and_tried_again_ever_later() -> None:
-    cluster = Storing(Cadence(steps=5))
-    cluster.saves = "save of checkpoint= failed: OSError: no"
-    cluster.hosts(a=1, b=1)
-    cluster.run(60.0)
-    assert not cluster.of("write")
-    told = cluster.events("not_sealed")
-    assert all(line["reason"] == "a[0]: save of checkpoint= failed: OSError: no" for line in told)
-    assert [line["again_s"] for line in told] == [5.0, 10.0, 20.0, 40.0]
-    cluster.saves = ""
-    cluster.until(lambda: cluster.events("sealed"), within=60.0)
-
-
 def test_checkpoints_come_again_and_again_each_so_many_steps() -> None:
     cluster = trained(Cadence(steps=10), 60.0)
     steps = [line["step"] for line in cluster.events("sealed")]
     assert len(steps) >= 4
     assert all(10 <= later - sooner <= 15 for sooner, later in itertools.pairwise(steps))
-
-
-def test_a_commit_that_was_missed_is_named_further_ahead() -> None:
-    cluster = Storing(Cadence(steps=5))
-    cluster.late = 3
-    cluster.hosts(a=1, b=1)
-    cluster.run(60.0)
-    assert cluster.events("sealed")
-    assert not cluster.events("not_sealed")
-
-
-def test_a_world_that_changes_takes_its_checkpoint_with_it_and_the_next_one_makes_another() -> None:
-    cluster = Storing(Cadence(steps=5))
-    cluster.takes_s["write"] = 20.0
-    cluster.hosts(a=1, b=1)
-    cluster.until(lambda: len(cluster.of("write")) == 2)
-    cluster.kill("b")
-    cluster.run(10.0)
-    assert sorted(cluster.dropped)[:2] == ["a", "b"]
-    assert cluster.events("sealed") == []
-    cluster.takes_s["write"] = 0.5
-    cluster.run(60.0)
-    assert cluster.events("sealed")
-    assert not cluster.events("not_sealed")
-    assert None in cluster.stays
-
-
-def test_a_connection_that_is_lost_while_a_commit_is_named_costs_that_attempt_and_not_all_that_follow() -> None:
-    cluster = Storing(Cadence(steps=10))
-    cluster.hosts(a=1, b=1)
-    cluster.until(lambda: cluster.driver.job.checkpoints.attempt is not None)
-    cluster.disconnect("b")  # which commit it is to keep was on its way
-    cluster.run(8.0)
-    assert cluster.driver.job.checkpoints.attempt is None, "what is said now is lost, too"
-    cluster.reconnect("b")
-    cluster.until(lambda: cluster.events("sealed"), within=30.0)
-    assert not cluster.events("not_sealed")
 
 
 def test_who_stays_for_another_launcher_or_for_a_word_that_was_lost_goes_on() -> None:
@@ -211,27 +156,6 @@ def test_who_stays_for_another_launcher_or_for_a_word_that_was_lost_goes_on() ->
     cluster.reconnect("b")
     cluster.run(1.0)
     assert cluster.stays == [None, None, None]
-
-
-def test_what_goes_wrong_is_said_and_tried_again_after_ever_longer_pauses() -> None:
-    cluster = Storing(Cadence(steps=1))
-    cluster.answers = {("a", "load"): {}, ("a", "write"): 1}
-    cluster.hosts(a=1)
-    cluster.run(120.0)
-    lines = cluster.events("not_sealed")
-    assert [line["again_s"] for line in lines[:4]] == [5.0, 10.0, 20.0, 40.0]
-    assert lines[0]["reason"] == "a: OSError: no room"
-    del cluster.answers["a", "write"]
-    cluster.run(200.0)
-    assert cluster.events("sealed")
-
-
-def test_on_notice_only_none_is_made_by_itself_and_one_when_it_is_asked_for() -> None:
-    cluster = trained(ON_NOTICE, 60.0)
-    assert not cluster.asked or {request["do"] for _, request in cluster.asked} == {"load"}
-    cluster.ask(coordinator.request)
-    cluster.run(10.0)
-    assert len(cluster.events("sealed")) == 1
 
 
 def test_by_itself_it_begins_soon_and_then_goes_by_what_a_seal_costs() -> None:
@@ -265,30 +189,54 @@ def test_a_script_without_a_state_of_ours_is_told_once_that_nothing_is_made_dura
     assert "use one, or --adopt" in line["reason"]
 
 
+ATTEMPTS = {
+    "the checkpoint is not completed before every share is there": f"""
+        start a b every=5; asked load; run 1; silent b; run 30; errands write a b; errands seal; run {WRITE_S}
+        says not_sealed.reason no answer from b; dropped a b""",
+    "a save that fails is told and tried again ever later": """
+        start a b every=5; saves save of checkpoint= failed: OSError: no; run 60; errands write
+        only not_sealed.reason a[0]: save of checkpoint= failed: OSError: no
+        is not_sealed.again_s 5.0, 10.0, 20.0, 40.0; saves; sees sealed <60""",
+    "what goes wrong is told and tried again ever later": """
+        start a every=1; breaks a write; run 120; only not_sealed.reason a: OSError: no room
+        is not_sealed.again_s 5.0, 10.0, 20.0, 40.0, 80.0; accepts a write; run 200; sees sealed <0.1""",
+    "a commit that was missed is named further ahead": """
+        start a b every=5; late 3; run 60; sees sealed <0.1; no not_sealed""",
+    "a world that changes gives its checkpoint up, and the next one makes another": """
+        start a b every=5; takes write 20; asked write 2; kill b; run 10; dropped a b; no sealed; let-on
+        takes write 0.5; run 60; sees sealed <0.1; no not_sealed""",
+    "a connection that is lost while a commit is named costs that attempt only": """
+        start a b every=10; attempts 1; disconnect b; run 8; attempts 0; reconnect b; sees sealed <30
+        no not_sealed""",
+    "on notice only none is made by itself, and one when it is asked for": """
+        train a:2 b every=notice; run 60; errands write; request; run 10; number sealed 1""",
+    "a job that stands still at its checkpoint ends at once": """
+        train a:2 b every=1000; run 10; request; sees sealed; interrupt; fails stopped; took -1 0.01""",
+}
+
+
+@pytest.mark.parametrize("text", ATTEMPTS.values(), ids=ATTEMPTS)
+def test_attempts(text: str) -> None:
+    play(text, steps=Stored)
+
+
 # --- ending with one
 
-TRAINED = "train a:2 b; run 10; "
+TRAINED = "train a:2 b every=1000; run 10; "
 ENDS = {
     "what was trained is made durable first": TRAINED
     + """interrupt; goes-on; sees sealed; no exited; held-back; over <40; fails stopped by SIGTERM""",
     "told again it ends without": TRAINED + "interrupt; interrupt; over <10; no sealed; fails stopped",
     "a last checkpoint that does not come holds it up for no longer than it may": TRAINED
     + f"silent a b; interrupt; fails stopped; took {LAST_CHECKPOINT_S - 1} {LAST_CHECKPOINT_S + 1}",
-    "before training there is nothing to wait for": "start a; run 0.1; interrupt; fails stopped; took -1 0.01",
+    "before training there is nothing to wait for": """
+        start a every=1000; run 0.1; interrupt; fails stopped; took -1 0.01""",
 }
 
 
 @pytest.mark.parametrize("text", ENDS.values(), ids=ENDS)
 def test_a_job_that_is_told_to_end(text: str) -> None:
-    play(text, storing(Cadence(steps=1000)), steps=Stored)
-
-
-def test_who_stays_beside_what_is_durable_does_not_train_on_to_end() -> None:
-    cluster = trained(Cadence(steps=1000), 10.0)
-    cluster.ask(coordinator.request)
-    cluster.until(lambda: cluster.events("sealed"))
-    cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
-    assert cluster.driver.outcome is not None
+    play(text, steps=Stored)
 
 
 # --- beginning with a checkpoint

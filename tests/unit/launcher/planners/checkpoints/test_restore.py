@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE, Cadence
-from hvd_elastic_ext.launcher.rules.membership.membership import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.storing import Stored, Storing, storing
 

@@ -62,9 +62,10 @@ class Stock(Plain):
 
 
 OVER = "train a b; run 3; "
+OVER_SOON = "train a b elastic_timeout_s=60; run 3; "
 PLAIN = {
-    "done when all processes have ended well, however long the last one takes": OVER
-    + "well b; run 3000; goes-on; running; well a; ended-well",
+    "done when all processes have ended well, however long the last one takes": OVER_SOON
+    + "well b; run 200; goes-on; running; well a; ended-well",
     "added hosts wait and do not train it again": OVER
     + f"""hosts a b c; run {SYNC_S + 5}; hosts a b c d; run 30; is not_resized.cause hosts added; well a; run 5; well b
         ended-well; generation 1""",
@@ -83,8 +84,8 @@ ALONE = {
     + "kill a 7; run 2; well b; over; "
     + (FAILED := "fails rank 0 on a[0] crashed: exit code 7"),
     "whichever ends first": OVER + f"well b; run 2; kill a 7; over; {FAILED}",
-    "those that are left may take as long as they need": OVER
-    + "kill b; run 3000; running; well a; fails rank 1 on b[0] crashed",
+    "those that are left may take as long as they need": OVER_SOON
+    + "kill b; run 200; running; well a; fails rank 1 on b[0] crashed",
     "who waits for a host that fell silent is cut off from it": OVER + "cut b; sees fenced; run 1; messages fence 1",
     "an end that was heard is not heard again when a connection is back": OVER
     + "kill a 7; run 1; disconnect a; reconnect a; run 2; is exited.host a; well b; over; is exited.host a, b",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.launcher.job.saved_state import hosts_left, ports_of, state_of
-from hvd_elastic_ext.launcher.planners.departures.shutdown import PATIENCE_S
+from hvd_elastic_ext.launcher.planners.departures.shutdown import PROCESSES_S
 from hvd_elastic_ext.launcher.planners.health.link_loss import alone
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated import Cluster
@@ -58,7 +58,7 @@ STOPPED = {
     "hosts that come back are ended": """
         inherit a=2 b=5; run 0.5; interrupt; over; took 4.5; gone a b; untold""",
     "those that do not come in time are ended without a connection": f"""
-        inherit a b=1000; run 0.5; interrupt; over <{PATIENCE_S + 2}; took {PATIENCE_S}; gone a b; untold""",
+        inherit a b=1000; run 0.5; interrupt; over <{PROCESSES_S + 2}; took {PROCESSES_S}; gone a b; untold""",
     "told again, it waits for nobody": """
         inherit a=1000 b=1000; run 0.5; interrupt; interrupt; over <2; gone a b""",
     "one that falls silent meanwhile is ended without a connection": """

@@ -10,9 +10,9 @@ import pytest
 from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence
 from hvd_elastic_ext.launcher.rules.health.ledger import Subject
-from hvd_elastic_ext.launcher.rules.membership.membership import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated import Cluster, Rules, running
+from tests.unit.launcher.simulated import Cluster, JobOptions, running
 from tests.unit.launcher.simulated_processes import Process
 from tests.unit.launcher.storing import Storing
 
@@ -81,9 +81,9 @@ def test_a_holder_that_is_blocked_by_hand_hands_over() -> None:
     assert [(source, target) for source, target, _ in cluster.transferred] == [("a", "b")]
 
 
-def only_holder(errand: Any = None, **rules: Any) -> Cluster:
+def only_holder(errand: Any = None, **options: Any) -> Cluster:
     """A holds the newest commit, may not work, and has b on its way. ``errand`` takes the place of the agents' own."""
-    cluster = running("a", rules=Rules(LIMITS, cooldown_s=(300.0, 300.0), **rules))
+    cluster = running("a", options=JobOptions(LIMITS, cooldown_s=(300.0, 300.0), **options))
     cluster.run(3.0)
     if errand is not None:
         usual, cluster._errand = cluster._errand, lambda host, order: errand(cluster, usual, host, order)  # type: ignore[method-assign]
@@ -133,6 +133,15 @@ def test_a_connection_that_is_lost_in_a_transfer_begins_it_anew() -> None:
     assert [(source, target) for source, target, _ in cluster.transferred] == [("a", "b")]
 
 
+def test_a_host_that_works_on_a_checkpoint_sends_no_commit_meanwhile() -> None:
+    cluster = only_holder()
+    cluster.driver.job.before_sleep.asked["a"] = 1
+    cluster.run(8.0)
+    assert not cluster.transferred
+    cluster.driver.job.before_sleep.asked.clear()
+    cluster.until(lambda: cluster.world == ["b"], within=20.0)
+
+
 def test_nobody_may_train_while_its_memory_is_written() -> None:
     cluster = only_holder()
     job = cluster.driver.job
@@ -166,7 +175,7 @@ def test_when_all_agents_are_killed_training_goes_on_from_the_newest_checkpoint_
 
 def test_a_launcher_that_was_started_again_waits_for_those_who_held_the_newest_commit() -> None:
     commits = [{"host": "a", "agent": "1", "commit": [1, 1, 40], "step": 40, "reached": 42}]
-    cluster = Cluster(Rules(LIMITS, commit_wait_s=20.0), commits=commits)
+    cluster = Cluster(JobOptions(LIMITS, commit_wait_s=20.0), commits=commits)
     cluster.hosts(b=1)
     cluster.run(19.0)
     assert cluster.world == []

@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from hvd_elastic_ext.launcher.planners.membership.waiting import SAY_S, status, waits_for
-from hvd_elastic_ext.launcher.rules.membership.membership import Limits
-from tests.unit.launcher.simulated import Cluster, Rules, running
+from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from tests.unit.launcher.simulated import Cluster, JobOptions, running
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +28,8 @@ def test_a_job_that_trains_waits_for_nothing(caplog: pytest.LogCaptureFixture) -
 
 
 def test_too_few_slots_are_told_at_least_every_5_s_until_the_job_fails(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Cluster(Rules(Limits(start=2)))
-    cluster.rules.elastic_timeout_s = 60.0
+    cluster = Cluster(JobOptions(Limits(start=2)))
+    cluster.options.elastic_timeout_s = 60.0
     cluster.hosts(a=1)
     cluster.run(59.0)
     told = waits(caplog)
@@ -38,21 +38,21 @@ def test_too_few_slots_are_told_at_least_every_5_s_until_the_job_fails(caplog: p
 
 
 def test_no_host_at_all_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Cluster(Rules(Limits(start=1)))
+    cluster = Cluster(JobOptions(Limits(start=1)))
     cluster.run(10.0)
     assert "no host is published" in waits(caplog)[0]
 
 
 def test_hosts_that_are_left_out_are_named_with_the_rest_of_their_cooldown(caplog: pytest.LogCaptureFixture) -> None:
     cluster = running("a", "b")
-    cluster.rules.limits = Limits(start=2, least=2)
+    cluster.options.limits = Limits(start=2, least=2)
     cluster.kill("b", code=3)
     cluster.run(SAY_S + 1.5)
     assert "left out: b (" in waits(caplog)[0]
 
 
 def test_processes_that_import_for_long_are_named(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Cluster(Rules(Limits(start=2)))
+    cluster = Cluster(JobOptions(Limits(start=2)))
     cluster.boot_s["b"] = 30.0
     cluster.hosts(a=1, b=1)
     cluster.run(10.0)
@@ -72,7 +72,7 @@ def test_the_status_of_a_job_is_one_short_line() -> None:
 def test_programs_that_never_ask_for_a_world_are_told_to_have_run_each_by_itself(
     slots: int, told: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cluster = Cluster(Rules(Limits(start=slots)))
+    cluster = Cluster(JobOptions(Limits(start=slots)))
     cluster.boot_s["a"] = 1000.0
     cluster.hosts(a=slots)
     cluster.run(5.0)

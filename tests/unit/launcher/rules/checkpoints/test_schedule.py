@@ -43,39 +43,13 @@ def test_every_way_to_say_how_often_commits_are_done(text: str, meant: Cadence) 
 
 
 @pytest.mark.parametrize(
-    ("text", "neighbour"),
-    [
-        ("Auto", "auto"),
-        ("atuo", "auto"),
-        ("notices", "notice"),
-        ("on-notice", "notice"),
-        ("5m", "300s"),
-        ("1.5 min", "90s"),
-        ("2h", "7200s"),
-        ("90 s", "90s"),
-        ("90S", "90s"),
-        ("90sec", "90s"),
-        ("100 steps", "100"),
-        ("100batches", "100"),
-    ],
-)
-def test_what_nearly_is_a_value_is_told_its_neighbour(text: str, neighbour: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        parse_checkpoint_every(text)
-    assert str(refused.value) == (
-        f"--checkpoint-every {text!r}: write auto, a number of steps (100), of seconds (90s), or notice; "
-        f"did you mean {neighbour!r}?"
-    )
-
-
-@pytest.mark.parametrize(
-    "text", ["", "0", "0s", "0 s", "-5", "+5", "1e3", "nan", "infs", "1.5", "٣", "9" * 13, "2.5 steps"]
+    "text",
+    ["", "0", "0s", "0 s", "-5", "+5", "1e3", "nan", "infs", "1.5", "٣", "9" * 13, "2.5 steps", "Auto", "5m"],
 )
 @pytest.mark.parametrize("parse", [parse_checkpoint_every, parse_commit_every])
-def test_what_is_no_value_is_refused(parse: Parser, text: str) -> None:
-    with pytest.raises(UsageError, match="write auto") as refused:
+def test_what_is_no_value_is_refused_with_all_ways_to_write_one(parse: Parser, text: str) -> None:
+    with pytest.raises(UsageError, match="write auto"):
         parse(text)
-    assert "did you mean" not in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["90s", "notice", "5m"])
@@ -90,7 +64,7 @@ def test_an_error_names_where_the_value_was_given() -> None:
         parse_commit_every("x", where="HVD_ELASTIC_COMMIT_EVERY")
 
 
-@given(st.text())
+@given(st.text("0123456789.+-e sautonice\n٣"))
 @pytest.mark.parametrize("parse", [parse_checkpoint_every, parse_commit_every])
 def test_any_text_is_a_value_or_one_line(parse: Parser, text: str) -> None:
     try:

@@ -16,10 +16,10 @@ from hvd_elastic_ext.core.publication import Departure, Publication
 from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike
-from hvd_elastic_ext.launcher.rules.membership.membership import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import Act, SleepFacts, decide, settle_s, slots_there
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
-from hvd_elastic_ext.launcher.suspend.sleep import Releases, SleepingJob
+from hvd_elastic_ext.launcher.suspend.sleep import SleepingJob
 
 LIMITS = Limits(start=2, least=2, settle_s=3.0)
 
@@ -89,7 +89,7 @@ class Slumber:
             Limits(least=2, settle_s=0.0),
             journal=journal,
             clock=self.clock,
-            releases=Releases(),
+            releases=None,
             max_wait_s=max_wait_s,
             generation=4,
             in_vain=in_vain,

@@ -1,0 +1,41 @@
+"""Alibaba Cloud ECS.
+
+- Spot instances, of which is told 5 minutes ahead, to be looked for every 5 s:
+  https://www.alibabacloud.com/help/en/ecs/user-guide/query-the-interruption-events-of-preemptible-instances
+- Metadata, and the hardened mode in which they take a token:
+  https://www.alibabacloud.com/help/en/ecs/user-guide/view-instance-metadata/
+
+404 means that there is nothing to tell.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hvd_elastic_ext.agent.notices.model import Announcement, Ask, NoAnswer, body_of, iso_time
+from hvd_elastic_ext.agent.notices.token import Session
+
+SPOT: Final = "/latest/meta-data/instance/spot/termination-time"
+NAME: Final = "/latest/meta-data/instance-id"
+
+
+class Alibaba:
+    name = "alibaba"
+    every_s = 5.0
+
+    def __init__(self) -> None:
+        self._session = Session("X-aliyun-ecs-metadata-token", needed=False)
+        self._met = False
+
+    def look(self, ask: Ask) -> list[Announcement]:
+        if not self._met:  # "there is none" may be said by anybody
+            request, answer = self._session.get(ask, NAME)
+            if not body_of(request, answer).startswith("i-"):
+                raise NoAnswer(f"{NAME} is answered, and not with the name of an ECS instance")
+            self._met = True
+        return self._session.read(ask, SPOT, interruption)
+
+
+def interruption(body: str, _: float) -> list[Announcement]:
+    """What ``2020-04-07T17:03:00Z`` says."""
+    return [Announcement("this spot instance is being taken back by Alibaba Cloud", iso_time(body))]

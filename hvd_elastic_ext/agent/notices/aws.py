@@ -1,0 +1,76 @@
+"""Amazon EC2: the Instance Metadata Service, version 2.
+
+- Tokens: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-metadata-v2-how-it-works.html
+- Spot interruptions, 120 s ahead, to be looked for every 5 s:
+  https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
+- Rebalance recommendations, which may or may not be followed by one:
+  https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/rebalance-recommendations.html
+- Scheduled events: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/viewing_scheduled_events.html
+
+404 means that there is nothing to tell. The answer to the ``PUT`` for a token crosses one hop by default: a container
+with a network of its own gets none unless the instance's hop limit is 2.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hvd_elastic_ext.agent.notices.model import NEAR_S, Announcement, Ask, entries, iso_time, mail_time, or_before
+from hvd_elastic_ext.agent.notices.token import Session
+
+SPOT: Final = "/latest/meta-data/spot/instance-action"
+REBALANCE: Final = "/latest/meta-data/events/recommendations/rebalance"
+SCHEDULED: Final = "/latest/meta-data/events/maintenance/scheduled"
+
+_ENDS: Final[Mapping[str, str]] = {"terminate": "terminated", "stop": "stopped", "hibernate": "hibernated"}
+_EVENTS: Final[Mapping[str, str]] = {
+    "instance-stop": "is going to stop this instance",
+    "instance-retirement": "is going to retire this instance",
+    "instance-reboot": "is going to reboot this instance",
+    "system-reboot": "is going to reboot this instance's machine",
+}
+"""Of the scheduled events those that end what runs here."""
+
+
+class Aws:
+    name = "aws"
+    every_s = 5.0
+
+    def __init__(self) -> None:
+        self._session = Session("X-aws-ec2-metadata-token", needed=True)
+        self._lesser: dict[str, list[Announcement]] = {}
+
+    def look(self, ask: Ask) -> list[Announcement]:
+        if taken_back := self._session.read(ask, SPOT, interruption):
+            return taken_back  # at once: nothing else can matter more
+        for path, reading in ((REBALANCE, rebalance), (SCHEDULED, scheduled)):
+            self._lesser[path] = or_before(
+                lambda path=path, reading=reading: self._session.read(ask, path, reading),  # type: ignore[misc]
+                self._lesser.get(path, []),
+            )
+        return [announcement for announcements in self._lesser.values() for announcement in announcements]
+
+
+def interruption(body: str, _: float) -> list[Announcement]:
+    """What ``{"action": "terminate", "time": "2017-09-18T08:22:00Z"}`` says."""
+    said: dict[str, Any] = json.loads(body)
+    end = _ENDS.get(said["action"], "taken back")
+    return [Announcement(f"this spot instance is going to be {end} by AWS", iso_time(said["time"]))]
+
+
+def rebalance(body: str, _: float) -> list[Announcement]:
+    """What ``{"noticeTime": "2020-10-27T08:22:00Z"}`` says."""
+    iso_time(json.loads(body)["noticeTime"])
+    return [Announcement("this spot instance is likely to be taken back by AWS", soft=True)]
+
+
+def scheduled(body: str, now: float) -> list[Announcement]:
+    """What a list of events, each with ``Code``, ``State`` and ``NotBefore``, says."""
+    announcements = []
+    for event in entries(body):
+        if event.get("Code") in _EVENTS and event.get("State") == "active":
+            at = mail_time(event["NotBefore"])
+            announcements.append(Announcement(f"AWS {_EVENTS[event['Code']]}", at, soft=at > now + NEAR_S))
+    return announcements

@@ -1,0 +1,89 @@
+"""Microsoft Azure: Scheduled Events of the Instance Metadata Service.
+
+- https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events, to be looked at every second
+- Statuses, 410 and 429 among them, after which one should ask again:
+  https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service
+
+The first question switches the service on, and may be answered after two minutes only. Events are those of a whole
+scale set or availability set: what counts is whether this machine's name is among their ``Resources``. Nothing is ever
+approved (``StartRequests``): that would hurry them, for all machines they name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from hvd_elastic_ext.agent.notices.model import (
+    NEAR_S,
+    QUICK_S,
+    Announcement,
+    Ask,
+    NoAnswer,
+    Request,
+    body_of,
+    mail_time,
+    understood,
+)
+
+EVENTS: Final = "/metadata/scheduledevents?api-version=2020-07-01"
+NAME: Final = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
+HEADERS: Final = {"Metadata": "true"}
+FIRST_S: Final = 130.0
+"""How long the first answer may take."""
+_LONGEST_NAME: Final = 256
+
+_GOING: Final[Mapping[str, str]] = {
+    "Preempt": "this spot machine is being taken back by Azure",
+    "Terminate": "this machine is going to be deleted by Azure",
+    "Reboot": "this machine is going to be rebooted by Azure",
+    "Redeploy": "this machine is going to be moved by Azure, without its memory",
+}
+"""``Freeze`` is not among them: a pause of seconds, after which all is as before."""
+
+
+class Azure:
+    name = "azure"
+    every_s = 1.0
+
+    def __init__(self) -> None:
+        self._own: str | None = None
+        self._answers = False
+
+    def look(self, ask: Ask) -> list[Announcement]:
+        own = self._own = self._own or _own_name(ask)
+        request = Request("GET", EVENTS, HEADERS, QUICK_S if self._answers else FIRST_S)
+        answer = ask(request)
+        body = body_of(request, answer)
+        self._answers = True
+        return understood(request, body, lambda body: announcements_of(events(body), own, answer.now))
+
+
+def _own_name(ask: Ask) -> str:
+    request = Request("GET", NAME, HEADERS)
+    name = body_of(request, ask(request)).strip()
+    if not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
+        raise NoAnswer("this machine's name is answered with what is no name")
+    return name
+
+
+def events(body: str) -> Sequence[Mapping[str, Any]]:
+    """The events of a document. Raises ``ValueError``, ``KeyError`` or ``TypeError`` for what is none."""
+    document = json.loads(body)
+    # Its incarnation tells whether it has changed. It is read anyway: an event that is far off comes near by itself.
+    if type(document["DocumentIncarnation"]) is not int or not isinstance(document["Events"], list):
+        raise ValueError("no document of scheduled events")
+    found: list[Mapping[str, Any]] = document["Events"]
+    return found
+
+
+def announcements_of(events: Sequence[Mapping[str, Any]], own: str, now: float) -> list[Announcement]:
+    """What is said of the machine called ``own``. An event that has started has no time."""
+    announcements = []
+    for event in events:
+        kind, named = event["EventType"], [str(name).casefold() for name in event["Resources"]]
+        if kind in _GOING and own.casefold() in named:
+            at = mail_time(event["NotBefore"]) if event.get("NotBefore") else None
+            announcements.append(Announcement(_GOING[kind], at, soft=at is not None and at > now + NEAR_S))
+    return announcements

@@ -1,0 +1,94 @@
+"""Which cloud this machine is in: by the setting, by its firmware, or by which service answers.
+
+A new cloud is a module beside this one, its row in :data:`CLOUDS` and, if the firmware says where the machine is, in
+:data:`_MADE_BY`. ``tests/contract/metadata/test_clouds.py`` then asks for all that belongs to it elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from hvd_elastic_ext.agent.notices.alibaba import Alibaba
+from hvd_elastic_ext.agent.notices.aws import Aws
+from hvd_elastic_ext.agent.notices.azure import Azure
+from hvd_elastic_ext.agent.notices.gcp import Gcp
+from hvd_elastic_ext.agent.notices.model import Announcement, Ask, Cloud, NoAnswer
+
+AUTO: Final = "auto"
+_LINK_LOCAL: Final = "http://169.254.169.254"
+CLOUDS: Final[Mapping[str, tuple[Callable[[], Cloud], str]]] = {
+    # Services that cannot be mistaken for others come first.
+    "gcp": (Gcp, _LINK_LOCAL),
+    "azure": (Azure, _LINK_LOCAL),
+    "aws": (Aws, _LINK_LOCAL),
+    "alibaba": (Alibaba, "http://100.100.100.200"),
+}
+"""Each cloud by name, and the usual URL of its service."""
+
+_DMI: Final = "/sys/class/dmi/id/"
+_MADE_BY: Final = (
+    ("sys_vendor", "Amazon EC2", "aws"),
+    ("bios_version", "amazon", "aws"),
+    ("product_name", "Google Compute Engine", "gcp"),
+    ("sys_vendor", "Alibaba Cloud", "alibaba"),
+    ("chassis_asset_tag", "7783-7084-3265-9085-8269-3286-77", "azure"),
+)
+"""What a cloud's firmware has in which place. Microsoft's name is in every Hyper-V, the tag in Azure only."""
+
+
+class DetectedCloud:
+    """The first of several clouds that answers its client; kept from then on."""
+
+    def __init__(self, candidates: list[tuple[Cloud, Ask]]) -> None:
+        self._candidates = candidates
+
+    @property
+    def name(self) -> str:
+        return self._candidates[0][0].name if len(self._candidates) == 1 else AUTO
+
+    @property
+    def every_s(self) -> float:
+        return self._candidates[0][0].every_s
+
+    @property
+    def ahead_s(self) -> float:
+        return self._candidates[0][1].ahead_s
+
+    def look(self) -> list[Announcement]:
+        if len(self._candidates) == 1:
+            [(cloud, ask)] = self._candidates
+            return cloud.look(ask)
+        for cloud, ask in self._candidates:
+            try:
+                announcements = cloud.look(ask)
+            except NoAnswer:
+                continue
+            self._candidates = [(cloud, ask)]
+            return announcements
+        raise NoAnswer("no cloud's metadata service answers here")
+
+
+def choose(
+    source: str, url: str | None, ask_at: Callable[[str], Ask], *, firmware: Callable[[str], str]
+) -> DetectedCloud:
+    """What to poll, at ``url`` if given. Raises ``ValueError`` for an unknown ``source``."""
+    if source != AUTO and source not in CLOUDS:
+        raise ValueError(f"{source!r} is no cloud that is known; known are {', '.join(sorted(CLOUDS))}")
+    named = made_by(firmware) if source == AUTO else source
+    chosen = [name for name in CLOUDS if named in (None, name)]
+    return DetectedCloud([(make(), ask_at(url or home)) for make, home in (CLOUDS[name] for name in chosen)])
+
+
+def made_by(firmware: Callable[[str], str]) -> str | None:
+    """The cloud by the firmware; None if it does not say."""
+    return next((name for place, word, name in _MADE_BY if word in firmware(place)), None)
+
+
+def firmware(place: str) -> str:
+    """One field of the firmware's tables; empty if it cannot be read."""
+    try:
+        with open(_DMI + place, encoding="ascii", errors="replace") as file:  # noqa: PTH123 - pathlib takes long to load
+            return file.read(256).strip()
+    except OSError:
+        return ""

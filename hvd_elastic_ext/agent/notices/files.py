@@ -1,0 +1,148 @@
+# ruff: noqa: PTH116
+# (pathlib takes long to load)
+"""Files in which others write that this host will go: why, and by when. Emptying the file takes it back.
+
+One is beside the agent's socket, for hooks of the host. The job can name another (:data:`VARIABLE`), which a cluster
+or a supervisor writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import stat
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+VARIABLE: Final = "HVD_ELASTIC_NOTICE_FILE"
+CLOUD: Final = "HVD_ELASTIC_NOTICES_FROM"
+"""Which cloud's metadata service is asked too: its name, ``auto`` or :data:`NONE`."""
+NONE: Final = "none"
+CLOUD_URL: Final = "HVD_ELASTIC_METADATA_URL"
+"""URL of that service, if not the usual one."""
+NOTICE: Final = ".notice"
+"""Suffix of the file beside the socket."""
+LOOK_S: Final = 0.5
+"""Seconds between looks."""
+STALE_S: Final = 60.0
+"""Seconds past its deadline after which a notice belongs to an earlier life of this host."""
+MAX_BYTES: Final = 4096
+MAX_REASON: Final = 200
+
+
+class Notice(NamedTuple):
+    """``by``: Unix seconds; None if unknown."""
+
+    reason: str
+    by: float | None = None
+
+
+def read(text: str) -> Notice | None:
+    """Read a notice from the text of a file; None if it is empty. Pure.
+
+    A line with the reason, or ``{"reason": "…", "deadline": UNIX SECONDS}``; either may be left out.
+
+    Raises ``ValueError``.
+    """
+    text = text.strip()
+    if not text:
+        return None
+    entry: dict[str, Any] = json.loads(text) if text.startswith("{") else {"reason": text.splitlines()[0]}
+    reason, by = entry.get("reason", "no reason given"), entry.get("deadline")
+    if not isinstance(reason, str):
+        raise ValueError("reason is no text")
+    if by is not None and (type(by) not in (int, float) or not math.isfinite(by)):
+        raise ValueError("deadline is no number of Unix seconds")
+    shown = "".join(letter if letter.isprintable() else " " for letter in reason)
+    return Notice(shown[:MAX_REASON], None if by is None else float(by))
+
+
+def soonest(notices: Sequence[Notice], wall: float) -> Notice | None:
+    """The earliest notice that is not stale; None if there is none. Pure."""
+    return soonest_of([each for each in notices if each.by is None or wall < each.by + STALE_S])
+
+
+def soonest_of(notices: Sequence[Notice]) -> Notice | None:
+    """The notice with the earliest deadline; None if there is none. Pure."""
+    return min(notices, key=lambda each: math.inf if each.by is None else each.by, default=None)
+
+
+class NoticeFiles:
+    """Looks at ``own`` paths, which only this user and root may write, and at ``named`` ones.
+
+    A file that cannot be read, holds no notice or has another owner is warned of, and changes nothing.
+    """
+
+    def __init__(self, own: Sequence[str], named: Sequence[str], *, warn: Callable[[str], None]) -> None:
+        self._own = frozenset(own)
+        self._paths = (*own, *named)
+        self._warn = warn
+        self._stamps: dict[str, tuple[int, ...] | None] = {}
+        self._held: dict[str, Notice] = {}
+        self._emptied: set[str] = set()
+
+    def look(self, wall: float) -> Notice | None:
+        """The notice that holds now."""
+        for path in self._paths:
+            try:
+                stamp = _stamp(path)
+            except OSError as error:
+                self._warn(f"notice file {path}: {error.strerror}; what it said before holds")
+                continue
+            if stamp != self._stamps.get(path) or path in self._emptied:
+                self._stamps[path] = stamp
+                self._take(path, there=stamp is not None)
+                if stamp is None and path in self._own:
+                    self._make_again(path)
+        return soonest(list(self._held.values()), wall)
+
+    def _make_again(self, path: str) -> None:
+        """Writers find the file by its open descriptor or name: it must exist."""
+        with contextlib.suppress(OSError):
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            self._stamps[path] = _stamp(path)
+
+    def _take(self, path: str, *, there: bool) -> None:
+        try:
+            found = read(_text(path)) if there else None
+        except FileNotFoundError:
+            found = None
+        except (OSError, ValueError, OverflowError, RecursionError) as error:
+            self._warn(f"notice file {path}: {error}; what it said before holds")
+            return
+        if found is None and there and path not in self._emptied:
+            self._emptied.add(path)  # a writer may have truncated it first
+            return
+        self._emptied.discard(path)
+        if found is None:
+            self._held.pop(path, None)
+        else:
+            self._held[path] = found
+
+
+def _stamp(path: str) -> tuple[int, ...] | None:
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _text(path: str) -> str:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("it is no plain file")
+        # The name counts, too: anybody may link to a file of root's where others may make files.
+        for user in (status.st_uid, os.lstat(path).st_uid):
+            if user not in (0, os.geteuid()):
+                raise ValueError(f"it belongs to user {user}, neither root nor this one, and is ignored")
+        data = os.read(descriptor, MAX_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"it is longer than {MAX_BYTES} bytes")
+    return data.decode("utf-8", "replace")

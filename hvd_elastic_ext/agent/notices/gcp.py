@@ -1,0 +1,81 @@
+"""Google Compute Engine.
+
+- Questions, ``Metadata-Flavor`` and waiting for a change by its ETag:
+  https://cloud.google.com/compute/docs/metadata/querying-metadata
+- Preemption, of which is told 30 s ahead at best: https://cloud.google.com/compute/docs/instances/spot#preemption
+- Maintenance of the host, a minute ahead (an hour with GPUs):
+  https://cloud.google.com/compute/docs/metadata/getting-live-migration-notice
+
+The same looks come from Kubernetes' and Docker's containers on such a machine.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import quote
+
+from hvd_elastic_ext.agent.notices.model import (
+    Announcement,
+    Answer,
+    Ask,
+    NoAnswer,
+    Request,
+    body_of,
+    or_before,
+    understood,
+)
+
+PREEMPTED: Final = "/computeMetadata/v1/instance/preempted"
+MAINTENANCE: Final = "/computeMetadata/v1/instance/maintenance-event"
+HEADERS: Final = {"Metadata-Flavor": "Google"}
+WAIT_S: Final = 20
+"""How long a question may wait for a change. Maintenance is looked at in between, a minute being its notice."""
+NOTICE_S: Final = 30.0
+"""From the notice of a preemption to its end."""
+_SLACK_S: Final = 5.0
+_LONGEST_TAG: Final = 128
+
+
+class Gcp:
+    name = "gcp"
+    every_s = 1.0
+    """What changes meanwhile is told at once: the next question says what it knows, by its ETag."""
+
+    def __init__(self) -> None:
+        self._tag: str | None = None
+        self._maintenance: list[Announcement] = []
+
+    def look(self, ask: Ask) -> list[Announcement]:
+        request = Request("GET", PREEMPTED, HEADERS)
+        if self._tag is not None:
+            query = f"?wait_for_change=true&timeout_sec={WAIT_S}&last_etag={quote(self._tag, safe='')}"
+            request = Request("GET", PREEMPTED + query, HEADERS, WAIT_S + _SLACK_S)
+        answer = ask(request)
+        announcements = understood(request, _genuine(request, answer), preemption)
+        tag = answer.headers.get("etag", "")
+        self._tag = tag if 0 < len(tag) <= _LONGEST_TAG else None
+        if announcements:
+            return announcements
+        maintained = Request("GET", MAINTENANCE, HEADERS)
+        self._maintenance = or_before(lambda: maintenance(_genuine(maintained, ask(maintained))), self._maintenance)
+        return self._maintenance
+
+
+def _genuine(request: Request, answer: Answer) -> str:
+    body = body_of(request, answer)
+    if answer.headers.get("metadata-flavor") != "Google":
+        raise NoAnswer(f"{PREEMPTED} is answered, and not by Google's metadata server")
+    return body
+
+
+def preemption(body: str) -> list[Announcement]:
+    """What ``TRUE`` or ``FALSE`` says."""
+    preempted = {"TRUE": True, "FALSE": False}[body.strip()]
+    return [Announcement("this machine is being preempted by Google Cloud", within_s=NOTICE_S)] * preempted
+
+
+def maintenance(body: str) -> list[Announcement]:
+    """What is said of the host's maintenance. A machine that is moved live stays what it is."""
+    if body.strip() != "TERMINATE_ON_HOST_MAINTENANCE":
+        return []
+    return [Announcement("this machine is going to be stopped by Google Cloud for maintenance of its host")]

@@ -1,0 +1,102 @@
+"""Sockets: one question to a metadata service, one answer, within a time and a size. No redirects, no proxies."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import socket
+import time
+from http.client import HTTPException, HTTPResponse
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from hvd_elastic_ext.agent.notices.model import Answer, NoAnswer, Request, mail_time
+
+CONNECT_S: Final = 1.0
+"""Who is at hand takes a connection at once."""
+MAX_BODY: Final = 64 << 10
+_MAX_ALL: Final = MAX_BODY + (32 << 10)
+_TRUSTED_S: Final = 5.0
+"""Clocks that differ by less are taken for one: an answer tells whole seconds only."""
+
+
+class HttpClient:
+    """Asks the service at ``url``. Raises ``ValueError`` for another kind of URL."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme != "http" or not parts.hostname or parts.username or parts.query or parts.fragment:
+            raise ValueError(f"{url!r} is no address of a metadata service; write it as http://host:port")
+        self._address = (parts.hostname, parts.port or 80)
+        self._named = parts.netloc
+        self._prefix = parts.path.rstrip("/")
+        self.ahead_s = 0.0
+
+    def __call__(self, request: Request) -> Answer:
+        deadline = time.monotonic() + request.within_s
+        try:
+            with socket.create_connection(self._address, min(CONNECT_S, request.within_s)) as connection:
+                connection.sendall(self._words(request))
+                response = HTTPResponse(_TimedStream(connection, deadline), method=request.method)  # type: ignore[arg-type]
+                with contextlib.closing(response):
+                    response.begin()
+                    return self._answer(response)
+        except TimeoutError:
+            problem = "does not answer in time"
+        except OSError as error:
+            problem = error.strerror or str(error)
+        except (HTTPException, ValueError) as error:
+            problem = f"answers what is no HTTP ({type(error).__name__})"
+        raise NoAnswer(f"{self._named}: {problem}")
+
+    def _words(self, request: Request) -> bytes:
+        fields = {"Host": self._named, "Connection": "close", "Accept": "*/*", **request.headers}
+        if request.method != "GET":
+            fields["Content-Length"] = "0"
+        lines = [f"{request.method} {self._prefix}{request.path} HTTP/1.1", *(f"{k}: {v}" for k, v in fields.items())]
+        return "\r\n".join([*lines, "", ""]).encode("ascii")
+
+    def _answer(self, response: HTTPResponse) -> Answer:
+        body = response.read(MAX_BODY + 1)
+        if len(body) > MAX_BODY:
+            raise NoAnswer(f"{self._named}: an answer is longer than {MAX_BODY} bytes")
+        if response.length:
+            raise NoAnswer(f"{self._named}: an answer breaks off")
+        headers = {name.lower(): value.strip() for name, value in response.getheaders()}
+        now = time.time()
+        self.ahead_s = _ahead_s(headers.get("date"), now)
+        return Answer(response.status, body.decode("utf-8", "replace"), headers, now + self.ahead_s)
+
+
+def _ahead_s(date: str | None, now: float) -> float:
+    """How far the clock there is ahead of ours."""
+    try:
+        ahead_s = 0.0 if date is None else mail_time(date) - now
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
+    return ahead_s if abs(ahead_s) >= _TRUSTED_S else 0.0
+
+
+class _TimedStream(io.RawIOBase):
+    """What comes in over a connection, until the deadline and up to a size, however it drips."""
+
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        self._connection, self._deadline = connection, deadline
+        self._left = _MAX_ALL
+
+    def makefile(self, *_: object) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left_s)
+        count = self._connection.recv_into(buffer)
+        self._left -= count
+        if self._left < 0:
+            raise OSError("it answers without end")
+        return count

@@ -1,0 +1,120 @@
+"""The words that clouds and their pollers share: questions, answers, and what they come to. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+QUICK_S: Final = 2.0
+"""How long an answer from this very machine's host may take, unless it is known to wait for something."""
+NEAR_S: Final = 300.0
+"""What is due later than this is told as advice: a host that is to restart in a week is no less of a host today."""
+
+T = TypeVar("T")
+
+
+class NoAnswer(Exception):
+    """Nobody is there, or what is there does not speak as it should: in one line, for people."""
+
+
+class Request(NamedTuple):
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    within_s: float = QUICK_S
+
+
+class Answer(NamedTuple):
+    """``headers`` by lower-case name; ``now``: Unix seconds by the clock of the service."""
+
+    status: int
+    body: str
+    headers: Mapping[str, str]
+    now: float
+
+
+class Ask(Protocol):
+    """Asks one metadata service. ``ahead_s``: how far its clock was ahead of ours when it answered last."""
+
+    @property
+    def ahead_s(self) -> float: ...
+    def __call__(self, request: Request, /) -> Answer:
+        """Raises :class:`NoAnswer`."""
+        ...
+
+
+class Announcement(NamedTuple):
+    """What a service says about this machine.
+
+    ``at``: when the machine will be gone, in Unix seconds of the cloud's clock; ``within_s``: instead, where
+    no time is given, seconds after it came. ``soft``: it may not happen, or not soon.
+    """
+
+    reason: str
+    at: float | None = None
+    within_s: float | None = None
+    soft: bool = False
+
+
+class Cloud(Protocol):
+    """One kind of metadata service. ``every_s`` is the pause between two looks that its vendor advises."""
+
+    name: str
+    every_s: float
+
+    def look(self, ask: Ask) -> list[Announcement]:
+        """All it says now. Raises :class:`NoAnswer`; then the last answer holds."""
+        ...
+
+
+def body_of(request: Request, answer: Answer) -> str:
+    """What a question that must be answered with 200 was answered with. Raises :class:`NoAnswer`."""
+    if answer.status != 200:
+        raise NoAnswer(f"{_shown(request)} is answered with {answer.status}")
+    return answer.body
+
+
+def understood(request: Request, body: str, reading: Callable[[str], T]) -> T:
+    """Read ``body``. Raises :class:`NoAnswer` for what is none of its kind."""
+    try:
+        return reading(body)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        raise NoAnswer(f"{_shown(request)} is answered with what cannot be read: {body[:40]!r}") from None
+
+
+def or_before(asking: Callable[[], list[Announcement]], before: list[Announcement]) -> list[Announcement]:
+    """The answer, or the one before if there is none: less important announcements must not hide others."""
+    try:
+        return asking()
+    except NoAnswer:
+        return before
+
+
+def entries(body: str) -> list[dict[str, Any]]:
+    """A list of objects in JSON. Raises ``ValueError``."""
+    found = json.loads(body)
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise ValueError("no list of objects")
+    return found
+
+
+def iso_time(text: str) -> float:
+    """Unix seconds of ``2026-01-31T12:00:00Z``. Raises ``ValueError``."""
+    return _unix(datetime.fromisoformat(text.strip().replace("Z", "+00:00")))
+
+
+def mail_time(text: str) -> float:
+    """Unix seconds of ``Mon, 19 Sep 2016 18:29:47 GMT``, the day of the week being optional. Raises ``ValueError``."""
+    return _unix(parsedate_to_datetime(text))
+
+
+def _unix(moment: datetime) -> float:
+    # A time without a zone is UTC everywhere here.
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def _shown(request: Request) -> str:
+    return f"{request.method} {request.path.partition('?')[0]}"

@@ -1,0 +1,132 @@
+"""The agent's end of the child that polls: it starts the child, again if needed, and keeps the last notice."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from typing import Any, Final, NoReturn, Protocol
+
+from hvd_elastic_ext.agent.notices.files import Notice
+from hvd_elastic_ext.agent.system.event_loop import EventLoop
+from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, close_all_but, silence
+from hvd_elastic_ext.io import process_tree
+
+AGAIN_S: Final = 1.0
+AGAIN_MAX_S: Final = 60.0
+"""Pauses before a child that has ended is started again double from the one to the other, unless it has lasted."""
+
+
+class Listener(Protocol):
+    """Who gets what changes."""
+
+    def cloud_says(self) -> None: ...
+    def cloud_advises(self, reason: str | None) -> None: ...
+    def cloud_problem(self, source: str, problem: str | None) -> None: ...
+
+
+class CloudWatch:
+    """Polls ``source``, at ``url`` if given. A notice holds until the next."""
+
+    def __init__(self, loop: EventLoop, source: str, url: str | None, *, listener: Listener) -> None:
+        self.looks_at = (source, url)
+        self.going: Notice | None = None
+        self._loop, self._listener = loop, listener
+        self._advice: str | None = None
+        self._problem: tuple[str, str] | None = None
+        """Which cloud cannot be asked, and why."""
+        self._lines = Lines(CHUNK)
+        self._end: socket.socket | None = None
+        self._again_at: float | None = None
+        self._again_s = AGAIN_S
+        self._begun_at = loop.now()
+        self._begin()
+
+    def due(self) -> float | None:
+        return self._again_at
+
+    def tick(self) -> None:
+        if self._again_at is not None and self._loop.now() >= self._again_at:
+            self._begin()
+
+    def close(self) -> None:
+        """The child then ends by itself, when its request is answered."""
+        self._again_at = None
+        if self._end is not None:
+            self._loop.unwatch(self._end.fileno())
+            self._end.close()
+            self._end = None
+
+    def _begin(self) -> None:
+        self._again_at, self._begun_at = None, self._loop.now()
+        self._lines = Lines(CHUNK)
+        ours, theirs = socket.socketpair()
+        try:
+            if process_tree.fork() == 0:
+                _be_child(*self.looks_at, theirs.fileno(), self.going)
+        except OSError:
+            ours.close()
+            self._wait()
+            return
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        self._end = ours
+        self._loop.watch(ours.fileno(), self._read)
+
+    def _wait(self) -> None:
+        now = self._loop.now()
+        if now - self._begun_at > AGAIN_MAX_S:
+            self._again_s = AGAIN_S
+        self._again_at, self._again_s = now + self._again_s, min(2 * self._again_s, AGAIN_MAX_S)
+
+    def _read(self) -> None:
+        assert self._end is not None
+        try:
+            data = self._end.recv(CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            self._wait()
+        for line in self._lines.feed(data):
+            if line is not None:
+                self._hear(json.loads(line))
+
+    def _hear(self, said: dict[str, Any]) -> None:
+        if "problem" in said:
+            self._take_problem(None if said["problem"] is None else (said["cloud"], said["problem"]))
+            return
+        self._take_problem(None)
+        self.going = None if said["going"] is None else Notice(*said["going"])
+        self._listener.cloud_says()
+        if said["advice"] != self._advice:
+            self._advice = said["advice"]
+            self._listener.cloud_advises(self._advice)
+
+    def _take_problem(self, found: tuple[str, str] | None) -> None:
+        before, self._problem = self._problem, found
+        if found is not None and found != before:
+            self._listener.cloud_problem(*found)
+        elif found is None and before is not None:
+            self._listener.cloud_problem(before[0], None)
+
+
+def _be_child(source: str, url: str | None, pipe: int, before: Notice | None) -> NoReturn:
+    try:
+        process_tree.die_with_parent()
+        silence()
+        close_all_but((pipe,))
+        # Loaded in the child only: it takes longer than loading the agent.
+        from hvd_elastic_ext.agent.notices.poller import serve
+
+        serve(source, url, pipe, before=before)
+    except BaseException as error:  # noqa: BLE001 - the main loop of a process
+        with contextlib.suppress(OSError):
+            said = {"cloud": source, "problem": f"asking broke: {type(error).__name__}: {error}"}
+            os.write(pipe, json.dumps(said).encode() + b"\n")
+    finally:
+        os._exit(0)

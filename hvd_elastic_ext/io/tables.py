@@ -1,0 +1,46 @@
+"""Tables for people, on a terminal or as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, TextIO
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+PLAIN_WIDTH: Final = 150
+"""Columns without a terminal: wide enough that lines do not break."""
+
+
+def show(
+    stream: TextIO,
+    headings: Sequence[str],
+    rows: Iterable[tuple[Sequence[str], str]],
+    *,
+    right: Collection[str] = (),
+    summary: str = "",
+) -> None:
+    """Write rows, each its cells and a style of rich, and a line of ``summary``. Only the last column is wrapped.
+
+    ``right``: headings of the columns that are aligned to the right.
+    """
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        justify = "right" if heading in right else "left"
+        table.add_column(heading, justify=justify, no_wrap=heading != headings[-1])  # type: ignore[arg-type]
+    for cells, style in rows:
+        table.add_row(*map(Text, cells), style=style)
+    terminal = stream.isatty()
+    console = Console(
+        file=stream,
+        force_terminal=terminal,
+        no_color=None if terminal else True,
+        color_system="auto" if terminal else None,
+        width=None if terminal else PLAIN_WIDTH,
+        highlight=False,
+    )
+    console.print(table)
+    if summary:
+        console.print(Text(summary))

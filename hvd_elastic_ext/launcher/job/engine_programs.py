@@ -1,0 +1,220 @@
+"""What the launcher starts for an engine: the program in each slot, and one ``mpirun`` for each world.
+
+``mpirun`` is Open MPI's own, on the launcher's machine, by the same ssh as agents are reached by. It starts
+:mod:`hvd_elastic_ext.worker.engines.mpirun_rank` once for each rank, and nothing else: command, environment, output and
+commits of a rank are its slot's, and do not pass through here. It outlives the launcher, as agents do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from hvd_elastic_ext.core.commands import module_command
+from hvd_elastic_ext.core.slot_protocol import ENGINE, JOB, MARK, PROGRAM, RANK
+from hvd_elastic_ext.io import core_dumps
+from hvd_elastic_ext.launcher.agents.transports.known_hosts import all_host_keys
+from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS, Ssh, shared_options
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 0.2
+"""How often it is looked whether ``mpirun`` has ended."""
+LAST_S: Final = 3.0
+"""How long one that is no more needed may take to end, before and after a SIGTERM."""
+HOW_TO_GET_IT: Final = "apt-get install openmpi-bin libopenmpi-dev, then pip install mpi4py"
+
+HOROVOD: Final = "horovod"
+MPIRUN: Final = "mpirun"
+
+_KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRARY_PATH", "SSH_AUTH_SOCK", "LANG")
+"""What ``mpirun`` gets of the launcher's environment, beside its own variables: it may pass on what it has."""
+_ITS_OWN: Final = ("OMPI_", "PMIX_", "ORTE_", "PRTE_", "OPAL_", "LC_")
+
+
+def slot_command(engine: str, command: Sequence[str]) -> tuple[str, ...]:
+    """The job's command, or a program that stands by until that one's place is known."""
+    return tuple(command) if engine == HOROVOD else (*module_command(sys.executable, PROGRAM), *command)
+
+
+def slot_env(engine: str, *, job: str, mark: str) -> dict[str, str]:
+    """What that program is told. Nothing secret: orders can be read on their way."""
+    return {} if engine == HOROVOD else {ENGINE: engine, JOB: job, MARK: mark}
+
+
+def why_not(engine: str) -> str | None:
+    """Why an engine cannot be used on this machine, and what to do about it; None if it can."""
+    if engine != MPIRUN:
+        return None
+    program = shutil.which("mpirun")
+    if program is None:
+        return f"--engine mpirun: there is no mpirun on this machine; {HOW_TO_GET_IT}"
+    try:
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30.0, check=False).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"--engine mpirun: {program} cannot be run: {error}"
+    if "Open MPI" not in said:
+        return f"--engine mpirun: {program} is not Open MPI's, whose options are used; {HOW_TO_GET_IT}"
+    return None
+
+
+def mark_of(key: bytes) -> str:
+    """What tells jobs apart on a host, and only who has their key, or is told, can know; nothing of the key."""
+    return hmac.new(key, b"ranks", hashlib.sha256).hexdigest()[:32]
+
+
+def hostfile(hosts: Sequence[str], is_near: Callable[[str], bool], *, here: str) -> str:
+    """The host of each rank, a line each. Open MPI knows this machine by the name that it has itself."""
+    return "".join(f"{here if is_near(host) else host}\n" for host in hosts)
+
+
+def command(file: Path, size: int, *, generation: int) -> list[str]:
+    """What starts the ranks of a world. The mark is passed on by its name: command lines are for all to read."""
+    ranks = module_command(sys.executable, RANK)
+    words = ["mpirun", "--wdir", "/", "--hostfile", os.fspath(file), "-np", str(size), "-x", MARK]
+    return [*words, *ranks, str(generation)]
+
+
+def environment(
+    environ: Mapping[str, str], *, ssh: Ssh, interfaces: Sequence[str], mark: str, keys: Sequence[str] = ()
+) -> dict[str, str]:
+    """What ``mpirun`` gets: the mark, no secrets of the job, and its options, unless the user has set them.
+
+    ``keys``: what ssh is told of hosts' keys. Open MPI splits the command at spaces, and there is one for all hosts.
+    """
+    kept = {name: value for name, value in environ.items() if name in _KEPT or name.startswith(_ITS_OWN)}
+    words = ssh.command("host", [], keys=keys)
+    options = {
+        "rmaps": "seq",  # rank by rank as the hostfile says
+        "plm_rsh_agent": " ".join(words[: words.index("--")]),
+        "hwloc_base_binding_policy": "none",
+        "rmaps_base_oversubscribe": "1",  # how many processes a host has is for its slots to say
+        "mpi_yield_when_idle": "1",  # who waits leaves the cores to those that work
+    }
+    if interfaces:
+        options |= {"btl_tcp_if_include": ",".join(interfaces), "oob_tcp_if_include": ",".join(interfaces)}
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.geteuid() == 0 else {}
+    return {**root, **{f"OMPI_MCA_{name}": value for name, value in options.items()}, **kept, MARK: mark}
+
+
+def words_of(output: str) -> str:
+    """The first line that ``mpirun`` has to say, without its frames; its later ones guess at reasons."""
+    lines = (line.strip() for line in output.splitlines())
+    return next((line for line in lines if line.strip("-")), "")
+
+
+class MpiRuns:
+    """The ``mpirun`` of the newest world. ``ended`` hears of its end: the world's number, and how it was."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        mark: str,
+        ssh: Ssh,
+        interfaces: Sequence[str],
+        is_near: Callable[[str], bool],
+        ended: Callable[[int, str], None],
+    ) -> None:
+        self._folder = folder
+        self._mark = mark
+        self._ssh = ssh
+        self._interfaces = interfaces
+        self._is_near = is_near
+        self._ended = ended
+        self._running: subprocess.Popen[bytes] | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    def begin(self, generation: int, hosts: Sequence[str]) -> None:
+        """Start the ranks of a world, one on each of ``hosts``. Called in the loop."""
+        self._forget()
+        self._watching = asyncio.get_running_loop().create_task(self._run(generation, hosts))
+
+    async def _run(self, generation: int, hosts: Sequence[str]) -> None:
+        file, said = self._folder / "mpirun.hosts", self._folder / "mpirun.log"
+        keys = await self._keys(sorted({host for host in hosts if not self._is_near(host)}))
+        try:
+            file.write_text(hostfile(hosts, self._is_near, here=socket.gethostname()))
+            with said.open("wb") as output:
+                self._running = subprocess.Popen(
+                    command(file, len(hosts), generation=generation),
+                    env=environment(os.environ, ssh=self._ssh, interfaces=self._interfaces, mark=self._mark, keys=keys),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
+            core_dumps.allow(self._running.pid)  # of ranks, which it starts, that is for the user to say
+        except OSError as error:
+            self._ended(generation, f"mpirun cannot be started: {error}")
+            return
+        await self._watch(self._running, generation, said)
+
+    async def _keys(self, hosts: Sequence[str]) -> tuple[str, ...]:
+        """What its ssh is told of the keys of ``hosts``: what is known here of each, in one file."""
+        found = await all_host_keys(self._ssh, hosts)
+        known = self._folder.absolute() / f"mpirun.{KNOWN_HOSTS}"
+        files = [self._folder / KNOWN_HOSTS, *(Path(name) for keys in found for name in keys.files)]
+        try:
+            known.write_bytes(b"\n".join(_content(path) for path in dict.fromkeys(files)))
+        except OSError as error:
+            log.warning("%s cannot be written (%s): hosts are reached with what ssh itself knows of them", known, error)
+            return ()
+        return shared_options(found, known)
+
+    async def end(self, *, everything: bool) -> None:
+        """Hear no more of it; if the job is over, have what is left of it end, too."""
+        self._forget_watching()
+        process = self._running
+        if process is None or not everything:
+            return
+        for order in (None, signal.SIGTERM, signal.SIGKILL):
+            if order is not None:
+                _signal(process, order)
+            for _ in range(round(LAST_S / LOOK_S)):
+                if process.poll() is not None:
+                    return
+                await asyncio.sleep(LOOK_S)
+
+    def _forget(self) -> None:
+        """The world before has ended, and with it its ranks."""
+        self._forget_watching()
+        if self._running is not None and self._running.poll() is None:
+            _signal(self._running, signal.SIGTERM)
+
+    def _forget_watching(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
+
+    async def _watch(self, process: subprocess.Popen[bytes], generation: int, said: Path) -> None:
+        while (code := process.poll()) is None:
+            await asyncio.sleep(LOOK_S)
+        with contextlib.suppress(OSError):
+            words = words_of(said.read_text(errors="replace"))
+            log.info("mpirun of world %d has ended with %d: %s", generation, code, words)
+            self._ended(generation, f"mpirun has ended with exit code {code}: {words or 'it said nothing'}")
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)

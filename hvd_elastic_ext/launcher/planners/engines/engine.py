@@ -1,0 +1,44 @@
+"""The table of engines: what each does when the world changes. No other planner knows an engine by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from hvd_elastic_ext.launcher.planners.engines import restarting
+from hvd_elastic_ext.launcher.rules.health.causes import Ending
+from hvd_elastic_ext.launcher.rules.membership import next_world
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.roster import Worker
+
+
+def _decide(job: JobState) -> Decision:
+    return next_world.decide(job.now, job.situation, job.options.limits)
+
+
+class Engine(NamedTuple):
+    """What planners ask of an engine. The defaults are Horovod's: processes live through changes of their world."""
+
+    decide: Callable[[JobState], Decision] = _decide
+    """Which processes form the next world now, if any."""
+    begun: Callable[[JobState], None] = lambda job: None
+    """Take note that the world that was decided on is called now."""
+    look: Callable[[JobState], float | None] = lambda job: None
+    """Do what is due after a decision; when something is due next (mono)."""
+    judged: Callable[[JobState, Worker, Ending, int], Ending] = lambda job, worker, ending, code: ending
+    """Why a process has ended, by what the engine knows beyond its exit code."""
+    not_begun: Callable[[JobState, int, str], None] = lambda job, generation, why: None
+    """What was to start the processes of a world has failed, or ended before they were done."""
+
+
+_RESTARTING: Final = Engine(
+    restarting.decide, restarting.begun, restarting.look, restarting.judged, restarting.not_begun
+)
+ENGINES: Final[Mapping[str, Engine]] = {"horovod": Engine(), "mpirun": _RESTARTING, "torchrun": _RESTARTING}
+"""By the value of ``--engine``."""
+
+
+def engine_of(job: JobState) -> Engine:
+    """The engine of a job."""
+    return ENGINES[job.options.engine]

@@ -1,0 +1,220 @@
+"""An engine whose processes keep their places: another world is other processes, which go on from the last commit.
+
+Commits lie in the agents' memory, so they outlive the processes that made them. A change is: those that train leave at
+one and the same step (or, where one of them was lost, are ended), the programs that stand by in all slots are called,
+and the newest commit that any of them finds is what all go on with.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import replace
+from typing import Final
+
+from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.core.slot_protocol import START_AGAIN, TERMINATED
+from hvd_elastic_ext.launcher.rules.health.causes import BUDGET_WINDOW_S, SIGNALLED, SSH_FAILED, Cause, Ending
+from hvd_elastic_ext.launcher.rules.membership import world_change
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Situation
+from hvd_elastic_ext.launcher.rules.membership.world_change import Move, members_in
+from hvd_elastic_ext.launcher.state import actions, orders, resize_report
+from hvd_elastic_ext.launcher.state.engine import EngineChange
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.roster import Worker
+
+log = logging.getLogger(__name__)
+
+TELL_AGAIN_S: Final = 5.0
+"""Members that are to leave are told so again after this time: messages get lost."""
+BEHIND_S: Final = 15.0
+"""How long a member may take to leave once another has; then it is ended."""
+STARTS_S: Final = 120.0
+"""How long a process may take until it trains; one that has no elastic loop cannot say that it does."""
+NOTICE_S: Final = 5.0
+"""How long members with an elastic loop may take to notice that a peer is lost, and to say what they roll back."""
+
+
+def decide(job: JobState) -> Decision:
+    """Form the next world once the present one has ended; until then end that."""
+    now, situation = job.now, job.situation
+    move, decision = world_change.decide(
+        now,
+        situation,
+        job.options.limits,
+        done=job.restarting.done,
+        ended=job.restarting.ended,
+        starting_until=_starting_until(job),
+    )
+    change = job.restarting.change
+    if move is Move.FORM:
+        if change is None:
+            return decision
+        return replace(decision, cause=change.cause, reason=f"{change.reason}; {decision.reason}")
+    if change is not None and change.move is Move.DRAIN and job.restarting.blamed:
+        change.move, change.cause, change.reason = Move.END, "worker failed", decision.reason
+        change.first_gone_at = now
+    if move is Move.DRAIN and change is None:
+        job.restarting.change = EngineChange(move, _cause_of(job, decision, situation), decision.reason)
+        log.info("%s: %s; all leave at their next commit, and the next world begins there", *_why(job))
+    elif move is Move.END and change is None:
+        job.restarting.change = EngineChange(move, decision.cause, decision.reason, first_gone_at=now)
+        log.info("%s: %s; the others are ended, and the next world begins with the last commit", *_why(job))
+    _end_members(job, now, situation)
+    return Decision(None, decision.cause if job.restarting.change else "", decision.reason, decision.again_at)
+
+
+def look(job: JobState) -> float | None:
+    """Tell of a world whose ranks are known now; when a process is to be told again, or to be ended (mono)."""
+    meeting = job.rendezvous
+    if job.world.inherited:
+        job.restarting.announced = meeting.generation  # its processes were begun by another launcher
+    if job.world.members and meeting.formed and job.restarting.announced < meeting.generation:
+        job.restarting.announced = meeting.generation
+        ranks = {place.rank: life for life in job.world.members if (place := meeting.place(life)) is not None}
+        job.do(actions.BeginWorld(meeting.generation, tuple(ranks[rank].seat.host for rank in sorted(ranks))))
+    return _next_look(job)
+
+
+def _next_look(job: JobState) -> float | None:
+    """When a process is to be told again, or to be ended (mono)."""
+    change, now = job.restarting.change, job.now
+    if change is None:
+        return None
+    told_at, gone_at = change.told_at, change.first_gone_at
+    again = [] if told_at is None else [told_at + TELL_AGAIN_S]
+    late = [] if gone_at is None else [_ended_at(job, change)]
+    return min((at for at in (*again, *late) if at > now), default=None)
+
+
+def _starting_until(job: JobState) -> float:
+    members = job.roster.present(job.world.members)
+    return max((each.since + STARTS_S for each in members if not (each.loops or each.done)), default=-math.inf)
+
+
+def _why(job: JobState) -> tuple[str, str]:
+    change = job.restarting.change
+    return ("", "") if change is None else (change.cause, change.reason)
+
+
+def _cause_of(job: JobState, decision: Decision, situation: Situation) -> str:
+    """As in any job, hosts that failed and are back are not new ones."""
+    inside = {life.seat for life in situation.members}
+    ready = {seat.host for seat in situation.processes if seat not in inside}
+    back = bool(ready) and ready <= job.fleet.recovering
+    return "cooldown over" if decision.cause == "hosts added" and back else decision.cause
+
+
+def begun(job: JobState) -> None:
+    """What has ended the last world is over."""
+    change, job.restarting.change = job.restarting.change, None
+    job.restarting.done.clear()
+    job.restarting.ended.clear()
+    cut_off = not job.fleet.cut_off_live.isdisjoint(job.world.members)
+    if change is not None and change.move is Move.END and not (job.restarting.blamed or cut_off):
+        _count_unexplained(job, change)
+    job.restarting.blamed = False
+    job.restarting.errors.clear()
+
+
+def _count_unexplained(job: JobState, change: EngineChange) -> None:
+    budget = job.options.failure_budget
+    job.restarting.unexplained = [at for at in job.restarting.unexplained if job.now - at < BUDGET_WINDOW_S] + [job.now]
+    if len(job.restarting.unexplained) > budget:
+        times = f"the world has ended {len(job.restarting.unexplained)} times within an hour"
+        job.fail(
+            JobFailed(
+                f"{times} without a process that says why, more than --failure-budget allows; last: {change.reason}"
+            )
+        )
+
+
+# --- the end of a world
+
+
+def _end_members(job: JobState, now: float, situation: Situation) -> None:
+    change = job.restarting.change
+    if change is None:
+        return
+    members = job.roster.present(members_in(situation))
+    if change.first_gone_at is None and len(members) < len(situation.members):
+        change.first_gone_at = now
+    if change.move is Move.DRAIN and (change.told_at is None or now >= change.told_at + TELL_AGAIN_S):
+        change.told_at = now
+        _tell_to_leave(job, members, {seat.host for seat in situation.wanted}, change.reason)
+    late = change.first_gone_at is not None and now >= _ended_at(job, change)
+    # An error before any step is most likely the script's: let the others fail alike.
+    alike = bool(job.restarting.errors) and not any(worker.loops or worker.step for worker in members)
+    for worker in members:
+        if worker.leaving is None and not worker.done and (late or not (worker.loops or alike)):
+            orders.end(job, worker, why=change.reason)
+
+
+def _ended_at(job: JobState, change: EngineChange) -> float:
+    """When the remaining members are ended (mono). Only asked once one has gone."""
+    assert change.first_gone_at is not None
+    return change.first_gone_at + (BEHIND_S if change.move is Move.DRAIN else NOTICE_S)
+
+
+def _tell_to_leave(job: JobState, members: list[Worker], staying: set[str], reason: str) -> None:
+    """All commit at one step and end; ``check_alive()`` is False on hosts that are not to be in the next world."""
+    generation = job.generation + 1
+    looping = [worker for worker in members if worker.loops and not worker.done]
+    for leave in (False, True):
+        told = [worker for worker in looping if (worker.seat.host not in staying) is leave]
+        job.tell_all(told, "update", generation=generation, leave=leave, in_s=job.next_end_s, reason=reason)
+
+
+# --- ends of processes
+
+
+def judged(job: JobState, worker: Worker, ending: Ending, code: int) -> Ending:
+    """Tell who has failed from those that ended because of it, or because they were to."""
+    if worker.life not in job.world.members or ending.cause is Cause.DONE:
+        return ending
+    found = _judged(job, worker, ending, code)
+    if found.cause in (Cause.PEER_LOST, Cause.TOLD):
+        job.world.excused.add(worker.life)
+        job.restarting.ended[worker.seat] = job.now
+    if code == 0 and found.cause is Cause.LEFT and not worker.loops:
+        job.restarting.done.add(worker.life)
+    job.restarting.blamed = (
+        job.restarting.blamed or found.cause.fault or found.cause is Cause.LEFT or worker.killed is not None
+    )
+    resize_report.stopped(job)
+    return found
+
+
+def _judged(job: JobState, worker: Worker, ending: Ending, code: int) -> Ending:
+    draining = job.restarting.change is not None and job.restarting.change.move is Move.DRAIN
+    if worker.leaving is not None or (draining and code in (0, START_AGAIN)):
+        return Ending(Cause.TOLD, "ended for the next world")
+    if worker.failure is not None and code in (TERMINATED, START_AGAIN):
+        return Ending(Cause.CRASHED, f"crashed: {worker.failure[1]}")
+    if code in (TERMINATED, START_AGAIN):
+        return Ending(Cause.PEER_LOST, "ended because a peer was lost")
+    signalled = SIGNALLED < code < SSH_FAILED
+    if worker.failure is not None and ending.cause is Cause.CRASHED:
+        same = worker.failure[0] in job.restarting.errors
+        job.restarting.errors.add(worker.failure[0])
+        if same:
+            return ending
+    if ending.cause is Cause.CRASHED and job.restarting.blamed and not (signalled or job.restarting.done):
+        return Ending(Cause.PEER_LOST, f"ended after another one had failed: {ending.text}")
+    return ending
+
+
+def not_begun(job: JobState, generation: int, why: str) -> None:
+    """What starts the processes of a world has ended without having done so, or before they were done.
+
+    Its slots are given back, and it counts as a world that ended without a failed process.
+    """
+    members = [worker for worker in job.roster.present(job.world.members) if not worker.done]
+    if generation != job.generation or job.restarting.change is not None or not members:
+        return
+    if all(worker.generation >= generation for worker in members):
+        return  # all have begun: they have ended, or are about to, and say themselves how
+    log.warning("world %d was not begun: %s", generation, why)
+    job.restarting.change = EngineChange(Move.END, "worker failed", why, first_gone_at=job.now)
+    for worker in members:
+        orders.end(job, worker, why=why)

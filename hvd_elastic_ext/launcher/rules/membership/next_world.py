@@ -1,0 +1,278 @@
+"""Which processes are in the next world. Pure: ``(now, situation, limits) → decision with its reason``.
+
+Newcomers get ready while the others train; the world changes once, when they are ready. A member that has to leave
+leaves when the others are enough. A world that has lost a member is formed again at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+
+SETTLE_CAP_S: Final = 30.0
+"""However many newcomers follow one another, the first one waits no longer than this."""
+HURRY_S: Final = 2.0
+"""What is left of a deadline when waiting for replacements ends."""
+
+Commit = tuple[int, ...]
+
+
+class Stage(Enum):
+    """How far a process is."""
+
+    BOOTING = "booting"
+    PARKED = "parked"
+    LIVE = "live"
+    """It was told to go live, or is a member already."""
+
+
+class Process(NamedTuple):
+    """A living process, as decisions see it.
+
+    ``since``: when it came to its stage. ``holds``: the newest commit in its
+    slot's memory. ``broken``: it asks for a rank though it has one, so its world is
+    lost. ``leaves_by``: when its host will be gone (mono), if that is known.
+    ``done``: its training function has returned; it may have much to do yet, but it comes to no other world.
+    ``trained``: it has agreed with a world on the state, and so has a state beyond that of its start.
+    """
+
+    life: Life
+    stage: Stage
+    since: float = 0.0
+    holds: Commit | None = None
+    broken: bool = False
+    leaves_by: float | None = None
+    done: bool = False
+    trained: bool = False
+
+    @property
+    def seat(self) -> Seat:
+        return self.life.seat
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that a decision may see.
+
+    ``wanted``: seats that ought to be filled, most senior first. ``processes``:
+    those that live. ``members``: of the newest world, dead ones too. ``formed``:
+    they have their ranks; ``settled``: and have agreed on their state.
+    ``begun``: there has been a world that settled.
+    """
+
+    wanted: tuple[Seat, ...]
+    processes: Mapping[Seat, Process] = field(default_factory=dict)
+    members: tuple[Life, ...] = ()
+    formed: bool = True
+    settled: bool = True
+    begun: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``start`` processes are needed for the first world, ``least`` for any other; ``most`` None is no limit."""
+
+    start: int = 1
+    least: int = 1
+    most: int | None = None
+    allowed: tuple[int, ...] = ()
+    settle_s: float = 3.0
+    settle_cap_s: float = SETTLE_CAP_S
+
+    def size(self, available: int, *, begun: bool) -> int:
+        """The largest world that ``available`` processes may form; 0 if that is none."""
+        size = available if self.most is None else min(available, self.most)
+        if self.allowed:
+            size = max((allowed for allowed in self.allowed if allowed <= size), default=0)
+        return size if size >= (self.least if begun else self.start) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """``members``: of the next world; None to leave things as they are.
+
+    ``again_at``: when time alone may change the decision (mono).
+    """
+
+    members: tuple[Life, ...] | None
+    cause: str
+    reason: str
+    again_at: float | None = None
+
+
+def seats(
+    hosts: Iterable[tuple[str, Sequence[int]]],
+    limits: Limits,
+    taken: Mapping[Seat, Stage] = MappingProxyType({}),
+    holders: frozenset[str] = frozenset(),
+) -> tuple[Seat, ...]:
+    """Seats that ought to be filled: ``hosts`` most senior first, with their usable slots.
+
+    As many as the largest world may have. Of more seats the ``taken`` ones come first, the most advanced before the
+    others, so a host that comes back does not replace its replacement. While no process trains, the ``holders`` of the
+    newest commit come first. Below the smallest world all seats are wanted.
+    """
+    every = [Seat(name, slot) for name, slots in hosts for slot in slots]
+    size = limits.size(len(every), begun=True)
+    if not size or size == len(every):
+        return tuple(every)
+    needed = frozenset() if Stage.LIVE in taken.values() else holders
+    first = sorted(every, key=lambda seat: (seat.host not in needed, _NEARNESS[taken.get(seat)]))
+    chosen = frozenset(first[:size])
+    return tuple(seat for seat in every if seat in chosen)
+
+
+def decide(now: float, situation: Situation, limits: Limits) -> Decision:
+    """Decide which processes form the next world, if any."""
+    view = _View(now, situation, limits)
+    if not view.alive:
+        return Decision(None, "", "training is done") if view.done else _begin(view)
+    if view.lost or view.broken:
+        return _mend(view)
+    if not (situation.formed and situation.settled):
+        return Decision(None, "", "the newest world is still forming")
+    if view.done:
+        return Decision(None, "", "training is done, and the last ones are about to say so")
+    if view.going:
+        decision = _let_go(view)
+        if decision is not None:
+            return decision
+    return _grow(view)
+
+
+_NEARNESS: Final[Mapping[Stage | None, int]] = {Stage.LIVE: 0, Stage.PARKED: 1, Stage.BOOTING: 2, None: 3}
+"""Of a seat's process to the world."""
+
+
+class _View:
+    """The situation, sorted."""
+
+    def __init__(self, now: float, situation: Situation, limits: Limits) -> None:
+        processes, wanted = situation.processes, situation.wanted
+        self.now, self.situation, self.limits = now, situation, limits
+        self.done: list[Process] = []
+        self.alive: list[Process] = []
+        self.lost: list[Life] = []
+        self.staying: list[Process] = []
+        self.going: list[Process] = []
+        needed, inside = frozenset(wanted), set[Seat]()
+        for life in situation.members:  # there may be thousands
+            process = processes.get(life.seat)
+            if process is None or process.stage is not Stage.LIVE or process.life != life:
+                self.lost.append(life)
+                continue
+            inside.add(life.seat)
+            (self.done if process.done else self.alive).append(process)
+            if not process.done:
+                (self.staying if life.seat in needed else self.going).append(process)
+        if not situation.formed:  # a process that is done does not join, and the others would wait for it
+            self.lost += [process.life for process in self.done]
+        self.broken = [process for process in self.alive if process.broken]
+        outside = [processes.get(seat) for seat in wanted if seat not in inside]
+        self.parked = [process for process in outside if process is not None and process.stage is Stage.PARKED]
+        self.coming = sum(process is None or process.stage is Stage.BOOTING for process in outside)
+
+    @property
+    def window_closes(self) -> float:
+        """When no more newcomers are waited for: it slides from the one that was ready last."""
+        times = [process.since for process in self.parked]
+        return min(max(times) + self.limits.settle_s, min(times) + self.limits.settle_cap_s)
+
+    @property
+    def must_stay(self) -> list[Process]:
+        """Leaving members that stay for one more world, because no staying member has the state yet."""
+        newest = max((process.holds for process in self.alive if process.holds is not None), default=None)
+        has = newest is not None and any(process.holds == newest for process in self.staying)
+        if has or (self.staying and self.situation.settled):
+            return []
+        # One that holds the newest commit; any, if none is known.
+        return sorted(self.going, key=lambda process: process.holds != newest)[: 1 if self.staying else None]
+
+    def chosen(self, processes: Sequence[Process]) -> tuple[Life, ...]:
+        """As many of ``processes`` as one world takes, the first ones; empty if they are too few."""
+        size = self.limits.size(len(processes), begun=self.situation.begun)
+        return tuple(process.life for process in processes[:size])
+
+
+def _begin(view: _View) -> Decision:
+    """No process trains: the first world, or the first one after all were lost."""
+    begun = view.situation.begun
+    chosen = view.chosen(view.parked)
+    if not chosen:
+        need = view.limits.least if begun else view.limits.start
+        return Decision(None, "", f"processes ready: {len(view.parked)}, needed: {need}")
+    cause = "all were lost" if begun else "start"
+    if not view.coming:
+        return Decision(chosen, cause, "all that are wanted are ready")
+    if view.now < view.window_closes:
+        return Decision(None, "", f"processes on their way: {view.coming}", view.window_closes)
+    return Decision(chosen, cause, f"processes late: {view.coming}")
+
+
+def _mend(view: _View) -> Decision:
+    """The newest world cannot go on as it is."""
+    candidates = [*view.must_stay, *view.staying, *view.parked]
+    chosen = view.chosen(candidates)
+    cause = "worker failed" if view.lost else "connection lost"
+    gone = ", ".join(str(life.seat) for life in view.lost)
+    reason = f"lost {gone}" if view.lost else f"{view.broken[0].seat} has lost its connections"
+    if not chosen:
+        return Decision(None, cause, f"{reason}; processes left: {len(candidates)}, needed: {view.limits.least}")
+    return Decision(chosen, cause, reason)
+
+
+def _let_go(view: _View) -> Decision | None:
+    """Members are not wanted any more; None if they have to stay for now."""
+    going = ", ".join(str(process.seat) for process in view.going)
+    chosen = view.chosen([*view.staying, *view.parked])
+    if view.staying and chosen:
+        return Decision(chosen, "hosts removed", f"{going} may go")
+    if view.staying or not view.parked or not view.chosen(view.parked):
+        return None
+    hurry = min((process.leaves_by for process in view.going if process.leaves_by is not None), default=None)
+    closes = view.window_closes if hurry is None else min(view.window_closes, hurry - HURRY_S)
+    if view.coming and view.now < closes:
+        return Decision(None, "", f"{going} stays until its replacements are ready", closes)
+    # None of the next world holds a commit: for one world one of those who do is in it, too.
+    together = (view.going[0].life, *view.chosen(view.parked))
+    return Decision(together, "hosts changed", f"{going} may go when the others have the state")
+
+
+def _grow(view: _View) -> Decision:
+    kept = [*view.staying, *view.going]
+    chosen = view.chosen([*kept, *view.parked]) if view.parked else ()
+    if len(chosen) <= len(view.alive):
+        return Decision(None, "", "the world is as it should be" if not view.coming else "newcomers are not ready yet")
+    if view.now < view.window_closes:
+        return Decision(None, "", "more newcomers may come", view.window_closes)
+    return Decision(chosen, "hosts added", f"newcomers ready: {len(chosen) - len(view.alive)}")
+
+
+def in_order(members: Iterable[Process], wanted: Sequence[Seat]) -> tuple[Life, ...]:
+    """Order in which ranks are dealt: hosts with the newest commit first, then by seniority; on each host likewise.
+
+    So rank 0 holds the newest commit, and a user's own sync from rank 0 is right, too. If no commit is known, as with
+    Horovod's own State, processes that have trained come first: a newcomer as rank 0 would reset the training of all.
+    """
+    everyone = list(members)
+    place = {seat: index for index, seat in enumerate(wanted)}
+    newest = max((process.holds for process in everyone if process.holds is not None), default=None)
+
+    def behind(process: Process) -> bool:
+        return process.holds != newest if newest is not None else not process.trained
+
+    def senior(process: Process) -> int:
+        return place.get(process.seat, len(place))
+
+    by_host: dict[str, list[Process]] = {}
+    for process in everyone:
+        by_host.setdefault(process.seat.host, []).append(process)
+    hosts = sorted(
+        by_host.values(), key=lambda group: (min(map(behind, group)), min(map(senior, group)), group[0].seat)
+    )
+    return tuple(process.life for group in hosts for process in sorted(group, key=lambda p: (behind(p), p.seat.slot)))

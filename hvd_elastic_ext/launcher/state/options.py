@@ -1,0 +1,41 @@
+"""What the driver goes by: a job's options, as far as decisions read them. Times are in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
+from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """Each is the option of the same name, unless it says something else. ``None`` is never, or no limit."""
+
+    limits: Limits
+    cooldown_s: tuple[float, float]
+    heartbeat_timeout_s: float
+    standby_timeout_s: float
+    orphan_grace_s: float
+    commit_wait_s: float
+    """How long a holder of the newest commit that cannot be reached is waited for."""
+    elastic_timeout_s: float
+    reset_limit: int | None
+    failure_budget: int
+    below_min: str
+    """``wait``, ``sleep`` or ``fail``."""
+    progress_timeout_s: float | None
+    restart_stalled: bool
+    drain_stragglers: bool
+    durability: Durability | None = None
+    """How checkpoints are made; None if they are not."""
+    engine: str = "horovod"
+    """``horovod``, ``mpirun`` or ``torchrun``."""
+    commit_every: Cadence | None = None
+    """Every how many calls of ``commit()`` one commits; None is all of them."""
+    sleep_after_s: float | None = None
+    """How long there are too few hosts before the job goes to sleep; None if it never does."""
+    woken: bool = False
+    """The job has slept, or failed, after it had begun: it goes on, and does not begin."""
+    restart_from_scratch: bool = False
+    """A job of which nothing is left starts its training from the beginning."""

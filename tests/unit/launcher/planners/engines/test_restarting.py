@@ -1,0 +1,222 @@
+"""Jobs whose processes keep their places: a changed world is other processes, which go on from the last commit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from hvd_elastic_ext.core.slot_protocol import START_AGAIN, TERMINATED
+from hvd_elastic_ext.launcher.driver.events import WorldNotBegun
+from hvd_elastic_ext.launcher.options import settings
+from hvd_elastic_ext.launcher.planners.engines.engine import ENGINES
+from hvd_elastic_ext.launcher.planners.engines.restarting import BEHIND_S, NOTICE_S, STARTS_S
+from hvd_elastic_ext.launcher.rules.membership.next_world import Limits, Stage
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.rules.membership.world_change import BACK_S, Move, decide
+from hvd_elastic_ext.launcher.state import resize_report
+from tests.unit.launcher.rules.membership.test_next_world import LIMITS, process, situation
+from tests.unit.launcher.scenarios import Scenario, play
+from tests.unit.launcher.simulated import Cluster, JobOptions
+from tests.unit.launcher.simulated_processes import Process
+from tests.unit.launcher.state.test_resize_report import first_step
+
+
+class Restarted(Cluster):
+    """Whoever has been in a world and is to leave it ends, with ``leaves_with``; ``deaf_hosts`` never notice.
+
+    ``loops`` is False for scripts without an elastic loop: they hear nothing, and say nothing. ``begun``: the hosts of
+    each world whose ranks were known.
+    """
+
+    def __init__(self, options: JobOptions, *, leaves_with: int = START_AGAIN, loops: bool = True) -> None:
+        super().__init__(replace(options, engine="torchrun"))
+        self.boot_s = dict.fromkeys("abcd", 0.2)
+        self.leaves_with, self.loops = leaves_with, loops
+        self.enters = True
+        self.deaf_hosts: set[str] = set()
+        self.begun: list[tuple[int, list[str]]] = []
+        self.driver.executor.begin_world = lambda generation, hosts: self.begun.append((generation, hosts))
+
+    def _ask(self, process: Process) -> None:
+        if not process.generation:
+            super()._ask(process)
+        elif process.host not in self.deaf_hosts and self.loops:
+            process.interrupted = True
+            self._end(process, self.leaves_with)
+
+    def enter(self, process: Process) -> None:
+        if self.loops and self.enters:
+            super().enter(process)
+        elif self.enters:
+            self.say(process, "entered", generation=process.generation)
+
+    def trains(self, *hosts: str) -> bool:
+        """Whether a world of just these was begun, and trains."""
+        there = [host for host in self.world if host not in self.cut]
+        return bool(self.begun) and self.begun[-1][1] == list(hosts) == there
+
+    def ends(self) -> dict[str, str]:
+        """How the last process of each host ended."""
+        return {entry["host"]: entry["cause"] for entry in self.events("exited")}
+
+
+class Restarts(Scenario):
+    """More steps."""
+
+    cluster: Restarted
+
+    def trains_(self, *words: str) -> None:
+        self._wait(lambda hosts: self.cluster.trains(*hosts), *words)
+
+    def worlds_(self, *words: str) -> None:
+        """So many have been begun."""
+        self._wait(lambda given: len(self.cluster.begun) == int(given[0]), *words)
+
+    def changes_(self, *words: str) -> None:
+        """The world is about to be ended."""
+        self._wait(lambda _: self.cluster.driver.job.restarting.change is not None, *words)
+
+    def exits_(self, *words: str) -> None:
+        """A process of that host has ended."""
+        self._wait(lambda hosts: hosts[0] in self.cluster.ends(), *words)
+
+    def ended_(self, host: str, *cause: str) -> None:
+        assert self.cluster.ends()[host] == " ".join(cause), self.cluster.ends()
+
+    def close_(self) -> None:
+        """The last change is written down."""
+        self.cluster.ask(resize_report.close)
+
+    def ignore_(self, *hosts: str) -> None:
+        """They do not notice that they are to leave."""
+        self.cluster.deaf_hosts = set(hosts)
+
+    def never_enter_(self) -> None:
+        """No process says that it is in a world."""
+        self.cluster.enters = False
+
+    def not_begun_(self) -> None:
+        """What was to start the processes of the newest world has ended."""
+        self.cluster.driver.tell(WorldNotBegun(self.cluster.begun[-1][0], "mpirun has ended with exit code 1"))
+
+
+TWO, THREE = "train a b; run 1; ", "train a b c; run 1; "
+CHANGES = {
+    "for added hosts all leave at one step and come back with them": TWO
+    + """hosts a b c; trains a b c; is exited.cause told to leave, told to leave; close; last resized.cause hosts added
+        last resized.added ['c']; last resized.failed {}; no struck""",
+    "a killed process is blamed alone and the others go on at once": THREE
+    + """kill b; trains a c <3; is exited.host b, a, c; is exited.cause crashed, peer lost, peer lost
+        is struck.subject slot 0 of b; close; last resized.cause worker failed; last resized.failed {'b': 1}
+        trains a c b; close; last resized.cause cooldown over""",
+    "one that loads for long is waited for however short the settle time": TWO
+    + "boot a 5; hosts a b c; trains a b c; worlds 2",
+    "a removed host leaves in good order": THREE
+    + "hosts a c; trains a c; only exited.cause told to leave; close; last resized.cause hosts removed",
+    "a host with notice is left before it goes": TWO
+    + "notice b 30 spot reclaim; trains a <10; is exited.cause told to leave, told to leave; no struck",
+    "one that is replaced sends its commit and is in no other world": """
+        train a; run 1; hosts b; trains b; worlds 2; sent a>b; gone a <5""",
+    "below the minimum the others end too and all begin again together": """
+        train a b least=2; run 1; kill b; size 0; run 5; world; trains a b; close; last resized.cause worker failed""",
+    "one that does not leave for newcomers is ended when the others have long gone": THREE
+    + f"ignore a; hosts a b c d; exits b; run {BEHIND_S - 1}; alive a; worlds 1; trains a b c d",
+    "one that does not notice a loss is ended, too": THREE
+    + f"ignore a; kill c; exits b; run {NOTICE_S - 1}; alive a; worlds 1; trains a b",
+    "one that fails while all leave is blamed and not waited for": TWO
+    + f"""ignore a b; hosts a b c; changes; kill b; trains a c <{NOTICE_S + 3}; ended b crashed; close
+        last resized.cause worker failed""",
+    "a lost host is the reason for the ends of the others": """
+        train a b failure_budget=0; run 1; cut b; lose-world a; trains a <20; goes-on""",
+    "worlds that end again and again without a reason end the job": f"""
+        train a b failure_budget=1; {2 * "run 1; lose-world a; lose-world b; size 0; "}
+        fails the world has ended 2 times within an hour without a process that says why""",
+    "ranks that mpirun could not start are started again within the budget": f"""
+        begin failure_budget=2; never-enter; hosts a b
+        {"".join(f"worlds {number}; not-begun; " for number in (1, 2, 3))} fails last: mpirun has ended""",
+    "an end of mpirun after all have begun is for the processes to explain": TWO
+    + "not-begun; run 5; world a b; worlds 1",
+    "the world of an earlier launcher goes on and is not begun again": """
+        begin; inherit a b; run 5; world a b; worlds 0; hosts a b c; trains a b c; worlds 1""",
+}
+WITHOUT_A_LOOP = {
+    "processes are ended for a change": TWO
+    + f"run {STARTS_S}; hosts a b c; trains a b c; is exited.cause told to leave, told to leave",
+    "processes that have not begun to train are not begun again for newcomers": TWO
+    + f"hosts a b c; run {STARTS_S - 10}; world a b; trains a b c",
+    "processes may end well one after the other": TWO
+    + f"run {STARTS_S}; well a; run 40; world b; worlds 1; well b; ended-well",
+    "a rank that fails when another one has ended well fails the job": TWO
+    + f"""run {STARTS_S}; well b; run 0.1; kill a 1; fails rank 0 on a[0] crashed: exit code 1
+        fails 1 of 2 processes ended well; over; worlds 1""",
+}
+
+
+@pytest.mark.parametrize("text", CHANGES.values(), ids=CHANGES)
+def test_changes_of_the_world(text: str) -> None:
+    play(text, Restarted, steps=Restarts)
+
+
+@pytest.mark.parametrize("text", WITHOUT_A_LOOP.values(), ids=WITHOUT_A_LOOP)
+def test_scripts_without_an_elastic_loop(text: str) -> None:
+    play(text, partial(Restarted, loops=False), steps=Restarts)
+
+
+@pytest.mark.parametrize("code", [TERMINATED, 1], ids=["ended by mpirun", "an error of its own"])
+def test_a_process_that_ends_because_another_one_failed_is_not_blamed(code: int) -> None:
+    text = TWO + "kill b 1; trains a; ended a peer lost; ended b crashed; number struck 1"
+    play(text, partial(Restarted, leaves_with=code), steps=Restarts)
+
+
+def test_the_time_without_training_is_told_at_the_first_step_of_the_next_world() -> None:
+    cluster = play(TWO, Restarted, steps=Restarts)
+    first_step(cluster, cluster.training[0], pause_s=None)
+    cluster.hosts(a=1, b=1, c=1)
+    cluster.until(lambda: len(cluster.events("exited")) == 2)
+    stopped_at = cluster.events("exited")[0]["mono"]
+    cluster.until(lambda: cluster.trains("a", "b", "c"))
+    cluster.run(30.0)
+    first_step(cluster, cluster.training[0], pause_s=None)
+    change = cluster.events("resized")[-1]
+    assert (change["cause"], change["steps_lost"]) == ("hosts added", 0)
+    assert change["downtime_s"] == pytest.approx(cluster.clock.mono() - stopped_at, abs=0.01)
+
+
+# --- the decision itself
+
+
+def test_newcomers_that_are_ready_drain_the_world_once_the_settle_time_is_over() -> None:
+    ready = process("b", Stage.PARKED, since=5.0)
+    seen = situation("ab", [process("a"), ready], "a")
+    assert decide(6.0, seen, LIMITS).move is Move.NOTHING
+    verdict = decide(9.0, seen, LIMITS)
+    assert (verdict.move, verdict.decision.cause, verdict.decision.members) == (Move.DRAIN, "hosts added", None)
+
+
+def test_a_loss_ends_the_world_also_where_too_few_are_left_for_another() -> None:
+    seen = situation("ab", [process("a")], "ab")
+    assert decide(5.0, seen, LIMITS).move is Move.END
+    assert decide(5.0, seen, Limits(least=2)).move is Move.END
+
+
+def test_the_next_world_waits_for_seats_that_are_being_filled_but_not_for_ever() -> None:
+    ready = process("b", Stage.PARKED, since=0.0)
+    seen = situation("ab", [ready], "ab")
+    ended = {Seat("a", 0): 10.0}
+    verdict = decide(20.0, seen, LIMITS, ended=ended)
+    assert (verdict.move, verdict.decision.again_at) == (Move.NOTHING, 10.0 + BACK_S)
+    assert decide(20.0, seen, LIMITS).move is Move.FORM
+    assert decide(11.0 + BACK_S, seen, LIMITS, ended=ended).move is Move.FORM
+
+
+def test_members_that_ended_well_end_nobody_elses_world() -> None:
+    seen = situation("ab", [process("a")], "ab")
+    assert decide(5.0, seen, LIMITS, done={Life(Seat("b", 0), 1)}).move is Move.NOTHING
+    failed_beside = decide(5.0, situation("abc", [process("a")], "abc"), LIMITS, done={Life(Seat("b", 0), 1)})
+    assert failed_beside.move is Move.NOTHING  # the job has failed then, but who is about to end may do so
+
+
+def test_every_engine_that_can_be_chosen_is_in_the_table() -> None:
+    assert set(settings.ENGINES) == set(ENGINES)

@@ -1,0 +1,172 @@
+"""Who ought to be in the world, case by case, and what holds in every case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hvd_elastic_ext.launcher.rules.membership.next_world import (
+    Decision,
+    Limits,
+    Process,
+    Situation,
+    Stage,
+    decide,
+    in_order,
+    seats,
+)
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat, places
+
+LIMITS = Limits(settle_s=3.0)
+
+
+def process(name: str, stage: Stage = Stage.LIVE, *, since: float = 0.0, **more: object) -> Process:
+    return Process(Life(Seat(name, 0), 1), stage, since, **more)  # type: ignore[arg-type]
+
+
+def situation(
+    wanted: str, processes: Iterable[Process], members: str = "", *, settled: bool = True, begun: bool = True
+) -> Situation:
+    return Situation(
+        tuple(Seat(name, 0) for name in wanted),
+        {each.seat: each for each in processes},
+        members=tuple(Life(Seat(name, 0), 1) for name in members),
+        settled=settled,
+        begun=begun,
+    )
+
+
+def hosts(decision: Decision) -> str | None:
+    return None if decision.members is None else "".join(life.seat.host for life in decision.members)
+
+
+def test_where_nobody_tells_of_a_commit_rank_0_is_one_that_has_trained() -> None:
+    there = [process("a"), process("b", trained=True), process("c", trained=True)]
+    order = in_order(there, situation("abc", there).wanted)
+    assert [life.seat.host for life in order] == ["b", "c", "a"]
+
+
+def test_whoever_leaves_soon_does_not_wait_for_its_replacements_beyond_its_deadline() -> None:
+    going = process("a", leaves_by=10.0)
+    ready, booting = process("c", Stage.PARKED, since=7.5), process("d", Stage.BOOTING)
+    limits = Limits(settle_s=30.0)
+    early = decide(7.6, situation("cd", [going, ready, booting], "a"), limits)
+    assert hosts(early) is None
+    assert early.again_at == 8.0
+    assert hosts(decide(8.0, situation("cd", [going, ready, booting], "a"), limits)) == "ac"
+
+
+def test_a_world_that_lost_somebody_is_formed_again_at_once_with_whoever_is_ready() -> None:
+    found = decide(5.0, situation("abc", [process("a"), process("c", Stage.PARKED, since=4.9)], "ab"), LIMITS)
+    assert hosts(found) == "ac"
+    assert found.cause == "worker failed"
+
+
+def test_below_the_minimum_nothing_is_formed_and_the_reason_is_said() -> None:
+    found = decide(5.0, situation("ab", [process("a")], "ab"), Limits(least=2))
+    assert found.members is None
+    assert found.reason == "lost b[0]; processes left: 1, needed: 2"
+
+
+def test_a_world_that_has_not_agreed_yet_is_not_interrupted_for_newcomers() -> None:
+    ready = process("b", Stage.PARKED, since=0.0)
+    assert hosts(decide(50.0, situation("ab", [process("a"), ready], "a", settled=False), LIMITS)) is None
+    assert hosts(decide(50.0, situation("ab", [process("a"), ready], "a"), LIMITS)) == "ab"
+
+
+def test_a_member_that_asks_again_is_called_with_all_others() -> None:
+    found = decide(5.0, situation("ab", [process("a", broken=True), process("b")], "ab"), LIMITS)
+    assert hosts(found) == "ab"
+    assert found.cause == "connection lost"
+
+
+def test_the_window_for_newcomers_slides_and_has_an_end() -> None:
+    parked = [process(name, Stage.PARKED, since=at) for name, at in (("b", 10.0), ("c", 12.0))]
+    there = situation("abc", [process("a"), *parked], "a")
+    assert decide(13.0, there, LIMITS).again_at == 15.0
+    assert hosts(decide(15.0, there, LIMITS)) == "abc"
+    assert decide(13.0, there, Limits(settle_s=100.0)).again_at == 40.0
+
+
+def test_wanted_seats_are_those_of_the_largest_world_that_may_be() -> None:
+    both = [("a", (0, 1, 3)), ("b", (0, 1))]
+    assert len(seats(both, Limits())) == 5
+    assert seats(both, Limits(most=2)) == (Seat("a", 0), Seat("a", 1))
+    assert len(seats(both, Limits(allowed=(2, 4, 8)))) == 4
+    assert len(seats(both, Limits(least=8))) == 5  # too few: all of them get ready
+
+
+def test_who_has_taken_a_place_keeps_it_when_a_more_senior_host_comes_back() -> None:
+    hosts, two = [("a", [0]), ("b", [0]), ("c", [0]), ("d", [0])], Limits(most=2)
+    a, b, c, d = (Seat(name, 0) for name in "abcd")
+    assert seats(hosts, two) == (a, b)
+    assert seats(hosts, two, {a: Stage.LIVE, c: Stage.LIVE}) == (a, c)
+    assert seats(hosts, two, {c: Stage.LIVE, b: Stage.BOOTING, d: Stage.PARKED}) == (c, d)
+    assert seats(hosts, two, {d: Stage.BOOTING}) == (a, d)
+    assert seats([("a", [0]), ("b", [0])], two, {c: Stage.LIVE}) == (a, b)
+
+
+def test_rank_0_holds_the_newest_commit() -> None:
+    order = in_order(
+        [process("a", holds=(1, 1, 4)), process("b", holds=(1, 1, 5)), process("c")],
+        [Seat("a", 0), Seat("b", 0), Seat("c", 0)],
+    )
+    assert [life.seat.host for life in order] == ["b", "a", "c"]
+
+
+STAGES = st.sampled_from(Stage)
+NAMES = "abcdef"
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> Situation:
+    slots = [Seat(name, slot) for name in NAMES for slot in (0, 1)]
+    wanted = tuple(draw(st.lists(st.sampled_from(slots), unique=True, max_size=8)))
+    alive = draw(st.lists(st.sampled_from(slots), unique=True, max_size=10))
+    members = draw(st.lists(st.sampled_from(slots), unique=True, max_size=6))
+    processes = {
+        seat: Process(
+            Life(seat, draw(st.integers(1, 2))),
+            Stage.LIVE if seat in members else draw(STAGES),
+            draw(st.floats(0, 100)),
+            holds=draw(st.none() | st.tuples(st.just(1), st.just(1), st.integers(0, 3))),
+            broken=draw(st.booleans()),
+            leaves_by=draw(st.none() | st.floats(0, 200)),
+        )
+        for seat in alive
+    }
+    return Situation(
+        wanted,
+        processes,
+        members=tuple(Life(seat, 1) for seat in members),
+        formed=draw(st.booleans()),
+        settled=draw(st.booleans()),
+        begun=draw(st.booleans()),
+    )
+
+
+@given(
+    situations(),
+    st.floats(0, 200),
+    st.builds(Limits, st.integers(1, 3), st.integers(1, 3), st.none() | st.integers(3, 6), st.just(()), st.just(3.0)),
+)
+def test_whatever_happens_a_world_is_of_the_living_and_the_ready_and_can_be_given_ranks(
+    there: Situation, now: float, limits: Limits
+) -> None:
+    decision = decide(now, there, limits)
+    assert decision.reason
+    if decision.members is None:
+        return
+    members = [there.processes[life.seat] for life in decision.members]
+    assert decision.members
+    assert [each.life for each in members] == list(decision.members)
+    assert len({each.seat for each in members}) == len(members)
+    inside = set(there.members)
+    assert all(each.life in inside or each.stage is Stage.PARKED for each in members)
+    assert len(members) >= (limits.least if there.begun else limits.start)
+    places(in_order(members, there.wanted))
+    if any(life.seat in there.processes and there.processes[life.seat].life == life for life in there.members):
+        # Somebody who has been training is always among them: nobody else holds the state.
+        assert any(each.life in inside for each in members)
