@@ -95,6 +95,11 @@ def test_a_stream_that_is_not_what_was_sent_is_refused(tamper):
         opened(b"".join(frames))
 
 
+def test_a_frame_that_is_sent_back_to_its_sender_is_refused():
+    with pytest.raises(WireError, match="not signed"):
+        opened(sealed({}, direction=b"l")[0])
+
+
 @pytest.mark.parametrize(
     ("payload", "why"),
     [

@@ -113,6 +113,26 @@ def test_any_bytes_are_a_manifest_or_an_error(data: bytes) -> None:
         manifests.decode(data)
 
 
+NINE = tuple(replace(FILES[2], number=number, name=f"shard-{number}") for number in range(9))
+
+
+@pytest.mark.parametrize(
+    ("files", "parts", "missing"),
+    [
+        (FILES, 2, None),
+        (FILES[:3] + FILES[4:], 2, "there are the parts 0 of 2"),
+        (FILES[:2], 2, "there are the parts none of 2"),
+        (NINE[:8], 12, "there are the parts 0, 1, 2, 3, 4, 5, 6, 7 of 12"),
+        (NINE, 12, "there are the parts 0, 1, 2, 3, 4, 5, 6, 7 … of 12"),
+        (FILES[1:], 2, "the layout is not there, or twice"),
+        (FILES[:4], 2, "the tree is not there, or twice"),
+        ((*FILES, replace(FILES[1], name="again")), 2, "it has a file twice"),
+    ],
+)
+def test_what_a_checkpoint_lacks_is_named(files: tuple[File, ...], parts: int, missing: str | None) -> None:
+    assert manifests.incomplete(files, parts) == missing
+
+
 def test_facts_that_are_no_json_are_not_written() -> None:
     for facts in ({"a": float("nan")}, {"a": object()}):
         with pytest.raises((ValueError, TypeError)):

@@ -178,6 +178,10 @@ def test_set_epoch_before_the_loop_keeps_the_progress_of_an_epoch_entered_again(
     assert (fresh.processed_num, len(fresh)) == (0, 5)
 
 
+def test_progress_before_the_first_batch_is_what_horovods_own_sampler_saves() -> None:
+    assert PlacedSampler((0, 1), 5).state_dict() == {"epoch": 0, "processed_num": 0}
+
+
 def test_progress_that_an_older_horovod_recorded_is_taken_over() -> None:
     sampler = PlacedSampler((0, 2), 10)
     sampler.load_state_dict({"epoch": 4, "processed_indices": {1, 3, 5}})

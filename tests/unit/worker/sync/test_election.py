@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hvd_elastic_ext.core.commit_record import Identity, Record
 from hvd_elastic_ext.worker.sync.election import Candidate, Election, Send, elect
 
 BASE = Candidate(
@@ -142,3 +143,7 @@ def test_after_a_sync_all_agree_and_the_next_one_sends_nothing(world: list[Candi
     after = [root._replace(lineage=decided.lineage, entered=decided.generation, proposal=9) for _ in world]
     again = elect(after)
     assert (again.send, again.lineage) == (Send.NOTHING, decided.lineage)
+
+
+def test_a_receiver_gets_the_whole_record_of_the_commit_but_for_what_is_the_senders_own() -> None:
+    assert BASE.record == Record(Identity(5, 1, 3, 10), 40, loose=64, data=640, layout=50, tree=20, local=0)
