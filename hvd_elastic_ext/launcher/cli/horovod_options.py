@@ -39,8 +39,9 @@ def parse(
             super().__init__(**{**kwargs, **own, "formatter_class": argparse.RawDescriptionHelpFormatter})
 
         def parse_args(self, *_: Any, **__: Any) -> Any:
+            theirs = len(self._action_groups)
             add_options(self)
-            self._action_groups.insert(0, self._action_groups.pop())  # ours come first in the help
+            self._action_groups[:] = self._action_groups[theirs:] + self._action_groups[:theirs]  # ours come first
             for action in self._actions:
                 action.required = False  # what is missing is found when all else is right
             _demand_known(self, argv)

@@ -14,7 +14,7 @@ from discover import cli
 from discover.app.settings import KubernetesSettings
 from discover.publishing.addresses import UnixAddress
 from discover.publishing.configmap import SCRIPT, SCRIPT_TEXT
-from hvd_elastic_ext.launcher.cli import run
+from hvd_elastic_ext.launcher.cli.run_options import parse
 from tests.support import manifests, schemas
 from tests.support.manifests import Body, containers, documents, names, of_kind, pods, problems
 
@@ -133,7 +133,7 @@ def test_the_launcher_accepts_its_arguments(name: str, tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     launcher = containers(pods(name)["launcher"])["launcher"]
     assert launcher["command"] == ["tini", "--", "hvd-elastic", "run"]
-    settings = run.parse(launcher["args"], {})
+    settings = parse(launcher["args"], {})
     assert f"--listen={settings.sources.discovery_url}" in told(name)
     assert settings.command[0] == "python"
 
@@ -148,7 +148,7 @@ def test_horovod_accepts_the_lines_for_stock_horovod(name: str) -> None:
     start = text.index("# args: [") + len("# args: [")
     words = text[start : text.index("]", start)].replace("#", "").replace("\n", "").replace(" ", "").split(",")
     arguments = [shlex.split(word)[0] for word in words]
-    settings = run.parse(arguments, {})  # Horovod's own parser and checks, with our options beside
+    settings = parse(arguments, {})  # Horovod's own parser and checks, with our options beside
     assert str(settings.sources.script) == "/run/hvd/discover_hosts.sh"
     assert f"--script={settings.sources.script}" in told(name)
     assert list(settings.command) == ["python", "train.py"]

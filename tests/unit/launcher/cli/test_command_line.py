@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.core.errors import ElasticError, UsageError
-from hvd_elastic_ext.launcher.cli import run
+from hvd_elastic_ext.launcher.cli.run_options import parse
 
 
 @pytest.mark.parametrize(
@@ -26,29 +26,34 @@ from hvd_elastic_ext.launcher.cli import run
 )
 def test_a_mistake_is_told_in_at_most_two_lines(words: str, line: str | None) -> None:
     with pytest.raises(UsageError) as error:
-        run.parse(words.split(), {})
+        parse(words.split(), {})
     if line is not None:
         assert str(error.value).startswith(line)
     assert len(str(error.value).splitlines()) <= 2
 
 
 def test_options_of_the_command_are_its_own() -> None:
-    parsed = run.parse(["-np", "1", "-p2222", "--", "python", "s.py", "--nonsense", "-np", "x"], {})
+    parsed = parse(["-np", "1", "-p2222", "--", "python", "s.py", "--nonsense", "-np", "x"], {})
     assert parsed.command == ("python", "s.py", "--nonsense", "-np", "x")
 
 
 def test_without_np_all_slots_that_are_there_are_used(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("a:2\nb:3\n")
-    assert run.parse(["--hosts-file", str(hosts), "python", "s.py"], {}).num_proc == 5
-    assert run.parse(["-H", "a:2,b:1", "python", "s.py"], {}).num_proc == 3
-    assert run.parse(["python", "s.py"], {}).num_proc == 1
+    assert parse(["--hosts-file", str(hosts), "python", "s.py"], {}).num_proc == 5
+    assert parse(["-H", "a:2,b:1", "python", "s.py"], {}).num_proc == 3
+    assert parse(["python", "s.py"], {}).num_proc == 1
 
 
 def test_a_script_is_run_by_this_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").touch()
-    assert run.parse(["-np", "1", "train.py", "--lr", "1"], {}).command == (sys.executable, "train.py", "--lr", "1")
+    assert parse(["-np", "1", "train.py", "--lr", "1"], {}).command == (
+        sys.executable,
+        "train.py",
+        "--lr",
+        "1",
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,5 +67,5 @@ def test_a_hosts_file_that_cannot_be_used_is_refused_at_once(
     if text is not None:
         Path("hosts").write_text(text)
     with pytest.raises(ElasticError) as error:
-        run.parse(["--hosts-file", "hosts", "true"], {})
+        parse(["--hosts-file", "hosts", "true"], {})
     assert line in str(error.value)

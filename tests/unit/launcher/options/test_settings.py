@@ -9,7 +9,7 @@ import pytest
 from hvd_elastic_ext.core.errors import BadHosts, UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.agents.environment import LARGEST
-from hvd_elastic_ext.launcher.cli import run
+from hvd_elastic_ext.launcher.cli import run_options
 from hvd_elastic_ext.launcher.job.finished_check import mark_of
 from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import CloudNotices, RunSettings, Sources, job_name
@@ -118,7 +118,7 @@ def test_a_job_is_named_after_its_script(command: tuple[str, ...], name: str) ->
 
 
 def parse(*argv: str, env: dict[str, str] | None = None) -> RunSettings:
-    return run.parse([*argv, *COMMAND], env or {})
+    return run_options.parse([*argv, *COMMAND], env or {})
 
 
 def test_horovods_own_options_keep_their_names_and_meaning() -> None:
@@ -240,18 +240,19 @@ def test_an_environment_that_does_not_fit_into_one_line_to_an_agent_is_refused_u
 
 def test_checkpoints_are_made_where_one_of_their_options_is_given(tmp_path: Path) -> None:
     words = ["-np", "1", "--state-dir", str(tmp_path)]
-    assert run.parse([*words, *COMMAND], {}).durability is None
-    by_folder = run.parse([*words, "--checkpoint-dir", str(tmp_path / "x"), *COMMAND], {}).durability
+    assert run_options.parse([*words, *COMMAND], {}).durability is None
+    by_folder = run_options.parse([*words, "--checkpoint-dir", str(tmp_path / "x"), *COMMAND], {}).durability
     mark = mark_of(COMMAND)
     assert by_folder == Durability(str(tmp_path / "x"), AUTO, 3, mark)
-    by_pace = run.parse([*words, "--checkpoint-every", "50", "--checkpoint-keep", "7", *COMMAND], {}).durability
+    by_pace = run_options.parse([*words, "--checkpoint-every", "50", "--checkpoint-keep", "7", *COMMAND], {}).durability
     assert by_pace == Durability(str(tmp_path / "checkpoints"), Cadence(steps=50), 7, mark)
-    further = run.parse([*words, "--train-on", "--checkpoint-every", "50", *COMMAND, "--epochs", "9"], {}).durability
+    again = [*words, "--train-on", "--checkpoint-every", "50", *COMMAND, "--epochs", "9"]
+    further = run_options.parse(again, {}).durability
     assert further is not None
     assert further.train_on
     assert further.mark != mark
     for url in ("s3://bucket/job", "abfs://container@account.dfs.core.windows.net/x"):
-        by_url = run.parse([*words, "--checkpoint-dir", url, *COMMAND], {}).durability
+        by_url = run_options.parse([*words, "--checkpoint-dir", url, *COMMAND], {}).durability
         assert by_url is not None
         assert by_url.place == url
 
@@ -269,7 +270,7 @@ def test_checkpoints_are_made_where_one_of_their_options_is_given(tmp_path: Path
 )
 def test_checkpoint_options_that_cannot_work_are_refused(words: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=said) as refusal:
-        run.parse(["-np", "1", *words, *COMMAND], {})
+        run_options.parse(["-np", "1", *words, *COMMAND], {})
     assert "hunter2" not in str(refusal.value)
 
 
