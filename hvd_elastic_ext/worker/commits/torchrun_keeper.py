@@ -37,12 +37,13 @@ SIDES: Final = 2
 _REQUEST_S: Final = 5.0
 """Longest time one worker may take to say what it wants."""
 _LOOK_S: Final = 0.5
-"""Seconds between two looks whether the agent lives."""
+"""Seconds between two looks whether the agent lives, where the kernel does not tell of its end."""
 
 
 def main(arguments: list[str]) -> int:
     """Serve in the background: returns 0 as soon as workers can ask. ``DIRECTORY AGENT_PID AGENT_STARTED``."""
     directory, pid, started = Path(arguments[0]), int(arguments[1]), int(arguments[2])
+    watch = watch_process(pid)
     if start_time(pid) != started:
         sys.stderr.write(f"process {pid} is not the torchrun agent any more\n")
         return 1
@@ -51,18 +52,19 @@ def main(arguments: list[str]) -> int:
         return 0
     _leave_the_family()
     try:
-        serve(listener, pid=pid, started=started)
+        serve(listener, pid=pid, started=started, watch=watch)
     finally:
         clear(directory)
     return 0
 
 
-def serve(listener: socket.socket, *, pid: int, started: int) -> None:
-    """Answer workers until the agent has ended."""
+def serve(listener: socket.socket, *, pid: int, started: int, watch: int | None) -> None:
+    """Answer workers until the agent has ended. ``watch``: a descriptor that becomes readable then, if there is one."""
     slots: dict[int, list[int]] = {}
+    watched: list[socket.socket | int] = [listener] if watch is None else [listener, watch]
     while start_time(pid) == started:
-        ready, _, _ = select.select([listener], [], [], _LOOK_S)
-        if ready:
+        ready, _, _ = select.select(watched, [], [], _LOOK_S if watch is None else None)
+        if listener in ready:
             connection, _ = listener.accept()
             with connection, contextlib.suppress(OSError):  # a worker that died while asking wants nothing
                 connection.settimeout(_REQUEST_S)
@@ -110,6 +112,14 @@ def start_time(pid: int) -> int | None:
     except OSError:
         return None
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def watch_process(pid: int) -> int | None:
+    """Return a descriptor that becomes readable when the process ends; None where the kernel has none to give."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:  # gone, which start_time tells; an old kernel; a sandbox that forbids it
+        return None
 
 
 def clear(directory: Path) -> None:

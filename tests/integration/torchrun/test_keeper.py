@@ -113,6 +113,16 @@ def test_two_agents_have_a_keeper_each(runtime):
         nothing_is_left(runtime)
 
 
+def test_without_a_descriptor_for_the_agents_end_it_is_looked_at(runtime, monkeypatch):
+    """Old kernels and some sandboxes have no pidfd_open."""
+    monkeypatch.setattr(keeper, "watch_process", lambda pid: None)
+    agent_process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    started = keeper.start_time(agent_process.pid)
+    with keeper._listen(runtime) as listener:
+        agent_process.communicate(b"\n")
+        keeper.serve(listener, pid=agent_process.pid, started=started, watch=None)
+
+
 AS_SOMEBODY_ELSE = """
 import os, sys
 os.chdir(sys.argv[1])
