@@ -69,7 +69,7 @@ def verdict_of(pod: PodView, signs: tuple[ActiveSignal, ...], rules: HostRules, 
     if early and not _ended_by_notice(pod, signs, job):
         return Verdict(pod, Grade.UNFIT, early)
     host, note, problem = _host(pod, rules, job)
-    if early:  # else whoever learns of the end first would take it for a fault of the pod, or of its node
+    if early:  # else the first to learn of the end would take it for a fault of the pod, or of its node
         return Verdict(pod, Grade.GONE, early, host)
     serious = [sign for sign in signs if sign.finding.signal.category in (SignalClass.GONE, SignalClass.IMMINENT)]
     notices = [sign for sign in serious if sign.finding.signal.evidence is Evidence.NOTICE]

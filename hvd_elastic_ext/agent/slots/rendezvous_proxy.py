@@ -99,7 +99,7 @@ class RendezvousProxy:
                 self._hang_up(client)
 
     def end_of_life(self) -> None:
-        """Disconnect everybody: all processes of the slot have ended."""
+        """Disconnect all clients: all processes of the slot have ended."""
         for client in list(self._clients.values()):
             self._hang_up(client)
 

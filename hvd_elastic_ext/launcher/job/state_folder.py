@@ -181,7 +181,7 @@ def load(path: Path) -> tuple[Saved | None, bool]:
             LOG.warning("%s; going on from %s, the state before it", why, path / name)
         return saved, name == STATE
     if why:
-        LOG.warning("%s and there is no good one before it; starting anew", why)
+        LOG.warning("%s and there is no good one before it; starting from the beginning", why)
     return None, False
 
 

@@ -37,7 +37,7 @@ class RequestFailed(Transient):
 
 
 class Replicas:
-    """The workers of one object. For one thread at a time. Credentials are read anew with each call: tokens last for an
+    """The workers of one object. For one thread at a time. Each call reads credentials again: tokens last for an
     hour, and a job may sleep for days."""
 
     def __init__(self, access: Access, job: Workload, *, timeout: tuple[float, float] = TIMEOUT) -> None:

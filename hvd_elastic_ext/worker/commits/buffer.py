@@ -58,7 +58,7 @@ class HandedOver:
 class CommitBuffer:
     """Two or more sides, one of which holds the last sealed commit.
 
-    Sides filled by an earlier process are taken over: ``last`` is then its last commit. Whoever owns the memory may
+    Sides filled by an earlier process are taken over: ``last`` is then its last commit. The owner of the memory may
     have a newer commit handed over into it at any time: that stays there, and is the last one from :meth:`catch_up` on.
     """
 

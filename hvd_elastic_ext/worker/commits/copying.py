@@ -45,7 +45,7 @@ def advise_huge(tensor: Tensor) -> Tensor:
     """Ask for huge pages under a large new tensor, and return it.
 
     The first write to hundreds of megabytes is then several times as fast: a
-    newcomer creates its optimizer's state while everybody waits for it.
+    newcomer creates its optimizer's state while all other ranks wait for it.
     """
     start = -(-tensor.data_ptr() // _HUGE) * _HUGE
     length = (tensor.data_ptr() + tensor.nbytes - start) // _HUGE * _HUGE

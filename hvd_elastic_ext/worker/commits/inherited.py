@@ -44,7 +44,7 @@ class Agent:
 def commit_descriptors(environ: Mapping[str, str]) -> tuple[int, ...] | None:
     """Return descriptors of the memory that this process's commits go to; None if nobody holds any for it.
 
-    Whoever runs in the same slot later gets the same memory. Under torchrun each call returns new descriptors, which
+    A later process of the same slot gets the same memory. Under torchrun each call returns new descriptors, which
     the caller may close. Raises :class:`UsageError` for a variable that is no list of numbers and :class:`Permanent` if
     the keeper cannot be reached.
     """

@@ -2,8 +2,7 @@
 
 A side is a ``memfd``: a page with the record, then the commit's bytes. What a record says is believed only if its
 checksum is right, so a process that dies at any instruction leaves either this record or none, and the other side as it
-was. The descriptors may come from a parent that outlives this process: whoever is started in its place finds the newest
-sealed side.
+was. The descriptors may come from a parent that outlives this process: its successor finds the newest sealed side.
 """
 
 from __future__ import annotations
@@ -188,7 +187,7 @@ def _lengthened(descriptor: int, length: int) -> int:
 def populate(memories: Sequence[Tensor]) -> threading.Thread:
     """Have the kernel find memory for all of them, in a thread, in their order.
 
-    Otherwise whoever writes first waits for it, page by page: for as long as half of a large sync takes. Contents stay.
+    Otherwise the first writer waits for it, page by page: for as long as half of a large sync takes. Contents stay.
     Where the kernel cannot (before Linux 5.14) nothing happens.
     """
     thread = threading.Thread(target=_populate, args=(memories,), name="hvd-commit-memory", daemon=True)

@@ -1,6 +1,6 @@
 """The world of this process, and its place in it: for samplers, learning rates and ``elastic.rank()``.
 
-Whoever joins a world tells :func:`use`. Before that, the library that is initialised is asked. The place is looked
+Code that joins a world calls :func:`use`. Before that, the library that is initialised is asked. The place is looked
 up at each use: the world changes.
 """
 

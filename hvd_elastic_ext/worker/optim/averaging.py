@@ -107,7 +107,7 @@ class Averaging:
         self.touched = self.done = False
 
     def before_step(self, _: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        """A hook before each ``step()``: that of the optimizer's class itself, whoever calls it."""
+        """A hook before each ``step()``: that of the optimizer's class itself, independent of its caller."""
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is None:
             if not (self.skip or self.done):

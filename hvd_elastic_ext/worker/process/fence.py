@@ -4,7 +4,7 @@ Horovod 0.28.1 with three ranks and Gloo: one rank is killed, a second one notic
 connections to the third stay open. The third then waits for Gloo's timeout of 30 s. It notices at once when they
 are shut down. A silent peer is cut off in the same manner, from a thread that does not wait for it.
 
-Gloo (pair.cc, ``signalException``) reports the end of a connection to everybody who waits on it, except to a
+Gloo (pair.cc, ``signalException``) reports the end of a connection to every process that waits on it, except to a
 sender whose data is only partly sent: that one waits 30 s. So a world is left in order where possible. First
 Horovod's thread ends (``hvd.shutdown()``; its peers agree to it). Then the connections are read empty, so that no
 peer is in the middle of a send, and cut. While the thread still runs, only a silent peer is cut, or everything

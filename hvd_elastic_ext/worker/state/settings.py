@@ -63,7 +63,7 @@ def _seconds(text: str) -> float:
 
 def _number(name: str, text: str) -> int:
     if not text.isdigit():
-        raise UsageError(f"environment variable {name} is {text!r}; it is a number, set by whoever starts workers")
+        raise UsageError(f"environment variable {name} is {text!r}; it is a number, set by the launcher of the workers")
     return int(text)
 
 

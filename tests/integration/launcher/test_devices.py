@@ -50,7 +50,7 @@ def test_a_bad_device_costs_its_slot_and_everybody_else_keeps_or_finds_their_own
     new = re.findall(r"new (\S+) sees (\S+) local (\d)", said)
     seen = {device: [each[1:] for each in new if each[0] == device] for device in ("gpu-a", "gpu-b", "gpu-c")}
     everybody = "gpu-a,gpu-b,gpu-c"
-    assert seen["gpu-a"] == [(everybody, "0")], "it was never started anew"
+    assert seen["gpu-a"] == [(everybody, "0")], "it was never restarted"
     assert seen["gpu-c"] == [(everybody, "2"), ("gpu-a,gpu-c", "1")]
     assert seen["gpu-b"][:3] == [(everybody, "1")] * 3, "the first one, and two that failed"
     assert set(seen["gpu-b"][3:]) == {("gpu-a,gpu-c,gpu-b", "2")}

@@ -98,7 +98,7 @@ def test_it_begins_anew_where_that_was_asked_for(launched: Launched) -> None:
     (begun,) = launched.events("begun_anew")
     assert begun.get("number") == 1
     assert begun.get("steps_lost") >= 5
-    assert "training begins anew (time 1)" in process.stderr
+    assert "training starts from the beginning (time 1)" in process.stderr
 
 
 @pytest.mark.soak

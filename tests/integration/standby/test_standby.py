@@ -77,7 +77,7 @@ def meeting(job: Job, **env: str) -> tuple[Member, Member]:
     both = mine.keys() & theirs.keys()
     assert both
     assert [mine[step] for step in both] == [theirs[step] for step in both]
-    # A launcher that was started anew gives newcomers its number, and their commits are those of the others.
+    # A restarted launcher gives newcomers its number, and their commits are those of the others.
     wait_until(
         lambda: [each.beats[-1]["commit"][0] for each in (first, second)] == [2, 2], what="commits of its number"
     )

@@ -156,7 +156,7 @@ class Child:
         self._ended()
 
     def _ended(self) -> None:
-        """It is no more. What it said last is in the pipes; whoever else holds them is not waited for."""
+        """It is no more. What it said last is in the pipes; other holders are not waited for."""
         for stream in list(self._streams):
             while self._read(stream):
                 pass

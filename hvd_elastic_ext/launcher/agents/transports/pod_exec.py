@@ -106,7 +106,7 @@ class Exec:
                 stream.close()
         except NotRun as error:
             why = str(error)
-        except Exception as error:  # whoever waits for this would do so for ever
+        except Exception as error:  # its waiter would wait for ever
             log.exception("a command in a pod")
             why = f"a defect: {type(error).__name__}"
         with contextlib.suppress(RuntimeError):  # the loop has gone

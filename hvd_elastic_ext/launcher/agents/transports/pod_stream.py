@@ -62,7 +62,7 @@ class _Credentials:
 
 
 class Cluster:
-    """An API server. Credentials are read anew every few seconds, if there are commands: tokens last for an hour."""
+    """An API server. Credentials are read again every few seconds, if there are commands: tokens last for an hour."""
 
     def __init__(self, access: Access, *, pace: Pace = Pace(), clock: Clock | None = None) -> None:
         self._access = access

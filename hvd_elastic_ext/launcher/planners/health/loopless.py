@@ -43,7 +43,7 @@ def see_lost_training(job: JobState) -> JobFailed | None:
     if not job.options.restart_from_scratch:
         return JobFailed(f"{why}; --restart-from-scratch would start the script again")
     state.anew += 1
-    log.warning("training begins anew (time %d): %s", state.anew, why)
+    log.warning("training starts from the beginning (time %d): %s", state.anew, why)
     job.record("begun_anew", number=state.anew, steps_lost=state.step or None, reason=why)
     state.trained, state.step = False, 0
     return None

@@ -53,7 +53,7 @@ RESTARTED = {
     + "lives a=1 b=2; lives a=1 b=1; disconnect b; run 1.5; reconnect b; run 20; number resized 1; no fenced",
     "the new life answers for what it does itself": CONTAINERS
     + "container b; lives a=1 b=2; until a b; kill b; until a; run 20; world a; is struck.host b",
-    "an agent on its way to a container that is gone is started anew": LONG.replace("start=2", "start=1")
+    "an agent on its way to a container that is gone is started again": LONG.replace("start=2", "start=1")
     + "lives a=1; until a; comes b 50; lives a=1 b=1; run 1; comes b 0.3; lives a=1 b=2; until a b <20; no struck",
     "lives that are told from now on are learnt without a change": LONG
     + """lives a= b=; until a b; run 1; lives a=1 b=1; run 20; number resized 1; container b; lives a=1 b=2

@@ -129,7 +129,7 @@ def test_with_both_files_damaged_the_job_starts_anew_and_says_so(
         for name in ("state.json", "state.json.bak"):
             (folder / name).write_text("?")
         assert held.load() is None
-    assert "starting anew" in caplog.text
+    assert "starting from the beginning" in caplog.text
 
 
 def test_a_moment_with_only_the_backup_is_no_damage(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -50,7 +50,7 @@ INHERITED = {
         dead a b c; inherit a b c; run 4; join a; run 1; join b; run 1; join c; run 60; undisturbed a b c""",
     "if nobody is back in time the world is taken over when they come": """
         inherit a=61 b=61.2; run 120; undisturbed a b""",
-    "one that comes when the others have gone on without it starts anew": """
+    "one that comes when the others have gone on without it starts from the beginning": """
         inherit a b c=200; run 100; lose-world a; lose-world b; begun 8; members a b; run 1; sees spawned <400
         size 3 <30; processes a:4 b:4 c:5""",
 }
