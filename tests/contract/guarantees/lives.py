@@ -1,7 +1,7 @@
 """A parent that owns commit memory, and training processes that it kills: ``lives SEED ANEW KIND=LIVES…``.
 
 Every life makes its State, syncs, says what it found and then commits as fast as it can, saying each number once its
-commit is taken. It is killed at a random moment. ``ANEW`` lives of our State after the first are programs started again,
+commit is taken. It is killed at a random moment. ``ANEW`` lives of our State after the first are new programs,
 as a launcher would; the rest are forks, so that there can be many.
 """
 
