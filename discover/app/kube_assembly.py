@@ -220,7 +220,7 @@ def _cluster(settings: KubernetesSettings) -> Cluster:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("kubernetes", "urllib3"):
             raise
-        remedy = "pip install 'hvd-elastic-ext[kubernetes]'"
+        remedy = "pip install kubernetes"
         raise UsageError(f"--source kubernetes needs the package 'kubernetes'; install it: {remedy}") from None
     # The client is a quarter of a million objects that live as long as the process; lists and watches make no cycles.
     gc.freeze()

@@ -132,7 +132,7 @@ def _render(report: JobReport, *, kind: str, title: str) -> bytes:
         from matplotlib.figure import Figure
     except ImportError:
         raise UsageError(
-            "a picture needs matplotlib, which is not installed; pip install 'hvd-elastic-ext[torch]'"
+            "a picture needs matplotlib, which is not installed; pip install matplotlib"
         ) from None
     style: dict[Any, Any] = {
         "font.size": 9,

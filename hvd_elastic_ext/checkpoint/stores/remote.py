@@ -126,7 +126,7 @@ def open_remote(where: str, options: Mapping[str, Any]) -> RemoteStore:
     try:
         import fsspec
     except ImportError:
-        raise UsageError(f"{where}: needs fsspec; pip install 'hvd-elastic-ext[checkpoint]'") from None
+        raise UsageError(f"{where}: needs fsspec; pip install fsspec") from None
     try:
         files, root = fsspec.core.url_to_fs(where, **options)
     except ImportError as error:

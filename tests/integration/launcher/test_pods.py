@@ -70,7 +70,7 @@ def test_what_is_lacking_is_said_before_anything_begins(
         assert process.wait(60) == 2
     said = {
         "cluster": "no cluster: this is no pod, and ~/.kube/config does not exist; for --rsh pod let KUBECONFIG",
-        "client": "--rsh pod needs the package 'kubernetes'; install it: pip install 'hvd-elastic-ext[kubernetes]'",
+        "client": "--rsh pod needs the package 'kubernetes'; install it: pip install kubernetes websocket-client",
     }
     assert said[lacking] in process.stderr
     assert "Traceback" not in process.output

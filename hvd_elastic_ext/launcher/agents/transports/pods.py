@@ -44,7 +44,7 @@ def client_needed(option: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("kubernetes", "urllib3", "websocket"):
             raise
-        remedy = "pip install 'hvd-elastic-ext[kubernetes]'"
+        remedy = "pip install kubernetes websocket-client"
         raise UsageError(f"{option} needs the package 'kubernetes'; install it: {remedy}") from None
 
 
