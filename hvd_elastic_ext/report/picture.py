@@ -131,9 +131,7 @@ def _render(report: JobReport, *, kind: str, title: str) -> bytes:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise UsageError(
-            "a picture needs matplotlib, which is not installed; pip install matplotlib"
-        ) from None
+        raise UsageError("a picture needs matplotlib, which is not installed; pip install matplotlib") from None
     style: dict[Any, Any] = {
         "font.size": 9,
         "text.color": INK,

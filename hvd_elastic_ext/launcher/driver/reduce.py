@@ -22,9 +22,12 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question, Seat,
 from hvd_elastic_ext.launcher.state import commit_holders, orders, resize_report
 from hvd_elastic_ext.launcher.state.actions import Record
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import Agent, Worker, seconds, take_heartbeat, take_message
+from hvd_elastic_ext.launcher.state.roster import Agent, LaunchEnd, Worker, seconds, take_heartbeat, take_message
 
 log = logging.getLogger(__name__)
+
+LOST_AFTER_S: Final = 2.0
+"""An agent whose connection is lost so soon after the end of its launch has ended with it."""
 
 
 def reduce(job: JobState, event: Event) -> None:
@@ -105,6 +108,8 @@ def _agent_lost(job: JobState, host: str, reason: str) -> None:
     if agent.finishing and not job.roster.on(host):
         job.roster.commits.ended(host, "its agent has ended")
         del job.roster.agents[host]
+    elif agent.launch_ended is not None and job.now - agent.launch_ended.at <= LOST_AFTER_S:
+        _agent_ended(job, agent, agent.launch_ended)
 
 
 def _launch_ended(job: JobState, host: str, code: int, remark: str) -> None:
@@ -115,17 +120,26 @@ def _launch_ended(job: JobState, host: str, code: int, remark: str) -> None:
     if code == 0:  # it found a living agent
         adoption.handed_over(job, host)
     elif agent.heard:
-        if not agent.joined and code != SSH_FAILED:  # a connection that broke says nothing about the agent
-            job.faults.first = job.faults.first or f"the agent on {host} ended: {detail}"
-            why = f"its agent ended with exit code {code}"
-            job.roster.commits.ended(host, why)
-            silence.cut_off(job, agent, why, strike=job.outcome.failure is None)
+        end = LaunchEnd(job.now, code, detail)
+        if code == SSH_FAILED:
+            return  # a connection of ssh that broke says nothing about the agent
+        if agent.joined:
+            agent.launch_ended = end  # the loss of its connection may be read a moment later
+        else:
+            _agent_ended(job, agent, end)
     elif not adoption.failed(job, host, detail):
         del job.roster.agents[host]
         log.warning("no agent could be started on %s: %s", host, detail)
         job.faults.first = job.faults.first or f"no agent could be started on {host}: {detail}"
         if not job.paused:
             blame.strike(job, Cause.UNREACHABLE, agent.host, detail=detail, tried_s=job.now - agent.since)
+
+
+def _agent_ended(job: JobState, agent: Agent, end: LaunchEnd) -> None:
+    host, why = agent.host.name, f"its agent ended with exit code {end.code}"
+    job.faults.first = job.faults.first or f"the agent on {host} ended: {end.detail}"
+    job.roster.commits.ended(host, why)
+    silence.cut_off(job, agent, why, strike=job.outcome.failure is None)
 
 
 def _launcher_paused(job: JobState, seconds: float) -> None:

@@ -5,13 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import Process, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.state.commit_holders import Holders
+
+
+class LaunchEnd(NamedTuple):
+    """The command that started an agent has ended ``at`` a time (mono); ``detail`` says how."""
+
+    at: float
+    code: int
+    detail: str
 
 
 @dataclass(slots=True)
@@ -39,6 +47,8 @@ class Agent:
     """When it or its host will be gone, by its own report (mono; infinite if unknown); None without notice."""
     going: str | None = None
     """Why its host has notice, by a notice file there; the notice may be withdrawn."""
+    launch_ended: LaunchEnd | None = None
+    """Its launch ended with an error while it was connected."""
 
 
 @dataclass(slots=True)

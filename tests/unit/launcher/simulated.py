@@ -181,13 +181,14 @@ class Cluster(Processes):
             if process.host == host:
                 self._lose(process)
 
-    def lose_agent(self, host: str) -> None:
-        """An agent is gone with all that it knows, and its command has ended."""
+    def lose_agent(self, host: str, *, lost_first: bool = True) -> None:
+        """An agent is gone with all that it knows, and its command has ended; which of the two is read first."""
         self._connections[host] = self._connections.get(host, 0) + 1
         del self.agents[host]
         self._forget(host)
-        self.driver.tell(AgentLost(host, "connection reset"))
-        self.driver.tell(LaunchEnded(host, 137, ""))
+        ends = (AgentLost(host, "connection reset"), LaunchEnded(host, 137, ""))
+        for end in ends if lost_first else reversed(ends):
+            self.driver.tell(end)
 
     def _forget(self, host: str) -> None:
         """With an agent all goes that it knew, and its memory."""
