@@ -118,6 +118,9 @@ FOUND = {
     # The launcher stood still: what it heard of the other one was old, and its link was down.
     "who may end stays until those who hold as much are heard again": """
         0 hosts a:1 b:1; 5.5 standstill 9; 5.5 kill a; 6.7 cut b; 14.8 hosts b:1""",
+    # A was called to a world with B, which came to the end of training first: A waited for its rank for ever.
+    "a newcomer whose world is not formed when training is done finishes by itself": """
+        0 hosts a:1 b:1; 1.15 kill b; 7.25 block a 4; 7.25 well""",
     # The launcher stood still meanwhile. Its wait for the agent began again at every look.
     "an agent that was found and ended before it connected is followed by another": """
         0 hosts a:1; 5.1 launcher 0.5; 5.7 standstill 9; 6 agent a""",
