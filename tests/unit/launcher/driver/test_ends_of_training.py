@@ -17,7 +17,8 @@ ENDS = {
         train a b progress_timeout_s=5 restart_stalled=True; run 4; done a b; run 0.5; stick a; stick b; run 60
         no stalled; world a b""",
     "who lost the world with one that is done does the last steps alone": """
-        train a b c least=3; run 1; done b; kill c; run 0.004; well b; until a <30; finish; ended-well <30""",
+        train a b c least=3; run 1; done b; kill c; run 0.004; well b; state a waiting; until a <30; finish
+        ended-well <30""",
     "one that nothing can kill does not keep the job from ending": """
         train a b c; run 1; undying c; stop c; sees resized 2; run 1; finish; ended-well""",
     "a rank that fails while the others come to their end fails the job: it may have been about to write the model": """

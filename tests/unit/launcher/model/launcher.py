@@ -116,6 +116,8 @@ class Launcher:
             self._cluster.oracle.sealed(message.sealed)
         if agent.down_since is not None and host not in self._cluster.cut:
             agent.reached()
+        if message.news.get("event") == "exited":
+            self._cluster.oracle.heard_end(agent, message.news["slot"])
         if "event" in message.news:
             self.driver.tell(News(host, message.news))
             self.dirty = self.dirty or message.news["event"] != "beats"
@@ -218,6 +220,8 @@ class Launcher:
         match order["do"]:
             case "answer":
                 self._cluster.oracle.deals(self)
+            case "kill":
+                self._cluster.oracle.kills(line.agent, order["slot"])
             case "finish" | "forget":
                 self._cluster.oracle.lets_go(line.agent, order.get("slot"))
         self._cluster.down(line, dict(order))

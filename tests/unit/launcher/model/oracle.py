@@ -26,6 +26,8 @@ TOLD_S: Final = 15.0
 """So long after a world has formed its line stands in the journal."""
 HEARS_S: Final = 3.0
 """So soon after a host can be reached again its old world has ended."""
+KILLED_S: Final = 5.0
+"""So long the end of a process that its launcher has killed is to be waited for: it tells what memory holds."""
 
 World_ = tuple[int, int]
 """Of a world: the incarnation of its launcher, and its generation."""
@@ -80,6 +82,8 @@ class Oracle:
     """What the launcher had an agent throw away though nobody else had it."""
     _let_go: set[tuple[str, int]] = field(default_factory=set)
     """Agents and slots that were told to end, or to forget, whatever they hold still."""
+    _killed: dict[tuple[str, int], float] = field(default_factory=dict)
+    """Agents and slots whose process the launcher has killed and not heard the end of, and when it has."""
     _claims: dict[World_, list[Claim]] = field(default_factory=dict)
     _known: dict[World_, Commit | None] = field(default_factory=dict)
     """The newest commit that was told when ranks were dealt."""
@@ -104,6 +108,15 @@ class Oracle:
         if self.newest_told is None or self.newest_told < commit:
             self.newest_told = commit
             self._heard.append((self.cluster.sim.now, commit))
+
+    def kills(self, agent: Agent, slot: int) -> None:
+        """The launcher has a process killed. What that holds is known when its end is heard, and not before."""
+        if slot in agent.processes:
+            self._killed.setdefault((agent.identity, slot), self.cluster.sim.now)
+
+    def heard_end(self, agent: Agent, slot: int) -> None:
+        """The launcher has heard of the end of a process."""
+        self._killed.pop((agent.identity, slot), None)
 
     def listed(self, hosts: Iterable[str], departing: Mapping[str, float | None]) -> None:
         """A new list was accepted."""
@@ -162,6 +175,7 @@ class Oracle:
         claims = list(self._gone)
         if self._stored is not None:
             claims.append(Claim(self._stored, "it is on storage"))
+        claims += self._untold()
         reachable: Claim | None = None
         for agent, slot, commit in self._held():
             if not self._excuse(agent):
@@ -171,6 +185,14 @@ class Oracle:
         self._claims[key], self._known[key] = claims, self.newest_told
         if reachable is not None:
             self._reachable[key] = reachable
+
+    def _untold(self) -> Iterator[Claim]:
+        """What processes hold that the launcher has killed: nobody was told of it yet, and it has only to wait."""
+        for agent in self.cluster.agents.values():
+            for slot, held in agent.memory.items():
+                at = self._killed.get((agent.identity, slot), -math.inf)
+                if self.cluster.sim.now - at < KILLED_S and agent.down_since is None and not self._excuse(agent):
+                    yield Claim(held, f"{agent.host}[{slot}] held it, was killed, and was not heard to have ended")
 
     def lets_go(self, agent: Agent, slot: int | None = None) -> None:
         """The launcher has an agent end, or a slot's memory thrown away."""
@@ -220,7 +242,8 @@ class Oracle:
         self._agreed.append(key)
 
     def launcher_died(self, launcher: Launcher) -> None:
-        """What it was about to write is not written."""
+        """What it was about to write is not written. Whom it has killed the next one does not know."""
+        self._killed.clear()
         late = self.cluster.sim.now - TOLD_S
         until = (self.cluster.sim.now if launcher.stopped_at is None else launcher.stopped_at) - NOTED_S
         self._heard = [each for each in self._heard if each[0] <= until]

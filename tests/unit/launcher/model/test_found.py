@@ -65,6 +65,9 @@ FOUND = {
     "a process killed for its silence is heard before others go on without it": """
         0 hosts a:1 b:1; 4 hosts b:1; 4 hosts a:1 b:1; 4.01 launcher 1.5; 6.31 kill a; 6.41 stop b
         11.11 hosts a:1; 11.11 notice a; 11.12 kill a""",
+    # A has an older commit; what B had sealed before it stood still is told by its end only, and that is on its way.
+    "a killed process is heard before others go on though news of its host are late": """
+        0 hosts a:1 b:1; 6 late b 1.2; 6.4 kill a behind; 6.4 stop b""",
     # The answer with its rank was lost with the link, and so was all that was known of it: nobody ever answered.
     "a member that was given up and comes back asking is not taken for one that trains": """
         0 hosts a:2 b:2; 3.2 kill a; 3.2 cut b; 4.3 cut a""",
@@ -118,6 +121,9 @@ FOUND = {
     # The launcher stood still: what it heard of the other one was old, and its link was down.
     "who may end stays until those who hold as much are heard again": """
         0 hosts a:1 b:1; 5.5 standstill 9; 5.5 kill a; 6.7 cut b; 14.8 hosts b:1""",
+    # A was called to a world with B, which came to the end of training first: A waited for its rank for ever.
+    "a newcomer whose world is not formed when training is done finishes by itself": """
+        0 hosts a:1 b:1; 1.15 kill b; 7.25 block a 4; 7.25 well""",
     # The launcher stood still meanwhile. Its wait for the agent began again at every look.
     "an agent that was found and ended before it connected is followed by another": """
         0 hosts a:1; 5.1 launcher 0.5; 5.7 standstill 9; 6 agent a""",

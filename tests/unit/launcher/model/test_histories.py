@@ -11,9 +11,10 @@ import random
 import pytest
 
 from hvd_elastic_ext.launcher.planners.membership import custody
-from tests.unit.launcher.model.history import drawn
+from tests.unit.launcher.model.history import drawn, script
 from tests.unit.launcher.model.hunting import FIRST, by_seeds
 from tests.unit.launcher.model.play import play
+from tests.unit.launcher.model.test_found import FOUND
 
 
 def test_every_promise_holds_in_200_histories() -> None:
@@ -26,3 +27,14 @@ def test_a_driver_that_asks_nobody_whether_a_world_may_form_is_found_out(monkeyp
     monkeypatch.setattr(custody, "may_form", lambda job: (True, None))
     failures = (play(drawn(random.Random(seed).randrange)) for seed in range(500))
     assert any(failure is not None and failure.promise == "custody" for failure in failures)
+
+
+@pytest.mark.parametrize("name", [name for name in FOUND if "killed" in name and "is heard before others" in name])
+def test_a_driver_that_does_not_wait_for_the_end_of_whom_it_killed_is_found_out(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random histories hardly ever come to that: it is these that the oracle has to tell from others."""
+    monkeypatch.setattr(custody, "ENDS_S", 0.0)
+    failure = play(script(FOUND[name]))
+    assert failure is not None
+    assert failure.promise == "custody"
