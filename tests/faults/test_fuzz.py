@@ -12,7 +12,7 @@ SEED = 1
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_nothing_damaged_takes_much_or_ends_in_an_error_that_is_not_said(name: str) -> None:
+def test_damaged_input_takes_few_resources_and_ends_only_in_known_errors(name: str) -> None:
     for seed in TARGETS[name].seeds:
         TARGETS[name].read(seed)  # without an error
     count, finding = hunt(name, TARGETS[name], seed=SEED, seconds=0.3)
@@ -23,7 +23,7 @@ def test_nothing_damaged_takes_much_or_ends_in_an_error_that_is_not_said(name: s
 @pytest.mark.soak
 @pytest.mark.idle
 @pytest.mark.timeout(300)
-def test_minutes_of_it_find_nothing() -> None:
+def test_minutes_of_fuzzing_find_nothing() -> None:
     for name, target in TARGETS.items():
         _, finding = hunt(name, target, seed=SEED + 1, seconds=150 / len(TARGETS))
         assert finding is None, str(finding)
@@ -45,7 +45,7 @@ def _says_lines(data: bytes) -> None:
     ("read", "what"),
     [(_grows, "too much memory"), (_fails, "KeyError in test_fuzz.py"), (_says_lines, "an error of several lines")],
 )
-def test_what_is_wrong_is_found_with_its_number_and_a_short_input(read: object, what: str) -> None:
+def test_a_defect_is_found_with_its_number_and_a_short_input(read: object, what: str) -> None:
     target = Target(read, (b"a" * 50 + b"x" + b"b" * 50,), (ValueError,))  # type: ignore[arg-type]
     _, finding = hunt("own", target, seed=SEED, seconds=10)
     assert finding is not None

@@ -33,7 +33,7 @@ class Held:
 
 
 class Progress(NamedTuple):
-    """The step at which a world goes on, and the newest one that was reached before it."""
+    """The step at which a world continues, and the newest step reached before it."""
 
     step: int
     reached: int

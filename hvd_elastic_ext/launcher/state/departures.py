@@ -1,4 +1,4 @@
-"""What is known of hosts that are about to go, and of the end of the job."""
+"""What is known of hosts that will go, and of the end of the job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hvd_elastic_ext.launcher.rules.health.causes import Cause
 
 @dataclass(slots=True)
 class Notices:
-    """Hosts that are about to go by the published list; what agents say of themselves is in the roster."""
+    """Hosts that will go, by the published list; what agents report is in the roster."""
 
     departing: Mapping[str, float] = field(default_factory=dict)
     """When each will be gone (mono; infinite if unknown)."""
@@ -21,7 +21,7 @@ class Notices:
     listed: frozenset[str] = frozenset()
     """Those that the newest list names."""
     deaf_to: set[str] = field(default_factory=set)
-    """Clouds of which was said that a host cannot ask them."""
+    """Clouds for which it was reported that a host cannot ask them."""
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ class Faults:
     counted: list[tuple[float, str]] = field(default_factory=list)
     """Faults that count towards ``--failure-budget``: when (mono), and on which host."""
     deserted: list[float] = field(default_factory=list)
-    """When the last process of a world left of its own accord (mono)."""
+    """When the last process of a world left without an order (mono)."""
     seen: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Of each error, by digest, the host and the step where it was seen last."""
 
@@ -38,7 +38,7 @@ class LinkLoss:
 
 @dataclass(slots=True)
 class Liveness:
-    """How the processes of the world get on."""
+    """The progress of the processes of the world."""
 
     looked_at: float
     compared_at: float
@@ -50,14 +50,14 @@ class Liveness:
     """The latest step times of each process."""
     watch: Watch = field(default_factory=Watch)
     told: frozenset[Life] | None = None
-    """Who holds the world up, as far as that was said; None while it gets on."""
+    """Processes that were reported to delay the world; None while it makes progress."""
     finished: dict[Life, Member] = field(default_factory=dict)
     """Members of the newest world whose training is over, whether they live or not."""
 
 
 @dataclass(slots=True)
 class Loopless:
-    """What processes have told of an elastic loop, of steps and of commits."""
+    """What processes have reported: an elastic loop, steps and commits."""
 
     of: int
     """The generation that ``ended`` is of."""
@@ -70,7 +70,7 @@ class Loopless:
     step: int = 0
     """The newest step of those that keep no commit."""
     anew: int = 0
-    """How often training has begun anew."""
+    """How often training has started from the beginning."""
     last: str = ""
     """Which process ended last, and how."""
     ended: dict[Life, Ended] = field(default_factory=dict)

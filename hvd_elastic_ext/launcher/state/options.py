@@ -36,6 +36,6 @@ class JobOptions:
     sleep_after_s: float | None = None
     """How long there are too few hosts before the job goes to sleep; None if it never does."""
     woken: bool = False
-    """The job has slept, or failed, after it had begun: it goes on, and does not begin."""
+    """The job has slept, or failed, after its start: it continues, and does not start."""
     restart_from_scratch: bool = False
     """A job of which nothing is left starts its training from the beginning."""

@@ -106,7 +106,7 @@ class Worker:
     warned: bool = False
     """Its script has seen, by ``check_alive()``, that it has to leave, and may end by itself."""
     stopping_at: float | None = None
-    """When it is ended if it has not left by itself; infinite while no other process waits for it."""
+    """When it is killed if it has not left; infinite while no other process waits for it."""
     stop_again_at: float | None = None
     """When it is told again to end: orders get lost."""
     killed: Cause | None = None

@@ -181,7 +181,7 @@ class CommitBuffer:
     def prepare_to_keep(self) -> None:
         """Have memory for one more commit like the last, without waiting. May be called from any thread.
 
-        As long as none is kept, nobody else touches the side that is made ready here.
+        As long as none is kept, no other process touches the side that is made ready here.
         """
         record = self.record
         if self.can_keep and record is not None and not any(side.kept for side in self._sides):
@@ -225,7 +225,7 @@ class CommitBuffer:
         self._seal(index, record._replace(identity=identity))
 
     def forget(self) -> None:
-        """Drop every commit, for memory that holds one of no use here; but not what is handed over meanwhile."""
+        """Drop every commit, since the memory holds one of no use here; but not a commit received meanwhile."""
         last = None if self._current is None else self._sides[self._current]
         for side in sorted(self._sides, key=lambda side: side is last):
             if side.claim(shared=True):  # else one is being written there, and is no commit before that is done
@@ -258,7 +258,7 @@ class CommitBuffer:
         self.let_go()
         while True:
             others = [index for index in range(len(self._sides)) if index != self._current]
-            # What is kept goes rather than that training stands still: its reader notices.
+            # A kept commit is given up before training would wait: its reader notices.
             for index in sorted(others, key=lambda index: self._sides[index].kept):
                 if self._sides[index].claim():
                     handed = self._handed_over()

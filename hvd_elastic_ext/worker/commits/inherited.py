@@ -1,7 +1,7 @@
-"""Where commits outlive their process: memory that somebody else holds.
+"""Where commits outlive their process: memory that another process holds.
 
 Under ``hvd-elastic run`` the agent hands it down. Under torchrun a keeper does, one for each agent of torchrun's on a
-machine; the first worker starts it (:mod:`hvd_elastic_ext.worker.commits.torchrun_keeper`). Anywhere else nobody does.
+machine; the first worker starts it (:mod:`hvd_elastic_ext.worker.commits.torchrun_keeper`). Elsewhere there is none.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Agent:
 
 
 def commit_descriptors(environ: Mapping[str, str]) -> tuple[int, ...] | None:
-    """Return descriptors of the memory that this process's commits go to; None if nobody holds any for it.
+    """Return descriptors of the memory that this process's commits go to; None if no process holds any for it.
 
     A later process of the same slot gets the same memory. Under torchrun each call returns new descriptors, which
     the caller may close. Raises :class:`UsageError` for a variable that is no list of numbers and :class:`Permanent` if
@@ -85,7 +85,7 @@ def find_agent(run: str) -> Agent | None:
     """Return the nearest ancestor that torchrun's variables do not describe: who set them.
 
     None if that is no process of this user running Python, which a torchrun
-    agent always is: it has ended, and somebody adopted its workers.
+    agent always is: it has ended, and another process adopted its workers.
     """
     pid = os.getppid()
     while pid > 0 and _belongs_to(pid, run):
@@ -99,7 +99,7 @@ def find_agent(run: str) -> Agent | None:
 def places(run: str, agent: Agent, environ: Mapping[str, str]) -> tuple[Path, ...]:
     """Return where an agent's keeper may have its directory, one for each life of each agent.
 
-    The second place, in the home directory, is for where somebody else has made the first one.
+    The second place, in the home directory, is used if another user has made the first one.
     """
     first = environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
     job = hashlib.sha256(run.encode()).hexdigest()[:12]
@@ -110,7 +110,7 @@ def places(run: str, agent: Agent, environ: Mapping[str, str]) -> tuple[Path, ..
 def _private(candidates: Sequence[Path]) -> Path:
     """Return the one that this user's workers meet in. Raises :class:`Permanent` if none can be this user's alone.
 
-    One that is there already counts, the last first: what somebody else had made before it may be gone by now.
+    An existing one counts, the last first: a directory that another user had made before it may be gone by now.
     """
     for directory in reversed(candidates[1:]):
         if directory.exists():

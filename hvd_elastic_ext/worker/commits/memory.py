@@ -1,6 +1,6 @@
 """Memory in which commits lie: sides that take turns, each sealed by one small record.
 
-A side is a ``memfd``: a page with the record, then the commit's bytes. What a record says is believed only if its
+A side is a ``memfd``: a page with the record, then the commit's bytes. A record counts only if its
 checksum is right, so a process that dies at any instruction leaves either this record or none, and the other side as it
 was. The descriptors may come from a parent that outlives this process: its successor finds the newest sealed side.
 """
@@ -36,7 +36,7 @@ _SLACK: Final = 1 / 16
 class _Lock:
     """The lock on a file that several processes write to, by an open file of this process's own.
 
-    The file that was handed down is the same open file everywhere, and would be no obstacle to anybody.
+    The inherited file is the same open file in all processes, so a lock on it would exclude none of them.
     """
 
     _of: ClassVar[weakref.WeakValueDictionary[tuple[int, int], _Lock]] = weakref.WeakValueDictionary()
@@ -94,9 +94,9 @@ class Side:
         return grew
 
     def claim(self, *, shared: bool = False) -> bool:
-        """Have nobody else write here, nor read what has to stay meanwhile, until :meth:`release`; False if one does.
+        """Exclude other writers, and readers of what has to stay, until :meth:`release`; False if there is one.
 
-        ``shared``: have nobody write here.
+        ``shared``: exclude writers only.
         """
         if self._lock is None:
             return True
@@ -108,7 +108,7 @@ class Side:
         return self._locked
 
     def wait(self) -> None:
-        """Wait until nobody else reads or writes here."""
+        """Wait until no other process reads or writes here."""
         if self._lock is not None:
             fcntl.flock(self._lock.file, fcntl.LOCK_EX)
             fcntl.flock(self._lock.file, fcntl.LOCK_UN)
@@ -172,7 +172,7 @@ class Side:
 
 
 def _lengthened(descriptor: int, length: int) -> int:
-    """Make a file that long, and no shorter than it is, or than somebody else makes it meanwhile; its length then."""
+    """Lengthen a file, never shorten it, also if another process lengthens it meanwhile. Return its length."""
     while True:
         before = os.fstat(descriptor).st_size
         try:

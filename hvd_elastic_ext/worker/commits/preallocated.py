@@ -41,7 +41,7 @@ class Reserve:
         return advise_huge(torch.empty_like(pattern))
 
     def drop(self) -> None:
-        """Nobody will need them any more."""
+        """Release them: they are not needed any more."""
         self._free.clear()
 
 

@@ -1,7 +1,7 @@
 """Process that keeps commit memory for the workers of one torchrun agent, and ends with that agent.
 
-torchrun restarts all workers of a machine when one fails or the membership changes; what they committed has to outlive
-them. The first worker starts this file as a process of its own (:mod:`hvd_elastic_ext.worker.commits.inherited`). It
+torchrun restarts all workers of a machine when one fails or the membership changes; their commits must outlive
+them. The first worker starts this file as a separate process (:mod:`hvd_elastic_ext.worker.commits.inherited`). It
 makes memory files for each local rank and hands their descriptors to workers that ask over a unix socket in a directory
 that only this user may enter. A worker asks with one JSON line, ``{"local_rank": 0}``, and receives ``ok`` and the
 descriptors.

@@ -62,7 +62,7 @@ class Importing:
         return True
 
     def settle(self, words: Sequence[int], *, started: bool) -> None:
-        """All have said what they have. Raises :class:`Permanent` where nobody has what some looked for."""
+        """All ranks have reported what they have. Raises :class:`Permanent` if none has what some looked for."""
         word, self.word = self.word, 0
         if not started and self.HELD not in words and self.ABSENT in words:
             where = self._where if word else "what other ranks look for"

@@ -141,7 +141,7 @@ class Keeper:
         """
         self._calls.demand_none()
         self._status.progress += 1
-        self._steps.between()  # nobody asks within a step: one that raised is over
+        self._steps.between()  # there is no request within a step: one that raised is over
         if not self._stopping.due() or self._within_a_step():
             return False
         if self.thinning.left_out or self._difference() is not None:
@@ -224,7 +224,7 @@ class Keeper:
         self._take(Identity(0, self._settings.incarnation, 0, 0))
 
     def _inherit(self, *, handed_over: bool = False) -> None:
-        """Go on where an earlier process of this slot ended, or one of another slot."""
+        """Continue from the commit of an earlier process of this slot, or of another slot."""
         record = self._buffer.record
         self._without_own = record is not None and not record.local
         try:

@@ -38,7 +38,7 @@ def run(state: Any, train: Callable[[], Any], *, reset: Callable[[], None], cloc
 
 
 def _next_world(state: Any, reset: Callable[[], None], clock: Clock) -> None:
-    """Join the next world. Another loss meanwhile means another try: the state is not touched by either."""
+    """Join the next world. After another loss it tries again; neither changes the state."""
     for pause in (*PAUSES_S, None):
         try:
             reset()

@@ -126,7 +126,7 @@ class ElasticMixin(Face):
 
     The old class's ``save`` and ``restore`` do what they did; what ``save`` puts into attributes is committed and put
     back before each ``restore``, deeply. Models, optimizers and samplers given to Horovod's ``TorchState`` are kept as
-    ours keeps them; handlers registered with Horovod go on working. An overridden ``sync`` runs too, among ranks that
+    ours keeps them; handlers registered with Horovod still work. An overridden ``sync`` runs too, among ranks that
     hold the same already. An attribute ``checkpoint``, of the class or set in ``__init__``, that is an
     ``elastic.Checkpoint`` says what checkpoints are made of, as with ``elastic.TorchState``; anything else of that name
     is the user's own.

@@ -102,7 +102,7 @@ def written(own: Checkpoint, local: bytes) -> Iterator[Contents]:
     """Have the files written, and give them as what a commit may hold, as long as the context lasts.
 
     Raises :class:`Permanent` if there is none, or something that is no file; what ``save`` raises passes through.
-    Random generators are after ``save`` what they were before: training goes on as if there had been no checkpoint.
+    Random generators are after ``save`` what they were before: training continues as if there had been no checkpoint.
     """
     tensors: list[Tensor] = []
     with _folder() as folder:
@@ -122,7 +122,7 @@ def _folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name:
         held = os.open(name, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            with suppress(OSError):  # where folders cannot be locked, nobody takes one for left behind
+            with suppress(OSError):  # where folders cannot be locked, none counts as left behind
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield Path(name)
         finally:
@@ -130,7 +130,7 @@ def _folder() -> Iterator[Path]:
 
 
 def _sweep(place: Path) -> None:
-    """Remove the folders of this user's that nobody holds any more."""
+    """Remove this user's folders that no process holds any more."""
     for path in place.glob(f"{PREFIX}*"):
         with suppress(OSError):
             held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -46,7 +46,7 @@ def test_without_a_launcher_everything_ends_when_the_grace_is_over(begin: Begin,
         assert agent.tree() == []
 
 
-def test_training_that_needs_no_launcher_goes_on_until_it_does(begin: Begin) -> None:
+def test_training_that_needs_no_launcher_continues_until_it_needs_one(begin: Begin) -> None:
     with launching(grace_s=0.3) as launcher:
         agent = begin(launcher)
         session = launcher.session()
@@ -116,7 +116,7 @@ def test_a_launcher_that_is_replaced_while_it_lives_loses_its_agents(begin: Begi
         assert "launcher 1 of the job is not obeyed: 2 has followed" in late.stderr
 
 
-def test_two_jobs_of_one_name_have_an_agent_each_and_cannot_touch_the_others(begin: Begin) -> None:
+def test_two_jobs_of_one_name_have_separate_agents(begin: Begin) -> None:
     """Two people's, or two folders', ``train.py`` on one machine."""
     with launching() as first, launching(incarnation=2) as other:
         agent = begin(first)
@@ -138,7 +138,9 @@ def test_of_many_newcomers_at_once_one_becomes_the_agent(launcher: Launcher, beg
     assert {session.hello["pid"] for session in launcher.sessions if session.said} == {agent.pid}
 
 
-def test_what_a_killed_agent_left_is_taken_over(launcher: Launcher, begin: Begin, tmp_path: Path) -> None:
+def test_a_new_agent_takes_over_the_socket_file_of_a_killed_one(
+    launcher: Launcher, begin: Begin, tmp_path: Path
+) -> None:
     agent = begin(launcher)
     launcher.session()
     agent.kill()
@@ -185,7 +187,7 @@ def test_everything_on_a_host_can_be_ended_without_a_connection(begin: Begin, fa
     assert nobody.wait() == 0
 
 
-def test_an_agent_that_was_told_to_finish_goes_on_for_the_next_launcher(begin: Begin) -> None:
+def test_an_agent_that_was_told_to_finish_serves_the_next_launcher(begin: Begin) -> None:
     with launching() as first, launching(incarnation=2, key=first.key) as second:
         agent = begin(first)
         session = first.session()

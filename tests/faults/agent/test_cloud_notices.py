@@ -38,7 +38,7 @@ def child_of(agent: RunningProcess) -> int:
 
 
 @pytest.mark.parametrize("cloud", ["aws", "azure"])  # tests/contract/metadata has all
-def test_a_host_that_its_cloud_takes_back_is_going_until_that_is_called_off(
+def test_a_host_with_notice_from_its_cloud_is_going_until_the_notice_is_withdrawn(
     launcher: Launcher, begin: Begin, cloud: str
 ) -> None:
     service, give, within_s = KINDS[cloud]
@@ -58,7 +58,7 @@ def test_a_host_that_its_cloud_takes_back_is_going_until_that_is_called_off(
         assert len(session.news("going")) == 1
 
 
-def test_advice_is_no_notice_and_of_a_file_and_the_cloud_the_sooner_counts_and_both_must_be_called_off(
+def test_advice_is_no_notice_and_of_two_notices_the_earlier_deadline_counts(
     launcher: Launcher, begin: Begin, tmp_path: Path
 ) -> None:
     with MetadataServer(AzureService()) as server:
@@ -79,7 +79,7 @@ def test_advice_is_no_notice_and_of_a_file_and_the_cloud_the_sooner_counts_and_b
         assert not session.news("staying")
 
 
-def test_where_nobody_answers_that_is_said_once_and_its_end_too(launcher: Launcher, begin: Begin) -> None:
+def test_a_cloud_that_does_not_answer_is_reported_once_and_so_is_its_return(launcher: Launcher, begin: Begin) -> None:
     server: MetadataServer[GcpService] = MetadataServer(GcpService())
     begin(launcher, env=settings("gcp", server), preset=OFTEN)
     session = launcher.session()
@@ -97,7 +97,7 @@ def test_where_nobody_answers_that_is_said_once_and_its_end_too(launcher: Launch
         ({"HVD_ELASTIC_METADATA_URL": "https://metadata"}, "is no address"),
     ],
 )
-def test_settings_that_make_no_sense_are_said_and_training_goes_on(
+def test_invalid_settings_are_reported_and_training_continues(
     launcher: Launcher, begin: Begin, changes: dict[str, str], said: str
 ) -> None:
     begin(launcher, env={"HVD_ELASTIC_NOTICES_FROM": "aws", **changes})
@@ -107,7 +107,7 @@ def test_settings_that_make_no_sense_are_said_and_training_goes_on(
     assert session.wait_for("exited", 0)["code"] == 0
 
 
-def test_an_endpoint_that_hangs_holds_nothing_up(launcher: Launcher, begin: Begin) -> None:
+def test_an_endpoint_that_hangs_delays_nothing(launcher: Launcher, begin: Begin) -> None:
     with MetadataServer(AzureService()) as server:
         server.faults.hang()
         begin(launcher, env=settings("azure", server))
@@ -118,9 +118,7 @@ def test_an_endpoint_that_hangs_holds_nothing_up(launcher: Launcher, begin: Begi
         assert session.wait_for("exited", 0)["code"] == 0
 
 
-def test_one_that_looks_and_is_killed_is_followed_by_another_that_ends_with_the_agent_and_its_word_holds(
-    launcher: Launcher, begin: Begin
-) -> None:
+def test_a_killed_cloud_watcher_is_replaced_and_its_last_answer_holds(launcher: Launcher, begin: Begin) -> None:
     with MetadataServer(GcpService()) as server:
         server.service.preempt()
         agent = begin(launcher, env=settings("gcp", server))
@@ -140,7 +138,7 @@ def test_one_that_looks_and_is_killed_is_followed_by_another_that_ends_with_the_
         wait_until(lambda: marks.start_time(second) is None, what="its end", timeout=5)
 
 
-def test_the_next_launcher_may_want_another_cloud_or_none(launcher: Launcher, begin: Begin) -> None:
+def test_the_next_launcher_may_choose_another_cloud_or_none(launcher: Launcher, begin: Begin) -> None:
     with MetadataServer(GcpService()) as first, MetadataServer(AwsService()) as second:
         first.service.preempt()
         agent = begin(launcher, env=settings("gcp", first))

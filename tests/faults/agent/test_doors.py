@@ -65,7 +65,7 @@ def check_only_one_is_asked(agent: Agent, door: int) -> None:
     assert [asked["path"] for asked in agent.news("asked")] == ["/global/own"]
 
 
-def test_what_a_process_said_last_comes_before_its_question_for_a_rank(agent: Agent) -> None:
+def test_the_last_message_of_a_process_comes_before_its_question_for_a_rank(agent: Agent) -> None:
     code = LINKED + (
         "import http.client\n"
         "say(say='beat', commit=[1, 2, 3])\n"
@@ -115,7 +115,7 @@ class Code:
         return os.mkdir, (str(self._trace),)
 
 
-def test_a_stock_workers_registration_is_taken_and_read_by_nobody(agent: Agent, door: int, tmp_path: Path) -> None:
+def test_a_stock_workers_registration_is_accepted_and_never_read(agent: Agent, door: int, tmp_path: Path) -> None:
     plain = ({"lo": [("127.0.0.1", 4711)]}, b"key")
     assert Asking(door, "PUT", "/worker_addresses/h1:0", codec.dumps_base64(plain, to_ascii=False)).wait() == (200, b"")
     harmful = codec.dumps_base64(({"lo": [Code(tmp_path / "ran")]}, b"key"), to_ascii=False)
@@ -127,7 +127,7 @@ def test_a_stock_workers_registration_is_taken_and_read_by_nobody(agent: Agent, 
     assert (tmp_path / "ran").exists()
 
 
-def test_who_hangs_up_or_ends_is_not_waited_for(agent: Agent, door: int) -> None:
+def test_a_client_that_disconnects_or_ends_delays_nothing(agent: Agent, door: int) -> None:
     question = b"GET /rank_and_size/h1:0 HTTP/1.1\r\nHost: x\r\n\r\n"
     with socket.create_connection(("127.0.0.1", door)) as asker:
         asker.sendall(question)
@@ -143,7 +143,7 @@ def test_who_hangs_up_or_ends_is_not_waited_for(agent: Agent, door: int) -> None
     assert agent.news("refused") == []
 
 
-def test_what_is_no_request_is_refused_and_passed_on_to_nobody(agent: Agent, door: int) -> None:
+def test_a_malformed_request_is_refused_and_not_passed_on(agent: Agent, door: int) -> None:
     for said, status in ((b"nonsense\r\n\r\n", 400), (b"PUT /a/b HTTP/1.1\r\nContent-Length: 1048577\r\n\r\n", 413)):
         with socket.create_connection(("127.0.0.1", door)) as asker:
             asker.sendall(said)
@@ -151,7 +151,7 @@ def test_what_is_no_request_is_refused_and_passed_on_to_nobody(agent: Agent, doo
     check_only_one_is_asked(agent, door)
 
 
-def test_a_door_stays_where_it_is_and_knows_whose_life_it_is(agent: Agent) -> None:
+def test_a_rendezvous_proxy_keeps_its_port_and_knows_the_life_of_its_process(agent: Agent) -> None:
     ask = (
         "import http.client, os\n"
         "connection = http.client.HTTPConnection('127.0.0.1', int(os.environ['HVD_ELASTIC_DOOR']))\n"
@@ -201,14 +201,14 @@ def knock_as_somebody_else(door: int, how: str, *, times: int) -> None:
     assert told.returncode == 0, told.stderr
 
 
-def test_users_other_than_ours_do_not_get_through_a_door(agent: Agent, door: int) -> None:
+def test_other_users_cannot_use_a_rendezvous_proxy(agent: Agent, door: int) -> None:
     for how in ("reset", "closes", "stays"):
         knock_as_somebody_else(door, how, times=100)
     assert "a process of user 65534 was refused by the rendezvous proxy" in agent.process.stderr
     check_only_one_is_asked(agent, door)
 
 
-def test_an_agent_with_no_descriptor_left_to_ask_with_trusts_nobody(agent: Agent, door: int) -> None:
+def test_an_agent_that_has_no_descriptor_left_refuses_every_client(agent: Agent, door: int) -> None:
     pid = agent.process.pid
     usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     highest = max(int(name) for name in os.listdir(f"/proc/{pid}/fd"))
@@ -251,7 +251,7 @@ def test_a_link_carries_both_ways_through_a_shell(agent: Agent, linked: Callable
     assert agent.wait_for("exited", 0)["code"] == 0
 
 
-def test_a_flood_of_records_is_thinned_out_and_counted(agent: Agent, linked: Callable[..., None]) -> None:
+def test_a_flood_of_records_is_limited_and_counted(agent: Agent, linked: Callable[..., None]) -> None:
     linked("[say(say='record', number=n) for n in range(3000)]; say(say='done'); hear()")
     wait_until(lambda: [n for n in agent.news("said") if n["message"]["say"] == "done"], what="what is no record")
     records = [news for news in agent.news("said") if news["message"]["say"] == "record"]
@@ -260,7 +260,7 @@ def test_a_flood_of_records_is_thinned_out_and_counted(agent: Agent, linked: Cal
     assert sum(news["records"] for news in agent.news("dropped", slot=0)) == 3000 - len(records)
 
 
-def test_what_is_no_message_is_dropped_and_said_once(agent: Agent, linked: Callable[..., None]) -> None:
+def test_a_malformed_message_is_dropped_and_reported_once(agent: Agent, linked: Callable[..., None]) -> None:
     linked("link.sendall(b'x' * 70000 + b'\\n' + b'nonsense\\n[]\\n{\"say\": NaN}\\n'); say(say='parked'); hear()")
     assert agent.wait_for("said", 0)["message"] == {"say": "parked"}
     assert len(agent.news("said")) == 1
@@ -275,7 +275,7 @@ def test_what_is_no_message_is_dropped_and_said_once(agent: Agent, linked: Calla
     ]
 
 
-def test_a_process_that_does_not_read_holds_up_nobody(agent: Agent, linked: Callable[..., None]) -> None:
+def test_a_process_that_does_not_read_delays_nothing(agent: Agent, linked: Callable[..., None]) -> None:
     linked("say(say='parked'); time.sleep(1000)")
     agent.wait_for("said", 0)
     for _ in range(30):
@@ -285,7 +285,7 @@ def test_a_process_that_does_not_read_holds_up_nobody(agent: Agent, linked: Call
     assert "slot 0: its process does not read its messages: they are dropped" in agent.process.stderr
 
 
-def test_without_a_link_a_process_has_neither_link_nor_door(agent: Agent) -> None:
+def test_without_the_link_option_a_process_has_neither_link_nor_rendezvous_proxy(agent: Agent) -> None:
     code = "import json, os; print(json.dumps([name for name in os.environ if name.startswith('HVD_ELASTIC_')]))"
     agent.python(0, code)
     agent.wait_for("ended", 0)
@@ -293,7 +293,7 @@ def test_without_a_link_a_process_has_neither_link_nor_door(agent: Agent) -> Non
     assert agent.news("beats") == []
 
 
-def test_a_killed_tree_ends_at_once_also_where_it_stands_still(agent: Agent) -> None:
+def test_a_killed_process_tree_ends_at_once_even_if_it_is_stopped(agent: Agent) -> None:
     code = "import os, subprocess, time\nchild = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
     agent.python(0, code + "print(child.pid, flush=True)\ntime.sleep(1000)", grace_s=1000)
     agent.wait_for_text(0, b"\n")

@@ -26,7 +26,7 @@ def hashed(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def test_the_next_launchers_environment_reaches_a_living_agent_however_large_and_is_not_told_to_it(
+def test_an_adopted_agent_gets_the_next_launchers_environment_and_does_not_repeat_it(
     begin: Begin,
 ) -> None:
     with launching() as first, launching(incarnation=2, key=first.key) as second:
@@ -48,7 +48,7 @@ def test_the_next_launchers_environment_reaches_a_living_agent_however_large_and
         assert not any(word in said for word in ("hunter2", "rosebud", "sha256"))
 
 
-def test_what_is_wrong_with_an_environment_is_said_without_a_word_of_it(launcher: Launcher, begin: Begin) -> None:
+def test_an_error_about_an_environment_repeats_nothing_of_it(launcher: Launcher, begin: Begin) -> None:
     agent = begin(launcher, argv=ARGV, env={"MY_SECRET": ["hunter2"]})
     wait_until(lambda: "order refused" in agent.stderr, what="what is wrong", timeout=60)
     assert "'env' must be an object of strings; the one named 'MY_SECRET' is not" in agent.stderr

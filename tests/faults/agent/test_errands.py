@@ -68,9 +68,7 @@ def sealed(agent: Agent, store: Path) -> None:
     assert (ended["id"], ended["code"]) == (2, 0)  # the first was not waited for
 
 
-def test_a_kept_commit_becomes_durable_and_fills_the_memory_of_another_slot_and_no_errand_outlives_the_agent(
-    agent: Agent, tmp_path: Path
-) -> None:
+def test_errands_write_a_kept_commit_and_load_it_into_the_memory_of_another_slot(agent: Agent, tmp_path: Path) -> None:
     sealed(agent, tmp_path)
     agent.order(load(3, tmp_path, 1))
     loaded = agent.wait_for("errand", count=3)["answer"]
@@ -99,7 +97,7 @@ def stopped_errand(agent: Agent, order: dict[str, Any]) -> int:
     return pid
 
 
-def test_an_errand_that_nobody_waits_for_any_more_ends(agent: Agent, tmp_path: Path) -> None:
+def test_a_dropped_errand_ends(agent: Agent, tmp_path: Path) -> None:
     stopped_errand(agent, load(1, tmp_path, 0))
     second = stopped_errand(agent, load(2, tmp_path, 0))
     wait_until(lambda: errands_of(agent) == [second], what="the end of the first", timeout=30)
@@ -110,9 +108,7 @@ def test_an_errand_that_nobody_waits_for_any_more_ends(agent: Agent, tmp_path: P
     assert agent.wait_for("errand_ended")["id"] == 3
 
 
-def test_what_an_errand_may_still_write_to_when_it_is_dropped_is_no_memory_of_the_process_that_follows(
-    agent: Agent, tmp_path: Path
-) -> None:
+def test_a_dropped_errand_cannot_write_to_the_memory_of_the_next_process(agent: Agent, tmp_path: Path) -> None:
     errand = stopped_errand(agent, load(1, tmp_path, 0))
     before = memory_of(errand)
     agent.order({"do": "drop", "slots": [0]})

@@ -31,7 +31,7 @@ from tests.faults.agent.launching import (
 from tests.support.waiting import wait_until
 
 
-def test_it_says_who_it_is_serves_and_ends_when_told_to_finish(
+def test_a_joined_agent_sends_its_hello_serves_and_finishes_on_order(
     launcher: Launcher, begin: Begin, tmp_path: Path
 ) -> None:
     agent = begin(launcher)
@@ -54,7 +54,9 @@ def test_it_says_who_it_is_serves_and_ends_when_told_to_finish(
     assert not socket_file(tmp_path).parent.parent.exists()  # nothing of it is left there
 
 
-def test_the_end_of_a_carrier_neither_ends_nor_blocks_it(launcher: Launcher, tmp_path: Path) -> None:
+def test_the_end_of_the_stream_that_started_it_neither_ends_nor_blocks_an_agent(
+    launcher: Launcher, tmp_path: Path
+) -> None:
     agent = subprocess.Popen(
         AGENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
@@ -96,13 +98,13 @@ def test_a_launcher_with_another_key_is_not_obeyed(begin: Begin) -> None:
             assert connection.makefile("rb").read() is not None  # it hangs up
 
 
-def test_a_key_that_is_none_is_refused_without_being_repeated(begin: Begin, launcher: Launcher) -> None:
+def test_a_malformed_key_is_refused_and_not_repeated(begin: Begin, launcher: Launcher) -> None:
     agent = begin(launcher.line(key="hunter2"))
     agent.wait_for("order refused: the job's key must be 32 bytes")
     assert "hunter2" not in agent.output
 
 
-def test_a_lost_connection_is_made_again_and_open_questions_are_asked_again(launcher: Launcher, begin: Begin) -> None:
+def test_a_lost_connection_is_restored_and_open_questions_are_asked_again(launcher: Launcher, begin: Begin) -> None:
     begin(launcher)
     session = launcher.session()
     session.order(python(0, WAIT, link=True))
@@ -183,7 +185,7 @@ def test_only_the_highest_incarnation_is_obeyed(begin: Begin) -> None:
         wait_until(lambda: launcher.sessions[-1].hello["incarnation"] == 6, what="what it has learnt")
 
 
-def test_a_launcher_that_stands_still_holds_up_neither_training_for_ever_nor_the_agent(
+def test_a_stopped_launcher_delays_neither_the_agent_nor_training_for_long(
     launcher: Launcher, begin: Begin, tmp_path: Path
 ) -> None:
     begin(launcher, preset="from hvd_elastic_ext.agent.launcher import channel\nchannel.UNHEARD_S = 1.0")
@@ -197,9 +199,7 @@ def test_a_launcher_that_stands_still_holds_up_neither_training_for_ever_nor_the
     session.go_on()
 
 
-def test_beats_grow_old_while_a_process_is_quiet_and_in_a_large_job_tell_of_those_only(
-    launcher: Launcher, begin: Begin
-) -> None:
+def test_heartbeats_age_while_a_process_is_silent(launcher: Launcher, begin: Begin) -> None:
     begin(launcher)
     session = launcher.session()
 
@@ -228,7 +228,7 @@ def test_beats_grow_old_while_a_process_is_quiet_and_in_a_large_job_tell_of_thos
     wait_until(lambda: newest("0"), what="beats of the other alone")
 
 
-def test_what_a_process_told_last_is_told_before_its_end(launcher: Launcher, begin: Begin) -> None:
+def test_the_last_message_of_a_process_comes_before_its_end(launcher: Launcher, begin: Begin) -> None:
     begin(launcher)
     session = launcher.session()
     session.order({"do": "pace", "heartbeat_s": 3600.0})
@@ -241,9 +241,7 @@ def test_what_a_process_told_last_is_told_before_its_end(launcher: Launcher, beg
     assert (beat["life"], exited["event"], exited["code"]) == (1, "exited", 9)
 
 
-def test_orders_that_come_together_are_carried_out_in_order_and_a_bad_one_holds_none_up(
-    launcher: Launcher, begin: Begin
-) -> None:
+def test_orders_sent_together_run_in_order_and_a_bad_one_delays_none(launcher: Launcher, begin: Begin) -> None:
     begin(launcher)
     session = launcher.session()
     first, last = (start_order(slot, "sh", "-c", f"exit {slot}") for slot in (4, 5))

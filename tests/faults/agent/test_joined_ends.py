@@ -20,7 +20,7 @@ def test_a_signal_is_a_notice_first_and_the_end_only_after_the_grace(launcher: L
     assert session.wait_for("ended", 0)["reason"] == "the time after the notice is over"
 
 
-def test_after_a_notice_the_launcher_may_end_it_its_own_way(launcher: Launcher, begin: Begin) -> None:
+def test_after_a_notice_the_launcher_may_end_the_agent_itself(launcher: Launcher, begin: Begin) -> None:
     agent = begin(launcher)
     session = launcher.session()
     session.order(linked(0, "hear()", grace_s=1000))
@@ -32,7 +32,7 @@ def test_after_a_notice_the_launcher_may_end_it_its_own_way(launcher: Launcher, 
     assert session.wait_for("exited", 0)["code"] == 0
 
 
-def test_an_agent_that_has_nothing_to_end_gives_notice_too(launcher: Launcher, begin: Begin) -> None:
+def test_an_agent_without_processes_gives_notice_too(launcher: Launcher, begin: Begin) -> None:
     agent = begin(launcher)
     session = launcher.session()
     session.wait_for("beats")  # it has read its welcome
@@ -41,7 +41,7 @@ def test_an_agent_that_has_nothing_to_end_gives_notice_too(launcher: Launcher, b
     assert agent.wait() == 0
 
 
-def test_a_notice_is_given_again_on_the_next_connection(launcher: Launcher, begin: Begin) -> None:
+def test_a_notice_is_repeated_on_the_next_connection(launcher: Launcher, begin: Begin) -> None:
     agent = begin(launcher)
     session = launcher.session()
     session.order(python(0, WAIT, grace_s=1000))
@@ -66,7 +66,9 @@ def being_cleared_away(launcher: Launcher, begin: Begin, *, grace_s: float) -> S
     return session
 
 
-def test_a_process_may_be_ordered_while_the_last_one_is_being_cleared_away(launcher: Launcher, begin: Begin) -> None:
+def test_a_process_may_be_ordered_while_the_remains_of_the_last_one_are_removed(
+    launcher: Launcher, begin: Begin
+) -> None:
     session = being_cleared_away(launcher, begin, grace_s=1)
     session.order(start_order(0, "echo", "next", life=2))
     assert session.wait_for("started", 0, count=2)["life"] == 2
@@ -74,7 +76,7 @@ def test_a_process_may_be_ordered_while_the_last_one_is_being_cleared_away(launc
     assert events[:4] == ["started", "exited", "ended", "started"]
 
 
-def test_a_process_that_is_told_to_end_before_it_began_never_begins(launcher: Launcher, begin: Begin) -> None:
+def test_a_process_that_is_stopped_before_its_start_never_starts(launcher: Launcher, begin: Begin) -> None:
     session = being_cleared_away(launcher, begin, grace_s=30)
     session.order(start_order(0, "echo", "never", life=5), {"do": "kill", "slot": 0})
     assert session.wait_for("ended", 0, count=2)["life"] == 5
@@ -107,7 +109,7 @@ def holding(launcher: Launcher, begin: Begin, *, preset: str = "") -> tuple[Runn
     return agent, session
 
 
-def test_an_agent_with_a_commit_stays_after_a_signal_until_its_launcher_says_that_nobody_needs_it(
+def test_an_agent_with_a_commit_stays_after_a_signal_until_the_launcher_releases_it(
     launcher: Launcher, begin: Begin
 ) -> None:
     agent, session = holding(launcher, begin)
@@ -119,8 +121,6 @@ def test_an_agent_with_a_commit_stays_after_a_signal_until_its_launcher_says_tha
     assert agent.wait(4.0) == 0
 
 
-def test_an_agent_with_a_commit_of_which_nobody_says_anything_ends_when_its_time_is_over(
-    launcher: Launcher, begin: Begin
-) -> None:
+def test_an_agent_with_a_commit_ends_when_its_time_is_over_without_an_order(launcher: Launcher, begin: Begin) -> None:
     agent, _ = holding(launcher, begin, preset="from hvd_elastic_ext.agent.process import loop\nloop.GRACE_S = 0.5")
     assert agent.wait(15.0) == 0

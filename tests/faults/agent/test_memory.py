@@ -20,7 +20,7 @@ TRAINEE = Path(__file__).with_name("trainee.py")
 ABORTING = Path(__file__).with_name("aborting.py")
 
 
-def test_a_process_that_follows_one_that_aborted_resumes_from_its_last_commit_through_a_shell_too(agent: Agent) -> None:
+def test_a_process_that_follows_one_that_aborted_resumes_from_its_last_commit(agent: Agent) -> None:
     command = [sys.executable, TRAINEE, "2", "5"]
     for life in range(3):
         agent.start(0, *(command if life != 1 else ("sh", "-c", f"{' '.join(map(str, command))}; exit $?")))
@@ -35,7 +35,7 @@ def test_a_process_that_follows_one_that_aborted_resumes_from_its_last_commit_th
     assert len({news["pid"] for news in agent.news("started")}) == 3
 
 
-def test_a_state_that_horovod_aborts_ends_as_if_it_had_not_been(agent: Agent, tmp_path: Path) -> None:
+def test_training_that_horovod_aborts_ends_with_the_same_result(agent: Agent, tmp_path: Path) -> None:
     for life in range(2):
         agent.start(0, sys.executable, ABORTING, 20, tmp_path / "marker")
         agent.wait_for("ended", 0, count=life + 1, timeout=100)
@@ -46,7 +46,7 @@ def test_a_state_that_horovod_aborts_ends_as_if_it_had_not_been(agent: Agent, tm
     assert end == undisturbed
 
 
-def test_each_slot_has_memory_of_its_own_and_nobody_elses(agent: Agent) -> None:
+def test_each_slot_has_memory_of_its_own_and_no_other_slots(agent: Agent) -> None:
     code = (
         "import json, os, time\n"
         "links = []\n"
@@ -98,7 +98,7 @@ def core_limit() -> Iterator[int]:
     resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
 
 
-def test_no_core_is_dumped_but_of_a_training_process_that_asks_for_it(core_limit: int, agent: Agent) -> None:
+def test_no_core_is_dumped_except_for_a_training_process_that_asks_for_it(core_limit: int, agent: Agent) -> None:
     """Agents and holders know the job's key."""
 
     def limits(slot: int) -> list[int]:

@@ -162,7 +162,7 @@ def test_after_a_killed_ssh_nothing_remains_on_the_host(
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_whoever_is_killed_at_whatever_moment_nothing_remains(tmp_path: Path) -> None:
+def test_after_any_process_is_killed_at_any_moment_nothing_remains(tmp_path: Path) -> None:
     seed = int(os.environ.get("HVD_TEST_SEED", random.randrange(10**6)))
     chance = random.Random(seed)
     for turn in range(20):

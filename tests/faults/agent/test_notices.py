@@ -25,7 +25,7 @@ def wait_for_a_look(tmp_path: Path) -> None:
     wait_until(notice_file(tmp_path).exists, what="a look")
 
 
-def test_a_notice_in_the_agents_own_file_is_passed_on_until_it_is_taken_back(
+def test_a_notice_in_the_agents_own_file_is_passed_on_until_it_is_withdrawn(
     launcher: Launcher, begin: Begin, tmp_path: Path
 ) -> None:
     begin(launcher)
@@ -46,7 +46,9 @@ def test_a_notice_in_the_agents_own_file_is_passed_on_until_it_is_taken_back(
     assert again.wait_for("staying") == {"event": "staying"}
 
 
-def test_what_changes_between_hello_and_welcome_is_told(launcher: Launcher, begin: Begin, tmp_path: Path) -> None:
+def test_a_notice_that_changes_between_hello_and_welcome_is_reported(
+    launcher: Launcher, begin: Begin, tmp_path: Path
+) -> None:
     launcher.welcomes = False
     named = tmp_path / "annotations"
     begin(launcher, env={"HVD_ELASTIC_NOTICE_FILE": str(named)})
@@ -57,7 +59,7 @@ def test_what_changes_between_hello_and_welcome_is_told(launcher: Launcher, begi
     assert session.wait_for("going")["reason"] == "spot reclaim"
 
 
-def test_news_of_before_a_lost_connection_do_not_have_the_last_word(
+def test_old_news_from_before_a_lost_connection_do_not_replace_newer_ones(
     launcher: Launcher, begin: Begin, tmp_path: Path
 ) -> None:
     named = tmp_path / "annotations"
@@ -84,7 +86,7 @@ def busy(launcher: Launcher, begin: Begin) -> RunningProcess:
     return agent
 
 
-def test_a_signal_leaves_the_launcher_the_time_that_the_notice_tells_of(
+def test_after_a_signal_the_launcher_has_the_time_that_the_notice_gives(
     launcher: Launcher, busy: RunningProcess, tmp_path: Path
 ) -> None:
     session = launcher.session()
@@ -98,7 +100,7 @@ def test_a_signal_leaves_the_launcher_the_time_that_the_notice_tells_of(
     assert not path.parent.exists()
 
 
-def test_a_notice_that_tells_of_less_time_than_processes_need_takes_none_of_that(
+def test_a_notice_shorter_than_the_grace_of_processes_leaves_that_grace(
     launcher: Launcher, busy: RunningProcess, tmp_path: Path
 ) -> None:
     notice_file(tmp_path).write_text(json.dumps({"reason": "its pod ends", "deadline": time.time() + 1}))
@@ -107,7 +109,7 @@ def test_a_notice_that_tells_of_less_time_than_processes_need_takes_none_of_that
     assert busy.wait() == 143
 
 
-def test_the_pre_stop_hook_writes_it(launcher: Launcher, begin: Begin, tmp_path: Path) -> None:
+def test_the_pre_stop_hook_writes_the_notice_file(launcher: Launcher, begin: Begin, tmp_path: Path) -> None:
     """Told of by number, since outside a container it would signal the agents of everybody."""
     agent = begin(launcher)
     session = launcher.session()

@@ -62,7 +62,7 @@ def test_settings_reach_the_process_and_no_command_line(agent: Agent) -> None:
     assert "hunter2" not in Path(f"/proc/{agent.process.pid}/cmdline").read_text()
 
 
-def test_a_process_that_stands_still_can_be_asked_to_end_and_killed(agent: Agent) -> None:
+def test_a_stopped_process_can_be_asked_to_end_and_killed(agent: Agent) -> None:
     asked = "import atexit, signal\natexit.register(print, 'bye', flush=True)\nsignal.signal(15, lambda *_: exit())\n"
     for slot, code in enumerate((asked + WAIT, WAIT)):
         agent.python(slot, code, grace_s=1000)
@@ -74,7 +74,7 @@ def test_a_process_that_stands_still_can_be_asked_to_end_and_killed(agent: Agent
     assert agent.wait_for("exited", 1)["signal"] == 9
 
 
-def test_told_to_finish_the_agent_ends_with_the_last_of_many_processes_and_starts_no_other(agent: Agent) -> None:
+def test_an_agent_told_to_finish_ends_with_its_last_process_and_starts_no_other(agent: Agent) -> None:
     for slot in range(16):
         agent.start(slot, "sh", "-c", f"echo {slot}; sleep 0.2; exit {slot}")
     agent.order({"do": "finish"})

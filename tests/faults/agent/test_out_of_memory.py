@@ -13,7 +13,7 @@ LIMIT = 192 << 20
 EATER = "import time\nprint('up', flush=True)\nkept = bytearray(400 << 20)\ntime.sleep(600)"
 
 
-def test_a_process_that_the_kernel_killed_for_memory_is_told_from_one_that_somebody_killed() -> None:
+def test_a_process_killed_for_lack_of_memory_differs_from_one_killed_by_a_user() -> None:
     with limited(LIMIT) as within, run_process([*within, *AGENT], stdin=subprocess.PIPE) as process:
         agent = Agent(process)
         agent.python(1, WAIT)

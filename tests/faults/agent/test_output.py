@@ -33,7 +33,7 @@ def test_lines_of_several_processes_and_streams_stay_whole_and_apart(agent: Agen
             assert lines == [f"{slot} {name} {n} é" for n in range(1000)]
 
 
-def test_megabytes_without_line_ends_come_through_whole_and_hold_nobody_up(agent: Agent) -> None:
+def test_megabytes_without_line_ends_come_through_whole_and_delay_nothing(agent: Agent) -> None:
     agent.start(0, "sh", "-c", "head -c 4000000 /dev/zero")
     agent.start(1, "sh", "-c", "yes x & sleep 1000")  # as fast as it can, all the time
     agent.start(2, "echo", "through")
@@ -84,7 +84,7 @@ def say(process: subprocess.Popen[bytes], *orders: dict[str, object]) -> None:
     process.stdin.flush()
 
 
-def test_a_launcher_that_does_not_read_holds_up_neither_orders_nor_the_end_and_fills_no_memory(
+def test_a_launcher_that_does_not_read_delays_neither_orders_nor_the_end(
     unread: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     flood = tmp_path / "flood"
@@ -109,7 +109,7 @@ def stands_still(file: Path) -> bool:
     return before > 0 and file.stat().st_size == before
 
 
-def test_a_launcher_that_stood_still_gets_everything_once_it_reads(unread: subprocess.Popen[bytes]) -> None:
+def test_a_launcher_that_was_stopped_gets_all_output_once_it_reads(unread: subprocess.Popen[bytes]) -> None:
     say(unread, start_order(0, "sh", "-c", "head -c 5000000 /dev/zero; exit 9"), {"do": "finish"})
     assert unread.stdout is not None
     assert select.select([unread.stdout], [], [], 20)[0]

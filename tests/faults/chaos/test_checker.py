@@ -94,7 +94,7 @@ def only(found: list[str], *words: str) -> None:
     assert all(word in found[0] for word in words), found
 
 
-def test_nothing_is_wrong_with_a_job_that_goes_on_from_its_last_commit_to_its_end() -> None:
+def test_a_job_that_continues_from_its_last_commit_to_its_end_is_correct() -> None:
     story = two_that_train()
     story.see(6.0, "killed", A)
     go_on(story, 9.0, 40)
@@ -107,7 +107,7 @@ def test_a_weight_that_is_not_the_number_of_steps_is_found() -> None:
     only(story.violations(), "process 1 on a", "weight")
 
 
-def test_ranks_that_begin_a_world_with_different_steps_are_found() -> None:
+def test_ranks_that_start_a_world_with_different_steps_are_found() -> None:
     story = two_that_train()
     story.begin(4, "a", A)
     place = "rank 1 size 2 host x generation 2"
@@ -140,7 +140,7 @@ def test_a_step_that_is_left_out_is_found() -> None:
     only(story.violations(), "process 1 on a", "step 42", "step 40")
 
 
-def test_training_on_in_a_world_that_is_over_is_found_unless_it_is_for_a_moment() -> None:
+def test_training_in_a_world_that_is_over_is_found_unless_it_is_short() -> None:
     story = two_that_train()
     go_on(story, 9.0, 40)
     story.train(9.0 + OVERLAP_S, 41, 41, 1)
@@ -157,7 +157,7 @@ def test_a_world_behind_a_commit_that_a_living_agent_holds_is_found() -> None:
     assert len(found) == 2  # b held it, too
 
 
-def test_a_job_that_starts_over_is_found_and_that_nothing_is_said_of_it() -> None:
+def test_a_job_that_starts_from_the_beginning_without_a_report_is_found() -> None:
     story = two_that_train()
     story.see(6.0, "killed", B)
     go_on(story, 9.0, 0, lost=None)
@@ -166,7 +166,7 @@ def test_a_job_that_starts_over_is_found_and_that_nothing_is_said_of_it() -> Non
     assert any("40 steps behind a commit; the journal says steps_lost None" in said for said in found), found
 
 
-def test_what_only_killed_agents_held_may_be_lost_if_that_is_said_in_figures() -> None:
+def test_commits_that_only_killed_agents_held_may_be_lost_if_the_loss_is_reported() -> None:
     story = two_that_train()
     for agent in (A, B):
         story.see(5.3 + TOLD_S, "killed", agent)
@@ -184,7 +184,7 @@ def test_what_only_killed_agents_held_may_be_lost_if_that_is_said_in_figures() -
     only(less.violations(), "40 steps behind a commit", "steps_lost 39")
 
 
-def test_a_commit_that_no_launcher_can_have_heard_of_need_not_be_counted() -> None:
+def test_a_commit_that_no_launcher_knew_of_need_not_be_counted() -> None:
     story = two_that_train()
     for agent in (A, B):
         story.see(5.1 + TOLD_S, "killed", agent)
@@ -192,7 +192,7 @@ def test_a_commit_that_no_launcher_can_have_heard_of_need_not_be_counted() -> No
     assert story.violations() == []
 
 
-def test_what_is_committed_while_there_is_no_launcher_is_told_to_nobody() -> None:
+def test_a_commit_made_without_a_launcher_need_not_be_counted() -> None:
     """Its agent ends before the next launcher has come up, however long after the commit that is."""
     story = two_that_train()
     story.no_launcher(4.0)
@@ -202,7 +202,7 @@ def test_what_is_committed_while_there_is_no_launcher_is_told_to_nobody() -> Non
     assert story.violations() == []
 
 
-def test_what_is_committed_later_is_no_loss_of_the_worlds_before() -> None:
+def test_a_later_commit_is_no_loss_of_earlier_worlds() -> None:
     story = two_that_train()
     story.see(6.0, "killed", A)
     go_on(story, 9.0, 40)
@@ -211,7 +211,7 @@ def test_what_is_committed_later_is_no_loss_of_the_worlds_before() -> None:
     assert story.violations() == []
 
 
-def test_what_is_durable_may_not_be_lost_with_all_agents() -> None:
+def test_a_checkpoint_may_not_be_lost_with_all_agents() -> None:
     story = two_that_train()
     for agent in (A, B):
         story.see(6.0, "killed", agent)
@@ -220,7 +220,7 @@ def test_what_is_durable_may_not_be_lost_with_all_agents() -> None:
     only(story.violations(), "world 2", "30 is durable")
 
 
-def test_an_agent_that_is_killed_after_the_world_has_formed_is_no_excuse() -> None:
+def test_an_agent_killed_after_the_world_has_formed_does_not_excuse_a_loss() -> None:
     story = two_that_train()
     story.see(6.0, "killed", B)
     go_on(story, 9.0, 20, lost=20)
@@ -228,7 +228,7 @@ def test_an_agent_that_is_killed_after_the_world_has_formed_is_no_excuse() -> No
     only(story.violations(), f"agent {A} of a held 40")
 
 
-def test_an_agent_that_ends_in_good_order_with_what_only_it_holds_is_found() -> None:
+def test_an_agent_that_ends_normally_with_the_only_copy_of_a_commit_is_found() -> None:
     story = two_that_train()
     story.held(5.5, A, 42)
     story.see(7.0, "over", A)
@@ -236,7 +236,7 @@ def test_an_agent_that_ends_in_good_order_with_what_only_it_holds_is_found() -> 
     only(story.violations(), f"agent {A} of a held 42", "and ended at 7.000")
 
 
-def test_an_agent_that_has_passed_on_what_it_held_may_end_whatever_comes_after() -> None:
+def test_an_agent_that_has_sent_its_commit_may_end() -> None:
     story = two_that_train()
     story.held(5.5, A, 42)
     story.held(6.9, B, 42)
@@ -246,7 +246,7 @@ def test_an_agent_that_has_passed_on_what_it_held_may_end_whatever_comes_after()
     assert story.violations() == []
 
 
-def test_an_agent_that_ends_after_the_one_that_it_passed_its_commit_on_to_is_found() -> None:
+def test_an_agent_that_ends_after_the_receiver_of_its_commit_is_found() -> None:
     story = two_that_train()
     story.see(6.0, "killed", B)
     story.see(7.0, "over", A)
@@ -254,7 +254,7 @@ def test_an_agent_that_ends_after_the_one_that_it_passed_its_commit_on_to_is_fou
     only(story.violations(), f"agent {A} of a held 40", "ended at 7.000")
 
 
-def test_a_host_need_not_be_waited_for_beyond_its_deadline_but_until_then() -> None:
+def test_a_host_with_notice_must_be_waited_for_until_its_deadline() -> None:
     for at, wrong in ((9.0, 1), (11.0, 0)):
         story = two_that_train()
         story.see(6.0, "killed", B)
@@ -263,7 +263,7 @@ def test_a_host_need_not_be_waited_for_beyond_its_deadline_but_until_then() -> N
         assert len(story.violations()) == wrong
 
 
-def test_a_host_whose_notice_was_taken_back_counts_again_unless_it_was_sent_away_meanwhile() -> None:
+def test_a_host_whose_notice_was_withdrawn_counts_again_unless_it_was_told_to_leave() -> None:
     story = two_that_train()
     story.see(6.0, "killed", B)
     story.see(7.0, "excused", A, until=8.0)
@@ -273,7 +273,7 @@ def test_a_host_whose_notice_was_taken_back_counts_again_unless_it_was_sent_away
     assert story.violations() == []
 
 
-def test_what_an_agent_that_stands_still_had_no_time_to_tell_is_not_known_and_what_it_told_is() -> None:
+def test_of_a_stopped_agent_only_the_commits_that_it_reported_are_known() -> None:
     for since, wrong in ((5.2 + TOLD_S - 0.1, 0), (5.2 + TOLD_S + 0.1, 1)):
         story = two_that_train()
         story.see(6.0, "killed", B)
@@ -282,7 +282,7 @@ def test_what_an_agent_that_stands_still_had_no_time_to_tell_is_not_known_and_wh
         assert len(story.violations()) == wrong
 
 
-def test_a_commit_that_a_world_has_passed_by_is_void_when_its_holder_comes_back() -> None:
+def test_a_commit_that_a_world_has_passed_is_void_when_its_holder_returns() -> None:
     story = two_that_train()
     story.see(6.0, "killed", B)
     story.see(7.0, "excused", A, until=9.5)
@@ -292,7 +292,7 @@ def test_a_commit_that_a_world_has_passed_by_is_void_when_its_holder_comes_back(
     assert story.violations() == []
 
 
-def test_a_launcher_that_is_not_there_writes_nothing() -> None:
+def test_without_a_launcher_the_journal_gets_no_lines() -> None:
     story = two_that_train()
     for agent in (A, B):
         story.see(5.3 + TOLD_S, "killed", agent)
@@ -303,20 +303,20 @@ def test_a_launcher_that_is_not_there_writes_nothing() -> None:
     assert story.violations() == []
 
 
-def test_a_rank_that_does_not_come_to_the_end_is_found() -> None:
+def test_a_rank_that_does_not_reach_the_end_is_found() -> None:
     story = two_that_train()
     story.done(6.0, 1, 40)
     only(story.violations(goal=40), "process 2 on b", "did not come to its end")
 
 
-def test_training_that_ends_elsewhere_than_it_should_is_found() -> None:
+def test_training_that_ends_at_a_wrong_step_is_found() -> None:
     story = two_that_train()
     for pid in (1, 2):
         story.done(6.0, pid, 40)
     only(story.violations(goal=42), "training ended after steps [40], not 42")
 
 
-def test_a_torn_last_line_and_a_process_that_has_not_begun_are_passed_over() -> None:
+def test_a_torn_last_line_and_a_process_that_has_not_started_are_skipped() -> None:
     whole = lines.process(["0 boot 1 host a agent 10\n", "1.0 commit 2\n", "1.1 step 3 rank 0 si"])
     assert whole is not None
     assert [line.kind for line in whole.lines] == ["commit"]

@@ -18,7 +18,7 @@ def test_a_seed_means_the_same_plan_each_time() -> None:
     assert len({str(plan(seed, checkpoints=False)) for seed in SEEDS}) == len(SEEDS)
 
 
-def test_every_fault_comes_in_some_plan_and_agents_are_killed_at_once_only_with_checkpoints() -> None:
+def test_every_fault_is_in_some_plan() -> None:
     plain = Counter(fault.do for seed in SEEDS for fault in plan(seed, checkpoints=False).faults)
     saved = Counter(fault.do for seed in SEEDS for fault in plan(seed, checkpoints=True).faults)
     assert set(plain) == set(Do) - {Do.KILL_AGENTS}

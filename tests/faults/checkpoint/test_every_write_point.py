@@ -147,7 +147,7 @@ def with_many() -> Disk:
 
 
 @pytest.mark.parametrize(("fault", "end"), WAYS, ids=lambda value: value.name.lower())
-def test_of_a_removal_nothing_half_is_left(fault: Fault, end: End) -> None:
+def test_a_removal_leaves_no_partial_checkpoint(fault: Fault, end: End) -> None:
     def prune(store: Store) -> object:
         return catalog.prune(store, Retention(last=2))
 

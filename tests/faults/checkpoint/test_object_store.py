@@ -97,7 +97,7 @@ def test_a_save_is_whole_or_absent(for_good: type[BaseException] | None) -> None
 
 
 @pytest.mark.parametrize("for_good", [None, OSError, Killed])
-def test_of_a_removal_nothing_half_is_left(for_good: type[BaseException] | None) -> None:
+def test_a_removal_leaves_no_partial_checkpoint(for_good: type[BaseException] | None) -> None:
     for at in range(2):
         place = new_place()
         for commit in (FIRST, SECOND):

@@ -43,7 +43,7 @@ def paused(*pids: int) -> Iterator[None]:
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_a_host_leaves_in_good_order_by_a_signal_or_a_notice_file_and_comes_back_and_the_last_ones_train_on(
+def test_a_host_leaves_without_loss_by_a_signal_or_a_notice_file_and_returns(
     training: Training, tmp_path: Path
 ) -> None:
     named = tmp_path / "annotations"
@@ -91,7 +91,7 @@ def test_a_host_leaves_in_good_order_by_a_signal_or_a_notice_file_and_comes_back
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_a_host_that_stood_still_and_is_not_wanted_any_more_keeps_nothing_when_it_goes_on(training: Training) -> None:
+def test_a_paused_host_that_is_no_longer_listed_keeps_nothing_when_it_continues(training: Training) -> None:
     training.set_hosts("localhost:1", f"{BESIDE}:1")
     with training.train("-np", "2", "--heartbeat-timeout", "6") as process:
         training.wait_for_size(2)

@@ -56,7 +56,7 @@ SPOILT: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.timeout(240)
 @pytest.mark.soak
-def test_a_hosts_file_that_is_garbage_unreadable_gone_or_empty_interrupts_nobody(training: Training) -> None:
+def test_a_hosts_file_that_is_malformed_unreadable_missing_or_empty_interrupts_no_rank(training: Training) -> None:
     training.set_hosts("localhost:1")
     with training.train("-np", "1", wrap=AS_ANYBODY) as process:
         training.wait_for_size(1)
@@ -88,7 +88,7 @@ cat hosts
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_a_discovery_script_that_hangs_is_told_once_and_interrupts_nobody(training: Training) -> None:
+def test_a_discovery_script_that_hangs_is_reported_once_and_interrupts_no_rank(training: Training) -> None:
     script, hang, runs = (training.directory / name for name in ("discover.sh", "hang", "runs"))
     script.write_text(SCRIPT)
     training.set_hosts("localhost:1")
@@ -189,7 +189,7 @@ def flood(address: tuple[str, int], *, count: int) -> Iterator[list[int]]:
 
 
 @pytest.mark.timeout(240)
-def test_strangers_at_the_control_port_are_refused_counted_and_told_once(training: Training) -> None:
+def test_unauthenticated_connections_are_refused_counted_and_reported_once(training: Training) -> None:
     training.set_hosts("localhost:1")
     with training.train("-np", "1") as process:
         training.wait_for_size(1)

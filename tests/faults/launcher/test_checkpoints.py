@@ -25,7 +25,7 @@ HOSTS = ("localhost:1", f"{BESIDE}:1")
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_a_launcher_killed_while_a_checkpoint_is_written_is_followed_by_one_that_seals_the_next(
+def test_after_a_launcher_is_killed_during_a_checkpoint_the_next_one_seals_another(
     job: Checkpointed,
 ) -> None:
     job.set_hosts(*HOSTS)
@@ -48,7 +48,7 @@ def test_a_launcher_killed_while_a_checkpoint_is_written_is_followed_by_one_that
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_processes_that_stay_for_a_last_checkpoint_train_on_when_its_launcher_is_killed_and_another_one_comes(
+def test_processes_that_stay_for_a_last_checkpoint_train_on_with_the_next_launcher(
     job: Checkpointed,
 ) -> None:
     job.every = "notice"
@@ -99,7 +99,7 @@ def test_an_agent_killed_while_its_helper_writes_costs_that_checkpoint_and_no_ot
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_a_process_killed_while_its_commit_is_written_is_followed_by_one_that_leaves_that_commit_alone(
+def test_the_process_after_one_killed_during_a_write_does_not_change_that_commit(
     job: Checkpointed,
 ) -> None:
     job.set_hosts(*HOSTS)
@@ -172,7 +172,7 @@ class Disk:
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_training_does_not_mind_storage_that_takes_nothing_and_a_checkpoint_is_sealed_once_it_does(
+def test_training_continues_on_full_storage_and_a_checkpoint_is_sealed_once_there_is_room(
     job: Checkpointed,
 ) -> None:
     disk = Disk(job)
@@ -264,7 +264,7 @@ CHANGES = (_a_host_comes, _a_host_is_let_in, _a_host_goes, _a_host_is_lost, _a_p
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_a_job_that_is_told_to_end_while_hosts_change_goes_on_later_where_it_was(job: Checkpointed) -> None:
+def test_a_job_that_is_told_to_end_while_hosts_change_resumes_at_the_same_step(job: Checkpointed) -> None:
     job.every = "notice"
     for change in (*CHANGES, None):
         if job.journal.exists():

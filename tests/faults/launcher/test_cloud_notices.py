@@ -26,7 +26,7 @@ def asking(server: MetadataServer[AwsService], processes: int) -> tuple[str, ...
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_a_spot_instance_leaves_without_losing_a_step_and_returns_and_advice_and_a_notice_to_the_last_change_nothing(
+def test_a_spot_instance_leaves_without_losing_a_step_and_returns(
     training: Training,
 ) -> None:
     training.set_hosts("localhost:1", f"{BESIDE}:1")
@@ -77,7 +77,7 @@ def metadata_of(host: NetHost) -> Iterator[GcpService]:
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_over_ssh_each_host_asks_in_the_usual_place_and_one_that_is_preempted_leaves_in_time(
+def test_over_ssh_each_host_asks_its_cloud_and_a_preempted_one_leaves_in_time(
     training: Training, nethosts: Callable[[int], NetHosts]
 ) -> None:
     hosts = nethosts(2)

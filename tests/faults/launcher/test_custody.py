@@ -74,7 +74,7 @@ def check_to_the_end(job: Job, *, held: int, entries: int) -> Line:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kill_both", [pytest.param(kill_at_once, marks=pytest.mark.soak), kill_in_turn])
-def test_when_all_processes_are_killed_while_a_newcomer_is_parked_training_goes_on_from_their_last_commit(
+def test_when_all_processes_are_killed_a_parked_newcomer_continues_from_their_last_commit(
     tmp_path: Path, kill_both: Callable[[Job, str, str], None]
 ) -> None:
     options = ("-np", "2", "--min-np", "1", "--settle", "30", "--blacklist-cooldown-range", "3", "10")
@@ -92,7 +92,7 @@ def test_when_all_processes_are_killed_while_a_newcomer_is_parked_training_goes_
 
 
 @pytest.mark.timeout(300)
-def test_when_the_list_names_only_a_host_with_an_older_commit_training_goes_on_from_the_newer_one_of_another(
+def test_training_continues_from_the_newest_commit_even_of_a_host_that_is_not_listed(
     tmp_path: Path,
 ) -> None:
     options = ("-np", "2", "--min-np", "1", "--settle", "0.2", "--blacklist-cooldown-range", "60", "60")
@@ -113,7 +113,7 @@ def test_when_the_list_names_only_a_host_with_an_older_commit_training_goes_on_f
 
 
 @pytest.mark.timeout(300)
-def test_a_process_that_is_killed_as_it_boots_does_not_end_a_job_that_has_trained_under_an_earlier_launcher(
+def test_a_process_killed_at_its_start_does_not_end_a_job_that_trained_before(
     tmp_path: Path,
 ) -> None:
     options = ("-np", "1", "--min-np", "1", "--settle", "0.2", "--blacklist-cooldown-range", "2", "10")

@@ -44,7 +44,7 @@ if os.environ["HOROVOD_HOSTNAME"] == {THIRD!r}: raise ImportError("no such modul
 
 
 @pytest.mark.soak
-def test_a_newcomer_that_crashes_a_worker_that_is_stopped_and_one_that_ends_on_sigterm(launched: Launched) -> None:
+def test_a_crashed_newcomer_a_stopped_worker_and_a_sigterm_end_are_told_apart(launched: Launched) -> None:
     script = launched.directory / "train.py"
     script.write_text(LEAVES_OR_CRASHES + COUNTER.read_text())
     both = ("localhost:1", f"{BESIDE}:1")

@@ -80,7 +80,7 @@ def job(here: Path) -> Path:
     return here / ".hvd-elastic" / "job"
 
 
-def test_a_folder_planted_where_everybody_may_write_is_refused(shared: Path, tmp_path: Path) -> None:
+def test_a_folder_planted_where_every_user_may_write_is_refused(shared: Path, tmp_path: Path) -> None:
     plant(job(shared))
     said = Ran(shared, tmp_path, "--job", "job").refused()
     assert ".hvd-elastic belongs to user nobody" in said
@@ -121,7 +121,7 @@ def test_a_folder_of_jobs_that_a_group_may_write_is_refused(shared: Path, tmp_pa
     assert ".hvd-elastic may be written by group" in Ran(shared, tmp_path, "--job", "job").refused()
 
 
-def test_a_link_that_somebody_else_has_set_is_refused(shared: Path, tmp_path: Path) -> None:
+def test_a_link_made_by_another_user_is_refused(shared: Path, tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir(mode=0o700)
     theirs = f"import os; os.setuid({NOBODY}); os.symlink({str(own)!r}, {str(shared / 'job')!r})"
@@ -130,7 +130,7 @@ def test_a_link_that_somebody_else_has_set_is_refused(shared: Path, tmp_path: Pa
     assert list(own.iterdir()) == []
 
 
-def test_what_is_made_in_a_shared_folder_is_used_again(shared: Path, tmp_path: Path) -> None:
+def test_a_folder_that_we_made_in_a_shared_folder_is_used_again(shared: Path, tmp_path: Path) -> None:
     for incarnation in (1, 2):
         ran = Ran(shared, tmp_path, "--job", "job")
         assert ran.done.returncode == 0, ran.done.stderr
@@ -139,7 +139,7 @@ def test_what_is_made_in_a_shared_folder_is_used_again(shared: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("by_link", [False, True], ids=["a folder", "a link to another job's"])
-def test_what_is_put_in_the_place_of_ones_own_folder_is_refused_where_others_may_move_it(
+def test_a_replacement_of_ones_own_folder_is_refused_where_others_may_move_it(
     shared: Path, tmp_path: Path, by_link: bool
 ) -> None:
     shared.chmod(0o777)  # not sticky, as an emptyDir is, and the folder of a project whose group works there

@@ -70,11 +70,11 @@ def check(*command: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def test_files_that_may_not_grow_are_said_once_and_the_last_state_stays(tmp_path: Path) -> None:
+def test_files_that_cannot_grow_are_reported_once_and_the_last_state_stays(tmp_path: Path) -> None:
     check(sys.executable, "-c", SAVER, str(tmp_path / "job"), "", "1024")
 
 
-def test_a_disk_without_space_is_said_once_and_the_last_state_stays(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_once_and_the_last_state_stays(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     script = 'mount -t tmpfs -o size=64k,mode=0700 tmpfs "$1" || exit 77; exec "$2" -c "$3" "$1/job" "$1/filler" 0'

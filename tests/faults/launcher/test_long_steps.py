@@ -16,7 +16,7 @@ EVALUATING = Path(__file__).with_name("evaluating.py")
 
 
 @pytest.mark.soak
-def test_an_evaluation_six_times_as_long_as_the_heartbeat_timeout_is_nobodys_death(launched: Launched) -> None:
+def test_an_evaluation_six_times_as_long_as_the_heartbeat_timeout_ends_no_process(launched: Launched) -> None:
     """As 60 s of it, or of a first compiled step, are with the default of 10 s: no ``heartbeat()``, no Python even."""
     launched.set_hosts("localhost:1", "127.0.0.1:1")
     options = ("-np", "2", "--heartbeat-timeout", "3", "--heartbeat-interval", "0.5")

@@ -139,7 +139,7 @@ def test_a_full_disk_under_journal_state_and_output_stops_nothing(training: Trai
 @pytest.mark.alone
 @pytest.mark.soak
 @pytest.mark.timeout(400)
-def test_of_eight_ranks_on_one_machine_one_leaves_and_seven_go_on(training: Training) -> None:
+def test_of_eight_ranks_on_one_machine_one_leaves_and_seven_continue(training: Training) -> None:
     training.set_hosts("localhost:7", f"{BESIDE}:1")
     with training.train("-np", "8", "--heartbeat-timeout", "60", env={"PAUSE_S": "0.2"}):
         training.wait_for_size(8, timeout=240)

@@ -107,7 +107,7 @@ def test_a_veteran_killed_right_after_a_join_leaves_its_state_with_the_newcomer(
 
 
 @pytest.mark.soak
-def test_at_the_smallest_size_the_rest_waits_for_a_replacement_and_goes_on_from_its_commit(training: Training) -> None:
+def test_at_the_smallest_size_the_rest_waits_for_a_replacement_and_keeps_its_commit(training: Training) -> None:
     training.set_hosts(f"{FIRST}:1", f"{SECOND}:1")
     with training.train("-np", "2", "--min-np", "2", *OUT_FOR_LONG) as process:
         training.wait_for_size(2)
@@ -196,7 +196,7 @@ def test_a_host_whose_worker_crashes_each_time_it_joins_backs_off_and_the_rest_t
 
 
 @pytest.mark.soak
-def test_a_host_that_comes_and_goes_every_second_costs_nobody_anything(training: Training) -> None:
+def test_a_host_that_comes_and_goes_every_second_costs_the_others_nothing(training: Training) -> None:
     training.set_hosts(f"{FIRST}:1")
     with training.train("-np", "1", "--settle", "2"):
         training.wait_for_size(1)

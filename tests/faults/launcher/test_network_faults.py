@@ -47,7 +47,7 @@ def over_ssh(training: Training, hosts: NetHosts) -> tuple[str, ...]:
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_a_silent_host_is_cut_off_and_comes_back_when_its_link_does(training: Training, nethosts: MakeHosts) -> None:
+def test_a_silent_host_is_cut_off_and_returns_with_its_network_link(training: Training, nethosts: MakeHosts) -> None:
     hosts, say = nethosts(2), training.directory / "say"
     options = ("--heartbeat-timeout", "5", *over_ssh(training, hosts))
     training.set_hosts("h1:1", "h2:1")
@@ -82,7 +82,7 @@ def test_a_silent_host_is_cut_off_and_comes_back_when_its_link_does(training: Tr
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_newcomers_that_cannot_be_reached_interrupt_nobody_and_come_when_they_can(
+def test_unreachable_newcomers_interrupt_no_rank_and_join_when_they_can(
     training: Training, nethosts: MakeHosts
 ) -> None:
     hosts = nethosts(2)

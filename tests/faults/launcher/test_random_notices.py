@@ -195,7 +195,7 @@ def summary(given: list[Round]) -> str:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_hosts_leave_at_random_moments_within_their_notice_and_at_most_one_costs_a_step(
+def test_hosts_leave_at_random_moments_within_their_notice(
     tmp_path: Path,
 ) -> None:
     chance = random.Random(SEED)

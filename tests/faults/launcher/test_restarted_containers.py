@@ -50,9 +50,7 @@ def restart(life: Life, cloud: Cloud, died: float) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_a_container_that_was_started_again_costs_no_heartbeat_timeout_and_no_cooldown(
-    training: Training, tmp_path: Path
-) -> None:
+def test_a_restarted_container_costs_no_heartbeat_timeout_and_no_cooldown(training: Training, tmp_path: Path) -> None:
     with Cloud(tmp_path, random.Random(1)).open() as cloud:
         for name in (FIRST, SECOND):
             cloud.add(name)

@@ -16,7 +16,7 @@ BEATS = ("--heartbeat-interval", "0.2")
 
 
 @pytest.mark.soak
-def test_a_rank_that_stands_still_is_named_restarted_and_trains_on_from_the_others_commit(
+def test_a_stalled_rank_is_named_restarted_and_continues_from_the_others_commit(
     training: Training, tmp_path: Path
 ) -> None:
     training.set_hosts("localhost:1", "127.0.0.1:1")
@@ -37,7 +37,7 @@ def test_a_rank_that_stands_still_is_named_restarted_and_trains_on_from_the_othe
 
 
 @pytest.mark.soak
-def test_a_rank_that_is_slow_for_long_is_named_and_drained_and_costs_nobody_a_step(training: Training) -> None:
+def test_a_straggler_is_named_and_drained_and_costs_no_rank_a_step(training: Training) -> None:
     training.set_hosts("localhost:2", "127.0.0.1:1")
     env = {"LAG_HOST": "127.0.0.1", "LAG_S": "0.3", "PAUSE_S": "0.1"}
     with training.train("-np", "3", *BEATS, "--drain-stragglers", env=env):
@@ -56,7 +56,7 @@ def test_a_rank_that_is_slow_for_long_is_named_and_drained_and_costs_nobody_a_st
 
 
 @pytest.mark.soak
-def test_a_launcher_that_is_stopped_for_longer_than_the_heartbeat_timeout_blames_nobody_for_it(
+def test_a_launcher_stopped_for_longer_than_the_heartbeat_timeout_blames_no_host(
     training: Training,
 ) -> None:
     training.set_hosts("localhost:1", "127.0.0.1:1")

@@ -96,7 +96,7 @@ def stored(launched: Launched, capsys: pytest.CaptureFixture[str]) -> list[dict[
 
 
 @pytest.mark.timeout(300)
-def test_a_job_of_which_only_checkpoints_are_left_trains_on_as_if_it_had_never_stopped(
+def test_a_job_of_which_only_checkpoints_are_left_trains_on_to_the_same_bytes(
     launched: Launched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     launched.set_hosts("localhost:2")
@@ -149,7 +149,7 @@ def test_a_job_of_which_only_checkpoints_are_left_trains_on_as_if_it_had_never_s
     assert launched.events("spawned") == [], "training does not begin anew over checkpoints"
 
 
-def test_neither_a_notice_to_the_only_host_nor_the_end_of_a_job_costs_a_step_and_processes_may_be_fewer_or_more(
+def test_a_notice_to_the_only_host_costs_no_step_and_neither_does_the_end_of_a_job(
     launched: Launched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notice = launched.directory / "notice"
@@ -181,7 +181,7 @@ def test_neither_a_notice_to_the_only_host_nor_the_end_of_a_job_costs_a_step_and
 
 @pytest.mark.soak
 @pytest.mark.parametrize("storage", ["shared", "each its own"])
-def test_hosts_write_checkpoints_over_ssh_and_the_launchers_folder_is_not_needed_to_go_on(
+def test_hosts_write_checkpoints_over_ssh_and_resume_without_the_launchers_folder(
     nethosts: Callable[[int], NetHosts], tmp_path: Path, storage: str
 ) -> None:
     hosts = nethosts(2)

@@ -17,7 +17,7 @@ OPTIONS = ("-np", "3", "--min-np", "1", "--settle", "0.2", "--blacklist-cooldown
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_a_bad_device_costs_its_slot_and_everybody_else_keeps_or_finds_their_own(
+def test_a_bad_device_costs_its_slot_and_every_other_process_has_its_own_device(
     launched: Launched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HVD_ELASTIC_DEVICES", "gpu-a,gpu-b,gpu-c")

@@ -36,7 +36,7 @@ def kill(launched: Launched, *hosts: str) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def test_a_rank_that_fails_in_the_training_function_when_the_others_come_to_its_end_fails_the_job(
+def test_a_rank_that_fails_as_the_others_finish_training_fails_the_job(
     launched: Launched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SAVES", "0")
@@ -49,7 +49,7 @@ def test_a_rank_that_fails_in_the_training_function_when_the_others_come_to_its_
 
 
 @pytest.mark.parametrize(("end", "how"), [("exit 7", "exit code 7"), ("kill -SEGV $$", "killed by SIGSEGV")])
-def test_one_of_several_programs_that_fails_fails_the_job(launched: Launched, end: str, how: str) -> None:
+def test_one_failed_program_of_several_fails_the_job(launched: Launched, end: str, how: str) -> None:
     launched.set_hosts("localhost:2")
     half = launched.directory / "half.sh"
     half.write_text(f"mkdir half.lock 2>/dev/null && {end}\nsleep 1\nexit 0\n")
@@ -87,7 +87,7 @@ def test_a_job_of_which_nothing_is_left_fails_and_says_what_would_have_kept_it(l
 
 
 @pytest.mark.soak
-def test_it_begins_anew_where_that_was_asked_for(launched: Launched) -> None:
+def test_with_restart_from_scratch_a_job_starts_from_the_beginning(launched: Launched) -> None:
     launched.set_hosts("localhost:1", "127.0.0.1:1")
     with launched.run(*QUICK, "--restart-from-scratch", *STOCK) as process:
         reached(launched, 30, size=2)
@@ -102,7 +102,7 @@ def test_it_begins_anew_where_that_was_asked_for(launched: Launched) -> None:
 
 
 @pytest.mark.soak
-def test_the_host_of_rank_0_that_comes_back_does_not_begin_the_training_of_all_anew(launched: Launched) -> None:
+def test_a_returning_host_of_rank_0_does_not_restart_the_training_of_all(launched: Launched) -> None:
     launched.set_hosts("localhost:1", "127.0.0.1:1")
     with launched.run(*QUICK, *STOCK) as process:
         reached(launched, 10, size=2)
@@ -116,7 +116,7 @@ def test_the_host_of_rank_0_that_comes_back_does_not_begin_the_training_of_all_a
 
 
 @pytest.mark.soak
-def test_with_adopt_all_may_be_killed_and_training_goes_on(launched: Launched) -> None:
+def test_with_adopt_training_continues_after_all_processes_are_killed(launched: Launched) -> None:
     launched.set_hosts("localhost:1", "127.0.0.1:1")
     with launched.run(*QUICK, "--adopt", *STOCK) as process:
         reached(launched, 30, size=2)
@@ -148,7 +148,7 @@ def test_a_script_that_ends_while_there_is_no_launcher_ends_the_job_under_the_ne
 
 
 @pytest.mark.soak
-def test_ranks_that_wait_for_one_that_has_done_fewer_steps_are_told_of(
+def test_ranks_that_wait_for_one_with_fewer_steps_are_reported(
     launched: Launched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEWER", "1")

@@ -12,7 +12,7 @@ from tests.integration.launcher.test_checkpoints import job, results, sealed_ste
 
 
 @pytest.mark.soak
-def test_two_ranks_and_functions_of_the_users_own_end_in_a_last_checkpoint_and_may_train_on(
+def test_a_job_with_save_and_load_functions_ends_in_a_last_checkpoint_and_may_train_on(
     launched: Launched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     launched.set_hosts("localhost:2")
@@ -32,7 +32,7 @@ def test_two_ranks_and_functions_of_the_users_own_end_in_a_last_checkpoint_and_m
 
 
 @pytest.mark.soak
-def test_a_finished_job_is_known_by_its_checkpoints_alone_and_one_that_was_told_to_end_is_not_finished(
+def test_a_finished_job_is_recognised_by_its_checkpoints_alone(
     launched: Launched,
 ) -> None:
     launched.set_hosts("localhost:1")
@@ -80,7 +80,7 @@ train(state)
         ("import hvd_elastic_ext.torch as elastic", "elastic.TorchState", ()),
     ],
 )
-def test_scripts_of_horovods_own_loop_end_in_a_last_checkpoint_too(
+def test_scripts_with_horovods_own_loop_end_in_a_last_checkpoint_too(
     launched: Launched, imports: str, state: str, options: tuple[str, ...]
 ) -> None:
     launched.set_hosts("localhost:1")
@@ -95,7 +95,7 @@ def test_scripts_of_horovods_own_loop_end_in_a_last_checkpoint_too(
 
 
 @pytest.mark.soak
-def test_storage_that_fails_at_the_end_costs_the_checkpoint_and_not_the_good_end(launched: Launched) -> None:
+def test_storage_that_fails_at_the_end_costs_the_checkpoint_but_not_exit_code_0(launched: Launched) -> None:
     launched.set_hosts("localhost:1")
     script = STOCK.format(imports="import hvd_elastic_ext.torch as elastic", state="elastic.TorchState")
     in_its_place = (

@@ -50,7 +50,7 @@ def key_of(hosts: NetHosts, name: str) -> str:
     return f"{line}\n"
 
 
-def test_a_user_who_has_never_met_a_host_is_asked_nothing_and_one_that_changes_its_key_is_refused(
+def test_a_new_host_is_accepted_without_a_question_and_a_changed_key_is_refused(
     nethosts: MakeHosts, tmp_path: Path
 ) -> None:
     hosts = nethosts(1)
@@ -73,9 +73,7 @@ def test_a_false_sshd_gets_nothing_from_a_user_who_knows_the_true_ones_key(netho
     assert f"ssh-keygen -R h1 -f {jobs.known}" in jobs.refused()
 
 
-def test_a_false_sshd_gets_nothing_where_an_authority_of_the_users_signs_hosts_keys(
-    nethosts: MakeHosts, tmp_path: Path
-) -> None:
+def test_a_false_sshd_gets_nothing_where_an_authority_signs_host_keys(nethosts: MakeHosts, tmp_path: Path) -> None:
     """A key without a certificate is new to ssh, not wrong."""
     hosts = nethosts(1)
     jobs = Jobs(hosts, tmp_path, known=f"@cert-authority h* {key_of(hosts, 'h1').partition(' ')[2]}")
@@ -85,9 +83,7 @@ def test_a_false_sshd_gets_nothing_where_an_authority_of_the_users_signs_hosts_k
 
 
 @pytest.mark.parametrize("knows", [True, False])
-def test_a_false_sshd_gets_nothing_where_the_user_says_yes_to_strict_checking(
-    nethosts: MakeHosts, tmp_path: Path, knows: bool
-) -> None:
+def test_a_false_sshd_gets_nothing_with_strict_checking(nethosts: MakeHosts, tmp_path: Path, knows: bool) -> None:
     hosts = nethosts(1)
     known = key_of(hosts, "h1") if knows else "# nobody\n"
     jobs = Jobs(hosts, tmp_path, "  StrictHostKeyChecking yes\n", known=known)
@@ -97,6 +93,6 @@ def test_a_false_sshd_gets_nothing_where_the_user_says_yes_to_strict_checking(
     assert not jobs.own.exists()
 
 
-def test_the_true_one_is_used_where_the_user_says_yes_to_strict_checking(nethosts: MakeHosts, tmp_path: Path) -> None:
+def test_the_true_sshd_is_used_with_strict_checking(nethosts: MakeHosts, tmp_path: Path) -> None:
     hosts = nethosts(1)
     assert Jobs(hosts, tmp_path, "  StrictHostKeyChecking yes\n", known=key_of(hosts, "h1")).run()[0] == 0

@@ -58,7 +58,7 @@ def ready(process: RunningProcess) -> None:
     process.wait_for("^ready$")
 
 
-def test_hosts_of_a_running_job_are_listed_blocked_and_cleared_and_a_killed_launcher_forgets_nothing(
+def test_hosts_of_a_running_job_are_listed_blocked_and_cleared(
     user: User,
 ) -> None:
     with run_process(user.launcher()) as launcher:
@@ -132,11 +132,11 @@ def test_a_job_is_found_by_its_name_its_folder_or_because_it_is_the_newest(user:
         (("clear", "--", "-x"), "would be read as an option"),
     ],
 )
-def test_what_makes_no_sense_is_one_line(user: User, arguments: tuple[str, ...], says: str) -> None:
+def test_wrong_usage_gives_one_line(user: User, arguments: tuple[str, ...], says: str) -> None:
     assert says in user.refused(*arguments)
 
 
-def test_a_damaged_state_is_said_and_does_not_stand_in_the_way(user: User) -> None:
+def test_a_damaged_state_is_reported_and_does_not_stop_the_command(user: User) -> None:
     (user.folder / "state.json").write_text("{")
     done = user.ask("block", "a")
     assert done.returncode == 0

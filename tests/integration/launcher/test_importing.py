@@ -37,7 +37,7 @@ def began(process: RunningProcess) -> dict[str, str]:
     return dict(re.findall(r"\[(\d+)\]<stdout>:began (.*)", process.output))
 
 
-def test_all_ranks_begin_with_what_one_of_them_has_and_a_checkpoint_of_the_job_is_newer(launched: Launched) -> None:
+def test_all_ranks_start_from_a_file_that_one_rank_has(launched: Launched) -> None:
     files = launched.directory / "files"
     digest = old_checkpoint(files / "1.pt")
     launched.set_hosts("localhost:2")
@@ -60,7 +60,7 @@ def test_all_ranks_begin_with_what_one_of_them_has_and_a_checkpoint_of_the_job_i
         again.kill()
 
 
-def test_a_checkpoint_that_nobody_has_is_one_line(launched: Launched) -> None:
+def test_a_checkpoint_file_that_no_rank_has_gives_one_line(launched: Launched) -> None:
     launched.set_hosts("localhost:2")
     job = ["-np", 2, "--state-dir", launched.directory / "state", sys.executable, CONTINUER, launched.directory]
     with launched.run(*job) as process:

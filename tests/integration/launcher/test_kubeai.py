@@ -26,7 +26,7 @@ def batch(launched: Launched, rank: int = 0) -> int:
     return int(text) if file.exists() and (text := file.read_text()) else 0
 
 
-def test_a_reclaimed_job_saves_is_preempted_and_goes_on_from_what_it_saved(launched: Launched, notice: Path) -> None:
+def test_a_reclaimed_job_saves_is_preempted_and_continues_from_there(launched: Launched, notice: Path) -> None:
     launched.set_hosts("localhost:1", "127.0.0.1:1")
     # No --min-np: else the first host to see the notice leaves alone, and rank 0 of the world that is left saves again.
     with launched.run("-np", "2", sys.executable, SAMPLE, "40") as process:
@@ -48,7 +48,7 @@ def test_a_reclaimed_job_saves_is_preempted_and_goes_on_from_what_it_saved(launc
 
 
 @pytest.mark.soak
-def test_one_host_of_two_is_reclaimed_and_the_other_goes_on(launched: Launched) -> None:
+def test_one_host_of_two_is_reclaimed_and_the_other_continues(launched: Launched) -> None:
     launched.set_hosts("localhost:1", "127.0.0.1:1")
     with launched.run("-np", "2", "--min-np", "1", sys.executable, SAMPLE, "40") as process:
         launched.wait_for("some batches", lambda: batch(launched) > 5 and batch(launched, 1) > 5)

@@ -22,7 +22,7 @@ __all__ = ["directory"]
 MakeHosts = Callable[[int], NetHosts]
 
 
-def test_a_launcher_that_is_stopped_before_it_has_hosts_ends_what_the_last_one_left(launched: Launched) -> None:
+def test_a_launcher_stopped_before_it_has_hosts_ends_the_last_launchers_agents(launched: Launched) -> None:
     launched.set_hosts("localhost:1", "127.0.0.1:1")
     options = ("-np", "2", "--state-dir", launched.directory / "state")
     endless = (sys.executable, "-c", "import time\nwhile True: time.sleep(1)")
@@ -50,9 +50,7 @@ def stop_sshd(hosts: NetHosts) -> None:
 
 
 @pytest.mark.soak
-def test_agents_find_the_next_launcher_by_themselves_where_the_last_one_was(
-    nethosts: MakeHosts, directory: Path
-) -> None:
+def test_agents_find_the_next_launcher_at_the_last_ones_port(nethosts: MakeHosts, directory: Path) -> None:
     hosts = nethosts(2)
     (directory / "hosts").write_text("h1:1\nh2:1\n")
     words = ["-np", "2", "--min-np", "1", sys.executable, COUNTER]

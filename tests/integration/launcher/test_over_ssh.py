@@ -44,7 +44,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_job_that_begins_here_goes_on_over_ssh_and_its_environment_and_command_cannot_be_read_on_the_network(
+def test_environment_and_command_of_a_job_over_ssh_cannot_be_read_on_the_network(
     nethosts: MakeHosts, directory: Path
 ) -> None:
     hosts, seen, journal = nethosts(2), directory / "seen", directory / "journal.jsonl"

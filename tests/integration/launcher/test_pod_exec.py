@@ -133,14 +133,12 @@ def test_a_pod_that_does_not_run_is_unreachable(pods: KubeServer, tmp_path: Path
     assert pods.execs.commands == []
 
 
-def test_a_server_that_speaks_none_of_our_protocols_is_unreachable(pods: KubeServer, tmp_path: Path) -> None:
+def test_a_server_without_a_known_protocol_is_unreachable(pods: KubeServer, tmp_path: Path) -> None:
     pods.execs.protocols = ("v6.channel.k8s.io",)
     assert "the API server says 403" in refused(ended(to_pods(access(pods, tmp_path))))
 
 
-def test_a_clients_certificate_opens_the_door_too_and_nothing_of_the_line_is_in_a_request(
-    pods: KubeServer, tmp_path: Path
-) -> None:
+def test_a_client_certificate_works_and_no_request_has_the_input_line(pods: KubeServer, tmp_path: Path) -> None:
     assert pods.authority is not None
     pair = pods.authority.client("me", "system:masters")
     assert ended(to_pods(access(pods, tmp_path, client=pair))).code == 0
@@ -152,7 +150,7 @@ def test_a_clients_certificate_opens_the_door_too_and_nothing_of_the_line_is_in_
 # --- credentials ------------------------------------------------------------------------------------
 
 
-async def test_each_command_takes_the_token_of_its_time_and_one_that_runs_outlives_its_own(
+async def test_each_command_uses_the_current_token_and_outlives_it(
     pods: KubeServer, tmp_path: Path, agent: Callable[[str], str]
 ) -> None:
     token = tmp_path / "token"
@@ -189,7 +187,7 @@ class Slow(Access):
         return Access(self.kubeconfig).configuration()
 
 
-def test_credentials_are_read_once_for_pods_that_start_together_and_anew_a_little_later(
+def test_credentials_are_read_once_for_pods_that_start_together_and_again_later(
     pods: KubeServer, tmp_path: Path
 ) -> None:
     slow, clock = Slow(access(pods, tmp_path).kubeconfig), ManualClock()
@@ -207,7 +205,7 @@ def test_credentials_are_read_once_for_pods_that_start_together_and_anew_a_littl
     assert len(slow.times) == 2
 
 
-def test_credentials_that_are_refused_are_read_anew_at_once(pods: KubeServer, tmp_path: Path) -> None:
+def test_refused_credentials_are_read_again_at_once(pods: KubeServer, tmp_path: Path) -> None:
     token = tmp_path / "token"
     tokens = [pods.access.issue("launcher", "system:masters") for _ in range(2)]
     token.write_text(tokens[0])
@@ -224,7 +222,7 @@ def test_credentials_that_are_refused_are_read_anew_at_once(pods: KubeServer, tm
     assert "the API server says 401" in refused(ended(transport))
 
 
-def test_credentials_that_never_come_hold_up_nobody_for_ever(pods: KubeServer, tmp_path: Path) -> None:
+def test_credentials_that_never_come_do_not_block_a_start_for_ever(pods: KubeServer, tmp_path: Path) -> None:
     slow = Slow(access(pods, tmp_path).kubeconfig)
     transport = PodTransport(Cluster(slow, pace=Pace(answer=0.2)).open, python="true")
 
@@ -243,7 +241,7 @@ def test_credentials_that_never_come_hold_up_nobody_for_ever(pods: KubeServer, t
 
 
 @pytest.mark.parametrize("text", ["", "two\nlines", "ümlaut"])
-def test_a_token_that_is_none_is_not_told(pods: KubeServer, tmp_path: Path, text: str) -> None:
+def test_a_malformed_token_is_not_repeated(pods: KubeServer, tmp_path: Path, text: str) -> None:
     token = tmp_path / "token"
     token.write_text(text)
     words = refused(ended(to_pods(access(pods, tmp_path, token_file=token))))
@@ -251,7 +249,7 @@ def test_a_token_that_is_none_is_not_told(pods: KubeServer, tmp_path: Path, text
     assert not text or text not in words
 
 
-def test_a_server_of_another_authority_gets_no_token(pods: KubeServer, tmp_path: Path) -> None:
+def test_a_server_with_another_certificate_authority_gets_no_token(pods: KubeServer, tmp_path: Path) -> None:
     before = access(pods, tmp_path)
     door = Endpoint.of(before.configuration())
     pods.rotate_ca()
@@ -271,7 +269,7 @@ def test_a_server_of_another_authority_gets_no_token(pods: KubeServer, tmp_path:
         ({"tls-server-name": "elsewhere"}, False),
     ],
 )
-def test_a_kubeconfig_says_how_a_server_is_known(
+def test_a_kubeconfig_says_how_a_server_is_verified(
     pods: KubeServer, tmp_path: Path, cluster: dict[str, object], well: bool
 ) -> None:
     path = pods.kubeconfig(tmp_path / "kubeconfig")
@@ -289,7 +287,7 @@ def test_a_kubeconfig_says_how_a_server_is_known(
             connected(door, EXEC, pace=BRISK)
 
 
-def test_a_proxy_is_used_but_for_what_needs_none(
+def test_a_proxy_is_used_except_for_excluded_hosts(
     pods: KubeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = access(pods, tmp_path)
@@ -336,14 +334,14 @@ def proxy() -> Iterator[tuple[int, list[str]]]:
             serving.join()
 
 
-def test_a_redirected_command_takes_its_token_nowhere(pods: KubeServer, tmp_path: Path, kube: KubeServer) -> None:
+def test_a_redirected_command_does_not_send_its_token_on(pods: KubeServer, tmp_path: Path, kube: KubeServer) -> None:
     error = statuses.ApiError({"code": 302, "reason": "Found", "message": "elsewhere"})
     pods.faults.on("get", "pods/exec").answer(error, Location=f"ws://127.0.0.1:{kube.port}/api/v1")
     refused(ended(to_pods(access(pods, tmp_path))))
     assert kube.counts.connections == 0
 
 
-def test_what_the_library_takes_for_a_connection_is_none_unless_the_server_changes_its_protocol(
+def test_a_connection_counts_only_if_the_server_switches_protocols(
     pods: KubeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed: list[bool] = []
@@ -377,7 +375,7 @@ def test_a_server_that_is_down_is_named(pods: KubeServer, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("what", ["pods", "pods/exec"])
-async def test_a_server_that_says_nothing_is_given_up_and_holds_up_nobody(
+async def test_a_silent_server_is_given_up_and_delays_no_other_host(
     pods: KubeServer, tmp_path: Path, what: str
 ) -> None:
     pods.faults.on("get", what).hang()
@@ -392,7 +390,7 @@ async def test_a_server_that_says_nothing_is_given_up_and_holds_up_nobody(
 
 
 @pytest.mark.parametrize("what", ["pods", "pods/exec"])
-async def test_a_start_that_is_given_up_while_the_server_says_nothing_ends_at_once(
+async def test_a_start_that_is_cancelled_while_the_server_is_silent_ends_at_once(
     pods: KubeServer, tmp_path: Path, what: str
 ) -> None:
     hang = pods.faults.on("get", what).hang()
@@ -406,7 +404,7 @@ async def test_a_start_that_is_given_up_while_the_server_says_nothing_ends_at_on
 
 @pytest.mark.parametrize("what", ["pods", "pods/exec"])
 @pytest.mark.parametrize("how", ["reset", "busy", "html", "garbage"])
-def test_answers_that_are_none_are_told_in_a_line(pods: KubeServer, tmp_path: Path, what: str, how: str) -> None:
+def test_malformed_answers_are_reported_in_one_line(pods: KubeServer, tmp_path: Path, what: str, how: str) -> None:
     plan = pods.faults.on("get", what)
     if how == "html":
         plan.answer_raw(502, b"<html>\nbad gateway\n</html>")
@@ -457,7 +455,7 @@ async def test_a_server_that_hangs_later_is_noticed(
     session.silent.clear()
 
 
-async def test_a_quiet_agent_is_kept_connected_past_balancers_and_past_the_servers_own_patience(
+async def test_pings_keep_the_connection_of_a_quiet_agent_open(
     pods: KubeServer, tmp_path: Path, agent: Callable[[str], str]
 ) -> None:
     async def quiet_for(seconds: float, pace: Pace) -> tuple[int, bool]:
@@ -485,7 +483,7 @@ async def test_a_quiet_agent_is_kept_connected_past_balancers_and_past_the_serve
     assert cut  # pings alone do not count
 
 
-async def test_an_agent_that_says_more_than_the_launcher_takes_waits_and_loses_nothing(
+async def test_an_agent_that_writes_faster_than_the_launcher_reads_loses_nothing(
     pods: KubeServer, tmp_path: Path, agent: Callable[[str], str]
 ) -> None:
     count = 40_000  # times 1,000 characters: more than all buffers on the way hold
@@ -502,7 +500,7 @@ async def test_an_agent_that_says_more_than_the_launcher_takes_waits_and_loses_n
 # --- no cluster -------------------------------------------------------------------------------------
 
 
-def test_without_a_cluster_it_is_said_what_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_cluster_the_error_names_where_it_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(UsageError, match=r"no pod, and ~/\.kube/config does not exist; for --rsh pod let KUBECONFIG"):
         PodTransport.found({})
@@ -510,6 +508,6 @@ def test_without_a_cluster_it_is_said_what_was_looked_for(tmp_path: Path, monkey
         PodTransport.found({"KUBECONFIG": "/nowhere"})
 
 
-def test_credentials_that_are_not_there_yet_are_no_reason_to_give_up(tmp_path: Path) -> None:
+def test_missing_credentials_make_a_host_unreachable(tmp_path: Path) -> None:
     words = refused(ended(to_pods(Access(account=tmp_path))))
     assert "credentials cannot be read" in words

@@ -56,7 +56,7 @@ def test_a_launcher_that_may_not_reach_pods_says_which_rule_it_lacks(launched: L
 
 
 @pytest.mark.parametrize("lacking", ["cluster", "client"])
-def test_what_is_lacking_is_said_before_anything_begins(
+def test_missing_requirements_are_reported_before_the_job_starts(
     launched: Launched, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lacking: str
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -112,7 +112,7 @@ def pods(nethosts: MakeHosts, tmp_path: Path) -> Iterator[Pods]:
         yield Pods(hosts, kube, tmp_path)
 
 
-def test_a_job_trains_in_two_pods_and_does_not_mind_an_api_server_that_restarts(pods: Pods) -> None:
+def test_a_job_in_two_pods_continues_while_the_api_server_restarts(pods: Pods) -> None:
     job, execs = pods.job, pods.kube.execs
     job.set_hosts("h1:1")
     with pods.start("-np", "1", "--min-np", "1", sys.executable, COUNTER) as job.process:

@@ -95,7 +95,7 @@ async def until(condition: Callable[[], Any], what: str) -> None:
     await asyncio.to_thread(wait_until, condition, what=what, timeout=SECONDS)
 
 
-async def test_a_job_that_sleeps_holds_no_pod_and_has_all_of_them_back_when_it_wakes(
+async def test_a_sleeping_job_releases_all_pods_and_has_them_again_when_it_wakes(
     operator: Operator, make: Make
 ) -> None:
     sleeping = make(every=3.0)
@@ -111,7 +111,7 @@ async def test_a_job_that_sleeps_holds_no_pod_and_has_all_of_them_back_when_it_w
     await sleeping.left(code=0)
 
 
-async def test_a_job_that_is_suspended_at_the_end_stays_so_and_is_whole(operator: Operator, make: Make) -> None:
+async def test_a_job_suspended_at_the_end_stays_suspended_with_all_its_workers(operator: Operator, make: Make) -> None:
     sleeping = make(every=SECONDS, suspends=True)
     await sleeping.asleep(HOSTS)
     await until(lambda: not operator.kube.all("pods"), "no pod is left")

@@ -21,7 +21,7 @@ ENDLESS = [PYTHON, "-c", "import time\nwhile True: time.sleep(1)"]
 UNTIL_TOLD = [PYTHON, "-c", "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)"]
 
 
-def test_a_job_takes_in_hosts_that_the_daemon_pushes_and_its_recorded_events_replay_to_the_same_decisions(
+def test_a_job_with_pushed_hosts_replays_its_events_to_the_same_decisions(
     launched: Launched,
 ) -> None:
     job, socket, recorded = launched, launched.directory / "push.sock", launched.directory / "recorded.jsonl"
@@ -90,7 +90,7 @@ def test_a_change_that_comes_while_a_world_forms_is_not_lost(launched: Launched)
     ],
     ids=["script fails", "no command", "few slots", "no interface", "no discovery script", "no ssh"],
 )
-def test_a_job_that_cannot_go_on_ends_with_exit_code_1_and_says_why(
+def test_a_job_that_cannot_continue_ends_with_exit_code_1_and_the_reason(
     launched: Launched, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: list[str]
 ) -> None:
     if "ssh" in words:
@@ -104,7 +104,7 @@ def test_a_job_that_cannot_go_on_ends_with_exit_code_1_and_says_why(
     assert launched.events("finished")[-1].get("code") == 1
 
 
-def test_a_discovery_script_that_hangs_later_takes_no_host_away(launched: Launched) -> None:
+def test_a_discovery_script_that_hangs_later_removes_no_host(launched: Launched) -> None:
     script = launched.directory / "discover.sh"
     script.write_text("#!/bin/sh\n[ -e hang ] && echo >>hung && exec sleep 1000\necho localhost:1\n")
     script.chmod(0o755)
@@ -130,7 +130,7 @@ def test_a_signal_ends_every_worker_and_is_the_exit_code(launched: Launched, whe
     assert '"event":"finished"' in launched.journal.read_text().splitlines()[-1]
 
 
-def test_workers_that_ignore_sigterm_and_run_off_are_killed_after_the_grace(launched: Launched) -> None:
+def test_workers_that_ignore_sigterm_and_leave_their_group_are_killed_after_the_grace(launched: Launched) -> None:
     stubborn = (
         "import os, signal, time\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -165,7 +165,7 @@ def test_killing_an_agent_ends_its_training_process(launched: Launched) -> None:
         assert process.wait(30) == 1
 
 
-def test_no_agent_runs_what_lies_in_the_jobs_directory_and_output_carries_the_rank(launched: Launched) -> None:
+def test_agents_run_no_file_of_the_jobs_directory_and_output_has_the_rank(launched: Launched) -> None:
     for name in ("json", "signal", "socket"):
         (launched.directory / f"{name}.py").write_text("import os\nopen('was-run', 'w').close()\nos._exit(66)\n")
     output = launched.directory / "out"
@@ -190,7 +190,7 @@ while True: time.sleep(1)
 """
 
 
-def test_a_reader_that_stands_still_holds_up_neither_failures_nor_signals(launched: Launched) -> None:
+def test_a_reader_that_stops_delays_neither_failures_nor_signals(launched: Launched) -> None:
     launched.set_hosts("localhost:2")
     pipe = launched.directory / "pipe"
     os.mkfifo(pipe)

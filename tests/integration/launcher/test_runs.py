@@ -24,9 +24,7 @@ def names(launched: Launched) -> list[str]:
     return [record.get("run") for record in launched.events("started")]
 
 
-def test_a_run_after_one_that_failed_waits_for_no_cooldown_and_has_a_story_of_its_own(
-    launched: Launched, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_after_a_failed_one_waits_for_no_cooldown(launched: Launched, capsys: pytest.CaptureFixture[str]) -> None:
     (launched.directory / "script.py").write_text(SCRIPT)
     (launched.directory / "bug").touch()
     command = ["-np", 1, "-H", "localhost:1", "--blacklist-cooldown-range", 600, 600, "--failure-budget", 0]
@@ -48,7 +46,7 @@ def test_a_run_after_one_that_failed_waits_for_no_cooldown_and_has_a_story_of_it
         assert "started" not in [row["event"] for row in told["rows"]]
 
 
-def test_a_launcher_that_follows_one_that_was_killed_goes_on_with_its_run_and_writes_nothing_while_that_lives(
+def test_a_launcher_after_a_killed_one_continues_its_run(
     launched: Launched,
 ) -> None:
     (launched.directory / "script.py").write_text("import time\ntime.sleep(600)\n")

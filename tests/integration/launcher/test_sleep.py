@@ -67,7 +67,7 @@ def is_the_last_commit(launched: Launched, night: Record) -> bool:
     return bool(done - 5 <= night.get("step") <= done)
 
 
-def test_below_its_minimum_all_ends_but_a_small_launcher_and_the_job_goes_on_from_the_very_step(
+def test_a_job_below_its_minimum_sleeps_and_resumes_at_the_same_step(
     launched: Launched,
 ) -> None:
     launched.set_hosts(*TWO)
@@ -89,7 +89,7 @@ def test_below_its_minimum_all_ends_but_a_small_launcher_and_the_job_goes_on_fro
 
 
 @pytest.mark.soak
-def test_a_job_all_of_whose_hosts_are_lost_at_once_goes_on_from_its_newest_checkpoint(launched: Launched) -> None:
+def test_a_job_that_loses_all_hosts_at_once_resumes_from_its_newest_checkpoint(launched: Launched) -> None:
     launched.set_hosts(*TWO)
     with launched.run(*job(launched, steps=300, every="20")) as process:
         launched.wait_for("two checkpoints", lambda: len(launched.events("sealed")) >= 2)
@@ -105,7 +105,7 @@ def test_a_job_all_of_whose_hosts_are_lost_at_once_goes_on_from_its_newest_check
 
 
 @pytest.mark.soak
-def test_asleep_for_too_long_or_told_to_stop_it_ends_with_75_and_the_same_command_goes_on(launched: Launched) -> None:
+def test_a_job_that_sleeps_too_long_ends_with_75_and_the_same_command_resumes_it(launched: Launched) -> None:
     launched.set_hosts(*TWO)
     with launched.run(*job(launched, "--max-wait-time", 1)) as process:
         launched.wait_for_steps(2)
@@ -128,7 +128,7 @@ def test_asleep_for_too_long_or_told_to_stop_it_ends_with_75_and_the_same_comman
 
 
 @pytest.mark.soak
-def test_notices_that_leave_too_few_put_the_job_to_sleep_without_a_step_lost(
+def test_after_notices_to_too_many_hosts_a_job_sleeps_without_a_step_lost(
     launched: Launched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notice = launched.directory / "notice"
@@ -188,7 +188,7 @@ def test_storage_that_fails_keeps_the_job_awake_until_it_can_sleep(launched: Lau
 
 
 @pytest.mark.soak
-def test_a_job_that_failed_begins_again_as_often_as_it_may(launched: Launched) -> None:
+def test_a_failed_job_is_restarted_up_to_the_backoff_limit(launched: Launched) -> None:
     script = launched.directory / "fails.py"
     script.write_text("raise SystemExit(3)\n")
     launched.set_hosts("localhost:1")
@@ -218,7 +218,7 @@ def test_a_host_that_is_blocked_while_the_job_sleeps_stays_blocked_when_it_wakes
 
 
 @pytest.mark.soak
-def test_a_job_that_failed_goes_on_with_as_few_hosts_as_it_may(launched: Launched) -> None:
+def test_a_failed_job_restarts_with_the_minimum_of_hosts(launched: Launched) -> None:
     """Often one of them was why it failed."""
     script, step = launched.directory / "fails.py", "        state.count += 1\n"
     fails = f"{step}        assert state.count < 20 or hvd.size() == 1\n"

@@ -99,9 +99,7 @@ def lose_the_second(cloud: Cloud, launched: Launched) -> Record:
 
 
 @pytest.mark.soak
-def test_a_job_that_sleeps_has_no_pod_and_goes_on_from_the_very_step_when_all_of_them_are_back(
-    launched: Launched, cloud: Cloud
-) -> None:
+def test_a_sleeping_job_has_no_pod_and_resumes_at_the_same_step(launched: Launched, cloud: Cloud) -> None:
     wait_until(lambda: launched.hosts.exists() and launched.hosts.read_text().count(":1") == 2, what="two hosts")
     with launched.run(*job(launched, *RELEASES)) as process:
         launched.wait_for_steps(2, timeout=LONGEST_S)
@@ -121,7 +119,7 @@ def test_a_job_that_sleeps_has_no_pod_and_goes_on_from_the_very_step_when_all_of
 
 
 @pytest.mark.soak
-def test_a_launcher_that_is_killed_in_its_sleep_is_begun_again_and_has_its_workers_back(
+def test_a_launcher_killed_during_sleep_is_restarted_and_gets_its_workers_back(
     launched: Launched, cloud: Cloud
 ) -> None:
     wait_until(lambda: launched.hosts.exists() and launched.hosts.read_text().count(":1") == 2, what="two hosts")

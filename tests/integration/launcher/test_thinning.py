@@ -36,7 +36,7 @@ def thinned(launched: Launched, every: int, *, timeout: float = 200.0) -> None:
     launched.wait_for(f"commits every {every} steps", found, timeout=timeout)
 
 
-def test_left_out_are_only_commits_that_nothing_needs(launched: Launched) -> None:
+def test_only_commits_that_are_not_needed_are_left_out(launched: Launched) -> None:
     launched.set_hosts("localhost:2")
     with launched.run(*job(launched, "9")) as process:
         thinned(launched, 9)
@@ -59,7 +59,7 @@ def test_left_out_are_only_commits_that_nothing_needs(launched: Launched) -> Non
     assert max(record.get("step") for record in launched.events("stepped")) == sealed.get("step")
 
 
-def test_a_script_for_horovods_own_state_is_thinned_where_that_is_ours(
+def test_with_adopt_commits_of_a_script_for_horovods_state_are_thinned(
     launched: Launched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PLAIN", "1")
@@ -69,7 +69,9 @@ def test_a_script_for_horovods_own_state_is_thinned_where_that_is_ours(
         process.kill()
 
 
-def test_what_pays_is_found_out_and_journalled(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_commit_interval_is_measured_and_journalled(
+    launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COPY_S", "0.05")
     monkeypatch.setenv("STEP_S", "0.05")
     launched.set_hosts("localhost:2")

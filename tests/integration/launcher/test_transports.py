@@ -53,7 +53,7 @@ def test_an_agent_over_ssh_outlives_its_launcher(nethosts: MakeHosts, agent: Pat
         assert marks.start_time(int(pid)) is not None
 
 
-def test_connections_that_fail_are_told_and_do_not_hold_up_others(nethosts: MakeHosts, agent: Path) -> None:
+def test_failed_connections_are_reported_and_delay_no_others(nethosts: MakeHosts, agent: Path) -> None:
     hosts = nethosts(3)
     hosts["h2"].cut()
     marks.kill([pid for pid in hosts["h3"].pids() if "sshd" in marks.command_line(pid)])

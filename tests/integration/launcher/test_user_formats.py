@@ -41,7 +41,7 @@ def by_step(process: RunningProcess) -> dict[str, set[str]]:
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_neither_the_loss_of_all_else_nor_a_save_that_draws_or_kills_changes_what_training_comes_to(
+def test_training_from_user_files_ends_with_the_same_weights(
     launched: Launched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launched.set_hosts("localhost:2")
@@ -115,9 +115,7 @@ def test_a_save_that_fails_costs_the_checkpoint_and_no_training(launched: Launch
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["own", "raises"])
-def test_a_job_that_is_told_to_end_saves_once_more_if_need_be_without_the_functions(
-    launched: Launched, kind: str
-) -> None:
+def test_a_job_that_is_told_to_end_saves_once_more_with_or_without_the_functions(launched: Launched, kind: str) -> None:
     launched.set_hosts("localhost:1")
     options = ("--checkpoint-every", "notice")
     with launched.run(*job(launched, kind, steps=10**6, options=options, processes=1)) as process:
@@ -137,7 +135,7 @@ def test_a_job_that_is_told_to_end_saves_once_more_if_need_be_without_the_functi
 
 
 @pytest.mark.soak
-def test_what_only_memory_holds_when_it_sleeps_is_saved_without_functions_and_comes_back_so(launched: Launched) -> None:
+def test_before_sleep_memory_is_saved_without_the_functions_and_loaded_without_them(launched: Launched) -> None:
     launched.set_hosts(*TWO)
     sleeps = ("--below-min", "sleep", "--sleep-after", "2", "--settle", "0.5", "--blacklist-cooldown-range", "1", "1")
     with launched.run(*job(launched, "own", steps=400, options=sleeps)) as process:

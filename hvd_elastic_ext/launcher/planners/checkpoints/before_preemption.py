@@ -20,7 +20,7 @@ BEFORE_S: Final = 5.0
 SHORTEST_S: Final = 30.0
 """Assumed time left by a notice that names none: the least that clouds give."""
 OVER_S: Final = 60.0
-"""Training goes on when hosts are still there so long after the noticed end."""
+"""Training continues if hosts are still there so long after the announced end."""
 
 
 def decide(now: float, by: float | None, lead_s: float) -> Call:

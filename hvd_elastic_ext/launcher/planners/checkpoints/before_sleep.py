@@ -94,7 +94,7 @@ def _not_before(job: JobState) -> float:
 
 
 def _ready_at(job: JobState, since: float) -> float:
-    """When hosts have been too few for long enough, or all holders of the newest commit are about to go (mono)."""
+    """When hosts have been too few for long enough, or all holders of the newest commit will go (mono)."""
     at = since + (0.0 if job.before_sleep.hurry else job.options.sleep_after_s or 0.0)
     holders, going = job.roster.commits.newest_hosts(), job.leaves_by
     if not holders or not holders <= going.keys():

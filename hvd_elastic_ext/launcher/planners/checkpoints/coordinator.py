@@ -280,7 +280,7 @@ def kept(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
 
 
 def not_kept(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
-    """A process made the named commit before it was told of it: name one further ahead."""
+    """A process made the named commit before it received the name: name one further ahead."""
     attempt, wanted, newest = job.checkpoints.attempt, message.get("wanted"), message.get("newest")
     if attempt is None or worker.life not in attempt.ranks or attempt.waits_for or wanted != [*attempt.wanted]:
         return

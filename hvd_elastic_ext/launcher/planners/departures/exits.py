@@ -49,7 +49,7 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     job.roster.ended[worker.seat] = worker.life.number
     job.rendezvous.ended(worker.life)
     if worker.life in members and worker.generation < job.generation:
-        job.answer(job.rendezvous.give_up())  # its peers wait in vain for its addresses
+        job.answer(job.rendezvous.give_up())  # its peers would wait for its addresses for ever
     found = _ending(job, worker, code, oom=bool(news.get("oom")))
     cause = worker.killed or found.cause
     how = f"{found.text}: {said}" if isinstance(said := news.get("reason"), str) else found.text

@@ -1,4 +1,4 @@
-"""Hosts that are about to go, by the published list or by their agents; and other reports of agents."""
+"""Hosts that will go, by the published list or by their agents; and other reports of agents."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which processes learn by ``check_alive()`` that they are about to be preempted, and may save their state.
+"""Which processes learn by ``check_alive()`` that they will be preempted, and may save their state.
 
-Where others go on, a leaving process is told by the call to the next world. This is for jobs without a next world yet:
-all train on until the hosts are gone, since others may come.
+If others continue, the call to the next world tells a process that it leaves. This is for jobs without a next world
+yet: all train until the hosts are gone, since other hosts may come.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def reclaimed(
 ) -> frozenset[Life]:
     """Those of ``members`` that are to save their state. Pure.
 
-    ``leaves_by``: hosts that are about to go, and when (mono). If present and coming hosts are not ``enough``, all are:
+    ``leaves_by``: hosts that will go, and when (mono). If present and coming hosts are not ``enough``, all are:
     the job is below its minimum.
     """
     leaving = frozenset(life for life in members if life.seat.host in leaves_by)

@@ -1,8 +1,8 @@
-"""An engine whose processes keep their places: another world is other processes, which go on from the last commit.
+"""An engine whose processes keep their places: each world has new processes, which continue from the last commit.
 
-Commits lie in the agents' memory, so they outlive the processes that made them. A change is: those that train leave at
-one and the same step (or, where one of them was lost, are ended), the programs that stand by in all slots are called,
-and the newest commit that any of them finds is what all go on with.
+Commits lie in the agents' memory, so they outlive the processes that made them. In a change, all members leave at the
+same step (or are ended, if one of them is lost). Then the programs that stand by in all slots start, and all continue
+from the newest commit that any of them finds.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _tell_to_leave(job: JobState, members: list[Worker], staying: set[str], reas
 
 
 def judged(job: JobState, worker: Worker, ending: Ending, code: int) -> Ending:
-    """Tell who has failed from those that ended because of it, or because they were to."""
+    """Separate a process that failed from those that ended because of it, or on an order."""
     if worker.life not in job.world.members or ending.cause is Cause.DONE:
         return ending
     found = _judged(job, worker, ending, code)

@@ -103,7 +103,7 @@ def failed(job: JobState, worker: Worker, cause: Cause, how: str, *, members: tu
 
 
 def left(job: JobState, worker: Worker, how: str, *, members: tuple[Life, ...]) -> JobFailed | None:
-    """Note that a process has left by itself; why that ends the job, if it does.
+    """Note that a process left without an order. Return why that ends the job, or None.
 
     One process may leave at any time. The job ends when all have left too often.
     """

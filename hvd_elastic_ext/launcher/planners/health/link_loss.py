@@ -1,7 +1,7 @@
 """Whether the launcher has lost its own link. Then no host is cut off for a while, and nothing is decided.
 
-A silent host is cut off so that the others of its world can go on. If all of them are silent, none could go on, and
-most likely all of them train: the link of the launcher's machine is broken.
+A silent host is cut off so that the others of its world can continue. If all of them are silent, none could continue.
+Then most likely all of them train, and the link of the launcher's machine is broken.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RETURN_S: Final = 7.0
 
 
 def alone(now: float, heard: Sequence[float], *, limit_s: float, grace_s: float) -> bool:
-    """Whether hosts are silent, and no other host of the world could go on without them. Pure.
+    """Whether hosts are silent, and no other host of the world could continue without them. Pure.
 
     ``heard``: when each host of the world was last heard. Hosts send three messages in ``limit_s``: one that was
     silent for half of it counts as silent here. Hosts that are all silent for longer than ``grace_s`` are gone.
@@ -60,7 +60,7 @@ def _is_alone(job: JobState) -> bool:
 def _agents(job: JobState) -> list[Agent]:
     roster = job.roster
     members = roster.present(job.world.members)
-    # Newcomers have no state to go on with.
+    # Newcomers have no state to continue from.
     those = [worker for worker in members if worker.generation] or members
     hosts = [*(worker.seat.host for worker in those), *(life.seat.host for life in job.world.excused)]
     found = map(roster.agents.get, dict.fromkeys(hosts))

@@ -126,7 +126,7 @@ def ended(job: JobState, worker: Worker, cause: Cause, how: str, code: int) -> N
     state.kept = state.kept or worker.warned
     place = job.rendezvous.place(worker.life)
     rank = worker.planned if place is None else place.rank
-    # Also on a host that is about to go: that is the cause of every end there.
+    # Also on a host that will go: that is the cause of every end there.
     by_itself = worker.killed is None and worker.leaving is None and not worker.warned
     well = worker.done or (code == 0 and by_itself)
     told = "" if worker.failure is None or well else f": {worker.failure[1]}"

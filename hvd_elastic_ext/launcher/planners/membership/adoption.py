@@ -39,7 +39,7 @@ def plan(job: JobState) -> Plan:
 
 
 def _waits(job: JobState) -> bool:
-    """Whether hosts are still awaited. When the wait ends, training goes on with those that are back."""
+    """Whether hosts are still awaited. When the wait ends, training continues with those that are back."""
     adoption = job.adoption
     if adoption.until is None:
         return False

@@ -20,8 +20,8 @@ Name = tuple[int, int, int]
 class Kept(NamedTuple):
     """What a process keeps: which commit, after how many steps, and on which side of its memory.
 
-    ``files``: what lies there was saved by a function of the user's, and all others keep is their own state; training
-    stood still for that for ``stall_s`` seconds.
+    ``files``: a function of the user's saved what lies there, and all others keep only their own state. Training
+    waited ``stall_s`` seconds for that.
     """
 
     commit: tuple[int, int, int, int]
@@ -67,12 +67,12 @@ class Attempt:
 
     @property
     def stall_s(self) -> float:
-        """Seconds that training stood still for it, beyond the commit."""
+        """Seconds that training waited for it, beyond the commit."""
         return max(kept.stall_s for kept in self.kept.values())
 
     @property
     def measurable(self) -> bool:
-        """Whether training goes on meanwhile, and what it costs can be seen."""
+        """Whether training continues meanwhile, so that the cost can be measured."""
         return not (self.stay or self.at_rest)
 
     @property

@@ -56,7 +56,7 @@ class Failures:
         return Failures(MEMORY * self.count + 1.0, MEMORY * self.exposure_s, self.seen + 1)
 
     def told(self) -> dict[str, float]:
-        """For JSON: the next launcher goes on with the estimate."""
+        """For JSON: the next launcher continues with the estimate."""
         return {"count": self.count, "exposure_s": self.exposure_s, "seen": self.seen}
 
     @classmethod
@@ -69,5 +69,5 @@ class Failures:
         return cls(float(numbers[0]), float(numbers[1]), int(numbers[2]))
 
     def rate(self, units: int = 1) -> Rate:
-        """As many units as there are now taken together."""
+        """All units of now together."""
         return Rate(units * self.count / self.exposure_s, self.seen)

@@ -13,7 +13,7 @@ class Finished(NamedTuple):
 
 
 def said(found: Finished, place: str) -> str:
-    """The message for the user, with the ways to go on."""
+    """The message for the user, with the ways to continue."""
     return (
         f"the job is done: step {found.step} is in {found.path}, by this very command and its scripts; "
         "to train on from there add --train-on, "

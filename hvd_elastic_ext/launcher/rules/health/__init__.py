@@ -1,6 +1,6 @@
 """What the end of a process means, and who may not work for now. Pure.
 
-Belongs here: causes, ends of a job, the ledger of failures, processes that stand still or are slow, what
+Belongs here: causes, ends of a job, the ledger of failures, processes that are stalled or slow, what
 ``hvd-elastic hosts`` may ask and change.
 
 Never here: who is in the world.

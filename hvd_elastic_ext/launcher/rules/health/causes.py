@@ -99,7 +99,7 @@ def ending(
     """Tell why a training process ended.
 
     ``code``: exit code as of a shell, or minus the signal as of Python. ``done``: it had reported the end of training.
-    ``going``: what is announced of its host. ``peer_lost``: its world had just lost another process. ``oom``: the
+    ``going``: the notice of its host. ``peer_lost``: its world had just lost another process. ``oom``: the
     kernel killed something for memory there meanwhile. ``warned``: ``check_alive()`` was False; scripts for Alibaba's
     SDK then save and end with -1.
     """

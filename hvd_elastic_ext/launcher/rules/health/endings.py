@@ -68,10 +68,10 @@ def _failure(size: int, well: int, ended: Sequence[Ended]) -> str:
 
 
 def begins_anew(step: int, last: str, *, loops: bool) -> str:
-    """Why the next world would begin at the beginning, and what would have kept that from happening.
+    """Why the next world would start from the beginning, and what would have prevented that.
 
-    All who have trained are lost, and no commit is known. ``step``: the newest one that was told of. ``last``: who was
-    lost last, and how. ``loops``: the script has an elastic loop.
+    All who have trained are lost, and no commit is known. ``step``: the newest one that was reported. ``last``: the
+    process that was lost last, and how. ``loops``: the script has an elastic loop.
     """
     kept = f"{step} steps were" if step else "what was trained was"
     remedy = (

@@ -1,6 +1,6 @@
 """A health ledger as plain JSON and back, across launchers with different clocks. Pure.
 
-Times are saved as seconds from the moment of saving, with its wall time: by that, cooldowns go on while no launcher
+Times are saved as seconds from the moment of saving, with its wall time: so cooldowns continue while no launcher
 runs. A stepped wall clock may end a block too early or too late; it loses no strike and orders nothing.
 """
 
@@ -122,7 +122,7 @@ def _record_of(item: Mapping[str, Any], now: float, passed: float) -> Record:
 
 
 def _left(seconds: float, passed: float) -> float:
-    """What is left of a time ahead; a time behind stays as far behind, so that no strike decays meanwhile."""
+    """What is left of a future time. A past time keeps its distance, so that no strike decays meanwhile."""
     return max(0.0, seconds - passed) if seconds > 0 else seconds
 
 

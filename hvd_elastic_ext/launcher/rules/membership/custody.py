@@ -79,12 +79,12 @@ class Facts:
 
     ``members``: seats that would form the world, the preferred receiver first; empty if there is none.
     ``ready``: they are to form it now. ``writable``: seats whose memory may be written: they have no process, or one
-    that has not begun to train or waits for its rank. ``keepers``: seats on hosts that stay, which may take what a
-    leaving host holds. ``failing``: for how long all tries in a row to send a holder's commit have failed (seconds),
-    by seat; ``loading``: the same of loading the checkpoint; ``looked``: hosts that have
-    loaded the newest one that is whole, or found none. ``active``: seats whose process may still commit: it has not
+    that has not begun to train or waits for its rank. ``keepers``: seats on hosts that stay, which may receive the
+    commit of a leaving host. ``failing``: for how long all tries in a row to send a holder's commit have failed
+    (seconds), by seat; ``loading``: the same of loading the checkpoint; ``looked``: hosts that have
+    loaded the newest complete one, or found none. ``active``: seats whose process may still commit: it has not
     ended and does not wait for its rank. ``ending``: those whose process was killed, and until when its end is waited
-    for (mono): its memory may hold a newer commit than it told of. ``sending``: the seat whose commit is on its way.
+    for (mono): its memory may hold a newer commit than it reported. ``sending``: the seat whose commit is on its way.
     ``readers``: hosts that are known to have the storage on which ``stored`` is; None: all have it.
     """
 

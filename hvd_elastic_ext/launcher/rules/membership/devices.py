@@ -82,10 +82,10 @@ def device_env(
     local_ranks: Mapping[int, int],
     blocked: Collection[int],
 ) -> dict[str, str]:
-    """What a new process of ``slot``, one of a host's ``slots``, is told of devices; nothing where there are too few.
+    """What a new process of ``slot``, one of a host's ``slots``, gets for devices; empty if there are too few.
 
-    ``env`` is what it gets otherwise, ``facts`` what its host's agent said. The
-    list of visible devices is set only where it differs from what it would be anyway.
+    ``env`` is what it gets otherwise, ``facts`` what its host's agent reported.
+    The list of visible devices is set only if it differs from the usual one.
     """
     devices = devices_of(env, facts)
     if len(devices) < max(slots, slot + 1):

@@ -215,7 +215,7 @@ def _begin(view: _View) -> Decision:
 
 
 def _mend(view: _View) -> Decision:
-    """The newest world cannot go on as it is."""
+    """The newest world cannot continue as it is."""
     candidates = [*view.must_stay, *view.staying, *view.parked]
     chosen = view.chosen(candidates)
     cause = "worker failed" if view.lost else "connection lost"

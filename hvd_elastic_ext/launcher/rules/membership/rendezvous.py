@@ -1,10 +1,10 @@
 """Where the processes of a generation meet. Pure: questions in, answers out, no clock of its own.
 
-Horovod asks two kinds of question, through the door of each process:
+Horovod asks two kinds of question, through the rendezvous proxy of each process:
 
 * ``GET /rank_and_size/…`` blocks until all members of the newest generation
-  have asked, who are then all alive and on their way: only then are ranks dealt
-  out. It is never answered 404 or with rank -1, which end a process.
+  have asked, since all are alive then. Only then are ranks dealt.
+  It is never answered 404 or with rank -1, which end a process.
 * ``GET`` and ``PUT /scope/key`` exchange Gloo's addresses. Each generation has
   a key space of its own. A key that is not there *yet* is waited for. What a
   world may keep is limited: see :func:`most_kept`.
@@ -273,10 +273,10 @@ class Rendezvous:
 
     @property
     def asked_again(self) -> frozenset[Life]:
-        """Who asks for a rank that it was told already: the newest world is lost."""
+        """Processes that ask again for their rank: the newest world is lost."""
         if not self._newest.formed:
             return frozenset()
-        # Also one that was given up meanwhile, and is there again: nothing is known of its answer any more.
+        # Also one that was given up and has returned: its answer is not known any more.
         return frozenset(life for life in self._waiting if life in self._newest.members)
 
     def _answer_held(self, world: _World, path: str) -> list[Answer]:

@@ -1,7 +1,7 @@
 """When a world of processes that keep their places is to be ended, for another one. Pure.
 
-The members are decided as in any job. Where Horovod's processes would go on in another world, these end: in good order,
-each with the same commit, or at once if one is lost.
+The members are decided as in any job. Horovod's processes would continue in another world; these end: all with the
+same commit, or at once if one is lost.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ class Act(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SleepProgress:
-    """What was done so far in one sleep. ``asked``: for how many workers, None while they are let go; ``since`` when
-    (mono), None before anything was done. ``deletions_done``: those that were let go are known to be on their way."""
+    """What was done so far in one sleep. ``asked``: for how many workers, None while they are released. ``since``: when
+    (mono), None before anything was done. ``deletions_done``: the released pods are known to be in deletion."""
 
     asked: int | None = None
     since: float | None = None

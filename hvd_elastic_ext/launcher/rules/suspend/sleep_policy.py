@@ -11,8 +11,8 @@ from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 
 FIRST_SETTLE_S: Final = 30.0
-"""How long hosts have to stay that have just woken a job in vain; each further time twice as long, up to
-:data:`MAX_SETTLE_S`."""
+"""How long hosts have to stay if they have just woken a job that then slept again. Each further time takes twice as
+long, up to :data:`MAX_SETTLE_S`."""
 MAX_SETTLE_S: Final = 300.0
 
 
@@ -59,7 +59,7 @@ def settle_s(usual_s: float, in_vain: int) -> float:
 
 
 def decide(now: float, facts: SleepFacts, limits: Limits, max_wait_s: float | None) -> Decision:
-    """Say what a sleeping job does. It wakes for as many slots as it needs to go on, once they have stayed a while."""
+    """Say what a sleeping job does. It wakes once the slots that it needs have stayed a while."""
     if facts.told is not None:
         return Decision(Act.END, facts.told)
     ends = None if max_wait_s is None else facts.since + max_wait_s

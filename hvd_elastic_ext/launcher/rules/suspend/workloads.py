@@ -134,8 +134,8 @@ class Pod:
 class Seen:
     """What a cluster shows of a workload. ``replicas``: how many workers it was told.
 
-    ``pods`` are all that are there, dead ones and those on their way out among them. ``before``: its annotation, None
-    if there is none. ``slots``: of each worker, if it says so; 1 may be what stands there by itself.
+    ``pods``: all that exist, also dead ones and those in deletion. ``before``: its annotation, None
+    if there is none. ``slots``: of each worker, if the workload names it; 1 may be the default of the API.
     """
 
     replicas: int

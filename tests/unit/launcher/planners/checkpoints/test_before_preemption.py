@@ -38,16 +38,16 @@ def test_it_begins_the_sooner_the_longer_a_checkpoint_takes_and_its_commit_is_wa
 NEEDED = "train a b least=2; run 10; notice b {} spot reclaim; "
 """Two hosts that are both needed, of which one is to go."""
 SCENARIOS = {
-    "where too few will be left, one is made at once, and one as late as it can be": NEEDED.format(120)
+    "if too few hosts will be left, one is made at once and one as late as possible": NEEDED.format(120)
     + "sees sealed <10; stays <109; sees sealed 2 <10; took 0.1",
-    "who does not say when it goes is thought to leave as little time as any cloud": NEEDED.format("?")
+    "a notice without a deadline counts as the shortest notice of any cloud": NEEDED.format("?")
     + "sees sealed <10; sees sealed 2 <29; took 5",
-    "a notice that is taken back has everybody go on": NEEDED.format(30)
+    "all ranks continue after a withdrawn notice": NEEDED.format(30)
     + "stays; sees sealed 2; held-back; stay b; run 2; released; no not_sealed",
-    "where time is short the first one is the last": NEEDED.format(15) + "run 14; number sealed 1; held-back",
-    "an end that does not come has everybody go on": NEEDED.format(20) + f"run {25 + OVER_S}; released",
-    "those who are left go on to the next world": NEEDED.format(30) + "sees sealed 2; hosts a b c; together a c",
-    "where enough stay nothing is made": "train a b; notice b 20 spot reclaim; run 30; no sealed",
+    "if time is short, the first one is the last": NEEDED.format(15) + "run 14; number sealed 1; held-back",
+    "all ranks continue if the announced end does not come": NEEDED.format(20) + f"run {25 + OVER_S}; released",
+    "the remaining ranks continue in the next world": NEEDED.format(30) + "sees sealed 2; hosts a b c; together a c",
+    "if enough hosts stay, none is made": "train a b; notice b 20 spot reclaim; run 30; no sealed",
 }
 
 

@@ -45,41 +45,41 @@ TWO = "train a b least=2 sleep_after_s=30.0; run 10; "
 SHORT = TWO + "lose-b; "
 
 SLEEPS = {
-    "an empty list is believed when nobody is left that answers, and not before": TWO
+    "an empty list counts only when no agent answers": TWO
     + "hosts; run 60; world a b; lose-agent a; lose-agent b; asleep None; gone a b",
-    "nor while an agent answers": TWO + "hosts; kill a; kill b; together a b; run 60; running",
-    "hosts that are back in time have nobody sleep": SHORT
+    "an empty list does not count while an agent answers": TWO + "hosts; kill a; kill b; together a b; run 60; running",
+    "hosts that return in time prevent the sleep": SHORT
     + "run 20; hosts a b; together a b; run 60; errands held; running",
-    "hosts that are back while it is written have the job go on": TWO
+    "hosts that return during the write let the job continue": TWO
     + "takes write 40; lose-b; asked write; hosts a b; together a b; run 120; errands seal; running",
-    "a checkpoint that fails is tried again, and not all the time": TWO
+    "a checkpoint that fails is tried again after pauses": TWO
     + "refuses a write no room; lose-b; run 200; running; accepts a write; asleep /store/x <300",
-    "where nobody is left it sleeps with what was sealed last": TWO
+    "a job without agents sleeps with the last sealed checkpoint": TWO
     + "notice b 15 spot reclaim; sees sealed; dead a b; lose-agent a; lose-agent b; asleep; errands held",
-    "a connection that is lost meanwhile is waited for": """
+    "the job waits for a connection that is lost meanwhile": """
         train a b least=2 sleep_after_s=30.0 heartbeat_timeout_s=100.0; run 10; lose-b; run 28; disconnect a; run 20
         running; reconnect a; asleep""",
     **{
-        f"one that falls silent while it is asked to {errand} is waited for no longer than any": TWO
+        f"a host that falls silent during {errand} delays the sleep no longer than others": TWO
         + f"takes {errand} 5; lose-b; asked {errand} <35; dead a c; hosts c; cut a; mute a; asleep None <150"
         for errand in ("held", "write")
     },
-    "a member that is lost for good while a world forms": SHORT
+    "a member that is lost for ever while a world forms": SHORT
     + """lose go 1000; hosts a b; begun 2; run 1; lose-agent b; dead b; hosts a; asleep /store/x <60""",
     **{
-        f"memory that is about to go ({how}) is sealed while it is there": SHORT
+        f"memory of a host that will go ({how}) is sealed in time": SHORT
         + f"run 2; note-step a; {how}; asleep /store/x <14; sealed-there"
         for how in ("sigterm a", "notice a 15 spot reclaim")
     },
 }
 TOLD_TO_END = {
     **{
-        f"what memory holds is saved, {sleeps}": f"""
+        f"the commit in memory is saved, {sleeps}": f"""
             train a b least=2 {sleeps}; run 10; lose-b; run 2; note-step a; interrupt; over <20; number sealed 1
             sealed-there; fails stopped by SIGTERM"""
         for sleeps in ("sleep_after_s=30.0", "sleep_after_s=None")
     },
-    "storage that fails is waited for no longer than for any last checkpoint": TWO
+    "failing storage delays the end no longer than any last checkpoint": TWO
     + "refuses a held no room; lose-b; run 2; interrupt; over <30; took 20; fails stopped by SIGTERM",
 }
 

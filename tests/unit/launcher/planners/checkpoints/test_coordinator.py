@@ -190,27 +190,27 @@ def test_a_script_without_a_state_of_ours_is_told_once_that_nothing_is_made_dura
 
 
 ATTEMPTS = {
-    "the checkpoint is not completed before every share is there": f"""
+    "the checkpoint is completed only when every share is written": f"""
         start a b every=5; asked load; run 1; silent b; run 30; errands write a b; errands seal; run {WRITE_S}
         says not_sealed.reason no answer from b; dropped a b""",
-    "a save that fails is told and tried again ever later": """
+    "a failed save is reported and tried again after longer pauses": """
         start a b every=5; saves save of checkpoint= failed: OSError: no; run 60; errands write
         only not_sealed.reason a[0]: save of checkpoint= failed: OSError: no
         is not_sealed.again_s 5.0, 10.0, 20.0, 40.0; saves; sees sealed <60""",
-    "what goes wrong is told and tried again ever later": """
+    "a failed write is reported and tried again after longer pauses": """
         start a every=1; breaks a write; run 120; only not_sealed.reason a: OSError: no room
         is not_sealed.again_s 5.0, 10.0, 20.0, 40.0, 80.0; accepts a write; run 200; sees sealed <0.1""",
     "a commit that was missed is named further ahead": """
         start a b every=5; late 3; run 60; sees sealed <0.1; no not_sealed""",
-    "a world that changes gives its checkpoint up, and the next one makes another": """
+    "a world that changes gives its checkpoint up, and the next world makes another": """
         start a b every=5; takes write 20; asked write 2; kill b; run 10; dropped a b; no sealed; let-on
         takes write 0.5; run 60; sees sealed <0.1; no not_sealed""",
     "a connection that is lost while a commit is named costs that attempt only": """
         start a b every=10; attempts 1; disconnect b; run 8; attempts 0; reconnect b; sees sealed <30
         no not_sealed""",
-    "on notice only none is made by itself, and one when it is asked for": """
+    "with 'notice' a checkpoint is made only on request": """
         train a:2 b every=notice; run 60; errands write; request; run 10; number sealed 1""",
-    "a job that stands still at its checkpoint ends at once": """
+    "a job that waits at its checkpoint ends at once": """
         train a:2 b every=1000; run 10; request; sees sealed; interrupt; fails stopped; took -1 0.01""",
 }
 
@@ -224,12 +224,13 @@ def test_attempts(text: str) -> None:
 
 TRAINED = "train a:2 b every=1000; run 10; "
 ENDS = {
-    "what was trained is made durable first": TRAINED
+    "the training is written to a checkpoint first": TRAINED
     + """interrupt; goes-on; sees sealed; no exited; held-back; over <40; fails stopped by SIGTERM""",
-    "told again it ends without": TRAINED + "interrupt; interrupt; over <10; no sealed; fails stopped",
-    "a last checkpoint that does not come holds it up for no longer than it may": TRAINED
+    "a second signal ends the job without a checkpoint": TRAINED
+    + "interrupt; interrupt; over <10; no sealed; fails stopped",
+    "a last checkpoint that does not complete delays the end only up to its limit": TRAINED
     + f"silent a b; interrupt; fails stopped; took {LAST_CHECKPOINT_S - 1} {LAST_CHECKPOINT_S + 1}",
-    "before training there is nothing to wait for": """
+    "before training the job ends at once": """
         start a every=1000; run 0.1; interrupt; fails stopped; took -1 0.01""",
 }
 

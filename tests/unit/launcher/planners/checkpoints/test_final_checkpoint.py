@@ -72,15 +72,15 @@ def test_a_checkpoint_that_is_being_written_then_is_waited_for_and_one_that_was_
 
 
 ENDS = {
-    "storage that fails costs the checkpoint and not the good end": f"""
+    "storage that fails costs the checkpoint but not exit code 0": f"""
         train a b; run 10; refuses a write no room; refuses b write no room; finish; ended-well <90; took {FAILING_S}
         says not_sealed.reason the end of training: it could not be written""",
-    "nor does storage that never answers": f"""
+    "storage that never answers costs the checkpoint but not exit code 0": f"""
         train a b; run 10; silent a b; finish; ended-well <{ANSWER_S + 40}; took {ANSWER_S}
         says not_sealed.reason storage gave no answer""",
-    "what one host takes with it the others hold too": """
+    "a host lost at the end costs nothing that the others hold": """
         train a b; run 10; finish; lose-agent a; ended-well; errands seal b; finished""",
-    "told to end meanwhile it ends at once, and is not finished": """
+    "a job told to end meanwhile ends at once, and is not finished": """
         train a b; run 10; takes write 60; finish; asked write; interrupt; over <10; fails stopped; errands seal""",
     "a job that is told to end is not finished": "train a b; run 10; interrupt; over; errands seal a; unfinished",
 }

@@ -10,41 +10,41 @@ from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.storing import Stored, Storing, storing
 
 RESTORE = {
-    "another agent of a host that had loaded loads again": """
+    "a new agent of a host that had loaded loads again": """
         begin; found a; breaks b load; hosts a b; sees spawned 2; lose-agent a; trains <90; loaded a 2""",
-    "no world begins without the host that has the checkpoint": """
+    "no world forms without the host that has the checkpoint": """
         begin; found a; breaks b load; boot a 30; boot b 1; hosts a b; trains; first-world a""",
-    "nor without one that may yet find one": """
+    "no world forms without a host that may still find a checkpoint": """
         begin; found a; held a 40; hosts b a; trains <90; first-world a""",
-    "when the host that had it is gone the others load it first": """
+    "when the host that had the checkpoint is gone, the others load it first": """
         begin; found a; breaks b load; boot a 60; boot b 1; hosts a b; sees spawned 2; hosts b; run 20; world; found b
         trains; loaded b 3""",
-    "one that cannot read its own does not end a job for which another one still loads": """
+    "a host with a damaged checkpoint does not end the job while another host loads": """
         begin; found a; damaged b; held a 3; hosts b a; trains; goes-on""",
-    "who still loads when training has begun gets other memory for its processes": """
+    "a host that still loads when training starts gets new memory for its processes": """
         begin; found a b; held b 1000; hosts a b; size 2 <90; dropped b; forgotten b""",
-    "a host that was cut off while it loaded starts nothing until it has let go of its memory": """
+    "a host cut off during a load starts no process before it has released its memory": """
         begin; found a b; held b 1000; hosts a b; asked load 2; disconnect b; trains <30; run 2; reconnect b; size 2
         forgotten b""",
-    "newcomers of a job that runs load nothing": "train a; run 5; hosts a b; size 2; errands load a",
+    "newcomers of a running job load nothing": "train a; run 5; hosts a b; size 2; errands load a",
     "storage that cannot be read is tried again": """
         begin; refuses a load the share is not mounted; hosts a; run 30; no spawned; asked load 4 <1
         only not_resumed.reason the share is not mounted; found a; trains""",
-    "after the elastic timeout it ends the job": """
+    "storage that cannot be read for the elastic timeout ends the job": """
         begin elastic_timeout_s=30.0; refuses a load the share is not mounted; hosts a
         fails a cannot load a checkpoint: the share is not mounted (for --elastic-timeout 30 s)""",
-    "checkpoints that are all damaged end it at once": """
+    "a job whose checkpoints are all damaged ends at once": """
         begin; damaged a; hosts a; over <20; fails all are damaged; no spawned""",
-    "a host that could not read it gets it from one that could": """
+    "a host that cannot read the checkpoint gets it from one that can": """
         begin; found a; breaks b load; takes load 0.1; hosts a b; size 2; is not_resumed.host b""",
-    "a connection that is lost while a host loads has it asked again": """
+    "a connection lost during a load causes another load": """
         begin; found a; takes load 3; hosts a; asked load; disconnect a; run 5; reconnect a; trains
         errands load a a""",
 }
 EXPECTING = {
-    "hosts that have none wait for one that has it": """
+    "hosts without the checkpoint wait for one that has it": """
         begin; found b; hosts a; run 30; world; hosts a b; trains; first-world b""",
-    "where no host has it the job ends and says so": """
+    "a job of which no host has the checkpoint ends with the reason": """
         begin elastic_timeout_s=60.0; hosts a; fails /store/made was made, and no host that came has it; no resized""",
 }
 

@@ -12,54 +12,54 @@ from tests.unit.launcher.simulated import Cluster, running
 
 QUICK = "cooldown_s=(1.0,4.0) failure_budget=2; "
 SIGNALLED = {
-    "a host leaves at the next step and comes back with another agent": """
+    "a host leaves at the next step and returns with another agent": """
         train a b c; run 2; sigterm b; formed a c <0.2; is notice.host b; is notice.reason its agent was sent SIGTERM
         until a c b; run 30; is resized.cause start, hosts removed, hosts added; is exited.cause told to leave
         is exited.code 0; blameless""",
-    "one that does not come to a step in its grace costs its host nothing": """
+    "a process that reaches no step in its grace costs its host no strike": """
         train a b; run 2; wedge b; sigterm b; gone b; until a b; is exited.code 143; blameless""",
-    "the only host trains until its grace is over, and then with another agent": """
+    "the only host trains until its grace is over, then with another agent": """
         train a; run 2; sigterm a; run 4.5; world a; gone a; until a; is exited.cause preempted; blameless""",
-    "an agent that has nothing to do is not taken to have fallen silent": """
+    "an agent without processes does not count as silent": """
         train a b cooldown_s=(60.0,300.0); run 2; kill b; run 2; sigterm b; run 30; gone b <1; no fenced
         number struck 1""",
-    "a host that stood still and is not wanted any more is empty soon after it goes on": """
+    "a paused host that is no longer listed is empty soon after it continues": """
         train a b; run 2; cut b; members a; hosts a; run 5; back b; gone b <3; world a; run 60
         is resized.cause start, worker failed; number struck 1""",
-    "a process that takes long until its first beat is not missed": """
+    "a process with a late first heartbeat does not count as missing": """
         train a heartbeat_timeout_s=3; dumb b; boot b 30; hosts a b; until a b; number spawned 2; hung-up 0""",
 }
 NOTICED = {
-    "a host leaves at the next step and is back when its notice is": """
+    "a host leaves at the next step and returns when its notice is withdrawn": """
         train a b c; run 2; notice b ? drained by Ops; formed a c <0.2; is notice.host b; is notice.deadline None
         is notice.reason drained by Ops; run 60; world a c; stay b; until a c b; is notice_over.host b; run 30
         is resized.cause start, hosts removed, hosts added; blameless""",
-    "the only host trains until it is gone, and nobody is at fault": """
+    "the only host trains until it is gone, without a strike": """
         train a; run 2; notice a 20 evicted for want of memory; run 20; world a; kill a; run 0.1; lose-agent a; run 1
         is exited.cause evicted; no struck fenced; goes-on""",
-    "a host is not left before its replacement has the state": """
+    "a host leaves only when its replacement has the state": """
         train a; run 2; boot b 5; notice a 60 drained; hosts a b; run 4; world a; until b; blameless""",
-    "a signal comes on top: it leaves, and the notice says why": """
+    "with a signal and a notice, the host leaves for the reason of the notice": """
         train a b cooldown_s=(60.0,300.0); run 2; wedge b; notice b 20 node drained; run 0.1; sigterm b; run 1; stay b
         gone b; is notice.reason node drained, its agent was sent SIGTERM; no notice_over; world a; blameless""",
-    "the list takes a departure back": """
+    "a listed host has its departure withdrawn": """
         train a b; run 2; departs b node n-1 has a spot notice / a; until a; hosts a b; until a b; is notice_over.host b
         is notice_over.reason it is listed as a host again; departs b gone now / a; hosts a; number notice_over 1""",
-    "a departure without a deadline is told of once, and blames nobody": f"""
+    "a departure without a deadline is journalled once, without a strike": f"""
         train a; run 2; {3 * "departs a node drained by an operator /; run 0.5; "} number notice 1
         departs a node drained by an operator / b; run 0.1; kill a; run 1; is exited.host a; is exited.cause drained
         no struck""",
 }
 LEAVING = {
-    "one that leaves for ever is let in more and more seldom, and ends nothing": f"train a b {QUICK}"
+    "a process that leaves again and again joins after longer pauses and ends no job": f"train a b {QUICK}"
     + "".join(
         f"run 1; kill b 0; sees spawned {3 + n} <{pause + 1.2}; took {pause - 0.1}; until a b; "
         for n, pause in enumerate((1, 2, 4, 4))
     )
     + "goes-on; no struck",
-    "one that stayed for long rests as shortly as the first time": f"""
+    "a process that stayed long rests as briefly as the first time": f"""
         train a b {QUICK} run 1; kill b 0; sees spawned 3 <2.1; until a b; run 60; kill b 0; sees spawned 4 <2.1""",
-    "a job that everybody leaves again and again ends, and says why": f"""
+    "a job that all processes leave repeatedly ends with the reason": f"""
         train a b {QUICK} run 1; kill a 0; kill b 0; run 0.1; goes-on; size 2; run 1; kill a 0; kill b 0; run 0.1
         goes-on; size 2; run 1; kill a 0; kill b 0
         fails all processes have left 3 times within an hour, more than --failure-budget allows; took 0 0.1; over

@@ -104,51 +104,50 @@ class Restarts(Scenario):
 
 TWO, THREE = "train a b; run 1; ", "train a b c; run 1; "
 CHANGES = {
-    "for added hosts all leave at one step and come back with them": TWO
+    "for added hosts all processes leave at one step and return with them": TWO
     + """hosts a b c; trains a b c; is exited.cause told to leave, told to leave; close; last resized.cause hosts added
         last resized.added ['c']; last resized.failed {}; no struck""",
-    "a killed process is blamed alone and the others go on at once": THREE
+    "only the killed process gets a strike and the others continue at once": THREE
     + """kill b; trains a c <3; is exited.host b, a, c; is exited.cause crashed, peer lost, peer lost
         is struck.subject slot 0 of b; close; last resized.cause worker failed; last resized.failed {'b': 1}
         trains a c b; close; last resized.cause cooldown over""",
-    "one that loads for long is waited for however short the settle time": TWO
+    "the next world waits for a host that loads long, despite a short settle time": TWO
     + "boot a 5; hosts a b c; trains a b c; worlds 2",
-    "a removed host leaves in good order": THREE
+    "a removed host leaves without loss": THREE
     + "hosts a c; trains a c; only exited.cause told to leave; close; last resized.cause hosts removed",
-    "a host with notice is left before it goes": TWO
+    "a host with notice has no processes when it goes": TWO
     + "notice b 30 spot reclaim; trains a <10; is exited.cause told to leave, told to leave; no struck",
-    "one that is replaced sends its commit and is in no other world": """
+    "a replaced host sends its commit and is in no other world": """
         train a; run 1; hosts b; trains b; worlds 2; sent a>b; gone a <5""",
-    "below the minimum the others end too and all begin again together": """
+    "below the minimum the others end too and all start again together": """
         train a b least=2; run 1; kill b; size 0; run 5; world; trains a b; close; last resized.cause worker failed""",
-    "one that does not leave for newcomers is ended when the others have long gone": THREE
+    "a process that does not leave for newcomers is ended long after the others left": THREE
     + f"ignore a; hosts a b c d; exits b; run {BEHIND_S - 1}; alive a; worlds 1; trains a b c d",
-    "one that does not notice a loss is ended, too": THREE
+    "a process that does not notice a loss is ended, too": THREE
     + f"ignore a; kill c; exits b; run {NOTICE_S - 1}; alive a; worlds 1; trains a b",
-    "one that fails while all leave is blamed and not waited for": TWO
+    "a process that fails while all leave gets a strike and delays no world": TWO
     + f"""ignore a b; hosts a b c; changes; kill b; trains a c <{NOTICE_S + 3}; ended b crashed; close
         last resized.cause worker failed""",
-    "a lost host is the reason for the ends of the others": """
+    "a lost host is the cause of the ends of the others": """
         train a b failure_budget=0; run 1; cut b; lose-world a; trains a <20; goes-on""",
-    "worlds that end again and again without a reason end the job": f"""
+    "worlds that end repeatedly without a reason end the job": f"""
         train a b failure_budget=1; {2 * "run 1; lose-world a; lose-world b; size 0; "}
         fails the world has ended 2 times within an hour without a process that says why""",
     "ranks that mpirun could not start are started again within the budget": f"""
         begin failure_budget=2; never-enter; hosts a b
         {"".join(f"worlds {number}; not-begun; " for number in (1, 2, 3))} fails last: mpirun has ended""",
-    "an end of mpirun after all have begun is for the processes to explain": TWO
-    + "not-begun; run 5; world a b; worlds 1",
-    "the world of an earlier launcher goes on and is not begun again": """
+    "an end of mpirun after all have started is no fault by itself": TWO + "not-begun; run 5; world a b; worlds 1",
+    "the world of an earlier launcher continues and is not restarted": """
         begin; inherit a b; run 5; world a b; worlds 0; hosts a b c; trains a b c; worlds 1""",
 }
 WITHOUT_A_LOOP = {
     "processes are ended for a change": TWO
     + f"run {STARTS_S}; hosts a b c; trains a b c; is exited.cause told to leave, told to leave",
-    "processes that have not begun to train are not begun again for newcomers": TWO
+    "processes that do not train yet are not restarted for newcomers": TWO
     + f"hosts a b c; run {STARTS_S - 10}; world a b; trains a b c",
-    "processes may end well one after the other": TWO
+    "processes may end with 0 one after the other": TWO
     + f"run {STARTS_S}; well a; run 40; world b; worlds 1; well b; ended-well",
-    "a rank that fails when another one has ended well fails the job": TWO
+    "a rank that fails after another one ended with 0 fails the job": TWO
     + f"""run {STARTS_S}; well b; run 0.1; kill a 1; fails rank 0 on a[0] crashed: exit code 1
         fails 1 of 2 processes ended well; over; worlds 1""",
 }

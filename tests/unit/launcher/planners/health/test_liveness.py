@@ -18,38 +18,38 @@ NO_LIMIT = STUCK.format("")
 SLOW = "pace * 0.1; pace b 0.3; "
 
 STALLS = {
-    "told once, and nobody is ended for it": LIMIT
+    "reported once, and no process is ended": LIMIT
     + """sees stalled <8; took 4; run 60; number stalled 1; is stalled.ranks [1]; is stalled.hosts ['b[0]']
         is stalled.waiting 2; no exited; stick b 0; run 5; stick b; run 10; number stalled 2""",
-    "restarted where that was asked for": RESTART
+    "restarted with restart_stalled": RESTART
     + """until a c; sees exited; is exited.host b; is exited.cause stalled; is struck.subject slot 0 of b; size 3""",
-    "without a timeout told after a minute": NO_LIMIT
+    "without a timeout reported after a minute": NO_LIMIT
     + f"""run {STILL_S - 5}; no stalled; run 300; number stalled 1; no exited
         says stalled.reason no progress for 60 s of rank 1 on b[0]: 2 of 3 wait for it""",
-    "without a timeout long steps are none": NO_LIMIT + "pace * 100; run 200; no stalled; run 200; number stalled 1",
-    "a process that calls heartbeat() may take as long as it likes": RESTART
-    + "beats b; run 60; no stalled; world a b c",
-    "nor does the next world wait for one, after a death": """
+    "without a timeout long steps are not stalls": NO_LIMIT
+    + "pace * 100; run 200; no stalled; run 200; number stalled 1",
+    "a process that calls heartbeat() may take any time": RESTART + "beats b; run 60; no stalled; world a b c",
+    "the next world does not wait for a stalled process after a loss": """
         train a b c progress_timeout_s=60.0 restart_stalled=True; run 3; hang a; run 5; kill c; sees stalled <70
         is stalled.hosts ['a[0]']; without a <10; number stalled 1""",
-    "or for a newcomer": """
+    "the next world does not wait for a stalled process before a newcomer joins": """
         train a b c progress_timeout_s=60.0 restart_stalled=True; run 3; hang a; run 5; hosts a b c d; sees stalled <70
         is stalled.hosts ['a[0]']; without a <10; number stalled 1""",
-    "without a limit it is said once for whom the next world waits": """
+    "without a limit the process that the next world waits for is reported once": """
         train a b c; run 3; hang a; kill c; run 300; number stalled 1
         says stalled.reason the next world waits for a[0]; is exited.host c""",
 }
 STRAGGLERS = {
-    "reported once and left alone": f"""
+    "reported once and not ended": f"""
         train a b c; {SLOW} run 15; no straggler; run 60; is straggler.host b; is straggler.rank 1
         is straggler.drained False; world a b c""",
-    "drained once where that was asked for": f"""
+    "drained once with drain_stragglers": f"""
         train a b c d drain_stragglers=True cooldown_s=(10.0,20.0); {SLOW} run 30; world a c d
         is straggler.drained True; no struck; is resized.cause start, hosts removed; run 30; size 4; {SLOW} run 40
         is straggler.drained True, False; size 4""",
-    "not drained where the others would be too few": f"""
+    "not drained if the others would be too few": f"""
         train a b c least=3 drain_stragglers=True; {SLOW} run 60; is straggler.drained False; world a b c""",
-    "a drained slot works again where nobody else is left": f"""
+    "a drained slot works again if no other host is left": f"""
         train a b c drain_stragglers=True; {SLOW} until a c; hosts b; run 1; kill a; kill c; until b""",
 }
 

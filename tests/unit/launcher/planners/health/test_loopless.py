@@ -64,45 +64,45 @@ class Stock(Plain):
 OVER = "train a b; run 3; "
 OVER_SOON = "train a b elastic_timeout_s=60; run 3; "
 PLAIN = {
-    "done when all processes have ended well, however long the last one takes": OVER_SOON
+    "done when all processes have ended with 0, however long the last one takes": OVER_SOON
     + "well b; run 200; goes-on; running; well a; ended-well",
-    "added hosts wait and do not train it again": OVER
+    "added hosts wait and do not repeat the training": OVER
     + f"""hosts a b c; run {SYNC_S + 5}; hosts a b c d; run 30; is not_resized.cause hosts added; well a; run 5; well b
         ended-well; generation 1""",
-    "they are let in when a loop begins": OVER + "hosts a b c; run 30; world a b; loop a b; begun 2",
-    "one that loses a rank has failed and is not begun again": OVER
+    "added hosts join when a loop starts": OVER + "hosts a b c; run 30; world a b; loop a b; begun 2",
+    "a script that loses a rank has failed and is not restarted": OVER
     + "kill b; fails the script has no elastic loop; over; generation 1",
     "processes that fail before any step are started again": "train a b; kill a; begun 2; sees resized 2; goes-on",
     **{
-        f"on hosts that are about to go ({going}) it ends well": OVER
+        f"on hosts that will go ({going}) the job ends with 0": OVER
         + f"{going}; run 1; well a; run 1; well b; ended-well"
         for going in ("notice b 3600 spot", "notice a 3600 spot; notice b 3600 spot")
     },
 }
 ALONE = {
-    "a rank that fails beside one that ended well fails the job": OVER
+    "a rank that fails before another one ends with 0 fails the job": OVER
     + "kill a 7; run 2; well b; over; "
     + (FAILED := "fails rank 0 on a[0] crashed: exit code 7"),
     "whichever ends first": OVER + f"well b; run 2; kill a 7; over; {FAILED}",
-    "those that are left may take as long as they need": OVER_SOON
+    "the remaining ranks may take any time": OVER_SOON
     + "kill b; run 200; running; well a; fails rank 1 on b[0] crashed",
-    "who waits for a host that fell silent is cut off from it": OVER + "cut b; sees fenced; run 1; messages fence 1",
-    "an end that was heard is not heard again when a connection is back": OVER
+    "ranks that wait for a silent host are disconnected from it": OVER + "cut b; sees fenced; run 1; messages fence 1",
+    "an end is counted once, also after a restored connection": OVER
     + "kill a 7; run 1; disconnect a; reconnect a; run 2; is exited.host a; well b; over; is exited.host a, b",
 }
 STOCK = {
-    "where all who trained are lost the job fails and says what would have kept it": OVER
+    "if all ranks are lost the job fails and names what would have kept the training": OVER
     + "kill a; kill b; fails --adopt, keeps commits when processes die; over",
-    "it begins anew where that was asked for, and each time is counted": """
+    "with restart_from_scratch it starts from the beginning, and each time is counted": """
         train a b restart_from_scratch=True; run 3; kill a; kill b; sees begun_anew; size 2; run 5; kill a; kill b
         sees begun_anew 2; size 2; is begun_anew.number 1, 2; goes-on""",
-    "where one that trained is left the others have its state": """
+    "if one trained process is left, the others get its state": """
         train a b c; run 3; kill a; kill b; until c; size 3; rank-0 c; goes-on""",
-    "a rank that fails in its last steps fails the job though the others are done": OVER
+    "a rank that fails in its last steps fails the job, even if the others are done": OVER
     + "done a; run 0.1; well a; run 0.004; kill b 1; fails b[0] crashed: exit code 1, before its training was done",
-    "a script that saw that it had to save what it has is started again": OVER
+    "a script that was told to save is started again": OVER
     + "warned a; warned b; kill a 255; kill b 255; until a b; goes-on; no begun_anew",
-    "one that has just agreed with who is lost has what was trained, though it has told of no step": """
+    "a newcomer that has synced with the lost ranks has the training without a step of its own": """
         train a; run 3; hosts a b; until a b; run 0.05; kill a; until b; run 3; goes-on""",
 }
 WORLDLESS = {
@@ -112,10 +112,11 @@ WORLDLESS = {
     "run once": NO_WORLD + "kill a 0; run 400; is spawned.host a, b; kill b 0; ended-well",
 }
 TAKEN_OVER = {
-    "done while there was no launcher": "left a b; well a; well b; expect a b; run 20; ended-well <1; no spawned",
+    "all ranks ended with 0 while there was no launcher": """
+        left a b; well a; well b; expect a b; run 20; ended-well <1; no spawned""",
     "failed before the other one ended": f"left a b; kill a 7; well b; expect a b; run 20; {FAILED}; over",
-    "or after": f"left a b; kill a 7; expect a b; run 20; running; well b; over; {FAILED}",
-    "its last rank ends under the next launcher": """
+    "failed, and the other one ended later": f"left a b; kill a 7; expect a b; run 20; running; well b; over; {FAILED}",
+    "the last rank ends under the next launcher": """
         left a b; well a; expect a b; run 20; running; well b; ended-well; no spawned""",
 }
 

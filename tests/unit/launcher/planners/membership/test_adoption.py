@@ -11,59 +11,59 @@ from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated import Cluster
 
 OWN_LINK = {
-    "down for a while, it disturbs nobody who trains": """
+    "a launcher whose link is down disturbs no training process": """
         train a b c; run 2; cut a b c; run 12; back a b c; run 60; untouched; processes a:1 b:1 c:1
         number isolated 1""",
-    "hosts come back one after the other": """
+    "hosts return one after the other": """
         train a b c; run 2; cut a; run 0.3; cut b; run 0.3; cut c; run 20.3; disconnect a b c; back a b c; run 3
         reconnect a; run 3; reconnect b; run 3; reconnect c; run 60; untouched; processes a:1 b:1 c:1""",
-    "one that does not come back with the others is cut off then": """
+    "a host that does not return with the others is cut off": """
         train a b c; run 2; cut a b c; run 15; back a b; run 9; no fenced; until a b <8; is fenced.host c""",
     **{
-        f"a newcomer that is heard, booting {boot} s, is no reason to cut off those who train": f"""
+        f"messages of a newcomer that boots for {boot} s cut off no member": f"""
             train a b; run 2; boot d {boot}; hosts a b d; run 0.5; cut a b; run 30; no fenced; back a b
             together a b d <12; is resized.cause start, hosts added; processes a:1 b:1 d:1"""
         for boot in (4, 20)
     },
     **{
-        f"ranks that nobody saw getting on for {silent} s are not taken to be stalled": f"""
+        f"ranks without news for {silent} s do not count as stalled": f"""
             train a b progress_timeout_s={limit} restart_stalled=True; run 3; wedge b; run 2; cut a b; wedge b 0
             run {silent}; back a b; run 30; no stalled; untouched"""
         for limit, silent in ((12, 20), (5, 8))
     },
-    "hosts that are really gone are replaced when the orphans' grace is over": """
+    "hosts that are gone are replaced when the orphan grace is over": """
         train a b orphan_grace_s=40; run 2; cut a b; dead a b; run 12; hosts c d; run 23; generation 1; members c d
         took 5; only fenced.host a, b""",
-    "the only host may be silent for as long": """
+    "the only host may be silent for the orphan grace": """
         train a orphan_grace_s=40; run 2; cut a; run 35; back a; run 10; untouched; cut a; sees fenced <42""",
 }
 INHERITED = {
-    "a host that is late is waited for": "inherit a b c=12; run 60; undisturbed a b c",
-    "newcomers are let in when all are back": """
+    "the launcher waits for a late host": "inherit a b c=12; run 60; undisturbed a b c",
+    "newcomers join when all hosts are back": """
         inherit a b c=40; hosts a b c d; run 39; no resized spawned; size 4; processes a:4 b:4 c:4 d:1
         is resized.cause hosts added""",
-    "one that comes after the wait is of the world that was taken over": """
+    "a host that returns after the wait belongs to the world that was taken over": """
         inherit a b c=200; run 100; members a b; run 150; undisturbed a b c""",
-    "one that cannot be reached for long trains on, and is looked for": """
+    "an unreachable host trains on, and the launcher tries to reach it": """
         dead c; inherit a b c; run 8; members a b; run 100; back c; run 20; undisturbed a b c""",
-    "agents come by themselves when nothing can be started there": """
+    "agents connect by themselves when none can be started": """
         dead a b c; inherit a b c; run 4; join a; run 1; join b; run 1; join c; run 60; undisturbed a b c""",
-    "if nobody is back in time the world is taken over when they come": """
+    "if no host is back in time, the world is taken over when hosts come": """
         inherit a=61 b=61.2; run 120; undisturbed a b""",
-    "one that comes when the others have gone on without it starts from the beginning": """
+    "a host that returns after the others formed a new world starts new processes": """
         inherit a b c=200; run 100; lose-world a; lose-world b; begun 8; members a b; run 1; sees spawned <400
         size 3 <30; processes a:4 b:4 c:5""",
 }
 STOPPED = {
-    "hosts that come back are ended": """
+    "hosts that return are ended": """
         inherit a=2 b=5; run 0.5; interrupt; over; took 4.5; gone a b; untold""",
-    "those that do not come in time are ended without a connection": f"""
+    "hosts that do not return in time are ended without a connection": f"""
         inherit a b=1000; run 0.5; interrupt; over <{PROCESSES_S + 2}; took {PROCESSES_S}; gone a b; untold""",
-    "told again, it waits for nobody": """
+    "after a second signal the launcher waits for no host": """
         inherit a=1000 b=1000; run 0.5; interrupt; interrupt; over <2; gone a b""",
-    "one that falls silent meanwhile is ended without a connection": """
+    "a host that falls silent meanwhile is ended without a connection": """
         train a b heartbeat_timeout_s=3; run 2; cut b; dies a 8; interrupt; over; gone a b""",
-    "cut off itself, it does not take the job to have ended": """
+    "a launcher that is cut off itself does not count the job as ended": """
         train a b; run 2; cut a b; dead a b; run 15; interrupt; over <90; untold a b""",
 }
 

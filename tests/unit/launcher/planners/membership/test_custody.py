@@ -28,34 +28,34 @@ HANDED_OVER = {
         train a b settle_s=30 cooldown_s=(20.0,60.0); run 5; hosts a b c; parked c; kill a; kill b; until c <5
         number-sent 1"""
     + TOLD + "0",
-    "by a host that leaves the list": ALONE + "kill a; hosts b; until b; sent a>b" + TOLD + "0; gone a <1",
+    "by a host that is no longer listed": ALONE + "kill a; hosts b; until b; sent a>b" + TOLD + "0; gone a <1",
     "between two slots of one host": """
         begin most=1 cooldown_s=(30.0,60.0); hosts a:2; until a; run 3; kill a:0; until a <20; sent a>a""",
-    "by one with a notice": "train a; run 3; notice a 30 spot; kill a 1; hosts a b; until b <20; sent a>b",
-    "by one that cools down": """
+    "by a host with a notice": "train a; run 3; notice a 30 spot; kill a 1; hosts a b; until b <20; sent a>b",
+    "by a host that cools down": """
         train a; run 3; hosts a b; run 1; kill a 1; until b <9; sent a>b; last resized.steps_lost 0; no isolated""",
-    "by one that cools down, to one that starts only then": """
+    "by a host that cools down, to a host that starts only then": """
         train a most=1; run 3; hosts a b; run 1; kill a 1; until b <9; sent a>b; last resized.steps_lost 0""",
-    "by a host that is about to go though nobody may work": """
+    "by a host with a short notice while no host may work": """
         train a b cooldown_s=(300.0,300.0); run 3; kill b; until a; run 5; notice a 10 spot; kill a; run 2; sent a>b""",
-    "by a holder that is back in time": SHORT_WAIT
+    "by a holder that returns in time": SHORT_WAIT
     + "kill a; run 0.01; cut a; hosts b; run 20; world; back a; until b <15; sent a>b",
     "by an agent that is sent a signal": """
         train a b cooldown_s=(300.0,300.0); run 3; kill b; until a; run 5; sigterm a; kill a; gone a <4; sent a>b""",
-    "not where nobody needs it": "train a b; run 3; sigterm b; until a <2; gone b <1; sent",
-    "in the time that was left when the launcher stood still": ALONE
+    "not where no host needs it": "train a b; run 3; sigterm b; until a <2; gone b <1; sent",
+    "in the time that was left when the launcher was paused": ALONE
     + "kill a; disconnect a; hosts b; run 6; standstill 70; run 0.01; reconnect a; until b <30; number-sent 1"
     + TOLD + "0",
 }  # fmt: skip
 LOSSES = {
-    "a holder that cannot be reached is waited for, and then the loss is told": SHORT_WAIT
+    "the launcher waits for an unreachable holder, then reports the loss": SHORT_WAIT
     + "cut a; hosts b; run 25; lacks b; has b <15; run 11; says resized.lost_because a did not come back in time",
-    "nobody waits for an agent whose end was told": """
+    "the launcher does not wait for an agent whose end was reported": """
         train a; run 8; hosts a b; run 0.1; lose-agent a; until b <10; run 11; is resized.steps_lost None, 8, 0
         only resized.lost_because None, a is gone (its agent ended with exit code 137)""",
-    "processes of a new agent are never taken for those of the one before": """
+    "processes of a new agent are never confused with those of the last one": """
         train a:2; run 3; kill a:0; kill a:1; lose-agent a; run 0.5; processes; size 2; processes a:2 a:2""",
-    "while one of two boots again for long a third takes its place": f"""
+    "a third host replaces one of two that boots for long": f"""
         train a b least=2; run 3; {LOST.format("b")}; boot b 500; run 12; hosts a b c; until a c""",
 }
 
