@@ -85,8 +85,14 @@ def test_a_peer_may_be_lost_during_many_operations(tmp_path):
 
 @pytest.mark.soak
 def test_stock_horovod_hangs_when_a_peer_is_lost_during_many_operations(tmp_path):
-    world = run("horovod", tmp_path, "stock_losing_a_peer_with_much_under_way", ranks=3)
-    assert world.codes != [0]
+    """By chance, more often than not: some runs see the loss."""
+    for number in range(8):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        world = run("horovod", directory, "stock_losing_a_peer_with_much_under_way", ranks=3)
+        if world.codes != [0]:
+            break
+    assert world.codes != [0], "it never hung"
     assert "Timeout (0:00:05)!" in world.output
 
 
