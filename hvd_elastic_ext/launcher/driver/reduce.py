@@ -113,7 +113,7 @@ def _agent_lost(job: JobState, host: str, reason: str) -> None:
 
 
 def _launch_ended(job: JobState, host: str, code: int, remark: str) -> None:
-    """A launch has ended: a fault if its agent never joined."""
+    """A launch has ended: its agent could not be started, or has ended, or its ssh has lost the connection."""
     agent, detail = job.roster.agents.get(host), remark or f"exit code {code}"
     if agent is None:
         return
