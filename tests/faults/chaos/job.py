@@ -77,8 +77,11 @@ class Job:
         fresh.replace(self._hosts)
 
     def set_goal(self, more: int) -> int:
-        """Let training end so many steps after the last one that anybody has done; say after which."""
-        step = self.last_step() + more
+        """Let training end so many steps after the newest one; say after which.
+
+        The newest is not always the furthest: training whose holders are all lost begins again.
+        """
+        step = self.newest_step() + more
         draft = self.folder / "goal.new"
         draft.write_text(f"{step}\n")
         draft.replace(self.folder / "goal")
@@ -128,6 +131,12 @@ class Job:
             ),
             default=0,
         )
+
+    def newest_step(self) -> int:
+        """The step that was done last, whatever its number; 0 if there is none."""
+        steps = (line for each in lines.processes(self.traces) for line in each.lines if line.kind == "step")
+        newest = max(steps, key=lambda line: line.at, default=None)
+        return 0 if newest is None else newest.number
 
     def records(self, *events: str) -> list[Record]:
         """What the journal has of some events."""
