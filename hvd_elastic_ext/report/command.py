@@ -18,7 +18,9 @@ from hvd_elastic_ext.report.runs import choose, runs
 def parser() -> argparse.ArgumentParser:
     """The options of ``hvd-elastic events``."""
     options = argparse.ArgumentParser(
-        prog="hvd-elastic events", description="What happened in a job and why, from its journal."
+        prog="hvd-elastic events",
+        description="What happened in a job and why, from its journal.",
+        allow_abbrev=False,  # --replay is another command, chosen by its full name
     )
     options.add_argument(
         "journal",

@@ -45,9 +45,6 @@ FLUSH_S: Final = 2.0
 """Seconds that an agent without a launcher tries to send its last events."""
 
 
-Joining = Callable[["Agent", Join | End], "Job"]
-
-
 class AgentExit(Exception):
     """This process does not become the agent of its host; ``args`` is the exit code."""
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.driver import plan, recording
-from hvd_elastic_ext.launcher.driver.events import Look
+from hvd_elastic_ext.launcher.driver.events import Event, Look
 from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.job.saved_state import again
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -23,9 +23,20 @@ CLOSE_S: Final = 1e-6
 """Times that differ by less are the same: a recorded time is a rounded one."""
 
 
+class Recorded:
+    """What a line says came of its event. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for another line."""
+
+    def __init__(self, line: Mapping[str, Any]) -> None:
+        self.number, self.event, self.done = int(line["number"]), line["event"], list(line["done"])
+        self.again_at: float | None = line["again_at"]
+        self.error: str | None = line["error"]
+
+
 def parser() -> argparse.ArgumentParser:
     """The options of ``hvd-elastic events --replay``."""
-    options = argparse.ArgumentParser(prog="hvd-elastic events", description="Run the driver over recorded events.")
+    options = argparse.ArgumentParser(
+        prog="hvd-elastic events", description="Run the driver over recorded events.", allow_abbrev=False
+    )
     options.add_argument("--replay", metavar="FILE", type=Path, required=True, help="what --record-events wrote")
     options.add_argument("--quiet", action="store_true", help="only say whether it decides the same")
     options.add_argument("--state", action="store_true", help="print the state of the job after the last event")
@@ -39,19 +50,24 @@ def main(argv: Sequence[str]) -> int:
         stream=sys.stdout, level=logging.CRITICAL if options.quiet else logging.INFO, format="  %(message)s"
     )
     job: JobState | None = None
-    count = 0
+    count = last = 0
     for number, line in _lines(options.replay):
         try:
             if "recording" in line:
-                job = _begun(line)
+                job, last = _begun(line), 0
                 continue
-            count += 1
-            problem = _again(job, line, quiet=options.quiet)
+            now, event, before = line["mono"], recording.from_json(line["event"], line["mono"]), Recorded(line)
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(
                 f"{options.replay}:{number}: no recorded event ({type(error).__name__}: {error}); give a file that "
                 "`hvd-elastic run --record-events` of the same version wrote"
             ) from None
+        if job is None:
+            raise UsageError(f"{options.replay}:{number}: an event before its launcher has begun; give a whole file")
+        if before.number != last + 1:
+            raise UsageError(_missing(options.replay, number, last + 1, before.number - 1, count))
+        count, last = count + 1, before.number
+        problem = _again(job, now, event, before, quiet=options.quiet)
         if problem is not None:
             sys.stdout.write(f"{options.replay}:{number}: {problem}\n")
             return DIFFERENT
@@ -75,7 +91,9 @@ def _lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         try:
             yield number, json.loads(line)
         except ValueError:
-            raise UsageError(f"{path}:{number}: is no JSON; give a file that --record-events wrote") from None
+            if number == 1:
+                raise UsageError(f"{path}:1: is no JSON; give a file that --record-events wrote") from None
+            sys.stderr.write(f"hvd-elastic events: {path}:{number}: the line is cut off; passed over\n")
 
 
 def _begun(line: Mapping[str, Any]) -> JobState:
@@ -84,28 +102,44 @@ def _begun(line: Mapping[str, Any]) -> JobState:
     return again(line)
 
 
-def _again(job: JobState | None, line: Mapping[str, Any], *, quiet: bool) -> str | None:
+def _missing(path: Path, line: int, first: int, last: int, count: int) -> str:
+    what = f"event {first} is" if first == last else f"events {first} to {last} are"
+    return (
+        f"{path}:{line}: {what} missing before this line, as after a full disk; the {count} events before lead to the "
+        "same decisions, and what came later cannot be replayed"
+    )
+
+
+def _again(job: JobState, now: float, event: Event, before: Recorded, *, quiet: bool) -> str | None:
     """Let one event happen again; what is different then."""
-    if job is None:
-        raise ValueError("an event before the launcher has begun")
-    job.now = line["mono"]
-    event = recording.from_json(line["event"], job.now)
+    job.now = now
     if not quiet:
-        sys.stdout.write(f"{job.now:.3f} {json.dumps(line['event'], separators=(',', ':'))[:200]}\n")
-    reduce(job, event)
-    again_at = plan.look(job) if isinstance(event, Look) else None
+        sys.stdout.write(f"{job.now:.3f} {json.dumps(before.event, separators=(',', ':'))[:200]}\n")
+    where = f"{type(event).__name__} at {job.now:.3f}"
+    again_at = error = None
+    try:
+        reduce(job, event)
+        again_at = plan.look(job) if isinstance(event, Look) else None
+    except Exception as defect:  # noqa: BLE001 what is replayed may be a defect of the driver
+        error = recording.error_text(defect)
+    if error != before.error:
+        was, now_is = before.error or "no error", error or "no error"
+        return f"{where} ended with {was}, and now with {now_is}"
+    if error is not None:
+        sys.stdout.write(f"{where} ends with {error}, as it did\n")
+        return None
     done = recording.described(job.take_actions())
     if not quiet:
         sys.stdout.write("".join(f"  -> {each}\n" for each in done))
-    before = list(line["done"])
-    for was, now in zip(before, done, strict=False):
-        if was != now:
-            return f"{type(event).__name__} at {job.now:.3f} was answered with {was!r}, and now with {now!r}"
-    if len(before) != len(done):
-        more, what = ("was", before[len(done) :]) if len(before) > len(done) else ("is now", done[len(before) :])
-        return f"{type(event).__name__} at {job.now:.3f} {more} answered with {what[0]!r}, too"
-    if not _close(line["again_at"], again_at):
-        return f"{type(event).__name__} at {job.now:.3f} has looked again at {line['again_at']}, and now at {again_at}"
+    for was, now_done in zip(before.done, done, strict=False):
+        if was != now_done:
+            return f"{where} was answered with {was!r}, and now with {now_done!r}"
+    if len(before.done) != len(done):
+        less = len(before.done) > len(done)
+        more, what = ("was", before.done[len(done) :]) if less else ("is now", done[len(before.done) :])
+        return f"{where} {more} answered with {what[0]!r}, too"
+    if not _close(before.again_at, again_at):
+        return f"{where} has looked again at {before.again_at}, and now at {again_at}"
     return None
 
 

@@ -6,8 +6,8 @@ so repairs what was lost: a message, or a whole launcher.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import contextlib
+from collections.abc import Callable, Iterator
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import JobFailed
@@ -15,7 +15,7 @@ from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.driver.events import AgentJoined, AgentUnfit, Event, Look
 from hvd_elastic_ext.launcher.driver.executor import Executor, Outside
-from hvd_elastic_ext.launcher.driver.recording import Recorder
+from hvd_elastic_ext.launcher.driver.recording import Recorder, error_text
 from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.planners.health import silence
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -38,13 +38,14 @@ class Driver:
         recorder: Recorder | None = None,
     ) -> None:
         self.job = job
-        self.executor = Executor(outside, journal, facts_of=self._facts_of, save=changed)
+        self.executor = Executor(outside, journal, facts_of=job.roster.facts_of, save=changed)
         self._outside, self._clock, self._recorder = outside, clock, recorder
 
     def tell(self, event: Event) -> None:
         """Apply an event."""
         self.job.now = self._clock.mono()
-        reduce(self.job, event)
+        with self._recording_errors(event):
+            reduce(self.job, event)
         self._act(event)
         if isinstance(event, AgentJoined) and (problem := self._unfit(event.host)) is not None:
             self.tell(AgentUnfit(event.host, problem))
@@ -52,7 +53,8 @@ class Driver:
     def look(self) -> float | None:
         """Compare desired with actual, and act. When to look again at the latest (mono); None if the job is over."""
         self.job.now = self._clock.mono()
-        again_at = plan.look(self.job)
+        with self._recording_errors(Look()):
+            again_at = plan.look(self.job)
         self._act(Look(), again_at)
         return again_at
 
@@ -61,6 +63,16 @@ class Driver:
         if self._recorder is not None:
             self._recorder.happened(self.job.now, event, wanted, again_at)
         self.executor.do(wanted)
+
+    @contextlib.contextmanager
+    def _recording_errors(self, event: Event) -> Iterator[None]:
+        """A defect's event is recorded with its error: the recording is for finding defects."""
+        try:
+            yield
+        except Exception as error:
+            if self._recorder is not None:
+                self._recorder.happened(self.job.now, event, (), error=error_text(error))
+            raise
 
     @property
     def over(self) -> bool:
@@ -84,7 +96,3 @@ class Driver:
     def _unfit(self, name: str) -> str | None:
         agent = self.job.roster.agents.get(name)
         return None if agent is None else self._outside.unfit(agent.host, agent.facts)
-
-    def _facts_of(self, host: str) -> Mapping[str, Any]:
-        agent = self.job.roster.agents.get(host)
-        return {} if agent is None else agent.facts

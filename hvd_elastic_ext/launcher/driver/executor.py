@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from hvd_elastic_ext.core.hosts import Host
@@ -50,21 +50,20 @@ class Outside(Protocol):
     def go_env(self, host: str) -> dict[str, str]:
         """What a host's process gets in its environment when it goes live."""
 
+    def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
+        """Start what the engine starts for a world whose ranks are known. ``hosts``: the host of each rank."""
+
     def unfit(self, host: Host, facts: Facts) -> str | None:
         """Why a host cannot be used, and what to do; None if it can."""
 
 
 class Executor:
-    """``facts_of``: what a host's agent reports of its machine. ``save``: saves the state for the next launcher.
-
-    ``begin_world``: called when the ranks of a world are known, with its generation and the host of each rank.
-    """
+    """``facts_of``: what a host's agent reports of its machine. ``save``: saves the state for the next launcher."""
 
     def __init__(
         self, outside: Outside, journal: Journal, *, facts_of: Callable[[str], Facts], save: Callable[[], None]
     ) -> None:
         self._outside, self._journal, self._facts_of, self._save = outside, journal, facts_of, save
-        self.begin_world: Callable[[int, list[str]], None] = lambda generation, hosts: None
         self._unsent: dict[str, list[Mapping[str, Any]]] = {}
 
     def do(self, wanted: Iterable[Action]) -> None:
@@ -105,7 +104,7 @@ class Executor:
             case actions.EndAgent(host):
                 self._outside.end_agent(host)
             case actions.BeginWorld(generation, hosts):
-                self.begin_world(generation, list(hosts))
+                self._outside.begin_world(generation, hosts)
 
     def _order(self, host: str, order: Mapping[str, Any]) -> None:
         self._unsent.setdefault(host, []).append(order)

@@ -1,7 +1,7 @@
 """Records events and the resulting actions as lines of JSON. A replay makes the same decisions.
 
-The first line of each launcher has its start; each other line has an event, its time and the actions. It contains no
-environments and no keys: the executor adds those.
+The first line of each launcher has its start; each other line has its number, an event, its time and the actions. It
+contains no environments and no keys: the executor adds those.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.actions import Action
 from hvd_elastic_ext.launcher.state.options import JobOptions
 
-VERSION: Final = 1
+VERSION: Final = 2
 _KINDS: Final[Mapping[str, type[Event]]] = {kind.__name__: kind for kind in get_args(Event)}
 
 
@@ -32,14 +32,26 @@ class Recorder:
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
+        self._number = 0
 
     def begun(self, start: Mapping[str, Any]) -> None:
-        """A launcher begins; ``start`` is what a replay starts with."""
+        """A launcher or its next session begins; ``start`` is what a replay starts with."""
+        self._number = 0
         self._write({"recording": VERSION, **start})
 
-    def happened(self, now: float, event: Event, done: Iterable[Action], again_at: float | None = None) -> None:
-        """An event and its actions; ``again_at``: after a look, when the next one is due."""
-        self._write({"mono": now, "event": to_json(event, now), "done": described(done), "again_at": again_at})
+    def happened(
+        self,
+        now: float,
+        event: Event,
+        done: Iterable[Action],
+        again_at: float | None = None,
+        *,
+        error: str | None = None,
+    ) -> None:
+        """An event and its actions. ``again_at``: after a look, when the next one is due. ``error``: what it raised."""
+        self._number += 1  # also if the line cannot be written: a replay says which are missing
+        own = {"number": self._number, "mono": now, "event": to_json(event, now), "done": described(done)}
+        self._write({**own, "again_at": again_at, "error": error})
 
     def _write(self, line: Mapping[str, Any]) -> None:
         try:
@@ -47,6 +59,11 @@ class Recorder:
             self._sink.flush()
         except OSError:
             return  # the sink reports it
+
+
+def error_text(error: Exception) -> str:
+    """An exception as a recording has it."""
+    return f"{type(error).__name__}: {error}"
 
 
 # --- events
@@ -100,18 +117,18 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any], float], Event]]] = {
 """Of events with fields that JSON has no words for."""
 
 
-# --- rules
+# --- options
 
 
 def options_to_json(options: JobOptions) -> dict[str, Any]:
-    """The rules of a job as JSON."""
+    """The options of a job as JSON."""
     plain = {field.name: getattr(options, field.name) for field in fields(JobOptions)}
     nested = {name: plain[name] for name in ("limits", "durability", "commit_every")}
     return {**plain, **{name: None if value is None else asdict(value) for name, value in nested.items()}}
 
 
 def options_from_json(told: Mapping[str, Any]) -> JobOptions:
-    """The rules that :func:`rules_to_json` wrote. Raises as :func:`from_json`."""
+    """The options that :func:`options_to_json` wrote. Raises as :func:`from_json`."""
     limits = Limits(**{**told["limits"], "allowed": tuple(told["limits"]["allowed"])})
     how, cadence = told["durability"], told["commit_every"]
     return JobOptions(
@@ -139,8 +156,8 @@ def _described(action: Action) -> str:
             return f"journal {event} {generation} {_text(more)}"
         case actions.Send(host, order) | actions.SendCommit(host, order):
             return f"{type(action).__name__} {host} {_text(order)}"
-        case actions.StartAgent(Host(name=name)) | actions.EndAgent(Host(name=name)):
-            return f"{type(action).__name__} {name}"
+        case actions.StartAgent(host) | actions.EndAgent(host):
+            return f"{type(action).__name__} {host.name} {_text(asdict(host))}"
     told = {field.name: getattr(action, field.name) for field in fields(action)}
     return f"{type(action).__name__} {_text(told)}"
 

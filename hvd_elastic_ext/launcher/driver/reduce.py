@@ -15,11 +15,11 @@ from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordina
 from hvd_elastic_ext.launcher.planners.departures import exits, notices, shutdown
 from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
 from hvd_elastic_ext.launcher.planners.health import blame, silence
-from hvd_elastic_ext.launcher.planners.membership import adoption, custody, hosts, transfers, world
+from hvd_elastic_ext.launcher.planners.membership import adoption, custody, hosts, resize_report, transfers, world
 from hvd_elastic_ext.launcher.rules.health.causes import NOT_STARTED, SSH_FAILED, Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question, Seat, seat_of
-from hvd_elastic_ext.launcher.state import commit_holders, orders, resize_report
+from hvd_elastic_ext.launcher.state import commit_holders, orders
 from hvd_elastic_ext.launcher.state.actions import Record
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent, LaunchEnd, Worker, seconds, take_heartbeat, take_message

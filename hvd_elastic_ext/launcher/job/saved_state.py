@@ -10,16 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.io.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.driver import recording
 from hvd_elastic_ext.launcher.job import runs
 from hvd_elastic_ext.launcher.job.state_folder import Saved
-from hvd_elastic_ext.launcher.planners.membership import custody
+from hvd_elastic_ext.launcher.planners.membership import custody, resize_report
 from hvd_elastic_ext.launcher.rules.health import ledger_json
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
-from hvd_elastic_ext.launcher.state import resize_report
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.options import JobOptions
 
@@ -93,14 +94,22 @@ def job_of(
 def start_of(saved: Saved, job: JobState, *, wall: float, expects: str | None) -> dict[str, Any]:
     """What :func:`again` needs to begin as ``job`` did, for a recording of its events."""
     own = {"mono": job.now, "wall": wall, "errands": job.errands, "expects": expects}
-    return {**own, "rules": recording.options_to_json(job.options), "saved": asdict(saved)}
+    return {**own, "options": recording.options_to_json(job.options), "saved": asdict(saved)}
 
 
 def again(start: Mapping[str, Any]) -> JobState:
     """The state with which a recorded launcher began. Raises ``KeyError``, ``TypeError`` or ``ValueError``."""
-    saved, options = Saved(**start["saved"]), recording.options_from_json(start["rules"])
+    saved, options = Saved(**start["saved"]), recording.options_from_json(start["options"])
     now, wall = start["mono"], start["wall"]
     return job_of(saved, options, now=now, wall=wall, errands=start["errands"], expects=start["expects"])
+
+
+def write_noted_change(saved: Saved, *, journal: Journal, clock: Clock) -> None:
+    """Write the journal line of a change whose cost the last launcher awaited; how long it took is unknown."""
+    match saved.more.get("resized"):
+        case {"generation": int(generation), "at": float(at), "fields": {"steps_lost": _} as fields}:
+            ago = max(0.0, clock.wall() - at)
+            journal.record("resized", generation=generation, at_mono=clock.mono() - ago, **fields, downtime_s=None)
 
 
 def hosts_left(saved: Saved) -> list[Host]:

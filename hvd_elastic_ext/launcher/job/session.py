@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,6 +59,7 @@ from hvd_elastic_ext.launcher.job.saved_state import (
     ports_of,
     start_of,
     state_of,
+    write_noted_change,
 )
 from hvd_elastic_ext.launcher.job.state_folder import Saved, StateDir
 from hvd_elastic_ext.launcher.options.policy import options_of
@@ -67,7 +68,6 @@ from hvd_elastic_ext.launcher.rules.health.causes import SSH_FAILED
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
-from hvd_elastic_ext.launcher.state import resize_report
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class Session:
         """The last host list that was not empty."""
         self._run = known.saved.more.get(runs.RUN)
         self._incarnation = folder.next_incarnation()
-        resize_report.tell(known.saved.more.get("resized"), journal=journal, clock=clock)
+        write_noted_change(known.saved, journal=journal, clock=clock)
         options = options_of(settings, woken=known.woken)
         now, wall = clock.mono(), time.time()
         job = job_of(known.saved, options, now=now, wall=wall, expects=known.expects)
@@ -285,7 +285,6 @@ class Session:
                 is_near=self._addresses.is_near,
                 ended=self._program_ended,
             )
-            self.driver.executor.begin_world = self._program.begin
 
     def _program_ended(self, generation: int, why: str) -> None:
         self._tell(WorldNotBegun(generation, why))
@@ -374,14 +373,14 @@ class Session:
         return {"env": env, "grace_s": self._settings.grace_s}
 
     def go_env(self, host: str) -> dict[str, str]:
-        return self._addresses.environment(host, self._facts(host))
+        return self._addresses.environment(host, self.driver.job.roster.facts_of(host))
+
+    def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
+        if self._program is not None:
+            self._program.begin(generation, list(hosts))
 
     def peer_address(self, host: str) -> str:
-        return self._addresses.peer_address(host, self._facts(host))
-
-    def _facts(self, host: str) -> Mapping[str, Any]:
-        agent = self.driver.job.roster.agents.get(host)
-        return {} if agent is None else agent.facts
+        return self._addresses.peer_address(host, self.driver.job.roster.facts_of(host))
 
     def unfit(self, host: Host, facts: Mapping[str, Any]) -> str | None:
         return self._addresses.unfit(host.name, there(self.driver.job.roster.agents.values()))

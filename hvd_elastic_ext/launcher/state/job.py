@@ -58,7 +58,7 @@ class JobState:
 
     options: JobOptions
     now: float
-    """When the newest event happened, or the look began."""
+    """When the newest event happened, the look began, silence was judged, or the state was saved."""
     generation: int
     """Number of the newest world, whether it has formed or not."""
     errands: int

@@ -109,6 +109,10 @@ class Resize:
     lost: list[int] = field(default_factory=list)
     stopped_at: float | None = None
 
+    def stopped(self, now: float) -> None:
+        """A process has ended; training waits for its successor."""
+        self.stopped_at = now if self.stopped_at is None else self.stopped_at
+
     @property
     def untold(self) -> int | None:
         """The generation of the world whose journal line is not written yet."""

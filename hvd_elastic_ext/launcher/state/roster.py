@@ -165,6 +165,11 @@ class Roster:
         """The processes on a host."""
         return [worker for seat, worker in self.workers.items() if seat.host == host]
 
+    def facts_of(self, host: str) -> Mapping[str, Any]:
+        """What a host's agent reports of its machine; empty if there is no agent."""
+        agent = self.agents.get(host)
+        return {} if agent is None else agent.facts
+
     def of(self, host: str, slot: Any, life: Any) -> Worker | None:
         """The process that an agent's message is about, if it is alive."""
         worker = self.workers.get(Seat(host, slot)) if isinstance(slot, int) else None

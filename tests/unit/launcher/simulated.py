@@ -10,12 +10,12 @@ import io
 import json
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.core.journal import EVENTS, Journal
 from hvd_elastic_ext.core.rank_info import Place
 from hvd_elastic_ext.launcher.driver.driver import Driver
 from hvd_elastic_ext.launcher.driver.events import (
@@ -252,6 +252,8 @@ class Cluster(Processes):
                 self._ask_again(process)
 
     def events(self, name: str) -> list[dict[str, Any]]:
+        """Journal lines of an event. A misspelt name is an error: nothing would ever be found by it."""
+        assert name in EVENTS, name
         entries = [json.loads(line) for line in self.lines.getvalue().splitlines()]
         return [entry for entry in entries if entry["event"] == name]
 
@@ -344,6 +346,9 @@ class Cluster(Processes):
 
     def go_env(self, host: str) -> dict[str, str]:
         return {}
+
+    def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
+        """No engine starts a program."""
 
     def unfit(self, host: Host, facts: Mapping[str, Any]) -> str | None:
         return self.misfits.get(host.name)

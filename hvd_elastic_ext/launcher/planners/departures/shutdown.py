@@ -8,9 +8,9 @@ from typing import Final
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.planners.checkpoints import before_exit, final_checkpoint
 from hvd_elastic_ext.launcher.planners.health import liveness
-from hvd_elastic_ext.launcher.planners.membership import adoption, world
+from hvd_elastic_ext.launcher.planners.membership import adoption, resize_report, world
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.state import actions, orders, resize_report
+from hvd_elastic_ext.launcher.state import actions, orders
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 

@@ -18,7 +18,7 @@ from hvd_elastic_ext.launcher.rules.health.causes import BUDGET_WINDOW_S, SIGNAL
 from hvd_elastic_ext.launcher.rules.membership import world_change
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Situation
 from hvd_elastic_ext.launcher.rules.membership.world_change import Move, members_in
-from hvd_elastic_ext.launcher.state import actions, orders, resize_report
+from hvd_elastic_ext.launcher.state import actions, orders
 from hvd_elastic_ext.launcher.state.engine import EngineChange
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Worker
@@ -181,7 +181,7 @@ def judged(job: JobState, worker: Worker, ending: Ending, code: int) -> Ending:
     job.restarting.blamed = (
         job.restarting.blamed or found.cause.fault or found.cause is Cause.LEFT or worker.killed is not None
     )
-    resize_report.stopped(job)
+    job.resize.stopped(job.now)
     return found
 
 

@@ -26,7 +26,11 @@ is gone. Also how long messages of its agent may be on their way."""
 
 
 def plan(job: JobState) -> Plan:
-    """Cut off hosts and kill processes that were silent for too long."""
+    """Cut off hosts and kill processes that were silent for too long.
+
+    It names no time for the next look: each heartbeat would move it. The caller compares :func:`too_silent` between
+    looks instead, after it has read what has arrived.
+    """
     if job.paused:
         return NOTHING
     end_earlier_lives(job)

@@ -45,4 +45,5 @@ def _may_end(job: JobState, host: str) -> bool:
     sleeps = job.options.sleep_after_s is not None
     if sleeps and not job.standing and host in job.roster.commits.newest_hosts():
         return False
+    custody.asks_to_end(job, host)
     return not custody.is_needed(job, host)

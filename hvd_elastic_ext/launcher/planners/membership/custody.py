@@ -106,10 +106,15 @@ def next_look(job: JobState) -> float | None:
     return min((at for at in times if at is not None), default=None)
 
 
+def asks_to_end(job: JobState, host: str) -> None:
+    """Note at this look that the agent of a host may end, but for its commit; and since when that is so."""
+    job.custody.asked_for.add(host)
+    job.custody.may_end_since.setdefault(host, job.now)
+
+
 def is_needed(job: JobState, host: str) -> bool:
     """Whether the agent of a host has to stay because only it holds the newest commit."""
-    job.custody.asked_for.add(host)
-    since = job.custody.may_end_since.setdefault(host, job.now)
+    since = job.custody.may_end_since.get(host, job.now)
     heard = {name for name, agent in job.roster.agents.items() if agent.heard > since}
     members, leaving = {life.seat.host for life in job.world.members}, _leaves_by(job)
     if _calm(job) and not _is_ahead(job, host) and not members <= leaving.keys():

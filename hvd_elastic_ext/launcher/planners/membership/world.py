@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Final
 
 from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
-from hvd_elastic_ext.launcher.planners.membership import custody
+from hvd_elastic_ext.launcher.planners.membership import custody, resize_report
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.custody import Loss
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Limits, Stage, decide, in_order
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat, places
 from hvd_elastic_ext.launcher.rules.membership.world_change import MENDING
-from hvd_elastic_ext.launcher.state import actions, orders, resize_report
+from hvd_elastic_ext.launcher.state import actions, orders
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import Plan
 from hvd_elastic_ext.launcher.state.roster import Worker

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 UNKNOWN: Final = 0.05
@@ -33,12 +34,12 @@ def _step_s(first: StepAt, last: StepAt) -> float | None:
     return took / steps if took >= LEAST_S and steps >= LEAST_STEPS else None
 
 
+@dataclass(slots=True)
 class SlowdownMeter:
     """Measures one write after the other: call ``trains``, ``begins``, ``ends`` in that order, or ``breaks``."""
 
-    def __init__(self) -> None:
-        self._since: StepAt | None = None
-        self._begun: StepAt | None = None
+    _since: StepAt | None = None
+    _begun: StepAt | None = None
 
     def trains(self, now: float, step: int) -> None:
         """A world trains, and nothing is written."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from hvd_elastic_ext.launcher.rules.health.ledger import DECAY, cooldown_s
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 
 
+@dataclass(slots=True)
 class RestartDelays:
     """Delays by seat, as long as cooldowns; no fault, so not in the ledger. Times are mono."""
 
-    def __init__(self) -> None:
-        self._of: dict[Seat, tuple[int, float]] = {}
-        """By seat: exits in a row, and when the next process may start."""
+    _of: dict[Seat, tuple[int, float]] = field(default_factory=dict)
+    """By seat: exits in a row, and when the next process may start."""
 
     def over(self, seat: Seat, now: float) -> bool:
         """Whether a process may start there."""

@@ -145,16 +145,16 @@ class _World:
         return OK
 
 
+@dataclass(slots=True)
 class Rendezvous:
     """All generations that processes may still ask about, and the questions on hold."""
 
-    def __init__(self) -> None:
-        self._newest = _World(0, frozenset(), formed=True)
-        self._worlds: dict[Life, _World] = {}
-        self._answered: dict[Life, int] = {}
-        """Number of the question that was answered with a place."""
-        self._waiting: dict[Life, Question] = {}
-        self._held: dict[tuple[Life, int], tuple[Question, float]] = {}
+    _newest: _World = field(default_factory=lambda: _World(0, frozenset(), formed=True))
+    _worlds: dict[Life, _World] = field(default_factory=dict)
+    _answered: dict[Life, int] = field(default_factory=dict)
+    """Number of the question that was answered with a place."""
+    _waiting: dict[Life, Question] = field(default_factory=dict)
+    _held: dict[tuple[Life, int], tuple[Question, float]] = field(default_factory=dict)
 
     @property
     def generation(self) -> int:

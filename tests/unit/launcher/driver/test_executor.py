@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hvd_elastic_ext.core.clock import ManualClock
@@ -50,6 +50,9 @@ class Outside:
 
     def go_env(self, host: str) -> dict[str, str]:
         return {"PEERS": host} if host == "a" else {}
+
+    def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
+        """No engine starts a program."""
 
     def unfit(self, host: Host, facts: Mapping[str, Any]) -> str | None:
         return None

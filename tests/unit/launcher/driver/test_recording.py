@@ -12,14 +12,23 @@ import pytest
 from hvd_elastic_ext import cli
 from hvd_elastic_ext.core.errors import Interrupted, JobFailed
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.driver import events
+from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.launcher.cli import replay
+from hvd_elastic_ext.launcher.driver import driver as driver_module
+from hvd_elastic_ext.launcher.driver import events, plan
+from hvd_elastic_ext.launcher.driver.driver import Driver
 from hvd_elastic_ext.launcher.driver.recording import Recorder, from_json, options_from_json, options_to_json, to_json
+from hvd_elastic_ext.launcher.driver.reduce import reduce
+from hvd_elastic_ext.launcher.job.saved_state import again, start_of
+from hvd_elastic_ext.launcher.job.state_folder import Saved
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.options import JobOptions
 from tests.unit.launcher.model.history import History, drawn, script
 from tests.unit.launcher.model.play import play
+from tests.unit.launcher.simulated import Cluster
 
 NOW = 1000.0
 OPTIONS = JobOptions(
@@ -83,10 +92,88 @@ def test_a_decision_that_is_another_one_is_named_with_its_line(
     assert "was answered with 'journal slept" in out
 
 
-def test_the_state_can_be_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_state_is_printed_with_everything_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recorded(CHAOS, tmp_path / "events")
     assert cli.main(["events", "--replay", str(tmp_path / "events"), "--quiet", "--state"]) == 0
-    assert capsys.readouterr().out.startswith("JobState(options=")
+    printed = capsys.readouterr().out
+    assert printed.startswith("JobState(options=")
+    assert " object at 0x" not in printed
+
+
+def replayed(path: Path) -> JobState:
+    """The state after the last recorded event."""
+    job: JobState | None = None
+    for line in map(json.loads, path.read_text().splitlines()):
+        if "recording" in line:
+            job = again(line)
+            continue
+        assert job is not None
+        job.now = line["mono"]
+        reduce(job, from_json(line["event"], job.now))
+        if line["event"]["kind"] == "Look":
+            plan.look(job)
+    assert job is not None
+    return job
+
+
+def test_states_after_the_same_events_are_equal_and_after_others_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    recorded(CHAOS, path)
+    whole = replayed(path)
+    assert whole == replayed(path)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:-3]))
+    assert whole != replayed(path)
+
+
+class Breaks(Exception):
+    """A defect of the driver."""
+
+
+def test_the_event_that_shows_a_defect_is_recorded_with_its_error_and_shows_it_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise Breaks("no such seat")
+
+    path, lines = tmp_path / "events", io.StringIO()
+    monkeypatch.setattr(driver_module, "reduce", broken)
+    cluster = Cluster(OPTIONS)
+    driver = Driver(
+        cluster.driver.job, cluster, journal=Journal(io.StringIO(), cluster.clock), clock=cluster.clock,
+        recorder=(recorder := Recorder(lines)),
+    )  # fmt: skip
+    recorder.begun(start_of(Saved(1, 0, None, {}), driver.job, wall=0.0, expects=None))
+    with pytest.raises(Breaks):
+        driver.tell(events.LauncherPaused(1.0))
+    path.write_text(lines.getvalue())
+    monkeypatch.setattr(replay, "reduce", broken)
+    assert cli.main(["events", "--replay", str(path), "--quiet"]) == 0
+    assert "ends with Breaks: no such seat, as it did" in capsys.readouterr().out
+    monkeypatch.undo()
+    assert cli.main(["events", "--replay", str(path), "--quiet"]) == 1
+    assert "ended with Breaks: no such seat, and now with no error" in capsys.readouterr().out
+
+
+def test_missing_lines_of_a_recording_are_named_and_not_taken_for_a_defect(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "events"
+    recorded(CHAOS, path)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:10], lines[10][:7] + "\n", *lines[12:]]))
+    assert cli.main(["events", "--replay", str(path), "--quiet"]) == 2
+    cut_off, missing = capsys.readouterr().err.splitlines()
+    assert cut_off.endswith(f"{path}:11: the line is cut off; passed over")
+    assert "events 10 to 11 are missing before this line" in missing
+    assert "the 9 events before lead to the same decisions" in missing
+
+
+def test_an_abbreviated_option_of_events_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["events", "--rep", "file"])
+    assert ended.value.code == 2
+    assert "--rep" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -96,8 +183,11 @@ def test_the_state_can_be_printed(tmp_path: Path, capsys: pytest.CaptureFixture[
         ("hello\n", ":1: is no JSON"),
         ("[]\n", ":1: no recorded event"),
         ('{"recording":99}\n', "version 99"),
-        ('{"mono":1,"event":{"kind":"Look"},"done":[],"again_at":null}\n', "before the launcher has begun"),
-        ('{"recording":1,"mono":1}\n', ":1: no recorded event"),
+        (
+            '{"number":1,"mono":1,"event":{"kind":"Look"},"done":[],"again_at":null,"error":null}\n',
+            "before its launcher has begun",
+        ),
+        ('{"recording":2,"mono":1}\n', ":1: no recorded event"),
     ],
 )
 def test_a_file_that_is_no_recording_is_refused_in_one_line(

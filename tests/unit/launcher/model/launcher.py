@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
@@ -21,10 +21,9 @@ from hvd_elastic_ext.launcher.driver.events import (
     News,
     PeersChanged,
 )
-from hvd_elastic_ext.launcher.job.saved_state import hosts_left, job_of, start_of, state_of
+from hvd_elastic_ext.launcher.job.saved_state import hosts_left, job_of, start_of, state_of, write_noted_change
 from hvd_elastic_ext.launcher.job.state_folder import Saved
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state import resize_report
 from tests.unit.launcher.model.agent import LATENCY_S, Agent, Line, Message
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ class Launcher:
 
     def _driver(self, saved: Saved) -> Driver:
         cluster, time = self._cluster, self._sim.time
-        resize_report.tell(saved.more.get("resized"), journal=Journal(cluster.journal, time), clock=time)
+        write_noted_change(saved, journal=Journal(cluster.journal, time), clock=time)
         job = job_of(saved, cluster.options, now=time.mono(), wall=time.wall())
         recorder = cluster.recorder
         if recorder is not None:
@@ -266,6 +265,9 @@ class Launcher:
 
     def go_env(self, host: str) -> dict[str, str]:
         return {}
+
+    def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
+        """No engine starts a program."""
 
     def unfit(self, host: Host, facts: Mapping[str, Any]) -> str | None:
         return None

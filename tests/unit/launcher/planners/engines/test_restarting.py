@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -12,15 +13,15 @@ from hvd_elastic_ext.launcher.driver.events import WorldNotBegun
 from hvd_elastic_ext.launcher.options import settings
 from hvd_elastic_ext.launcher.planners.engines.engine import ENGINES
 from hvd_elastic_ext.launcher.planners.engines.restarting import BEHIND_S, NOTICE_S, STARTS_S
+from hvd_elastic_ext.launcher.planners.membership import resize_report
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.rules.membership.world_change import BACK_S, Move, decide
-from hvd_elastic_ext.launcher.state import resize_report
+from tests.unit.launcher.planners.membership.test_resize_report import first_step
 from tests.unit.launcher.rules.membership.test_next_world import LIMITS, process, situation
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
-from tests.unit.launcher.state.test_resize_report import first_step
 
 
 class Restarted(Cluster):
@@ -37,7 +38,9 @@ class Restarted(Cluster):
         self.enters = True
         self.deaf_hosts: set[str] = set()
         self.begun: list[tuple[int, list[str]]] = []
-        self.driver.executor.begin_world = lambda generation, hosts: self.begun.append((generation, hosts))
+
+    def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
+        self.begun.append((generation, list(hosts)))
 
     def _ask(self, process: Process) -> None:
         if not process.generation:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hvd_elastic_ext.core.clock import Clock
-from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
 from hvd_elastic_ext.launcher.state.actions import Record
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -21,11 +19,6 @@ UNTOLD_S: Final = 10.0
 """The longest that a line waits for the first step."""
 UNTOLD_BY_OTHERS_S: Final = 120.0
 """The same for new processes, which have to load everything first."""
-
-
-def stopped(job: JobState) -> None:
-    """A process has ended; training waits for its successor."""
-    job.resize.stopped_at = job.now if job.resize.stopped_at is None else job.resize.stopped_at
 
 
 def changed(job: JobState, first: Life, *, lost: int | None, **fields: Any) -> None:
@@ -75,7 +68,7 @@ def look(job: JobState) -> None:
 
 
 def to_json(job: JobState, now: float, *, wall: float) -> dict[str, Any] | None:
-    """The line that is not written yet, for the next launcher, see :func:`tell`."""
+    """The line that is not written yet, for the next launcher."""
     change = job.resize.change
     if change is None:
         return None
@@ -89,11 +82,3 @@ def close(job: JobState) -> None:
         return
     pause = None if change.pause_s is None else round(change.pause_s, 3)
     job.do(Record("resized", change.generation, {**change.fields, "downtime_s": pause}, change.at))
-
-
-def tell(noted: Any, *, journal: Journal, clock: Clock) -> None:
-    """Write the line that the last launcher left; how long the change took is unknown."""
-    match noted:
-        case {"generation": int(generation), "at": float(at), "fields": {"steps_lost": _} as fields}:
-            ago = max(0.0, clock.wall() - at)
-            journal.record("resized", generation=generation, at_mono=clock.mono() - ago, **fields, downtime_s=None)

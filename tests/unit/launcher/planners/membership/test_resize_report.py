@@ -11,7 +11,8 @@ import pytest
 from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.driver.events import News
-from hvd_elastic_ext.launcher.state import resize_report
+from hvd_elastic_ext.launcher.job.saved_state import Saved, write_noted_change
+from hvd_elastic_ext.launcher.planners.membership import resize_report
 from tests.unit.launcher.simulated import Cluster, causes, running
 from tests.unit.launcher.simulated_processes import Process
 
@@ -119,7 +120,7 @@ def test_a_line_that_a_launcher_had_not_written_when_it_ended_is_written_by_the_
     cluster.run(3.0)
     lines = io.StringIO()
     clock = ManualClock(mono=7.0, wall=5003.5)
-    resize_report.tell(noted, journal=Journal(lines, clock), clock=clock)
+    write_noted_change(Saved(1, 2, None, {"resized": noted}), journal=Journal(lines, clock), clock=clock)
     [line] = [json.loads(each) for each in lines.getvalue().splitlines()]
     assert (line["event"], line["generation"], line["cause"], line["size"]) == ("resized", 2, "worker failed", 1)
     assert 5003.5 - line["t"] == pytest.approx(3.7, abs=0.1)
@@ -128,5 +129,7 @@ def test_a_line_that_a_launcher_had_not_written_when_it_ended_is_written_by_the_
 @pytest.mark.parametrize("noted", [None, [], {"generation": 1}, {"generation": "x", "at": 1.0, "fields": {}}])
 def test_nothing_is_told_where_nothing_was_noted(noted: Any) -> None:
     lines = io.StringIO()
-    resize_report.tell(noted, journal=Journal(lines, ManualClock()), clock=ManualClock())
+    write_noted_change(
+        Saved(1, 2, None, {"resized": noted}), journal=Journal(lines, ManualClock()), clock=ManualClock()
+    )
     assert not lines.getvalue()
