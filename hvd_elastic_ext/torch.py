@@ -11,15 +11,16 @@ State, either under ``horovodrun`` or ``hvd-elastic run``.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import horovod.torch as hvd
 from horovod.common.elastic import notification_manager
 
 from hvd_elastic_ext.core.clock import SystemClock
-from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.errors import DataError, ElasticError, StateError, UsageError
 from hvd_elastic_ext.worker.comms import choose, current_world
 from hvd_elastic_ext.worker.comms.choose import local_rank, rank, size
 from hvd_elastic_ext.worker.comms.horovod import HorovodComms, fence_horovod
@@ -31,6 +32,7 @@ from hvd_elastic_ext.worker.optim.learning_rate import ScaledLearningRate
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames
 from hvd_elastic_ext.worker.patches import horovod_hook
 from hvd_elastic_ext.worker.process import standby
+from hvd_elastic_ext.worker.state.arguments import check_values, not_kept, unknown
 from hvd_elastic_ext.worker.state.importing import Names, Source
 from hvd_elastic_ext.worker.state.loop import elastic as _elastic
 from hvd_elastic_ext.worker.state.mixin import ElasticMixin, Face, keeper_for, part_for
@@ -38,12 +40,16 @@ from hvd_elastic_ext.worker.state.user_files import Checkpoint, chosen
 
 __all__ = [
     "Checkpoint",
+    "DataError",
+    "ElasticError",
     "ElasticMixin",
     "ElasticSampler",
     "ElasticStream",
     "GlobalBatches",
     "ScaledLearningRate",
+    "StateError",
     "TorchState",
+    "UsageError",
     "check_alive",
     "heartbeat",
     "init",
@@ -55,6 +61,10 @@ __all__ = [
     "size",
     "wrap",
 ]
+
+log = logging.getLogger(__name__)
+P = ParamSpec("P")
+R = TypeVar("R")
 
 horovod_hook.install()
 _PROCESS = standby.current()
@@ -76,7 +86,7 @@ class TorchState(Face, hvd.elastic.TorchState):  # type: ignore[misc]
     ``checkpoint``: an :class:`elastic.Checkpoint <Checkpoint>`: your functions write the job's checkpoints. (Anything
     else under this name is a plain value.)
 
-    Raises :class:`hvd_elastic_ext.core.errors.Permanent` for a value that cannot be committed.
+    Raises :class:`StateError`, one line, for what cannot be committed, and for a mistake in what it is given.
     """
 
     def __init__(
@@ -98,6 +108,7 @@ class TorchState(Face, hvd.elastic.TorchState):  # type: ignore[misc]
         functions = None if checkpoint is _NONE else chosen(checkpoint)
         if functions is None and checkpoint is not _NONE:
             given["checkpoint"] = checkpoint
+        check_values(type(self), given)
         names = ParameterNames()
         found = {name: part_for(value, names) for name, value in given.items()}
         parts = {name: part for name, part in found.items() if part is not None}
@@ -113,6 +124,17 @@ class TorchState(Face, hvd.elastic.TorchState):  # type: ignore[misc]
             self, parts, values=tuple(values), names=names, rng=rng, comms=comms, checkpoint=functions
         )
 
+    def __getattr__(self, name: str) -> Any:
+        keeper = self.__dict__.get("_keeper")
+        raise unknown(self, name, () if keeper is None else keeper.names)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        keeper = self.__dict__.get("_keeper")
+        new = keeper is not None and name not in self.__dict__ and not name.startswith("_")
+        super().__setattr__(name, value)
+        if keeper is not None and new and name not in keeper.names and not hasattr(type(self), name):
+            log.warning("%s", not_kept(name, keeper.names))
+
     def save(self) -> None:
         """Commit everything to memory, without a check for host updates."""
         super().save()
@@ -124,18 +146,17 @@ def init(comms: str = "auto") -> None:
 
     Under Horovod ``hvd.init()`` does the same. ``comms``: "auto", "horovod", "torch" or "mpi".
 
-    Raises :class:`hvd_elastic_ext.core.errors.UsageError` for a library that is not usable here, and
-    :class:`~hvd_elastic_ext.core.errors.Permanent` for a world of one where there should be more.
+    Raises :class:`UsageError` for a library that is not usable here, and for a world of one where there should be more.
     """
     choose.init(comms)
 
 
-def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate the training function; its first argument is the State.
+def run(func: Callable[P, R]) -> Callable[P, R]:
+    """Decorate the training function, or a method; its first argument (after ``self``) is the State.
 
     Before each call of ``func`` the State is synced. After the loss of a peer it is rolled back first; after a change
     of hosts it is not. If the next world does not form, there are up to five attempts with growing pauses; then its
-    error is raised.
+    error is raised. Raises :class:`UsageError` for a class, and for a call without a State.
     """
     return _elastic(
         func,
@@ -186,8 +207,8 @@ def load_checkpoint(state: Any, source: Source, names: Names = None) -> bool:
     resumes from its own checkpoint, or from a commit that outlived its process, that is newer: nothing is loaded, and a
     message says so. Returns True if the file was loaded here.
 
-    Raises :class:`hvd_elastic_ext.core.errors.Permanent`, one line, for a file that does not fit this State, and
-    :class:`hvd_elastic_ext.core.errors.UsageError` after the start of training, or for a State that is not ours.
+    Raises :class:`StateError`, one line, for a file that does not fit this State, and :class:`UsageError` after the
+    start of training, or for a State that is not ours.
     """
     if not isinstance(state, Face):
         raise UsageError(f"{type(state).__name__} takes no checkpoint; use elastic.TorchState, or elastic.ElasticMixin")

@@ -2,14 +2,29 @@
 
     ElasticError                    message = what, where, what to do
     ├── Transient                   keep the last good value and try again
-    │   └── SourceUnavailable       a host list could not be read just now
+    │   ├── SourceUnavailable       a host list could not be read just now
+    │   ├── StoreFailed             storage does not do what it was asked        checkpoint/format/errors.py
+    │   ├── TransferFailed          a commit did not get to another host         checkpoint/transfer/transfer.py
+    │   ├── PublishFailed           hosts could not be published                 discover/publishing/files.py
+    │   ├── RequestFailed           an API server refused, or did not answer     launcher/suspend/replicas.py,
+    │   │                                                                        discover/kube/transport.py
+    │   ├── BeingWritten            a file is read while it is written           io/file_watch.py
+    │   └── Unreadable, Refused, Unanswered   credentials of a cluster           io/kube_access.py
     └── Permanent                   stop; trying again cannot help
-        ├── UsageError              the command line or configuration is wrong (exit 2)
+        ├── UsageError              a command line, a setting or a call is wrong (exit 2)
+        ├── StateError              a State cannot be made, kept or brought back as the script has it
+        ├── DataError               training data is not what it was when the job began
         ├── BadHosts                a host list was read, and is not one
         ├── BadPublication          a pushed publication was received, and is not one
+        ├── Missing, Unreadable, Damaged      a checkpoint                       checkpoint/format/errors.py
+        ├── CannotListen            an address is taken                          discover/publishing/http_server.py
+        ├── OwnedByOther            another daemon writes this file              discover/publishing/file_lock.py
         └── JobFailed               training failed (exit 1)
             ├── Interrupted         the launcher was told to stop (exit 128 + signal)
             └── Asleep              too few hosts: the job waits without any process, or waited (exit 75)
+
+Training scripts see ``StateError``, ``UsageError`` and ``DataError``; :mod:`hvd_elastic_ext.torch` has them.
+``AttributeError`` says that a State has no such attribute.
 
 ``BadHosts`` is permanent for the *text* it describes: the watcher of a file
 keeps the last good hosts and waits for the next text.
@@ -42,9 +57,20 @@ class Permanent(ElasticError):
 
 
 class UsageError(Permanent):
-    """The command line, the environment or a configuration file is wrong."""
+    """The command line, the environment, a configuration file or the call of a function is wrong."""
 
     exit_code = 2
+
+
+class StateError(Permanent):
+    """A State cannot be made, kept or brought back as the training script has it.
+
+    It names the attribute, as ``state.NAME``, and says what to change in the script.
+    """
+
+
+class DataError(Permanent):
+    """Training data is not what it was when the job began: a shard has another length, or is another one."""
 
 
 class BadHosts(Permanent):

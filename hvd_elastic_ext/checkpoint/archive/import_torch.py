@@ -11,7 +11,7 @@ import warnings
 from pathlib import Path
 from typing import Any, Final
 
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import StateError
 
 _UNREADABLE: Final = (
     pickle.UnpicklingError, RuntimeError, EOFError, ValueError, TypeError, LookupError, AttributeError, MemoryError,
@@ -25,14 +25,14 @@ _SAFE: Final = (2, 6)
 def import_torch_save(path: Path) -> Any:
     """Return what is in the file, its tensors in memory of their own on the CPU.
 
-    Raises :class:`Permanent` for a file that cannot be read, is no such checkpoint, or holds more than tensors and
+    Raises :class:`StateError` for a file that cannot be read, is no such checkpoint, or holds more than tensors and
     plain values: a whole model, or objects of the user's own. Nor is any file read by a torch before 2.6.
     """
     import torch
 
     found = re.match(r"(\d+)\.(\d+)", torch.__version__)
     if found is None or (int(found[1]), int(found[2])) < _SAFE:
-        raise Permanent(
+        raise StateError(
             f"{path}: torch {torch.__version__} may run code that such a file holds (CVE-2025-32434); "
             "install torch 2.6 or later to load it"
         )
@@ -41,7 +41,7 @@ def import_torch_save(path: Path) -> Any:
             warnings.simplefilter("ignore")
             return torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
-        raise Permanent(f"{path}: {error.strerror or error}") from error
+        raise StateError(f"{path}: {error.strerror or error}") from error
     except _UNREADABLE as error:
         held = re.search(r"GLOBAL ([\w.]+)|type (?:<class ')?([\w.]+)(?:'>)? ", str(error))
         if held is not None and "nsupported" in str(error):
@@ -49,4 +49,4 @@ def import_torch_save(path: Path) -> Any:
             why = f"it holds {name}, which is no plain value; load it with your own program once, and save state dicts"
         else:
             why = "it is no checkpoint of torch.save, or it is damaged"
-        raise Permanent(f"{path}: {why}") from error
+        raise StateError(f"{path}: {why}") from error

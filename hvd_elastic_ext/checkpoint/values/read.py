@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from hvd_elastic_ext.checkpoint.values import records
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import StateError
 
 DEEPEST: Final = 64
 """Levels of containers in containers."""
@@ -42,7 +42,7 @@ TensorAt = Callable[[int, str], Any]
 def read(text: str, tensor: TensorAt, *, source: str = "another rank") -> Any:
     """Return the value that :func:`write` wrote, with what ``tensor`` gives in the places of tensors.
 
-    The time and memory are in proportion to the text. Raises :class:`Permanent` for any other text, and for a class of
+    The time and memory are in proportion to the text. Raises :class:`StateError` for any other text, and for a class of
     the script that no imported module has.
     """
     return _read(text, _Reader(tensor), source)
@@ -58,12 +58,12 @@ def plain(text: str, tensor: TensorAt) -> Any:
 
 
 def check(text: str) -> None:
-    """Raise :class:`Permanent` if ``text`` is no value of this notation, without making anything of it."""
+    """Raise :class:`StateError` if ``text`` is no value of this notation, without making anything of it."""
     try:
         _demand_shallow(text)
         json.loads(text, object_hook=_checked, parse_constant=_refuse)
     except (ValueError, LookupError, RecursionError, MemoryError) as error:
-        raise Permanent(f"a value cannot be read: {str(error)[:_LONGEST_WHY]}") from None
+        raise StateError(f"a value cannot be read: {str(error)[:_LONGEST_WHY]}") from None
 
 
 def _checked(found: dict[str, Any]) -> None:
@@ -77,10 +77,10 @@ def _read(text: str, reader: _Reader, source: str) -> Any:
         _demand_shallow(text)
         return json.loads(text, object_hook=reader.made, parse_constant=_refuse)
     except ImportError as error:
-        raise Permanent(f"{' '.join(str(error).split())}; install what the training used") from error
+        raise StateError(f"{' '.join(str(error).split())}; install what the training used") from error
     except _UNREADABLE as error:
         why = " ".join(str(error).split())[:_LONGEST_WHY] or type(error).__name__
-        raise Permanent(f"the State of {source} cannot be read: {why}; it is damaged or crafted") from error
+        raise StateError(f"the State of {source} cannot be read: {why}; it is damaged or crafted") from error
 
 
 def _demand_shallow(text: str) -> None:
@@ -132,7 +132,7 @@ class _Reader:
         name, content = given
         kind = records.imported(name) if type(name) is str else None
         if kind is None:
-            raise Permanent(
+            raise StateError(
                 f"the State holds a {str(name)[:200]!r}, a class that no imported module has: "
                 "import the module, and define the class as in the script that wrote it"
             )
@@ -168,7 +168,7 @@ def _hashable(value: Any) -> Any:
 
 def _fields(kind: type, content: Any, names: Any) -> list[Any]:
     if type(content) is not dict or content.keys() != set(names):
-        raise Permanent(
+        raise StateError(
             f"the State holds a {records.name_of(kind)} with the fields {sorted(content)!s:.200}, and here it has "
             f"{sorted(names)!s:.200}; use the class of the script that wrote it"
         )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from hvd_elastic_ext.checkpoint.values import read
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import StateError
 
 VALUES: Final = "$values"
 """The part that holds the plain values of a State (``epoch``, ``batch``); no attribute has such a name."""
@@ -25,14 +25,14 @@ def encode(parts: Mapping[str, str]) -> bytes:
 
 
 def decode(tree: bytes) -> dict[str, str]:
-    """Return the text of each part by its name. Raises :class:`Permanent` for bytes of another form."""
+    """Return the text of each part by its name. Raises :class:`StateError` for bytes of another form."""
     parts: dict[str, str] = {}
     try:
         for line in decode_value(tree)[1:-1].split(_BETWEEN):
             name, end = json.JSONDecoder().raw_decode(line)
             parts[_text(name)] = line[end + 1 :]
     except (ValueError, RecursionError, MemoryError) as error:
-        raise Permanent(f"a commit's tree cannot be read: {str(error)[:200]}") from None
+        raise StateError(f"a commit's tree cannot be read: {str(error)[:200]}") from None
     return parts
 
 
@@ -43,7 +43,7 @@ def _text(name: object) -> str:
 
 
 def check(tree: bytes) -> None:
-    """Raise :class:`Permanent` if the bytes are no tree, without making anything of its values."""
+    """Raise :class:`StateError` if the bytes are no tree, without making anything of its values."""
     for text in decode(tree).values():
         read.check(text)
 
@@ -59,5 +59,5 @@ def decode_value(data: bytes) -> str:
 
 
 def check_value(data: bytes) -> None:
-    """Raise :class:`Permanent` or ``ValueError`` if the bytes are no value, without making anything of it."""
+    """Raise :class:`StateError` or ``ValueError`` if the bytes are no value, without making anything of it."""
     read.check(decode_value(data))

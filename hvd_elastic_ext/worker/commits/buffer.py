@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from hvd_elastic_ext.core.commit_record import Identity, Record
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits import layout as layouts
 from hvd_elastic_ext.worker.commits.copying import copy_batch, pin
 from hvd_elastic_ext.worker.commits.layout import Key, Layout
@@ -92,7 +92,7 @@ class CommitBuffer:
         tree, at = side.read(at, record.tree), at + record.tree
         layout = self._known(encoded)
         if (layout.loose, layout.length) != (record.loose, record.data):
-            raise Permanent("the layout of a commit is not that of its bytes; run the same code on every rank")
+            raise StateError("the layout of a commit is not that of its bytes; run the same code on every rank")
         return Commit(record, tree, side.read(at, record.local), layout, self._views_on(self._current, layout))
 
     def take(self, contents: Contents, identity: Identity, *, step: int) -> Record:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.errors import StateError, UsageError
 from hvd_elastic_ext.core.slot_protocol import COMMITS
 from hvd_elastic_ext.io.homes import private_home
 from hvd_elastic_ext.worker.commits import torchrun_keeper as keeper
@@ -45,8 +45,8 @@ def commit_descriptors(environ: Mapping[str, str]) -> tuple[int, ...] | None:
     """Return descriptors of the memory that this process's commits go to; None if no process holds any for it.
 
     A later process of the same slot gets the same memory. Under torchrun each call returns new descriptors, which
-    the caller may close. Raises :class:`UsageError` for a variable that is no list of numbers and :class:`Permanent` if
-    the keeper cannot be reached.
+    the caller may close. Raises :class:`UsageError` for a variable that is no list of numbers and :class:`StateError`
+    if the keeper cannot be reached.
     """
     given = environ.get(COMMITS)
     if given:
@@ -60,7 +60,7 @@ def commit_descriptors(environ: Mapping[str, str]) -> tuple[int, ...] | None:
     try:
         return _from_keeper(directory, agent, rank)
     except (OSError, subprocess.SubprocessError) as error:
-        raise Permanent(
+        raise StateError(
             f"commit memory: the keeper in {directory} cannot be used: {error}; "
             "remove that directory if it is not in use, or set XDG_RUNTIME_DIR to one of your own"
         ) from error
@@ -108,7 +108,7 @@ def places(run: str, agent: Agent, environ: Mapping[str, str]) -> tuple[Path, ..
 
 
 def _private(candidates: Sequence[Path]) -> Path:
-    """Return the one that this user's workers meet in. Raises :class:`Permanent` if none can be this user's alone.
+    """Return the one that this user's workers meet in. Raises :class:`StateError` if none can be this user's alone.
 
     An existing one counts, the last first: a directory that another user had made before it may be gone by now.
     """
@@ -116,11 +116,11 @@ def _private(candidates: Sequence[Path]) -> Path:
         if directory.exists():
             make_private(directory)
             return directory
-    problem: Permanent | None = None
+    problem: StateError | None = None
     for directory in candidates:
         try:
             make_private(directory)
-        except Permanent as error:
+        except StateError as error:
             problem = problem or error
         else:
             return directory
@@ -146,12 +146,12 @@ def _from_keeper(directory: Path, agent: Agent, rank: int) -> tuple[int, ...]:
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory that this user alone may enter. Raises :class:`Permanent` if there is another kind of thing."""
+    """Make a directory that this user alone may enter. Raises :class:`StateError` if there is another kind of thing."""
     with contextlib.suppress(FileExistsError):
         directory.mkdir(mode=0o700)
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        raise Permanent(
+        raise StateError(
             f"commit memory: {directory} is not a directory of this user's alone; "
             "remove it, or set XDG_RUNTIME_DIR to a directory of your own"
         )

@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import StateError
 
 ALIGNMENT: Final = 64
 """Bytes; a cache line, and enough for every type of element."""
@@ -81,12 +81,12 @@ def key_of(tensors: Sequence[Tensor], firm: Sequence[bool]) -> Key:
 def plan(tensors: Sequence[Tensor], firm: Sequence[bool]) -> Layout:
     """Give each tensor a place. Memory formats are kept; holes and overlaps are not.
 
-    Raises :class:`Permanent` for a tensor that has no plain elements.
+    Raises :class:`StateError` for a tensor that has no plain elements.
     """
     for tensor in tensors:
         if tensor.is_quantized or tensor.is_meta:
             what = "quantized" if tensor.is_quantized else "meta"
-            raise Permanent(
+            raise StateError(
                 f"a {what} tensor of shape {tuple(tensor.shape)} cannot be committed; keep it outside the State"
             )
     kinds = [(t.dtype, tuple(t.shape), _dense_stride(t), t.device.type, t.element_size()) for t in tensors]
@@ -94,7 +94,7 @@ def plan(tensors: Sequence[Tensor], firm: Sequence[bool]) -> Layout:
 
 
 def decode(encoded: bytes) -> Layout:
-    """Read what :attr:`Layout.encoded` wrote. Raises :class:`Permanent` for anything else."""
+    """Read what :attr:`Layout.encoded` wrote. Raises :class:`StateError` for anything else."""
     try:
         kinds, firm = [], []
         for name, sizes, steps, device, is_firm in json.loads(encoded):
@@ -103,7 +103,7 @@ def decode(encoded: bytes) -> Layout:
             kinds.append((dtype, shape, stride, str(device), dtype.itemsize))
             firm.append(bool(is_firm))
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise Permanent(f"the layout of a commit cannot be read: {error}; run the same code on every rank") from error
+        raise StateError(f"the layout of a commit cannot be read: {error}; run the same code on every rank") from error
     return _placed(kinds, tuple(firm))
 
 

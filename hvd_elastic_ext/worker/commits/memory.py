@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from hvd_elastic_ext.core.commit_record import KEPT_AT, NO_HEAD, PAGE, PLACES, Record, newest, pack
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import StateError
 
 SIDES: Final = 2
 """A commit is staged on one side while the other one holds the last. A third lets one be kept meanwhile."""
@@ -74,7 +74,7 @@ class Side:
     def reserve(self, length: int) -> bool:
         """Make room for ``length`` bytes; True if the side had to be mapped again. Contents stay.
 
-        Raises :class:`Permanent` if there is no memory.
+        Raises :class:`StateError` if there is no memory.
         """
         if length <= self.bytes.numel():
             return False
@@ -82,7 +82,7 @@ class Side:
         try:
             self._remap(_lengthened(self._descriptor, size))
         except (OSError, OverflowError) as error:
-            raise Permanent(f"no memory for a commit of {length / 1e6:.0f} MB: {_why(error)}") from error
+            raise StateError(f"no memory for a commit of {length / 1e6:.0f} MB: {_why(error)}") from error
         return True
 
     def renew(self) -> bool:
@@ -206,17 +206,17 @@ def _populate(memories: Sequence[Tensor]) -> None:
 
 
 def open_sides(descriptors: Sequence[int] | None) -> list[Side]:
-    """Sides over inherited descriptors, or private ones. Raises :class:`Permanent` for descriptors that are none."""
+    """Sides over inherited descriptors, or private ones. Raises :class:`StateError` for descriptors that are none."""
     if descriptors is None:
         return [Side(os.memfd_create(f"hvd-elastic-commit-{index}"), private=True) for index in range(SIDES)]
     if len(descriptors) < SIDES:
-        raise Permanent(f"a commit needs {SIDES} memory descriptors, got {len(descriptors)}")
+        raise StateError(f"a commit needs {SIDES} memory descriptors, got {len(descriptors)}")
     try:
         _demand_different_files(descriptors)
         return [Side(descriptor) for descriptor in descriptors]
     except (OSError, OverflowError) as error:
         numbers = ",".join(map(str, descriptors))
-        raise Permanent(
+        raise StateError(
             f"commit memory: descriptors {numbers} cannot be used: {_why(error)}; unset HVD_ELASTIC_COMMIT_FDS"
         ) from error
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Final, Literal, cast, get_args
 
-from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import Comms, current_world
 from hvd_elastic_ext.worker.comms import horovod as with_horovod
 from hvd_elastic_ext.worker.comms import torch_distributed as with_torch
@@ -79,7 +79,7 @@ def init(wanted: str = "auto") -> Comms:
     """Return the world of the chosen library; join it if this process is in none. It is this process's world then.
 
     ``wanted`` is ``auto``, ``horovod``, ``torch`` or ``mpi``. Raises :class:`UsageError` for a choice that cannot work,
-    :class:`Permanent` for a world of one where there should be more.
+    and for a world of one where there should be more.
     """
     library = decide(wanted, look(os.environ))
     standby.current().start_fixed_world()
@@ -122,19 +122,19 @@ def mpi_size(environ: Mapping[str, str]) -> int:
 def check_world(size: int, environ: Mapping[str, str]) -> None:
     """Refuse a Horovod world of one where another launcher started more: each process would train alone.
 
-    Raises :class:`Permanent` with the remedy.
+    Raises :class:`UsageError` with the remedy.
     """
     if size > 1 or _launched_by_horovod(environ):
         return
     if (started := mpi_size(environ)) > 1:
-        raise Permanent(
+        raise UsageError(
             f"mpirun started {started} processes, but Horovod was built without MPI and each would train alone; "
             f"call elastic.init() instead of hvd.init() (it needs mpi4py: {HOW_TO_GET_MPI}), "
             "or build Horovod --with-mpi"
         )
     started = int(environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in environ else 1
     if started > 1:
-        raise Permanent(
+        raise UsageError(
             f"torchrun started {started} processes, but Horovod does not know torchrun and each would train alone; "
             "call elastic.init() instead of hvd.init()"
         )

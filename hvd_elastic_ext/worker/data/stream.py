@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.errors import DataError, UsageError
 from hvd_elastic_ext.worker.comms import current_world
 from hvd_elastic_ext.worker.data.assignment import Assignment, Consumed, Range, Ranges, joined
 from hvd_elastic_ext.worker.data.sampler import shuffled
@@ -32,7 +32,7 @@ class ElasticStream(IterableDataset[Any]):
     Pass it to the State, iterate over :meth:`loader` (or, without loader processes, over any ``DataLoader``), call
     ``record_batch`` after each batch and ``set_epoch`` with the next number after each epoch.
 
-    Raises :class:`Permanent` while reading if the length of a shard has changed.
+    Raises :class:`DataError` while reading if the length of a shard has changed.
     """
 
     def __init__(
@@ -107,9 +107,9 @@ class ElasticStream(IterableDataset[Any]):
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load progress. Raises :class:`Permanent` if it is of other shards."""
+        """Load progress. Raises :class:`DataError` if it is of other shards."""
         if state_dict["shards"] != self._fingerprint:
-            raise Permanent(
+            raise DataError(
                 "ElasticStream: this progress was recorded over another list of shards; "
                 "give the same names in the same order on every rank and in every run"
             )
@@ -182,9 +182,9 @@ class ElasticStream(IterableDataset[Any]):
             reached += 1
             yield record
         if reached < here.stop:
-            raise Permanent(f"shard {name!r} ended after {reached} of {length} records; {_KEEP}")
+            raise DataError(f"shard {name!r} ended after {reached} of {length} records; {_KEEP}")
         if here.stop == length and next(records, _END) is not _END:
-            raise Permanent(f"shard {name!r} has more than its {length} records; {_KEEP}")
+            raise DataError(f"shard {name!r} has more than its {length} records; {_KEEP}")
 
     def _remaining(self) -> Ranges | None:
         if self._assignment is None or not any(self._consumed.counts):

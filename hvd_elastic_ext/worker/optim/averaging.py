@@ -217,6 +217,7 @@ def wrap(
 
     ``comms``: the world to average over; None: the one this process joined.
     """
+    _demand_unwrapped(optimizer)
     world = choose.world() if comms is None else comms
     if isinstance(world, with_horovod.HorovodComms):
         own = {**horovod, "backward_passes_per_step": backward_passes_per_step}
@@ -224,8 +225,6 @@ def wrap(
     for name in horovod.keys() - TUNING - {"sparse_as_dense"}:
         if name != "op" or horovod[name] != with_horovod.AVERAGE:
             raise UsageError(f"elastic.wrap: {name}={horovod[name]!r} works under Horovod only; leave it out elsewhere")
-    if isinstance(optimizer, Averaged):
-        raise UsageError("elastic.wrap: this optimizer is wrapped already")
     averaging = Averaging(world, backward_passes_per_step, dense=bool(horovod.get("sparse_as_dense", False)))
     plain = type(optimizer)
     optimizer.__class__ = type(plain.__name__, (Averaged, plain), {"__module__": plain.__module__})
@@ -234,6 +233,19 @@ def wrap(
     # A hook, not a method: schedulers and profilers keep and call the class's own step.
     optimizer.register_step_pre_hook(averaging.before_step)
     return optimizer
+
+
+def _demand_unwrapped(optimizer: object) -> None:
+    if isinstance(optimizer, type):
+        raise UsageError(f"elastic.wrap was given the class {optimizer.__name__}; give an optimizer made of it")
+    if isinstance(optimizer, torch.nn.Module):
+        raise UsageError("elastic.wrap was given a model; give its optimizer: it averages the model's gradients")
+    if not isinstance(optimizer, Optimizer):
+        raise UsageError(
+            f"elastic.wrap was given a value of type {type(optimizer).__name__}; give a torch.optim.Optimizer"
+        )
+    if isinstance(optimizer, Averaged) or hasattr(optimizer, "_allreduce_grad_async"):  # ours, or Horovod's
+        raise UsageError("elastic.wrap: this optimizer is wrapped already; wrap it once")
 
 
 def _parameters(optimizer: Optimizer | None) -> list[Tensor]:

@@ -32,7 +32,7 @@ class Part:
         raise NotImplementedError
 
     def restore(self, tree: Any) -> None:
-        """Make the live state equal to ``tree``. Raises :class:`Permanent` if that is not possible."""
+        """Make the live state equal to ``tree``. Raises :class:`StateError` if that is not possible."""
         raise NotImplementedError
 
     def settle(self) -> None:

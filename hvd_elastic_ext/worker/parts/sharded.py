@@ -8,7 +8,7 @@ from typing import Final
 
 from torch import Tensor, nn, optim
 
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import StateError
 
 REMEDY: Final = (
     "a commit holds whole models; use DistributedDataParallel or elastic.wrap, or leave it out of the State and save "
@@ -17,10 +17,10 @@ REMEDY: Final = (
 
 
 def demand_whole(value: nn.Module | optim.Optimizer) -> None:
-    """Raise :class:`Permanent` for what FSDP, DeepSpeed or a device mesh shards. Nothing is imported for that."""
+    """Raise :class:`StateError` for what FSDP, DeepSpeed or a device mesh shards. Nothing is imported for that."""
     what = _who_shards(value)
     if what is not None:
-        raise Permanent(f"{type(value).__name__}: its parameters are sharded over the ranks by {what}, and {REMEDY}")
+        raise StateError(f"{type(value).__name__}: its parameters are sharded over the ranks by {what}, and {REMEDY}")
 
 
 def _who_shards(value: nn.Module | optim.Optimizer) -> str | None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn, optim
 
 from hvd_elastic_ext.checkpoint.values.read import read
 from hvd_elastic_ext.checkpoint.values.write import Unfit, is_fit, write
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.optim.reductions import drop_step
 from hvd_elastic_ext.worker.parts import Part, state_dicts
 
@@ -97,7 +97,7 @@ class SnapshotPart(Part):
 
     def restore(self, tree: Any) -> None:
         if not isinstance(tree, dict) or tree.keys() != {"values", "models"}:
-            raise Permanent("the commit is of another State; build the same State on every rank")
+            raise StateError("the commit is of another State; build the same State on every rank")
         self._own = {name: copy.deepcopy(getattr(self.value, name)) for name in self._merged}
         names = {name for group in tree.values() for name in group}
         for name in self._names - names:

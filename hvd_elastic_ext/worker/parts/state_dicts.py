@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hvd_elastic_ext.checkpoint.values.read import read
 from hvd_elastic_ext.checkpoint.values.write import write
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.copying import advise_huge
 
 
@@ -92,13 +92,13 @@ def apart(saved: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def assign(owner: object, tree: Mapping[str, Any]) -> None:
-    """Make the attributes of ``owner`` what :func:`apart` saw. Raises :class:`Permanent` if a copy is not there."""
+    """Make the attributes of ``owner`` what :func:`apart` saw. Raises :class:`StateError` if a copy is not there."""
     for name, value in tree["values"].items():
         setattr(owner, name, value)
     for name, state in tree["models"].items():
         model = getattr(owner, name, None)
         if not isinstance(model, nn.Module):
-            raise Permanent(f"the commit has a copy of a model under {name!r}, and there is none here")
+            raise StateError(f"the commit has a copy of a model under {name!r}, and there is none here")
         model.load_state_dict(state)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn, optim
 
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.copying import copy_batch
 from hvd_elastic_ext.worker.commits.preallocated import Reserve
 from hvd_elastic_ext.worker.optim.reductions import drop_step
@@ -96,7 +96,7 @@ class ModelPart(Part):
         try:
             self.value.load_state_dict(given)
         except RuntimeError as error:
-            raise Permanent(f"the commit is of another model: {' '.join(str(error).split())}") from error
+            raise StateError(f"the commit is of another model: {' '.join(str(error).split())}") from error
 
     def settle(self) -> None:
         for parameter in self.value.parameters():
@@ -199,7 +199,7 @@ class OptimizerPart(Part):
         known = self._names.parameters()
         missing = [name for group in names for name in group if name not in known]
         if missing:
-            raise Permanent(
+            raise StateError(
                 f"the optimizer's commit has other parameter groups than this one, and {missing[0] or 'a parameter'} "
                 "is in no model of this State; give the State the model, and build the same optimizer on every rank"
             )
@@ -237,7 +237,7 @@ class ParameterNames:
 
 
 def part_for(value: object, names: ParameterNames) -> Part | None:
-    """Choose how ``value`` is kept, or None for a plain value. Raises :class:`Permanent` for sharded models."""
+    """Choose how ``value`` is kept, or None for a plain value. Raises :class:`StateError` for sharded models."""
     if isinstance(value, nn.Module | optim.Optimizer):
         demand_whole(value)
     if isinstance(value, nn.Module):
@@ -290,7 +290,7 @@ def _demand_same_tensors(live: Mapping[str, Any], committed: Mapping[str, Any], 
             same = key in live and key in committed and isinstance(here, Tensor) == isinstance(there, Tensor)
         if not same:
             said = [_shape(tree[key]) if key in tree else "absent" for tree in (live, committed)]
-            raise Permanent(
+            raise StateError(
                 f"{key!r} is {said[0]} here and {said[1]} in the commit; build the same model on every rank"
             )
 

@@ -15,7 +15,7 @@ from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values.read import TensorAt, read
 from hvd_elastic_ext.checkpoint.values.trees import VALUES
 from hvd_elastic_ext.checkpoint.values.write import Unfit, is_parameter, write
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import Permanent, StateError
 from hvd_elastic_ext.worker.commits.layout import Layout
 from hvd_elastic_ext.worker.parts import Part
 from hvd_elastic_ext.worker.parts.snapshot_part import SnapshotPart
@@ -68,6 +68,11 @@ class Inventory:
         self._names = list(names)
         self._part_for = part_for
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Of all parts and plain values."""
+        return frozenset((*self.parts, *self._names))
+
     def values(self) -> dict[str, Any]:
         """The plain values, live."""
         return {name: getattr(self.owner, name) for name in self._names}
@@ -97,7 +102,7 @@ class Inventory:
         return [part for part in self.parts.values() if isinstance(part, OptimizerPart)]
 
     def write(self) -> Written:
-        """Write the live state. Raises :class:`Permanent` naming what cannot be committed."""
+        """Write the live state. Raises :class:`StateError` naming what cannot be committed."""
         texts: dict[str, str] = {}
         tensors: list[Tensor] = []
         firm: list[bool] = []
@@ -121,7 +126,7 @@ class Inventory:
             own: list[Tensor] = []
             write(value, own)
             if not lent.isdisjoint(map(id, own)):
-                raise Permanent(
+                raise StateError(
                     f"state.{name} ({type(value).__name__}) holds parameters of a model of this State, which would "
                     "come back as copies that nobody trains; take them from the model where they are needed"
                 )
@@ -182,7 +187,7 @@ class Inventory:
         if different:
             name = min(different)
             where = "only in this process's State" if name in self.parts else "in the commit, but not in this State"
-            raise Permanent(f"state.{name} is {where}; build the same State on every rank")
+            raise StateError(f"state.{name} is {where}; build the same State on every rank")
 
 
 def versions_of(tensors: Sequence[Tensor]) -> Versions | None:
@@ -194,11 +199,11 @@ def versions_of(tensors: Sequence[Tensor]) -> Versions | None:
 
 
 def write_one(name: str, value: Any, tensors: list[Tensor]) -> str:
-    """Return ``value`` as text. Raises :class:`Permanent` that says what of ``state.NAME`` cannot be committed."""
+    """Return ``value`` as text. Raises :class:`StateError` that says what of ``state.NAME`` cannot be committed."""
     try:
         return write(value, tensors)
     except Unfit as unfit:
-        raise Permanent(f"state.{name}{unfit.path} cannot be committed: {unfit}") from None
+        raise StateError(f"state.{name}{unfit.path} cannot be committed: {unfit}") from None
 
 
 def _write_values(values: Mapping[str, Any], tensors: list[Tensor]) -> str:
@@ -216,7 +221,7 @@ def _restore(part: Part, tree: Any, *, name: str) -> None:
     try:
         part.restore(tree)
     except Permanent as error:
-        raise Permanent(f"state.{name}: {error}") from error
+        raise StateError(f"state.{name}: {error}") from error
 
 
 def resembles(live: Sequence[Tensor], committed: Sequence[Tensor]) -> bool:

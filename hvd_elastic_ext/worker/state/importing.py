@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from hvd_elastic_ext.checkpoint.archive.import_torch import import_torch_save
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import Permanent, StateError
 from hvd_elastic_ext.worker.parts import Part
 from hvd_elastic_ext.worker.parts.snapshot_part import SnapshotPart
 from hvd_elastic_ext.worker.parts.torch_parts import GeneratorPart, ModelPart, OptimizerPart, StatefulPart
@@ -46,7 +46,7 @@ class Importing:
         self._where = ""
 
     def take(self, source: Source, inventory: Inventory, names: Names) -> bool:
-        """Put it in; False if there is no such file here. Raises :class:`Permanent`; parts may have changed then."""
+        """Put it in; False if there is no such file here. Raises :class:`StateError`; parts may have changed then."""
         self._where = named(source)
         tree: Any = source
         if not isinstance(source, Mapping):
@@ -57,16 +57,16 @@ class Importing:
         try:
             _put(inventory, tree, names)
         except Permanent as error:
-            raise Permanent(f"{self._where}: {error}") from error
+            raise StateError(f"{self._where}: {error}") from error
         self.word = self.HELD
         return True
 
     def settle(self, words: Sequence[int], *, started: bool) -> None:
-        """All ranks have reported what they have. Raises :class:`Permanent` if none has what some looked for."""
+        """All ranks have reported what they have. Raises :class:`StateError` if none has what some looked for."""
         word, self.word = self.word, 0
         if not started and self.HELD not in words and self.ABSENT in words:
             where = self._where if word else "what other ranks look for"
-            raise Permanent(f"{where}: no rank has such a file; give its path as it is on at least one host")
+            raise StateError(f"{where}: no rank has such a file; give its path as it is on at least one host")
 
 
 def named(source: Source) -> str:
@@ -76,21 +76,21 @@ def named(source: Source) -> str:
 
 def _put(inventory: Inventory, tree: Any, names: Names) -> None:
     if not isinstance(tree, Mapping):
-        raise Permanent(f"it is a {type(tree).__name__}, not a dict with names")
+        raise StateError(f"it is a {type(tree).__name__}, not a dict with names")
     chosen = _chosen(inventory, tree, names)
     ready = {name: _fitted(inventory.parts[name], given, name) for name, given in chosen if name in inventory.parts}
     for name, given in ready.items():
         try:
             inventory.parts[name].restore(given)
         except Exception as error:  # what a user's own load_state_dict raises is for it to choose
-            raise Permanent(f"{name}: {' '.join(str(error).split()) or type(error).__name__}") from error
+            raise StateError(f"{name}: {' '.join(str(error).split()) or type(error).__name__}") from error
     for name, given in chosen:
         if name not in ready:
             setattr(inventory.owner, name, given)
 
 
 def _chosen(inventory: Inventory, tree: Mapping[str, Any], names: Names) -> list[tuple[str, Any]]:
-    """What goes where. Raises :class:`Permanent` for names that are not there, on either side."""
+    """What goes where. Raises :class:`StateError` for names that are not there, on either side."""
     values = inventory.values()
     known = {*inventory.parts, *values} - {""}
     if names is None:
@@ -118,7 +118,7 @@ def _demand(foreign: Sequence[Any], absent: Sequence[str], what: str) -> None:
     problems = [f"the State has no {_said(map(str, foreign))}"] if foreign else []
     problems += [f"it has no {_said(absent)}"] if absent else []
     if problems:
-        raise Permanent(" and ".join(problems) + what)
+        raise StateError(" and ".join(problems) + what)
 
 
 def _said(names: Iterable[str]) -> str:
@@ -128,7 +128,7 @@ def _said(names: Iterable[str]) -> str:
 
 
 def _fitted(part: Part, given: Any, name: str) -> Any:
-    """``given`` as the part takes it back. Raises :class:`Permanent` for what is of another one."""
+    """``given`` as the part takes it back. Raises :class:`StateError` for what is of another one."""
     if isinstance(part, ModelPart):
         problems, given = _of_model(part, given)
     elif isinstance(part, OptimizerPart):
@@ -136,9 +136,9 @@ def _fitted(part: Part, given: Any, name: str) -> Any:
     elif isinstance(part, StatefulPart | GeneratorPart):
         return given
     else:
-        raise Permanent(f"{name} is kept in a way of your own; load it yourself, before the State is built")
+        raise StateError(f"{name} is kept in a way of your own; load it yourself, before the State is built")
     for problem in problems:
-        raise Permanent(f"{name}: {problem}")
+        raise StateError(f"{name}: {problem}")
     return given
 
 

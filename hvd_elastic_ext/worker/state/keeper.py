@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.commit_record import Identity
-from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.errors import Permanent, StateError, UsageError
 from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer, Contents
 from hvd_elastic_ext.worker.commits.memory_limits import memory_warning
 from hvd_elastic_ext.worker.comms import Comms
@@ -231,12 +231,12 @@ class Keeper:
             self._put_back_last()
         except Permanent as error:
             if record is not None and record.stored:
-                raise Permanent(
+                raise StateError(
                     f"the checkpoint is not of this program's State: {error}; "
                     "name another --checkpoint-dir to start from the beginning, or resume with the code that made it"
                 ) from error
             if handed_over or self._without_own:
-                raise Permanent(
+                raise StateError(
                     f"the job's newest commit is not of this program's State: {error}; "
                     "build the same State on every rank"
                 ) from error
@@ -308,7 +308,7 @@ class Keeper:
     def _verify(self, election: Election) -> None:
         if exchange.same_everywhere(self.fingerprint(), self._comms):
             return
-        raise Permanent(
+        raise StateError(
             f"ranks differ after a sync ({election.reason}): something changes shared state on one rank alone; "
             "average it over the ranks, or keep it outside the State"
         )
@@ -365,6 +365,11 @@ class Keeper:
     def values(self) -> dict[str, Any]:
         """The plain values, live."""
         return self._inventory.values()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The attributes that are kept."""
+        return self._inventory.names
 
     def assigning(self, name: str, value: object) -> bool:
         """An attribute is about to be set; True if :meth:`assigned` is to be called then."""

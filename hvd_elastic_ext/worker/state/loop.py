@@ -12,7 +12,7 @@ from typing import Any, Final
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 from hvd_elastic_ext.core.clock import Clock
-from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.worker.state.arguments import check_function, state_among
 
 log = logging.getLogger(__name__)
 
@@ -59,35 +59,27 @@ def elastic(
     whole: Callable[[Any], AbstractContextManager[None]] = nullcontext,
     synced: Callable[[], None] = lambda: None,
 ) -> Callable[..., Any]:
-    """Wrap a training function whose first argument is the State; ``whole`` is entered with it around all of it.
+    """Wrap a training function, or method, that is called with a State; ``whole`` is entered with it around all of it.
 
     ``notifications`` is Horovod's notification manager. ``synced`` is called in every world when its ranks have agreed,
-    before the training function is.
+    before the training function is. Raises :class:`UsageError` for what is no function.
     """
+    check_function(train)
 
-    def after_sync(state: Any, *args: Any, **kwargs: Any) -> Any:
+    def after_sync(*args: Any, **kwargs: Any) -> Any:
         synced()
-        return train(state, *args, **kwargs)
+        return train(*args, **kwargs)
 
     @functools.wraps(train)
-    def wrapper(state: Any, *args: Any, **kwargs: Any) -> Any:
-        _demand_state(state, train)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        state = state_among(train, args, kwargs)
         notifications.register_listener(state)  # first: a notice may come as soon as the launcher knows the address
         try:
             notifications.init()
             with whole(state):
-                return run(state, lambda: after_sync(state, *args, **kwargs), reset=reset, clock=clock)
+                return run(state, lambda: after_sync(*args, **kwargs), reset=reset, clock=clock)
         finally:
             notifications.remove_listener(state)
             getattr(state, "ended", lambda: None)()  # a State of Horovod's own has nothing to do
 
     return wrapper
-
-
-def _demand_state(state: object, train: Callable[..., Any]) -> None:
-    if all(callable(getattr(state, name, None)) for name in ("sync", "restore", "on_reset")):
-        return
-    raise UsageError(
-        f"{getattr(train, '__name__', 'the training function')} was called with {type(state).__name__} as its first "
-        "argument; it takes a State there: elastic.TorchState, or one of Horovod's"
-    )

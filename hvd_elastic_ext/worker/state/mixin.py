@@ -29,6 +29,7 @@ from hvd_elastic_ext.worker.parts import Part, torch_parts
 from hvd_elastic_ext.worker.parts.handler_part import HandlerPart
 from hvd_elastic_ext.worker.parts.snapshot_part import SnapshotPart
 from hvd_elastic_ext.worker.process import standby
+from hvd_elastic_ext.worker.state.arguments import check_has_state, check_mixin
 from hvd_elastic_ext.worker.state.contents import Inventory
 from hvd_elastic_ext.worker.state.held_commit import HeldCommit
 from hvd_elastic_ext.worker.state.journal import reporter_for
@@ -139,6 +140,10 @@ class ElasticMixin(Face):
     merged: ClassVar[tuple[str, ...]] = ()
     """Attributes in which each rank has something of its own until ``sync`` merges it over the ranks."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        check_mixin(cls, ElasticMixin, StockState, Face)
+
     def __getattr__(self, name: str) -> Any:
         if name == "_keeper":  # built at the first use: the user's __init__ has got that far then
             keeper = self.__dict__["_keeper"] = self._made()
@@ -157,6 +162,7 @@ class ElasticMixin(Face):
             self._keeper.optimizers_changed()
 
     def _made(self) -> Keeper:
+        check_has_state(type(self), StockState)
         names = torch_parts.ParameterNames()
         handlers = self.__dict__.get("_handlers", {})
         parts = {name: _part_behind(handler, names) for name, handler in handlers.items()}

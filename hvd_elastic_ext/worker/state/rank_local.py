@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from hvd_elastic_ext.checkpoint.values import read as reading
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values import write as writing
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.buffer import Commit
 from hvd_elastic_ext.worker.parts import rng
 
@@ -33,7 +33,7 @@ def read(commit: Commit) -> Own:
         own = reading.read(trees.decode_value(commit.local), _no_tensor)
         return Own(own["program"], own["rng"])
     except (ValueError, TypeError, LookupError) as error:
-        raise Permanent(f"a rank's own part of a commit cannot be read: {error!r}") from error
+        raise StateError(f"a rank's own part of a commit cannot be read: {error!r}") from error
 
 
 def _no_tensor(index: int, kind: str) -> Any:

@@ -25,7 +25,7 @@ from hvd_elastic_ext.checkpoint.format.user_files import FILES, is_inside, put
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values.read import read
 from hvd_elastic_ext.checkpoint.values.write import write
-from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.errors import StateError, UsageError
 from hvd_elastic_ext.worker.commits.buffer import Commit, Contents
 from hvd_elastic_ext.worker.parts import rng
 
@@ -101,7 +101,7 @@ class Calls:
 def written(own: Checkpoint, local: bytes) -> Iterator[Contents]:
     """Have the files written, and give them as what a commit may hold, as long as the context lasts.
 
-    Raises :class:`Permanent` if there is none, or something that is no file; what ``save`` raises passes through.
+    Raises :class:`StateError` if there is none, or something that is no file; what ``save`` raises passes through.
     Random generators are after ``save`` what they were before: training continues as if there had been no checkpoint.
     """
     tensors: list[Tensor] = []
@@ -146,16 +146,16 @@ def _sweep(place: Path) -> None:
 def _files(folder: Path) -> Iterator[tuple[str, Tensor]]:
     paths = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     if not paths:
-        raise Permanent("save of checkpoint= has written no file into its folder")
+        raise StateError("save of checkpoint= has written no file into its folder")
     if len(paths) > MOST:
-        raise Permanent(f"save of checkpoint= has written {len(paths)} files; more than {MOST} are not taken")
+        raise StateError(f"save of checkpoint= has written {len(paths)} files; more than {MOST} are not taken")
     for path in paths:
         name = path.relative_to(folder).as_posix()
         facts = path.lstat()
         if not stat.S_ISREG(facts.st_mode):
-            raise Permanent(f"save of checkpoint= has made {name}, which is no file: links and the like are not kept")
+            raise StateError(f"save of checkpoint= has made {name}, which is no file: links and the like are not kept")
         if not is_inside(name):
-            raise Permanent(f"save of checkpoint= has made {ascii(name)[:80]}, a name that is not UTF-8")
+            raise StateError(f"save of checkpoint= has made {ascii(name)[:80]}, a name that is not UTF-8")
         yield name, _bytes_of(path, facts.st_size)
 
 
@@ -173,24 +173,24 @@ def are_in(commit: Commit) -> bool:
 
 
 def take_back(own: Checkpoint | None, commit: Commit) -> None:
-    """Have the files of ``commit`` loaded. Raises :class:`Permanent`; what ``load`` raises is its cause."""
+    """Have the files of ``commit`` loaded. Raises :class:`StateError`; what ``load`` raises is its cause."""
     if own is None:
-        raise Permanent(
+        raise StateError(
             "it holds files that a save function of the user's wrote, and this State has none; "
             "give it checkpoint=elastic.Checkpoint(save=…, load=…)"
         )
     files = read(trees.decode(commit.tree)[FILES], lambda index, kind: commit.views[index])
     parts = files.values() if isinstance(files, dict) else [files]
     if not all(isinstance(data, Tensor) and data.dtype == torch.uint8 for data in parts):
-        raise Permanent("it has something in it that is no file")
+        raise StateError("it has something in it that is no file")
     try:
         with _folder() as folder:
             put(folder, {name: data.numpy() for name, data in files.items()})
             _load(own, folder)
     except ValueError as error:
-        raise Permanent(f"it has a file that is none: {error}") from error
+        raise StateError(f"it has a file that is none: {error}") from error
     except OSError as error:
-        raise Permanent(f"its files cannot be written for load of checkpoint=: {error}; see TMPDIR") from error
+        raise StateError(f"its files cannot be written for load of checkpoint=: {error}; see TMPDIR") from error
 
 
 def _load(own: Checkpoint, folder: Path) -> None:
@@ -198,4 +198,4 @@ def _load(own: Checkpoint, folder: Path) -> None:
         own.load(folder)
     except Exception as error:
         why = " ".join(str(error).split())
-        raise Permanent(f"load of checkpoint= raised {type(error).__name__}: {why}") from error
+        raise StateError(f"load of checkpoint= raised {type(error).__name__}: {why}") from error

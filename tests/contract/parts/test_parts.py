@@ -10,7 +10,7 @@ from torch import nn, optim
 
 from hvd_elastic_ext.checkpoint.values.read import read
 from hvd_elastic_ext.checkpoint.values.write import write
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.parts.torch_parts import (
     ModelPart,
     OptimizerPart,
@@ -148,7 +148,7 @@ def test_a_commit_of_another_model_is_refused_and_changes_nothing(other: nn.Modu
     names = ParameterNames()
     mine, theirs = part_for(nn.Linear(3, 2), names), part_for(other, names)
     before = committed(theirs)
-    with pytest.raises(Permanent, match=why):
+    with pytest.raises(StateError, match=why):
         put_back(theirs, committed(mine))
     assert committed(theirs) == before
 
@@ -187,7 +187,7 @@ def test_groups_of_parameters_that_are_in_no_model_are_refused_by_name() -> None
     _, optimizer = grouped(theirs, groups=2)
     part = part_for(optimizer, theirs)
     alone = part_for(optim.Adam(nn.Linear(2, 2).parameters()), ParameterNames())
-    with pytest.raises(Permanent, match=r"net\.0\.weight is in no model of this State; give the State the model"):
+    with pytest.raises(StateError, match=r"net\.0\.weight is in no model of this State; give the State the model"):
         put_back(alone, committed(part))
 
 

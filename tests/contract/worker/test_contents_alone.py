@@ -12,7 +12,7 @@ from horovod.torch.elastic import state as stock
 from torch import nn
 
 import hvd_elastic_ext.torch as elastic
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
 from tests.contract.worker.training import step, trained
 
@@ -28,7 +28,7 @@ def test_our_state_is_a_horovod_state() -> None:
 
 def test_a_value_that_cannot_be_copied_is_named_at_once() -> None:
     with pytest.raises(
-        Permanent, match=r"state\.stream cannot be committed: it is a builtins\.generator.*; give it state_dict"
+        StateError, match=r"state\.stream cannot be committed: it is a builtins\.generator.*; give it state_dict"
     ):
         elastic.TorchState(stream=(i for i in range(3)))
 
@@ -138,14 +138,14 @@ def test_assigning_the_same_model_again_commits_nothing() -> None:
 
 @pytest.mark.parametrize("put", [lambda net: [net], lambda net: {"a": net}], ids=["list", "dict"])
 def test_a_model_inside_a_container_is_refused_by_name_since_it_would_come_back_as_a_copy(put: Any) -> None:
-    with pytest.raises(Permanent, match=r"state\.nets\[.*: it is a Linear, which needs a name of its own"):
+    with pytest.raises(StateError, match=r"state\.nets\[.*: it is a Linear, which needs a name of its own"):
         elastic.TorchState(nets=put(nn.Linear(1, 1)))
 
 
 @pytest.mark.parametrize("put", [list, lambda found: {"trained": tuple(found)}], ids=["list", "deeply"])
 def test_a_models_parameters_in_a_list_are_refused_by_name_since_they_would_come_back_as_copies(put: Any) -> None:
     net = nn.Linear(1, 1)
-    with pytest.raises(Permanent, match=r"state\.trained \(\w+\) holds parameters of a model of this State"):
+    with pytest.raises(StateError, match=r"state\.trained \(\w+\) holds parameters of a model of this State"):
         elastic.TorchState(model=net, batch=0, trained=put(net.parameters()))
 
 
@@ -161,7 +161,7 @@ def test_a_models_parameters_in_a_list_are_refused_by_name_since_they_would_come
     ids=["subclass", "meta", "meta_model", "lazy", "nested"],
 )
 def test_tensors_that_would_not_come_back_as_they_are_are_refused(value: Any, told: str) -> None:
-    with pytest.raises(Permanent, match=told):
+    with pytest.raises(StateError, match=told):
         elastic.TorchState(value=value)
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import hvd_elastic_ext.torch as elastic
-from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.errors import StateError, UsageError
 from tests.contract.worker.training import step, trained
 from tests.contract.worker.users import Own
 
@@ -101,7 +101,7 @@ def test_the_prefix_of_distributed_data_parallel_goes_if_all_have_it(old: dict[s
     state = fresh()
     elastic.load_checkpoint(state, prefixed(old["model"]), {"model": None})
     assert same(state.model.state_dict(), old["model"])
-    with pytest.raises(Permanent, match=r"model: the model has no 'module\.bias'"):
+    with pytest.raises(StateError, match=r"model: the model has no 'module\.bias'"):
         elastic.load_checkpoint(state, prefixed(old["model"], but="weight"), {"model": None})
 
 
@@ -161,7 +161,7 @@ def test_what_is_of_another_state_is_one_line_and_changes_nothing(
     torch.save(make(old), tmp_path / "a.pt")
     state = fresh()
     before = state.fingerprint()
-    with pytest.raises(Permanent, match=message) as caught:
+    with pytest.raises(StateError, match=message) as caught:
         elastic.load_checkpoint(state, tmp_path / "a.pt", names)
     assert str(caught.value).startswith(f"{tmp_path / 'a.pt'}: ")
     assert "\n" not in str(caught.value)
@@ -177,7 +177,7 @@ def test_what_a_users_own_loader_raises_is_one_line(old: dict[str, Any]) -> None
             raise KeyError(f"not\nthis {state}")
 
     state = elastic.TorchState(picky=Picky())
-    with pytest.raises(Permanent, match=r"what was given: picky: .*not.*this") as caught:
+    with pytest.raises(StateError, match=r"what was given: picky: .*not.*this") as caught:
         elastic.load_checkpoint(state, {"picky": {"b": 2}})
     assert "\n" not in str(caught.value)
 
@@ -185,7 +185,7 @@ def test_what_a_users_own_loader_raises_is_one_line(old: dict[str, Any]) -> None
 def test_a_file_that_no_rank_has_ends_the_first_sync(tmp_path: Path) -> None:
     state = fresh()
     assert elastic.load_checkpoint(state, tmp_path / "absent.pt") is False
-    with pytest.raises(Permanent, match=r"absent\.pt: no rank has such a file"):
+    with pytest.raises(StateError, match=r"absent\.pt: no rank has such a file"):
         state.sync()
 
 
@@ -221,5 +221,5 @@ def test_a_users_own_state_takes_what_it_has_by_name(old: dict[str, Any]) -> Non
     state.batch = 41
     state.restore()
     assert (state.batch, state.history) == (40, [1])
-    with pytest.raises(Permanent, match="the State has no 'epoch'"):
+    with pytest.raises(StateError, match="the State has no 'epoch'"):
         elastic.load_checkpoint(Mixed(net, optimizer), {"epoch": 1})

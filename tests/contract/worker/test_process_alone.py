@@ -218,3 +218,24 @@ def test_commit_memory_that_did_not_reach_the_process_is_said_and_nothing_else_i
     assert "found 0" in output
     assert "HVD_ELASTIC_COMMIT_FDS=50,51 did not reach this process" in output
     assert script.read_bytes() == before
+
+
+def test_an_attribute_that_a_state_was_not_given_is_told_once_and_an_unknown_one_is_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    state = elastic.TorchState(epoch=0, batch=0)
+    state.epoch = 1
+    assert not caplog.records
+    state.epohc = 2
+    state.epohc = 3
+    [told] = caplog.messages
+    assert told.startswith("state.epohc is not kept: it was not given when the State was made (did you mean 'epoch'?)")
+    assert state.epohc == 3
+    with pytest.raises(AttributeError, match=r"no attribute 'bach' \(did you mean 'batch'\?\); it has batch, epoch"):
+        state.bach  # noqa: B018
+
+
+def test_an_optimizer_is_wrapped_once() -> None:
+    optimizer = elastic.wrap(torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1))
+    with pytest.raises(elastic.UsageError, match="wrapped already; wrap it once"):
+        elastic.wrap(optimizer)

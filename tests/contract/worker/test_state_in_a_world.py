@@ -166,7 +166,7 @@ def test_ranks_that_committed_equally_often_but_after_unequal_steps_are_made_equ
 
 def test_ranks_that_differ_after_a_sync_are_found_when_asked_for(either: dict[str, Saw]) -> None:
     for rank in either["divergence_is_found_when_asked_for"]:
-        assert rank["said"].startswith("Permanent: ranks differ after a sync")
+        assert rank["said"].startswith("StateError: ranks differ after a sync")
 
 
 def test_a_notice_at_any_moment_ends_the_world_at_one_step(either: dict[str, Saw]) -> None:
@@ -228,13 +228,15 @@ def test_fingerprints_differ_before_and_agree_after_a_sync(ours: dict[str, Saw])
 
 def test_a_class_that_only_another_rank_knows_is_refused_in_one_line(ours: dict[str, Saw]) -> None:
     raised = ours["a_class_that_only_the_root_has_is_refused"][1]["raised"]
-    assert raised.startswith("Permanent: the State holds a 'tests.contract.worker.worlds.wire:Stranger', a class that ")
+    assert raised.startswith(
+        "StateError: the State holds a 'tests.contract.worker.worlds.wire:Stranger', a class that "
+    )
     assert raised.endswith("import the module, and define the class as in the script that wrote it")
 
 
 def test_ranks_with_different_models_are_told_which_tensor_differs(ours: dict[str, Saw]) -> None:
     raised = ours["different_models_are_named"][1]["raised"]
-    assert raised.startswith("Permanent: state.model: 'weight' is 1x3 float32 here and 1x2 float32 in the commit")
+    assert raised.startswith("StateError: state.model: 'weight' is 1x3 float32 here and 1x2 float32 in the commit")
 
 
 def test_weights_that_one_rank_loaded_reach_the_others_though_all_sealed_a_commit(ours: dict[str, Saw]) -> None:

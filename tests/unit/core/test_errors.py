@@ -1,9 +1,12 @@
 """One tree of errors: what to do about each, and the exit code it means."""
 
+import ast
 import signal
+from pathlib import Path
 
 import pytest
 
+import hvd_elastic_ext.torch as elastic
 from hvd_elastic_ext.core import errors
 from hvd_elastic_ext.core.errors import Asleep, BadHosts, Interrupted, UsageError
 
@@ -22,3 +25,55 @@ from hvd_elastic_ext.core.errors import Asleep, BadHosts, Interrupted, UsageErro
 )
 def test_exit_codes_are_those_of_the_contract(error, code):
     assert error.exit_code == code
+
+
+ROOT = Path(errors.__file__).parents[2]
+PACKAGES = ("hvd_elastic_ext", "discover")
+
+
+def classes_below(name):
+    """Each class of the product's source that derives from the error ``name``, with its file."""
+    known = {name}
+    trees = {path: ast.parse(path.read_text()) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+    kinds = [(node, path) for path, tree in trees.items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    found = []
+    while True:
+        more = [
+            (node.name, path)
+            for node, path in kinds
+            if node.name not in known and known & {getattr(base, "id", None) for base in node.bases}
+        ]
+        if not more:
+            return found
+        known |= {kind for kind, _ in more}
+        found += more
+
+
+def test_the_page_of_errors_has_every_error_of_the_project_with_its_file():
+    page = errors.__doc__
+    missing = {kind: str(path.relative_to(ROOT)) for kind, path in classes_below("ElasticError") if kind not in page}
+    assert not missing
+    for kind, path in classes_below("ElasticError"):
+        at = str(path.relative_to(ROOT)).removeprefix("hvd_elastic_ext/")
+        assert at == "core/errors.py" or at in page, f"{kind} is not with its file"
+
+
+def test_nothing_that_a_training_script_runs_raises_an_error_without_a_name_for_users():
+    unnamed = {}
+    folders = [ROOT / "hvd_elastic_ext" / name for name in ("worker", "checkpoint/values")]
+    for path in [*(file for folder in folders for file in folder.rglob("*.py")), ROOT / "hvd_elastic_ext/torch.py"]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            call = node.exc if isinstance(node, ast.Raise) else None
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") in (
+                "Permanent",
+                "Transient",
+                "ElasticError",
+            ):
+                unnamed[f"{path.relative_to(ROOT)}:{node.lineno}"] = call.func.id
+    assert not unnamed
+
+
+def test_the_public_module_has_the_errors_that_training_scripts_see():
+    for name in ("ElasticError", "StateError", "UsageError", "DataError"):
+        assert getattr(elastic, name) is getattr(errors, name)
+        assert name in elastic.__all__

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from hvd_elastic_ext.checkpoint.archive.import_torch import import_torch_save
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import StateError
 
 
 class Own:
@@ -54,7 +54,7 @@ def test_a_torch_that_may_run_what_a_file_holds_reads_none(
     torch.save({"epoch": 3}, tmp_path / "a.pt")
     monkeypatch.setattr(torch, "__version__", version)
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was read"))
-    with pytest.raises(Permanent, match=r"a\.pt: torch .* may run code .*; install torch 2\.6 or later") as refusal:
+    with pytest.raises(StateError, match=r"a\.pt: torch .* may run code .*; install torch 2\.6 or later") as refusal:
         import_torch_save(tmp_path / "a.pt")
     assert "\n" not in str(refusal.value)
 
@@ -84,7 +84,7 @@ FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
 def test_any_other_file_is_refused_in_one_line_that_names_it(what: str, tmp_path: Path) -> None:
     make, why = FILES[what]
     make(tmp_path / "a.pt")
-    with pytest.raises(Permanent, match=rf"a\.pt: .*{why}") as refusal:
+    with pytest.raises(StateError, match=rf"a\.pt: .*{why}") as refusal:
         import_torch_save(tmp_path / "a.pt")
     assert "\n" not in str(refusal.value)
 
@@ -93,14 +93,14 @@ def test_half_a_file_is_damaged(tmp_path: Path) -> None:
     whole = tmp_path / "a.pt"
     torch.save({"a": torch.ones(1000)}, whole)
     whole.write_bytes(whole.read_bytes()[:-2000])
-    with pytest.raises(Permanent, match="damaged"):
+    with pytest.raises(StateError, match="damaged"):
         import_torch_save(whole)
 
 
 def test_nothing_is_run_even_if_the_environment_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     torch.save({"a": Harmful(tmp_path / "made")}, tmp_path / "a.pt")
-    with pytest.raises(Permanent, match=r"it holds posix\.mkdir"):
+    with pytest.raises(StateError, match=r"it holds posix\.mkdir"):
         import_torch_save(tmp_path / "a.pt")
     assert not (tmp_path / "made").exists()
     torch.load(tmp_path / "a.pt", weights_only=False)  # what it would have done

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from hvd_elastic_ext.checkpoint.values import records, trees
 from hvd_elastic_ext.checkpoint.values.read import CLASHING, DEEPEST, check, plain, read
 from hvd_elastic_ext.checkpoint.values.write import Unfit, is_fit, write
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import StateError
 from tests.unit.checkpoint.values.records import Best, Colour, Key, Listed, Mode, Own, Point
 
 HERE = "tests.unit.checkpoint.values.records"
@@ -225,7 +225,7 @@ def test_a_value_may_be_as_deep_as_the_limit_whatever_is_beside_it(around: Calla
 @pytest.mark.parametrize("reader", [read, plain, lambda text, tensor: check(text)])
 def test_text_that_is_deeper_than_any_value_is_refused_before_it_is_made(reader: Callable[..., Any]) -> None:
     reader(json.dumps(["[" * 400, '"[{' * 400]), never)
-    with pytest.raises(Permanent, match="nested more than 64 levels deep"):
+    with pytest.raises(StateError, match="nested more than 64 levels deep"):
         reader("[" * 400 + "]" * 400, never)
 
 
@@ -249,7 +249,7 @@ def test_reading_runs_no_code_of_a_class() -> None:
 @pytest.mark.parametrize("tag", ["$dataclass", "$namedtuple", "$enum"])
 def test_a_class_that_is_not_imported_or_is_no_record_is_refused(tag: str, name: str) -> None:
     content: Any = "RED" if tag == "$enum" else {}
-    with pytest.raises(Permanent, match=r"a class that no imported module has|cannot be read") as failure:
+    with pytest.raises(StateError, match=r"a class that no imported module has|cannot be read") as failure:
         read(record(tag, name, content), never)
     assert "\n" not in str(failure.value)
     assert "antigravity" not in sys.modules
@@ -263,12 +263,14 @@ def test_a_class_that_is_not_imported_or_is_no_record_is_refused(tag: str, name:
      ("$enum", "Point", "x")],
 )  # fmt: skip
 def test_a_record_of_another_form_is_refused(tag: str, name: str, content: Any) -> None:
-    with pytest.raises(Permanent):
+    with pytest.raises(StateError):
         read(record(tag, f"{HERE}:{name}", content), never)
 
 
 def test_other_fields_than_here_are_named_in_one_line() -> None:
-    with pytest.raises(Permanent, match=r"Best with the fields \['lost'\], and here it has \['loss', 'weights'\]; use"):
+    with pytest.raises(
+        StateError, match=r"Best with the fields \['lost'\], and here it has \['loss', 'weights'\]; use"
+    ):
         read(record("$dataclass", f"{HERE}:Best", {"lost": 1}), never)
 
 
@@ -286,7 +288,7 @@ def test_a_program_without_the_script_gets_mappings(monkeypatch: pytest.MonkeyPa
         torch.ones(1),
         {1: 2},
     ]
-    with pytest.raises(Permanent, match=f"holds a '{HERE}:Point', a class that no imported module has: import"):
+    with pytest.raises(StateError, match=f"holds a '{HERE}:Point', a class that no imported module has: import"):
         read(text, lambda index, kind: tensors[index])
 
 
@@ -320,7 +322,7 @@ CRAFTED = [
 @pytest.mark.parametrize("reader", [read, plain])
 @pytest.mark.parametrize("text", CRAFTED, ids=lambda text: text[:40])
 def test_text_that_the_writer_does_not_write_is_refused_in_one_line(reader: Any, text: str) -> None:
-    with pytest.raises(Permanent) as failure:
+    with pytest.raises(StateError) as failure:
         reader(text, lambda index, kind: [torch.ones(1)][index])
     assert "\n" not in str(failure.value)
 
@@ -383,7 +385,7 @@ def peak_of(reader: Any, text: str, *, accepted: bool | None) -> int:
     try:
         reader(text, lambda index, kind: torch.ones(2))
         assert accepted is not False
-    except Permanent:
+    except StateError:
         assert accepted is not True
     finally:
         peak = tracemalloc.get_traced_memory()[1]
@@ -405,7 +407,7 @@ def test_damaged_text_is_refused_or_is_another_value(data: st.DataObject) -> Non
             trees.check(bytes(whole))
             for text in trees.decode(bytes(whole)).values():
                 reader(text, lambda index, kind: tensors[index])
-        except Permanent:
+        except StateError:
             continue
 
 
@@ -430,7 +432,7 @@ def test_bytes_that_are_no_tree_are_refused(tree: bytes) -> None:
         trees.check(tree)
         trees.decode(tree)
 
-    with pytest.raises(Permanent):
+    with pytest.raises(StateError):
         read_all()
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.commit_record import Identity
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents, digest_of
 from tests.support.processes import run_process
 from tests.unit.worker.commit_kit import Seen, buffer_over, contents, identity, memory_files, raw, seen
@@ -206,7 +206,7 @@ def test_a_commit_that_finds_no_memory_leaves_the_last_one_and_the_next_small_on
         old = seen(buffer)
         for descriptor in descriptors:
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
-        with pytest.raises(Permanent, match=r"no memory for a commit of \d+ MB: "):
+        with pytest.raises(StateError, match=r"no memory for a commit of \d+ MB: "):
             take(3, size=10 * BIG)(buffer)
         assert seen(buffer) == seen(buffer_over(descriptors)) == old
         take(3)(buffer)
@@ -254,5 +254,5 @@ def test_a_received_commit_whose_lengths_are_not_those_of_its_tensors_is_refused
     length = min(arrives.numel(), record.shared)
     arrives[:length].copy_(SENDER.sending()[:length])
     receiver.received(lied, b"", lineage=1)
-    with pytest.raises(Permanent, match="layout of a commit"):
+    with pytest.raises(StateError, match="layout of a commit"):
         receiver.last()

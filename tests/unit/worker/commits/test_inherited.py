@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.errors import StateError, UsageError
 from hvd_elastic_ext.worker.commits import inherited
 from hvd_elastic_ext.worker.commits import torchrun_keeper as keeper
 from hvd_elastic_ext.worker.commits.inherited import Agent, commit_descriptors, make_private, places
@@ -78,14 +78,14 @@ def test_what_is_a_link_or_another_users_is_not_cleared(tmp_path):
 def test_a_directory_that_others_may_enter_is_refused(tmp_path):
     (tmp_path / "place").mkdir()
     (tmp_path / "place").chmod(0o750)
-    with pytest.raises(Permanent, match="XDG_RUNTIME_DIR"):
+    with pytest.raises(StateError, match="XDG_RUNTIME_DIR"):
         make_private(tmp_path / "place")
 
 
 def test_a_link_in_place_of_the_directory_is_refused(tmp_path):
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / "place").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(Permanent, match="remove it"):
+    with pytest.raises(StateError, match="remove it"):
         make_private(tmp_path / "place")
 
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.layout import ALIGNMENT, Layout, decode, key_of, plan
 from tests.unit.worker.commit_kit import raw
 
@@ -105,7 +105,9 @@ def test_a_negated_or_conjugated_view_is_kept_by_what_it_shows() -> None:
 def test_tensors_without_plain_elements_are_refused() -> None:
     quantized = torch.quantize_per_tensor(torch.ones(2, 3), 1.0, 0, torch.qint8)
     for tensor, what in ((quantized, "quantized"), (torch.ones(2, 3, device="meta"), "meta")):
-        with pytest.raises(Permanent, match=rf"a {what} tensor of shape \(2, 3\) cannot be committed; keep it outside"):
+        with pytest.raises(
+            StateError, match=rf"a {what} tensor of shape \(2, 3\) cannot be committed; keep it outside"
+        ):
             plan([torch.ones(1), tensor], [True, True])
 
 
@@ -167,7 +169,7 @@ GOOD = ["float32", [2, 3], [3, 1], "cpu", 1]
     ],
 )
 def test_what_is_no_layout_is_refused(garbage: bytes) -> None:
-    with pytest.raises(Permanent, match="layout of a commit cannot be read"):
+    with pytest.raises(StateError, match="layout of a commit cannot be read"):
         decode(garbage)
 
 
@@ -181,7 +183,7 @@ JSON = st.recursive(
 def test_garbage_is_refused_or_is_a_layout_of_dense_tensors(garbage: bytes) -> None:
     try:
         layout = decode(garbage)
-    except Permanent:
+    except StateError:
         return
     if layout.length < 1 << 20:
         layout.views(torch.zeros(layout.length, dtype=torch.uint8))

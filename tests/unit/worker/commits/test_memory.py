@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.commit_record import PAGE, Identity, Record
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.memory import Side, open_sides, populate
 from tests.support.waiting import wait_until
 from tests.unit.worker.commit_kit import buffer_over, contents, identity, memory_files, seen
@@ -190,7 +190,7 @@ def test_descriptors_that_are_no_memory_are_refused_in_one_line(kind: str, tmp_p
         }[kind]  # fmt: skip
         try:
             with pytest.raises(
-                Permanent, match=rf"descriptors {good},{bad} cannot be used: .+; unset HVD_ELASTIC"
+                StateError, match=rf"descriptors {good},{bad} cannot be used: .+; unset HVD_ELASTIC"
             ) as told:
                 open_sides([good, bad])
             assert "\n" not in str(told.value)
@@ -203,18 +203,18 @@ def test_one_file_given_twice_is_refused(descriptor: int) -> None:
     twin = os.dup(descriptor)
     try:
         for pair in ([descriptor, descriptor], [descriptor, twin]):
-            with pytest.raises(Permanent, match="two of them are one file"):
+            with pytest.raises(StateError, match="two of them are one file"):
                 open_sides(pair)
     finally:
         os.close(twin)
 
 
 def test_a_single_side_is_too_few() -> None:
-    with memory_files(1) as descriptors, pytest.raises(Permanent, match="needs 2 memory descriptors, got 1"):
+    with memory_files(1) as descriptors, pytest.raises(StateError, match="needs 2 memory descriptors, got 1"):
         open_sides(descriptors)
 
 
 @pytest.mark.parametrize("length", [2**62, 2**63, 2**80])
 def test_more_memory_than_can_be_is_refused_in_one_line(length: int) -> None:
-    with memory_files(1) as [descriptor], pytest.raises(Permanent, match=r"no memory for a commit of \d+ MB: "):
+    with memory_files(1) as [descriptor], pytest.raises(StateError, match=r"no memory for a commit of \d+ MB: "):
         Side(descriptor).reserve(length)

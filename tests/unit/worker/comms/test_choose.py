@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import choose
 from hvd_elastic_ext.worker.comms.choose import Facts, check_world, decide, look, mpi_size
 
@@ -69,7 +69,7 @@ def test_the_size_that_mpirun_gives_is_read(environ, size):
 
 @pytest.mark.parametrize("environ", [MPIRUN, TORCHRUN, {"PMI_SIZE": "3"}])
 def test_a_horovod_world_of_one_beside_other_processes_is_refused_with_the_remedy(environ):
-    with pytest.raises(Permanent, match=r"started 3 processes.*elastic\.init") as caught:
+    with pytest.raises(UsageError, match=r"started 3 processes.*elastic\.init") as caught:
         check_world(1, environ)
     assert "\n" not in str(caught.value)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.errors import DataError, UsageError
 from hvd_elastic_ext.worker.data.stream import ElasticStream
 from tests.unit.worker.histories import HISTORIES, Committed, World
 from tests.unit.worker.placed import enter
@@ -160,13 +160,13 @@ def test_set_epoch_again_keeps_progress_and_the_next_one_starts_over() -> None:
 @pytest.mark.parametrize(("given_length", "complaint"), [(4, "more than its 4"), (7, "ended after 5 of 7")])
 def test_a_shard_of_an_unexpected_length_is_an_error(given_length: int, complaint: str) -> None:
     files = Files([5])
-    with pytest.raises(Permanent, match=complaint):
+    with pytest.raises(DataError, match=complaint):
         list(PlacedStream((0, 1), files, lengths=[given_length]))
 
 
 def test_progress_over_other_shards_is_refused() -> None:
     state = PlacedStream((0, 1), Files([5])).state_dict()
-    with pytest.raises(Permanent, match="another list of shards"):
+    with pytest.raises(DataError, match="another list of shards"):
         PlacedStream((0, 1), Files([5, 5])).load_state_dict(state)
 
 

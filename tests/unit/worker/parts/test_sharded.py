@@ -12,7 +12,7 @@ import torch.distributed
 from torch import nn
 
 import hvd_elastic_ext.torch as elastic
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import StateError
 
 
 @pytest.fixture
@@ -40,21 +40,21 @@ def wrapped_within() -> nn.Module:
 @pytest.mark.parametrize(("make", "who"), [(fully_shard, "fully_shard"), (wrapped_within, "FSDP")])
 @pytest.mark.usefixtures("world_of_one")
 def test_a_model_that_torch_shards_is_refused(make, who: str) -> None:
-    with pytest.raises(Permanent, match=rf"sharded over the ranks by {who}.*DistributedDataParallel"):
+    with pytest.raises(StateError, match=rf"sharded over the ranks by {who}.*DistributedDataParallel"):
         elastic.TorchState(model=make(), step=0)
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("world_of_one")
 def test_an_optimizer_of_a_sharded_model_is_refused() -> None:
-    with pytest.raises(Permanent, match="SGD: its parameters are sharded"):
+    with pytest.raises(StateError, match="SGD: its parameters are sharded"):
         elastic.TorchState(optimizer=torch.optim.SGD(fully_shard().parameters(), lr=0.1))
 
 
 def test_an_engine_of_deepspeed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deepspeed", types.ModuleType("deepspeed"))
     engine = type("DeepSpeedEngine", (nn.Module,), {"__module__": "deepspeed.runtime.engine"})
-    with pytest.raises(Permanent, match="DeepSpeedEngine: its parameters are sharded over the ranks by DeepSpeed"):
+    with pytest.raises(StateError, match="DeepSpeedEngine: its parameters are sharded over the ranks by DeepSpeed"):
         elastic.TorchState(model=engine())
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.buffer import Contents
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, part_for
 from hvd_elastic_ext.worker.state.contents import Inventory, resembles, versions_of
@@ -50,11 +50,11 @@ def test_a_commit_of_another_state_is_refused_before_anything_is_changed() -> No
     del other.optimizer
     _, last = commit(inventory(owner))
     other.batch = 5
-    with pytest.raises(Permanent, match=r"state\.optimizer is in the commit, but not in this State; build the same"):
+    with pytest.raises(StateError, match=r"state\.optimizer is in the commit, but not in this State; build the same"):
         put_back(inventory(other), last)
     assert other.batch == 5
     _, last = commit(inventory(other))
-    with pytest.raises(Permanent, match=r"state\.optimizer is only in this process's State; build the same"):
+    with pytest.raises(StateError, match=r"state\.optimizer is only in this process's State; build the same"):
         put_back(inventory(owner), last)
 
 

@@ -15,7 +15,7 @@ import torch
 from hvd_elastic_ext.checkpoint.programs import agent_requests
 from hvd_elastic_ext.checkpoint.transfer import slot_memory
 from hvd_elastic_ext.core.commit_record import HANDED_OVER, Identity, Record
-from hvd_elastic_ext.core.errors import Permanent, Transient
+from hvd_elastic_ext.core.errors import StateError, Transient
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import Side
 from hvd_elastic_ext.worker.parts import rng
@@ -365,7 +365,7 @@ def test_the_jobs_newest_commit_is_never_dropped_for_a_state_that_does_not_fit(m
 
     def rank_main(comms: LockstepComms) -> None:
         keeper, *_ = keeper_of(comms, mine, seed=9, width=5)
-        with pytest.raises(Permanent, match="newest commit is not of this program's State"):
+        with pytest.raises(StateError, match="newest commit is not of this program's State"):
             keeper.sync()
 
     in_lockstep(1, rank_main)

@@ -19,7 +19,7 @@ from hvd_elastic_ext.checkpoint.stores import open_store
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values.write import write
 from hvd_elastic_ext.core.commit_record import KEPT_AT
-from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.errors import Permanent, StateError, UsageError
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.state import rank_local, user_files
@@ -213,7 +213,7 @@ def test_the_folder_of_a_process_that_was_killed_goes_with_the_next_one(
     ids=["link", "dangling link", "fifo", "nothing", "name"],
 )
 def test_what_is_no_file_is_refused_by_its_name(makes: Any, why: str) -> None:
-    with pytest.raises(Permanent, match=why), user_files.written(Checkpoint(makes, nothing), b""):
+    with pytest.raises(StateError, match=why), user_files.written(Checkpoint(makes, nothing), b""):
         pass
 
 
@@ -230,14 +230,14 @@ def with_files(memory: list[int], content: Any) -> CommitBuffer:
 def test_no_name_that_lay_on_storage_leads_out_of_the_folder(memory: list[int], name: Any) -> None:
     assert not is_inside(name)
     last = with_files(memory, {name: torch.zeros(3, dtype=torch.uint8)}).last()
-    with pytest.raises(Permanent, match="no file of a folder"):
+    with pytest.raises(StateError, match="no file of a folder"):
         user_files.take_back(Reads(), last)
     assert found == []
 
 
 @pytest.mark.parametrize("content", [{"a": 3}, {"a": torch.zeros(2)}, [1], None])
 def test_what_is_no_files_by_name_is_not_loaded(memory: list[int], content: Any) -> None:
-    with pytest.raises(Permanent, match="no file"):
+    with pytest.raises(StateError, match="no file"):
         user_files.take_back(Reads(), with_files(memory, content).last())
 
 
@@ -249,9 +249,9 @@ def test_a_load_that_fails_is_told_in_one_line_and_a_state_without_one_says_what
     def fails(folder: Path) -> None:
         raise KeyError("optimizer")
 
-    with pytest.raises(Permanent, match="load of checkpoint= raised KeyError: 'optimizer'"):
+    with pytest.raises(StateError, match="load of checkpoint= raised KeyError: 'optimizer'"):
         user_files.take_back(Checkpoint(nothing, fails), last)
-    with pytest.raises(Permanent, match="this State has none"):
+    with pytest.raises(StateError, match="this State has none"):
         user_files.take_back(None, last)
 
 
@@ -261,7 +261,7 @@ def test_no_room_for_the_files_is_told_in_one_line(
     side = kept(memory, TREE)
     last = CommitBuffer([open_sides(memory)[side]]).last()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    with pytest.raises(Permanent, match=r"its files cannot be written for load of checkpoint=: .*No such file"):
+    with pytest.raises(StateError, match=r"its files cannot be written for load of checkpoint=: .*No such file"):
         user_files.take_back(Reads(), last)
 
 

@@ -14,7 +14,7 @@ from hvd_elastic_ext.checkpoint.programs import agent_requests
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values.write import write
 from hvd_elastic_ext.core.commit_record import Identity
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.state import user_files
@@ -82,7 +82,7 @@ def test_a_load_that_looks_for_updates_is_refused_in_one_line(resumed: list[list
         nonlocal keeper
         keeper, *_ = state_of(comms, resumed[0], Checkpoint(saves, looks))
         with pytest.raises(
-            Permanent, match="load of checkpoint= raised UsageError: load of checkpoint= commits, assig"
+            StateError, match="load of checkpoint= raised UsageError: load of checkpoint= commits, assig"
         ):
             keeper.sync()
 

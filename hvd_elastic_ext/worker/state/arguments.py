@@ -1,0 +1,113 @@
+"""Mistakes in what a training script gives a State or a decorator: each is refused in one line that says what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from torch import nn, optim
+from torch.utils.data import DataLoader
+
+from hvd_elastic_ext.core.errors import StateError, UsageError
+
+METHODS = ("sync", "restore", "on_reset")
+"""What every State of Horovod's or ours has."""
+
+
+def check_values(kind: type, given: Mapping[str, Any]) -> None:
+    """Check what a State of class ``kind`` is made of, by name. Raises :class:`StateError`."""
+    made = f"{kind.__name__}(…)"
+    model, optimizer = given.get("model"), given.get("optimizer")
+    if _is_optimizer(model) and isinstance(optimizer, nn.Module):
+        raise StateError(f"{made}: model and optimizer are swapped; write {kind.__name__}(model, optimizer, …)")
+    for name, value in given.items():
+        if isinstance(value, type) and issubclass(value, nn.Module | optim.Optimizer):
+            raise StateError(f"state.{name} is the class {value.__name__}; give an object of it")
+        if isinstance(value, DataLoader) and not hasattr(value, "state_dict"):
+            raise StateError(f"state.{name} is a DataLoader, which has no state to keep; give its sampler instead")
+        if callable(getattr(kind, name, None)) or name.startswith("_"):
+            raise StateError(f"state.{name} is a part of every State; give this value another name")
+    if model is not None and (not _has_state(model) or _is_optimizer(model)):
+        raise StateError(f"state.model is {_a(model)}; give a torch.nn.Module there, and other values by other names")
+    if optimizer is not None and (not _has_state(optimizer) or isinstance(optimizer, nn.Module)):
+        raise StateError(
+            f"state.optimizer is {_a(optimizer)}; give a torch.optim.Optimizer there, and other values by other names"
+        )
+
+
+def unknown(owner: object, name: str, names: Collection[str]) -> AttributeError:
+    """The error of a State without an attribute ``name``; ``names``: those it was given."""
+    has = f"it has {', '.join(sorted(names))}" if names else "it was given no values"
+    return AttributeError(f"{type(owner).__name__} has no attribute {name!r}{_nearest(name, names)}; {has}")
+
+
+def not_kept(name: str, names: Collection[str]) -> str:
+    """A warning about an attribute that was set on a State, and that the State was not given when it was made."""
+    return (
+        f"state.{name} is not kept: it was not given when the State was made{_nearest(name, names)}; "
+        f"it is neither committed nor restored, and new ranks do not get it"
+    )
+
+
+def check_mixin(kind: type, mixin: type, stock: type, face: type) -> None:
+    """Check the bases of a class that uses ``mixin``. ``stock``: Horovod's State; ``face``: what our States have, too.
+
+    Raises :class:`StateError`.
+    """
+    order = kind.__mro__
+    if any(issubclass(base, face) and issubclass(base, stock) and not issubclass(base, mixin) for base in order):
+        raise StateError(f"class {kind.__name__}: elastic.TorchState needs no ElasticMixin; leave the mixin out")
+    states = [base for base in order if issubclass(base, stock) and not issubclass(base, mixin)]
+    if states and order.index(states[0]) < order.index(mixin):
+        old = states[0].__name__
+        raise StateError(
+            f"class {kind.__name__}: ElasticMixin comes after {old}, which would go first; "
+            f"write class {kind.__name__}(ElasticMixin, {old})"
+        )
+
+
+def check_has_state(kind: type, stock: type) -> None:
+    """Check that there is a State behind the mixin. Raises :class:`StateError`."""
+    if not issubclass(kind, stock):
+        raise StateError(
+            f"class {kind.__name__} has an ElasticMixin, but no State of Horovod's behind it; "
+            f"write class {kind.__name__}(ElasticMixin, MyState), or use elastic.TorchState"
+        )
+
+
+def check_function(train: object) -> None:
+    """Check what ``elastic.run`` decorates. Raises :class:`UsageError`."""
+    if isinstance(train, type) or not callable(train):
+        what = f"the class {train.__name__}" if isinstance(train, type) else _a(train)
+        raise UsageError(f"@elastic.run was given {what}; decorate the training function or method, as @elastic.run")
+
+
+def state_among(train: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """The State that a training function, or method, is called with. Raises :class:`UsageError` if there is none."""
+    for given in (*args[:2], kwargs.get("state")):
+        if all(callable(getattr(given, name, None)) for name in METHODS) and not isinstance(given, type):
+            return given
+    named = getattr(train, "__name__", "the training function")
+    first = type(args[0]).__name__ if args else "nothing"
+    raise UsageError(
+        f"{named} was called with {first} as its first argument; it takes a State there: elastic.TorchState, or one of "
+        "Horovod's"
+    )
+
+
+def _is_optimizer(value: object) -> bool:
+    return isinstance(value, optim.Optimizer)
+
+
+def _has_state(value: object) -> bool:
+    return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
+
+
+def _nearest(name: str, names: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def _a(value: object) -> str:
+    return f"a value of type {type(value).__name__}"

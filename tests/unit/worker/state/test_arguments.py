@@ -1,0 +1,194 @@
+"""Mistakes of training scripts are refused in one line that says what to do, before training begins."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from horovod.common.elastic import ObjectState
+from torch import nn
+from torch.utils.data import DataLoader
+
+import hvd_elastic_ext.torch as elastic
+from hvd_elastic_ext.worker.state import arguments
+from hvd_elastic_ext.worker.state.loop import elastic as loop
+
+
+def net() -> nn.Module:
+    return nn.Linear(2, 2)
+
+
+def sgd() -> torch.optim.Optimizer:
+    return torch.optim.SGD(net().parameters(), lr=0.1)
+
+
+class Old(ObjectState):
+    """A State of a script for Horovod."""
+
+
+def one_line(error: Exception) -> str:
+    said = str(error)
+    assert "\n" not in said
+    return said
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"model": sgd(), "optimizer": net()}, "swapped; write TorchState(model, optimizer, …)"),
+        ({"model": "resnet"}, "state.model is a value of type str; give a torch.nn.Module"),
+        ({"model": sgd()}, "state.model is a value of type SGD; give a torch.nn.Module"),
+        ({"model": nn.Linear}, "state.model is the class Linear; give an object of it"),
+        ({"optimizer": torch.optim.SGD}, "state.optimizer is the class SGD; give an object of it"),
+        ({"optimizer": 0.1}, "state.optimizer is a value of type float; give a torch.optim.Optimizer"),
+        ({"optimizer": net()}, "state.optimizer is a value of type Linear; give a torch.optim.Optimizer"),
+        ({"discriminator": nn.Linear}, "state.discriminator is the class Linear"),
+        ({"commit": 3}, "state.commit is a part of every State; give this value another name"),
+        ({"sync": True}, "state.sync is a part of every State"),
+        ({"check_host_updates": 1}, "state.check_host_updates is a part of every State"),
+        ({"_keeper": 1}, "state._keeper is a part of every State"),
+        ({"loader": DataLoader([1, 2])}, "state.loader is a DataLoader, which has no state to keep; give its sampler"),
+    ],
+)
+def test_values_that_a_state_cannot_have_are_refused_when_it_is_made(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(elastic.StateError) as refused:
+        elastic.TorchState(**given)
+    assert said in one_line(refused.value)
+
+
+def test_swapped_arguments_are_refused_by_position_too() -> None:
+    with pytest.raises(elastic.StateError, match="swapped"):
+        elastic.TorchState(sgd(), net())
+
+
+def test_what_a_state_may_have_passes() -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    given = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "batch": 0, "kind": "resnet", "best": None}
+    arguments.check_values(elastic.TorchState, given)
+    arguments.check_values(elastic.TorchState, {"model": None, "optimizer": None})
+
+
+def test_an_unknown_attribute_is_named_with_the_nearest_one() -> None:
+    with pytest.raises(AttributeError) as unknown:
+        raise arguments.unknown(object(), "epohc", ("epoch", "batch"))
+    assert one_line(unknown.value) == "object has no attribute 'epohc' (did you mean 'epoch'?); it has batch, epoch"
+
+
+def test_an_attribute_that_is_not_kept_is_told_with_the_nearest_one_that_is() -> None:
+    said = arguments.not_kept("epohc", ("epoch", "batch"))
+    assert said.startswith("state.epohc is not kept: it was not given when the State was made (did you mean 'epoch'?)")
+
+
+def test_a_mixin_behind_its_state_is_refused_when_the_class_is_made() -> None:
+    with pytest.raises(elastic.StateError, match=r"write class Wrong\(ElasticMixin, Old\)"):
+
+        class Wrong(Old, elastic.ElasticMixin):
+            pass
+
+
+def test_a_mixin_over_our_own_state_is_refused_when_the_class_is_made() -> None:
+    with pytest.raises(elastic.StateError, match=r"class Twice: elastic\.TorchState needs no ElasticMixin"):
+
+        class Twice(elastic.ElasticMixin, elastic.TorchState):
+            pass
+
+
+def test_a_mixin_without_a_state_is_refused_at_its_first_use() -> None:
+    class Alone(elastic.ElasticMixin):
+        pass
+
+    with pytest.raises(elastic.StateError, match="class Alone has an ElasticMixin, but no State"):
+        Alone().save()
+
+
+def test_the_right_order_of_bases_passes_and_may_be_inherited() -> None:
+    class Right(elastic.ElasticMixin, Old):
+        pass
+
+    class Further(Right):
+        pass
+
+    assert issubclass(Further, Old)
+
+
+class Notifications:
+    def init(self) -> None: ...
+
+    def register_listener(self, listener: object) -> None: ...
+
+    def remove_listener(self, listener: object) -> None: ...
+
+
+class FakeState:
+    def __init__(self) -> None:
+        self.synced = 0
+
+    def sync(self) -> None:
+        self.synced += 1
+
+    def restore(self) -> None: ...
+
+    def on_reset(self) -> None: ...
+
+
+def decorated(train: Callable[..., Any]) -> Callable[..., Any]:
+    return loop(train, reset=lambda: None, notifications=Notifications(), clock=elastic.SystemClock())
+
+
+def test_a_method_can_be_decorated_and_gets_its_own_object_and_the_state() -> None:
+    class Trainer:
+        @decorated
+        def fit(self, state: FakeState, epochs: int) -> tuple[object, object, int]:
+            return self, state, epochs
+
+    trainer, state = Trainer(), FakeState()
+    assert trainer.fit(state, epochs=3) == (trainer, state, 3)
+    assert state.synced == 1
+
+
+def test_a_state_may_be_given_by_its_name() -> None:
+    @decorated
+    def train(*, state: FakeState) -> FakeState:
+        return state
+
+    state = FakeState()
+    assert train(state=state) is state
+    assert state.synced == 1
+
+
+def test_a_decorated_function_keeps_its_name_and_signature() -> None:
+    def train(state: FakeState, epochs: int = 3) -> float:
+        """Train it."""
+        return 0.5
+
+    wrapped = elastic.run(train)
+    assert (wrapped.__name__, wrapped.__doc__) == ("train", "Train it.")
+    assert inspect.signature(wrapped) == inspect.signature(train)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(FakeState, "the class FakeState"), (7, "a value of type int"), (None, "a value of type NoneType")],
+)
+def test_what_is_no_function_is_refused_by_run_when_it_decorates(given: Any, said: str) -> None:
+    with pytest.raises(elastic.UsageError, match=f"@elastic.run was given {said}; decorate the training function"):
+        elastic.run(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (torch.optim.SGD, "elastic.wrap was given the class SGD; give an optimizer made of it"),
+        (net(), "elastic.wrap was given a model; give its optimizer"),
+        (0.1, "elastic.wrap was given a value of type float; give a torch.optim.Optimizer"),
+    ],
+)
+def test_what_is_no_optimizer_is_refused_by_wrap(given: Any, said: str) -> None:
+    with pytest.raises(elastic.UsageError) as refused:
+        elastic.wrap(given)
+    assert said in one_line(refused.value)
