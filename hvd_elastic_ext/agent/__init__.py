@@ -22,8 +22,8 @@ Holder and agent watch each other's pipe: if one is killed, the other ends what 
 Each folder may import those below it::
 
     process              the agent's loop, its membership in a job, helper processes
-    slots, metadata      training processes; notices from the metadata services of clouds
+    slots                training processes
     launcher             the connection to the launcher, and what is told over it
-    orders               what an agent may be told (pure)
+    notices, orders      notices that this host will go; what an agent may be told (pure)
     system               descriptors, streams, names, memory and processor
 """

@@ -5,7 +5,7 @@ From the command to the decisions, each folder may import those below it::
     cli                        commands: options in, exit code out
     job                        one process that runs a job: its loop, its files, its sockets
     driver, suspend            what an event means; what happens while a job sleeps
-    planners, engines          each looks at what is known, asks the rules, and has something done
+    planners                   each looks at what is known, asks the rules, and has something done
     state, agents, sources, options
     rules                      decisions: pure, they know nothing but their arguments
 

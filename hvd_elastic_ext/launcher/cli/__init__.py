@@ -1,4 +1,5 @@
-"""The commands ``hvd-elastic run`` and ``hvd-elastic hosts``, and the parser of Horovod that ``run`` extends.
+"""The commands ``run``, ``hosts``, ``status``, ``events --replay`` and ``doctor``, and the parser of Horovod that
+``run`` extends.
 
 Belongs here: options, messages for the user, exit codes. ``horovod.runner`` is imported in ``horovod_options`` only.
 

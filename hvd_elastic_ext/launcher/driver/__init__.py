@@ -3,5 +3,7 @@
 Belongs here: events, what each changes (``reduce``), the order of planners (``plan``), the executor, and
 recordings.
 
-Never here: decisions. They are ``planners`` and ``rules``.
+Never here: decisions that need more than the event. They are ``planners`` and ``rules``. The reducer has small ones
+done at once by functions of planners (a strike, an agent that is dismissed, the end of the job), since the event
+alone decides them. It changes :class:`JobState` in place: a copy for each of many heartbeats would cost too much.
 """

@@ -1,4 +1,4 @@
-"""What a job does: each planner is asked once at every look, in this order."""
+"""What a job does: a look asks the planners in this order."""
 
 from __future__ import annotations
 
@@ -76,7 +76,11 @@ PLANNERS: Final = (
 
 
 def look(job: JobState) -> float | None:
-    """Ask every planner once; when to look again at the latest (mono), None if the job is over."""
+    """Ask the planners in their order; return when to look again at the latest (mono), None if the job is over.
+
+    A planner that stops the look is the last one asked. If a planner has the job end, those that are also asked while
+    it ends are asked again at once.
+    """
     times: list[float] = []
     for planner in PLANNERS:
         if job.ending and not planner.ending:

@@ -1,7 +1,8 @@
 """What the job does, one question a module: a planner reads the state, asks ``rules``, and says what is to be done.
 
 A planner is a function ``(JobState) -> Plan``; ``driver/plan.py`` lists all of them in their order. It changes only the
-state, and adds to :attr:`JobState.to_do` what is to be done outside. What one planner needs of another is in the state.
+state, and adds to :attr:`JobState.to_do` what is to be done outside. The state has all facts.
+A planner may call functions of another one, as the import contracts allow; none holds a reference to another.
 Functions beside it take in what an event says of the same question.
 
 Never here: sockets, processes, files, and decisions that can be made without the state: those are ``rules``.

@@ -1,4 +1,4 @@
-"""How much slower steps are while a checkpoint is written. Pure."""
+"""How much slower steps are while a checkpoint is written. Reads no clock: times are arguments."""
 
 from __future__ import annotations
 

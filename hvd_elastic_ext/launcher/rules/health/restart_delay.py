@@ -1,4 +1,4 @@
-"""How long to wait before a process follows one that left by itself. Pure."""
+"""How long to wait before a process follows one that left by itself. Reads no clock: times are arguments."""
 
 from __future__ import annotations
 
