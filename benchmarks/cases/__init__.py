@@ -1,7 +1,7 @@
 """The cases by name, in the order in which they run.
 
-Belongs here: what is measured, and the bar for it; ``resize`` for jobs whose hosts change, ``state`` for commits and
-checkpoints, ``daemon`` for ``hvd-discover``. Never here: a verdict on a measurement.
+Belongs here: what is measured, and the bar for it; ``resize`` for jobs that start and whose hosts change, ``state`` for
+commits and checkpoints, ``daemon`` for ``hvd-discover``. Never here: a verdict on a measurement.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Final
 
 from benchmarks.cases.daemon import cluster, cluster_outage, discover_script
 from benchmarks.cases.resize import (
+    first_step,
     growth,
     hosts_change_to_driver,
     hosts_change_to_workers,
@@ -21,6 +22,7 @@ from benchmarks.cases.state import checkpoint, checkpoint_interval, checkpoint_s
 from benchmarks.model import Case
 
 CASES: Final[tuple[Case, ...]] = (
+    first_step.CASE,
     hosts_change_to_driver.CASE,
     hosts_change_to_workers.CASE,
     *growth.CASES,

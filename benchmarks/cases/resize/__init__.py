@@ -1,1 +1,1 @@
-"""Jobs whose hosts change, and the launcher of a large job."""
+"""Jobs that start, jobs whose hosts change, and the launcher of a large job."""

@@ -1,0 +1,75 @@
+"""How long a job of two processes on this machine takes from its command to its first step, beside two launchers."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+from benchmarks import jobs, steps
+from benchmarks.model import Case, Figure, Timing, Trial, Values
+
+Contender = Literal["ours", "stock", "torchrun"]
+
+PEERS: Final = {"stock": "horovodrun", "torchrun": "torchrun"}
+RANKS: Final = 2
+DEADLINE_S: Final = 90.0
+BAR_RATIO: Final = 1.2
+SCRIPT: Final = Path(__file__).parents[2] / "scripts" / "first_step.py"
+
+
+def quantity(peer: str) -> str:
+    """The table's name of the time beside a peer."""
+    return f"command to first step of both (stock: {PEERS[peer]})"
+
+
+def measure(trial: Trial) -> Values:
+    """Ours once, or both peers one after the other."""
+    if trial.side == "ours":
+        took = started(trial, "ours", trial.folder)
+        return {quantity(peer): [took] for peer in PEERS}
+    values: dict[str, Sequence[Timing]] = {}
+    for peer in ("stock", "torchrun"):
+        folder = trial.folder / peer
+        folder.mkdir()
+        values[quantity(peer)] = [started(trial, peer, folder)]
+    return values
+
+
+def started(trial: Trial, contender: Contender, folder: Path) -> Timing:
+    """One start. The clock runs from before the launcher's process to the later one of the two first steps."""
+    job = jobs.Job(trial.side, folder)
+    command = [*launcher(contender, folder), sys.executable, str(SCRIPT), contender, str(job.stamps_file)]
+    try:
+        since = time.monotonic()
+        job.launch(command)
+        return job.time_until("first steps", lambda: both(job.stamps()), since=since, deadline=DEADLINE_S)
+    finally:
+        job.end()
+
+
+def both(stamps: Sequence[steps.Stamp]) -> float | None:
+    """When the later of the two had stepped; None until then."""
+    return max(stamp.mono for stamp in stamps) if len({stamp.rank for stamp in stamps}) == RANKS else None
+
+
+def launcher(contender: Contender, folder: Path) -> list[str]:
+    """A launcher's command line, up to the program."""
+    if contender == "ours":
+        size = ["-np", str(RANKS), "-H", f"localhost:{RANKS}", "--job", folder.name]
+        return [sys.executable, "-m", "hvd_elastic_ext.cli", "run", *size]
+    if contender == "stock":
+        return [jobs.horovodrun(), "-np", str(RANKS), "-H", f"localhost:{RANKS}", "--gloo"]
+    size = ["--nnodes", "1", "--nproc-per-node", str(RANKS), "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
+    return [sys.executable, "-m", "torch.distributed.run", *size, "--no-python"]
+
+
+CASE: Final = Case(
+    name="first-step",
+    about=f"a job of {RANKS} processes on this machine is started",
+    figures=tuple(Figure(quantity(peer), bar_ratio=BAR_RATIO) for peer in PEERS),
+    measure=measure,
+    repeats=7,
+)
