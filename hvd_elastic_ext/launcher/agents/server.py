@@ -227,6 +227,7 @@ class Control:
         self._make_place(hello["host"], agent=hello["agent"])
         session.host, session.agent = hello["host"], hello["agent"]
         self._sessions[session.host] = session
+        self.poller.agents = len(self._sessions)
         session.send(self._welcome)
         self._tell(AgentJoined(session.host, hello))
 
@@ -242,6 +243,7 @@ class Control:
         session.acceptor.settled(session)
         if self._sessions.get(session.host) is session:
             del self._sessions[session.host]
+            self.poller.agents = len(self._sessions)
             self._tell(AgentLost(session.host, session.over))
 
     @property

@@ -13,7 +13,7 @@ from hvd_elastic_ext.launcher.agents.poller import DescriptorPoller
 
 
 class Pipes:
-    """``count`` pipes at a switchboard; ``read`` is what came out of each, ``broken`` those whose act raises."""
+    """``count`` pipes at a poller; ``read`` is what came out of each, ``broken`` those whose act raises."""
 
     def __init__(self, count: int) -> None:
         self.poller = DescriptorPoller()
@@ -62,7 +62,7 @@ def pipes(count: int) -> Iterator[Pipes]:
 def test_whatever_is_ready_is_served_again_and_again(count: int, *, calm: bool) -> None:
     async def act() -> None:
         with pipes(count) as made:
-            made.poller.calm = calm
+            made.poller.calm, made.poller.agents = calm, count
             for turn in range(1, 4):
                 for number in range(count):
                     made.write(number, b"x")
@@ -70,6 +70,28 @@ def test_whatever_is_ready_is_served_again_and_again(count: int, *, calm: bool) 
             await asyncio.sleep(0.06)  # longer than any pause: it has gone back to listening
             made.write(0, b"y")
             await made.until_read({number: b"xxxy" if number == 0 else b"xxx" for number in range(count)})
+
+    asyncio.run(asyncio.wait_for(act(), 10))
+
+
+async def served_at_once(made: Pipes) -> bool:
+    """Whether each of three messages is served within some turns of the loop, without any pause."""
+    for _ in range(3):
+        made.read[0] = b""
+        made.write(0, b"x")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        if not made.read[0]:
+            return False
+    return True
+
+
+@pytest.mark.parametrize(("agents", "at_once"), [(0, True), (2, True), (200, False)])
+def test_only_agents_make_the_poller_pause_however_many_others_are_connected(agents: int, *, at_once: bool) -> None:
+    async def act() -> None:
+        with pipes(200) as made:
+            made.poller.agents = agents
+            assert await served_at_once(made) == at_once
 
     asyncio.run(asyncio.wait_for(act(), 10))
 

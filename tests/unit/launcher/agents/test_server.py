@@ -57,6 +57,16 @@ async def test_an_agent_that_hangs_up_is_lost(made: Scene) -> None:
     assert not made.control.send("h1", {"do": "finish"})
 
 
+async def test_only_agents_count_for_the_pause_of_the_control_port(made: Scene) -> None:
+    for _ in range(5):
+        await made.agent()  # connected, and silent
+    agent = await made.joined()
+    assert made.control.poller.agents == 1
+    agent.writer.close()
+    await made.until(lambda: len(made.events) == 2)
+    assert made.control.poller.agents == 0
+
+
 async def test_the_same_agent_may_connect_again_before_its_loss_was_seen(made: Scene) -> None:
     first = await made.joined(agent="a1")
     second = await made.joined(agent="a1", seats={"0": {}})
