@@ -1,5 +1,7 @@
 """The discovery daemon: cluster events in, published hosts out.
 
-A stranger to the launcher and the worker: they meet only in
-:mod:`hvd_elastic_ext.core`.
+Belongs here: the ``hvd-discover`` program; ``cli`` has its options, ``probe`` asks it whether it is well.
+
+Never here: the launcher, the agent and the worker. The daemon shares only :mod:`hvd_elastic_ext.core` and
+:mod:`hvd_elastic_ext.io` with them.
 """

@@ -1,7 +1,8 @@
 """Elastic training for Horovod that keeps its promise.
 
-Importing this package costs nothing: it pulls in neither torch, nor horovod,
-nor kubernetes. PyTorch users import :mod:`hvd_elastic_ext.torch`.
+Belongs here: the command ``hvd-elastic`` (``cli``), and :mod:`hvd_elastic_ext.torch`, which PyTorch users import.
+
+Never here: anything else. Importing this package costs nothing: it loads neither torch, nor horovod, nor kubernetes.
 """
 
 __version__ = "0.1.0"

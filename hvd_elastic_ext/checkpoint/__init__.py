@@ -1,5 +1,7 @@
 """A commit that outlives the job: sealed commits as files, and back.
 
+Belongs here: what is on storage, how it gets there and back, and the commands for it.
+
 Never here: anything that would run what a file names. Nothing is pickled onto storage or unpickled from it. Torch is
 imported by ``archive/export``, ``archive/import_torch`` and ``values`` only.
 

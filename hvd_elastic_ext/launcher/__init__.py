@@ -1,6 +1,7 @@
 """Published hosts in, running workers out.
 
-From the command to the decisions, each folder may import those below it::
+Belongs here: what plans, starts, watches and ends a job. From the command to the decisions, each folder may import
+those below it::
 
     cli                        commands: options in, exit code out
     job                        one process that runs a job: its loop, its files, its sockets

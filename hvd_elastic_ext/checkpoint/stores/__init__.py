@@ -1,6 +1,9 @@
 """Where checkpoints lie: folders of files, one folder a checkpoint.
 
-One port, one contract suite (``tests/contract/checkpoint``). A store knows nothing of what is in the files.
+Belongs here: the port ``Store``, and one module for each kind of storage. All pass one contract suite
+(``tests/contract/checkpoint``).
+
+Never here: what is in the files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Text back into values. What somebody else wrote is data: nothing is imported, and no code of a script is called."""
+"""Text back into values. Text is data: nothing is imported; which code of a script may run, see the package."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def name_of(kind: type) -> str:
 def imported(name: str) -> type | None:
     """Return the class ``module:Class`` of a module that is imported already; None if there is none.
 
-    No module is imported, and no code of one runs. A class counts under the name of its definition only.
+    No module is imported. A class counts under the name of its definition only.
     """
     module, _, path = name.partition(":")
     found: object = sys.modules.get(module)

@@ -1,4 +1,6 @@
-"""What the job does, one question a module: a planner reads the state, asks ``rules``, and says what is to be done.
+"""What the job does.
+
+Belongs here: one question a module. A planner reads the state, asks ``rules``, and says what is to be done.
 
 A planner is a function ``(JobState) -> Plan``; ``driver/plan.py`` lists all of them in their order. It changes only the
 state, and adds to :attr:`JobState.to_do` what is to be done outside. The state has all facts.

@@ -4,5 +4,7 @@ An agent starts :mod:`hvd_elastic_ext.worker.engines.slot_program` in a slot, wi
 The program waits for its world like any newcomer, without loading anything. Once it has a rank it becomes the
 training process (torchrun), or hands all resources of the slot to one that ``mpirun`` starts.
 
-Standard library only: it stands by while others train, and must cost nothing.
+Belongs here: that program, and what it asks of torchrun and ``mpirun``.
+
+Never here: anything beyond the standard library: the program waits while others train, and must cost nothing.
 """

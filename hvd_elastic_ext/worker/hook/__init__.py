@@ -1,4 +1,5 @@
-"""The import hook of training processes. Only ``sitecustomize.py`` belongs here.
+"""The import hook of training processes.
 
-This folder is on ``PYTHONPATH`` of training processes: any other module in it would hide one of the user's.
+Belongs here: ``sitecustomize.py``. Never here: any other module. This folder is on ``PYTHONPATH`` of
+training processes: a module in it would hide one of the user's.
 """

@@ -12,7 +12,8 @@
 
 The import hook offers this folder as ``kubeai`` last: the real package, or a module of the user's, goes first.
 
-Standard library only: scripts of any framework load this.
+Belongs here: functions of that SDK. Never here: anything beyond the standard library, since scripts of any framework
+load this.
 """
 
 from __future__ import annotations
