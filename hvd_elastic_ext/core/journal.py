@@ -29,9 +29,9 @@ EVENTS: Final[Mapping[str, str]] = {
     "standby": "a newcomer's processes were started without interrupting anyone; host",
     "parked": "a newcomer is ready to join; host",
     "resized": "a new world was formed; cause, added, removed, size, downtime_s, steps_lost (null: no step is known "
-    "of), lost_because (it goes on behind a commit that was told: who held it, and why that could not be had)",
+    "of), lost_because (it continues behind a reported commit: its holders, and why they could not send it)",
     "exited": "a training process ended; host, slot, rank (if it had one), code, cause, reason",
-    "struck": "somebody is blamed for a fault; subject, cause, until",
+    "struck": "a slot, host, pod or node is charged with a fault; subject, cause, until",
     "fenced": "a silent process was cut off; host, reason",
     "isolated": "nothing is heard of any host of the world: the launcher's own link is suspected; hosts, reason",
     "stalled": "processes beat and do not get on; ranks, hosts, since_s, waiting, finished (ranks that are waited "
@@ -39,7 +39,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "straggler": "a process is slower than the others for long; host, slot, rank, step_s, median_s, drained, reason",
     "blocked": "a host is to get no more work, by hand; host, for_s (null: for good), reason",
     "cleared": "what was held against a host was forgotten, by hand; host, reason",
-    "notice": "somebody is about to go; host, reason, deadline",
+    "notice": "a host is about to go; host, reason, deadline",
     "notice_over": "a notice was taken back; host, reason",
     "advised": "a host may have to go, or will some day, by its cloud; host, reason (null: no more)",
     "deaf": "a host cannot ask its cloud for notices; host, source, reason (null: it can again)",

@@ -212,7 +212,7 @@ class _Directories:
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                 self._degraded = True
-                LOG.warning("%s: no inotify watch to be had (%s); looking at it by turns instead", self._path, error)
+                LOG.warning("%s: no inotify watch is available (%s); polling it instead", self._path, error)
             return None
 
     def _on_event(self, event: FileSystemEvent) -> None:

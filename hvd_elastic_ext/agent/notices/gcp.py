@@ -39,7 +39,7 @@ _LONGEST_TAG: Final = 128
 class Gcp:
     name = "gcp"
     every_s = 1.0
-    """What changes meanwhile is told at once: the next question says what it knows, by its ETag."""
+    """A change between two questions is answered at once: the next question carries the ETag of the last answer."""
 
     def __init__(self) -> None:
         self._tag: str | None = None

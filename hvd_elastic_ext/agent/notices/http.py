@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from hvd_elastic_ext.agent.notices.model import Answer, NoAnswer, Request, mail_time
 
 CONNECT_S: Final = 1.0
-"""Who is at hand takes a connection at once."""
+"""A metadata service is on the same machine: it accepts a connection at once."""
 MAX_BODY: Final = 64 << 10
 _MAX_ALL: Final = MAX_BODY + (32 << 10)
 _TRUSTED_S: Final = 5.0

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class NoAnswer(Exception):
-    """Nobody is there, or what is there does not speak as it should: in one line, for people."""
+    """No service answers, or its answer is malformed. The message is one line for people."""
 
 
 class Request(NamedTuple):

@@ -139,4 +139,4 @@ def _popen(request: Mapping[str, Any], env: Mapping[str, str]) -> subprocess.Pop
 
 
 def _nothing(event: str, **fields: object) -> None:
-    """Nobody listens."""
+    """Drop the event."""

@@ -288,7 +288,7 @@ class Job:
         try:
             welcome = read_welcome(message)
         except OrderError as error:
-            return f"its welcome is none: {error}"
+            return f"the launcher sent no valid welcome: {error}"
         if welcome.incarnation < self._incarnation:
             return f"it is launcher {welcome.incarnation} of the job, and launcher {self._incarnation} has followed it"
         if welcome.incarnation > self._incarnation:

@@ -2,8 +2,8 @@
 
 It is a fork of the agent. Orders come through the pipe ``down``, one JSON
 object a line; what happens goes up through the other. When ``down`` ends, the
-agent is dead, and everything is killed at once: nobody is left to whom grace
-would be of use, and another process may be on its way into the slot.
+agent is dead, and everything is killed at once: no agent is left to wait for a
+graceful end, and another process may be about to start in the slot.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ def _ledger(folder: Path, saved: state_folder.Saved | None, *, now: float, wall:
 def table(hosts: Sequence[Mapping[str, Any]]) -> str:
     """Rows of a list answer for people."""
     if not hosts:
-        return "nothing is held against anybody"
+        return "no host is blocked, and none has a strike"
     head = ("HOST", "SLOTS", "STATE", "STRIKES", "FOR", "WHY")
     lines = [head, *map(_cells, hosts)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head) - 1)]

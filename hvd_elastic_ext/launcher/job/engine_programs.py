@@ -71,7 +71,7 @@ def why_not(engine: str) -> str | None:
 
 
 def mark_of(key: bytes) -> str:
-    """What tells jobs apart on a host, and only who has their key, or is told, can know; nothing of the key."""
+    """A mark by which a host tells jobs apart. It is derived from the job's key and does not reveal it."""
     return hmac.new(key, b"ranks", hashlib.sha256).hexdigest()[:32]
 
 

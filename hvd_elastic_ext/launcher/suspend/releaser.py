@@ -4,7 +4,7 @@ The job calls, in its loop::
 
     await releases.began()               # once: an earlier launcher may have ended while the job slept
     await releases.asleep(hosts_before)  # nothing of the job runs any more, and what it was is on storage
-    await releases.look(enough=…)        # as often as one likes; from ``enough`` on nobody is let go
+    await releases.look(enough=…)        # any number of times; from ``enough`` on no worker is released
     await releases.woke()                # as many workers as before are asked for, in the background
     await releases.left(code=75)         # instead: this launcher ends, and the job sleeps on
 

@@ -1,4 +1,4 @@
-"""Every way in which a file is changed in practice, on real inotify: the look by turns is switched off."""
+"""Every way in which a file is changed in practice, on real inotify: polling is switched off."""
 
 import logging
 import os
@@ -224,7 +224,7 @@ def test_without_inotify_it_polls_and_logs_that_once(hosts, monkeypatch, caplog)
         for number in range(3):
             replace(hosts, f"h{number}:1\n")
             watched.wait_for(f"h{number}:1\n")
-    assert len([r for r in caplog.records if "looking at it by turns" in r.getMessage()]) == 1
+    assert len([r for r in caplog.records if "polling it instead" in r.getMessage()]) == 1
 
 
 def test_out_of_file_descriptors_it_looks_by_turns(hosts):

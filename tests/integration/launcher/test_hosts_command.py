@@ -112,7 +112,7 @@ def test_a_launcher_that_cannot_be_asked_from_here_keeps_its_state_to_itself(use
 
 
 def test_a_job_is_found_by_its_name_its_folder_or_because_it_is_the_newest(user: User) -> None:
-    empty = "nothing is held against anybody\n"
+    empty = "no host is blocked, and none has a strike\n"
     for where in ((), ("--job", "job"), ("--state-dir", str(user.folder))):
         assert user.hosts("list", *where, error=QUIET) == empty
     (user.here / ".hvd-elastic" / "other").mkdir()

@@ -19,7 +19,7 @@ def plan(job: JobState) -> Plan:
     roster = job.roster
     if job.fleet.emptied and not roster.workers and not any(agent.joined for agent in roster.agents.values()):
         job.fleet.emptied = False
-        log.warning("no host is published, and none of those that were answers any more: they are gone")
+        log.warning("no host is published, and no agent answers: the hosts are gone")
         publish(job, HostSet())
     return NOTHING
 

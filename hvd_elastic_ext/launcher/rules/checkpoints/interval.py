@@ -37,7 +37,7 @@ WRITES: Final = 2.0
 """An interval is at least so many times as long as a seal takes to be durable: the storage is others' for the rest."""
 LEAST_S: Final = 10.0
 MOST_S: Final = 3600.0
-"""A job that nothing ever happened to loses no more than an hour to the first thing that does."""
+"""The longest interval: a job without any failure so far loses at most an hour to the first one."""
 FREE_SHARE: Final = 0.01
 """A share of the time that is not worth a lost step: commits that take no more are not thinned."""
 MAX_SHARE: Final = 0.05

@@ -60,7 +60,7 @@ def test_a_table_is_for_people() -> None:
         "w-1          2/2    free",
         "(host gone)         blocked           for good  blocked by hand: bad fan",
     ]
-    assert table([]) == "nothing is held against anybody"
+    assert table([]) == "no host is blocked, and none has a strike"
 
 
 def test_blocking_and_clearing_a_host() -> None:
