@@ -26,7 +26,7 @@ from hvd_elastic_ext.report.timeline import (
 
 TOLD_TO_LEAVE: Final = "told to leave"
 """The launcher's cause for exits that it requested."""
-BEGUN_ANEW: Final = "begun anew"
+RESTARTED: Final = "training restarted"
 """The event of a training that starts over without any commit."""
 TOGETHER_S: Final = 2.0
 """Roll-backs of several ranks within this time are one event."""
@@ -378,7 +378,7 @@ def _finished(moment: Moment) -> Row:
     )
 
 
-def _begun_anew(moment: Moment) -> Row:
+def _training_restarted(moment: Moment) -> Row:
     return replace(_with_reason(moment), steps_lost=whole(moment.record.get("steps_lost")))
 
 
@@ -393,15 +393,15 @@ _WITH_REASON: Final = [
     "cleared",
     "not_slept",
     "released",
-    "called",
-    "not_called",
+    "workers_requested",
+    "workers_not_requested",
     "woke",
-    "begun_again",
+    "job_restarted",
     "not_resized",
     "resumed",
     "not_sealed",
     "interval",
-    "passed_over",
+    "checkpoint_skipped",
     "not_resumed",
 ]
 _SINGLE: Final[Mapping[str, Callable[[Moment], Row | None]]] = {
@@ -412,10 +412,10 @@ _SINGLE: Final[Mapping[str, Callable[[Moment], Row | None]]] = {
     "rolled_back": _rolled_back,
     "sent": _sent,
     "advised": _unless_over,
-    "deaf": _unless_over,
+    "notices_unavailable": _unless_over,
     "isolated": _with_hosts,
     "stalled": _with_hosts,
-    "begun_anew": _begun_anew,
+    "training_restarted": _training_restarted,
     "sealed": _sealed,
     "finished": _finished,
 }

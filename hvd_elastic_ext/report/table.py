@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, TextIO
 
 from hvd_elastic_ext.io import tables
-from hvd_elastic_ext.report.job_report import BEGUN_ANEW, JobReport, Row
+from hvd_elastic_ext.report.job_report import RESTARTED, JobReport, Row
 
 STYLES: Final = {
     "hosts added": "green",
@@ -54,7 +54,7 @@ def summary(report: JobReport) -> str:
     """The job in one line."""
     resizes = [row for row in report.resizes if row.before]
     downtime = sum(row.downtime_s or 0.0 for row in resizes)
-    lost = sum(row.steps_lost or 0 for row in report.rows if row.event in ("resized", BEGUN_ANEW))
+    lost = sum(row.steps_lost or 0 for row in report.rows if row.event in ("resized", RESTARTED))
     end = "has not finished" if report.code is None else f"finished with exit code {report.code}"
     steps = "no steps journalled" if report.steps is None else f"{report.steps} steps"
     return (

@@ -247,7 +247,7 @@ class Job:
         self.put("advised", reason=reason)
 
     def cloud_problem(self, source: str, problem: str | None) -> None:
-        self.put("deaf", source=source, reason=problem)
+        self.put("notices_unavailable", source=source, reason=problem)
 
     def close(self) -> None:
         if self._cloud is not None:

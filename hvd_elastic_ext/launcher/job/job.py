@@ -191,7 +191,7 @@ class Job:
             raise self._with_resume_hint(failure)
         log.warning("%s; the job restarts in %g s (%d of %d)", failure, pause, restarts + 1, settings.backoff_limit)
         self._journal.record(
-            "begun_again",
+            "job_restarted",
             generation=self._session.driver.job.generation,
             number=restarts + 1,
             pause_s=pause,

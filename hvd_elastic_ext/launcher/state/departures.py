@@ -20,7 +20,7 @@ class Notices:
     """Why each goes."""
     listed: frozenset[str] = frozenset()
     """Those that the newest list names."""
-    deaf_to: set[str] = field(default_factory=set)
+    unavailable: set[str] = field(default_factory=set)
     """Clouds for which it was reported that a host cannot ask them."""
 
 

@@ -262,12 +262,12 @@ class PodReleases:
                 wanted = self._wanted(self._need.least, seen)
                 await self._tell_workers(wanted, seen)
                 self._set_progress(progress, SleepProgress(wanted, self._clock.mono()))
-                self._tell("called", decision.reason, replicas=wanted)
+                self._tell("workers_requested", decision.reason, replicas=wanted)
                 return self._clock.mono()
             case Act.ADOPT:
                 self._note = replace(self._note, before=seen.replicas)  # nor are there to be more once it is awake
                 self._set_progress(progress, SleepProgress(seen.replicas, self._clock.mono()))
-                self._tell("called", decision.reason, replicas=seen.replicas)
+                self._tell("workers_requested", decision.reason, replicas=seen.replicas)
                 return self._clock.mono()
             case Act.DELETE:
                 await self._call(self._workers.delete, to_delete(self._limits.job, seen))
@@ -299,7 +299,7 @@ class PodReleases:
             await self._call(self._workers.tell, seen.replicas if count is None else count, before=None)
         if count is not None:
             self._last_progress = SleepProgress(count, self._clock.mono())
-            self._tell("called", "the job needs its workers", replicas=count)
+            self._tell("workers_requested", "the job needs its workers", replicas=count)
         self._restore_due = False
         self._note = WorkersNote(slots=self._note.slots)
         await asyncio.to_thread(self._note_file.write, self._note)
@@ -336,4 +336,4 @@ class PodReleases:
         if why != self._last_error:
             self._last_error = why
             log.warning("%s", why)
-            self._record("not_called", reason=why)
+            self._record("workers_not_requested", reason=why)

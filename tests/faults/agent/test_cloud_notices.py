@@ -83,11 +83,11 @@ def test_a_cloud_that_does_not_answer_is_reported_once_and_so_is_its_return(laun
     server: MetadataServer[GcpService] = MetadataServer(GcpService())
     begin(launcher, env=settings("gcp", server), preset=OFTEN)
     session = launcher.session()
-    deaf = session.wait_for("deaf", timeout=60)
+    deaf = session.wait_for("notices_unavailable", timeout=60)
     assert deaf["source"] == "gcp"
     assert "refused" in deaf["reason"]
     with server:
-        assert session.wait_for("deaf", count=2, timeout=60)["reason"] is None
+        assert session.wait_for("notices_unavailable", count=2, timeout=60)["reason"] is None
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_invalid_settings_are_reported_and_training_continues(
 ) -> None:
     begin(launcher, env={"HVD_ELASTIC_NOTICES_FROM": "aws", **changes})
     session = launcher.session()
-    assert said in session.wait_for("deaf")["reason"]
+    assert said in session.wait_for("notices_unavailable")["reason"]
     session.order(python(0, "print('up')"))
     assert session.wait_for("exited", 0)["code"] == 0
 

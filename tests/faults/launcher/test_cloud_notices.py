@@ -62,7 +62,7 @@ def test_a_spot_instance_leaves_without_losing_a_step_and_returns(
     training.check_steps()
     training.check_uninterrupted(stays)
     assert training.causes() == ["start", "hosts removed", "hosts added", "hosts removed"]
-    assert not training.events("struck", "deaf")
+    assert not training.events("struck", "notices_unavailable")
 
 
 @contextlib.contextmanager
@@ -99,4 +99,4 @@ def test_over_ssh_each_host_asks_its_cloud_and_a_preempted_one_leaves_in_time(
     training.check_uninterrupted("h1")
     assert training.causes() == ["start", "hosts removed"]
     assert training.events("resized")[1].get("steps_lost") == 0
-    assert not training.events("struck", "deaf")
+    assert not training.events("struck", "notices_unavailable")

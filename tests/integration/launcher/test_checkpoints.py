@@ -117,7 +117,7 @@ def test_a_job_of_which_only_checkpoints_are_left_trains_on_to_the_same_bytes(
     went_on_as_before(resumed, first)
     [line] = launched.events("resumed")
     assert line.get("path") == str(older), "a damaged one gives way to the one before"
-    assert newest.name in launched.events("passed_over")[0].get("reason")
+    assert newest.name in launched.events("checkpoint_skipped")[0].get("reason")
     assert {record.get("step") for record in launched.events("inherited")} == {line.get("step")}
 
     last = stored(launched, capsys)[0]

@@ -92,10 +92,10 @@ def test_with_restart_from_scratch_a_job_starts_from_the_beginning(launched: Lau
     with launched.run(*QUICK, "--restart-from-scratch", *STOCK) as process:
         reached(launched, 30, size=2)
         kill(launched, "localhost", "127.0.0.1")
-        launched.wait_for("a beginning", lambda: launched.events("begun_anew"))
+        launched.wait_for("a beginning", lambda: launched.events("training_restarted"))
         (launched.directory / "stop").touch()
         assert process.wait(90) == 0, process.output
-    (begun,) = launched.events("begun_anew")
+    (begun,) = launched.events("training_restarted")
     assert begun.get("number") == 1
     assert begun.get("steps_lost") >= 5
     assert "training starts from the beginning (time 1)" in process.stderr

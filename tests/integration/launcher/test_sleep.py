@@ -195,7 +195,7 @@ def test_a_failed_job_is_restarted_up_to_the_backoff_limit(launched: Launched) -
     policy = ["--job-restart-policy", "OnFailure", "--job-backoff-limit", 1, "--failure-budget", 0]
     with launched.run("-np", 1, *policy, sys.executable, script) as process:
         assert process.wait(120) == 1, process.output
-    assert [record.get("number") for record in launched.events("begun_again")] == [1]
+    assert [record.get("number") for record in launched.events("job_restarted")] == [1]
     assert launched.events("finished")[-1].get("code") == 1
 
 
@@ -226,7 +226,7 @@ def test_a_failed_job_restarts_with_the_minimum_of_hosts(launched: Launched) -> 
     launched.set_hosts(*TWO)
     policy = ["--min-np", 1, "--below-min", "wait", "--job-restart-policy", "OnFailure", "--failure-budget", 0]
     with launched.run(*job(launched, *policy, every="5")[:-3], sys.executable, script, 60) as process:
-        launched.wait_for("the failure", lambda: launched.events("begun_again"), timeout=240.0)
+        launched.wait_for("the failure", lambda: launched.events("job_restarted"), timeout=240.0)
         launched.set_hosts(TWO[0])
         assert process.wait(240) == 0, process.output
     assert [record.get("size") for record in launched.events("resized")] == [2, 1]

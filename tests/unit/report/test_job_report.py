@@ -52,7 +52,9 @@ def lost_all(journal: JournalMaker) -> None:
 
 def told_by_the_cloud(journal: JournalMaker) -> None:
     for reason in ("likely to be taken back", None):  # the end of it is a detail
-        journal.add("advised", host="a", reason=reason).add("deaf", host="a", source="aws", reason=reason)
+        journal.add("advised", host="a", reason=reason).add(
+            "notices_unavailable", host="a", source="aws", reason=reason
+        )
 
 
 def two_failed(journal: JournalMaker) -> None:
@@ -99,11 +101,11 @@ MEANWHILE = "no records for 2.5 s, 7 steps done meanwhile"
     [
         pytest.param(lost_all, "commit sent", [{"hosts": ("b", "c"), "cause": "step 3", "note": "only b[0] held it"}],
             id="a sent commit"),
-        pytest.param(lambda j: j.add("begun_anew", number=1, steps_lost=40, reason="nothing is left"), "begun anew",
-            [{"cause": "nothing is left", "steps_lost": 40}], id="a training that starts over"),
+        pytest.param(lambda j: j.add("training_restarted", number=1, steps_lost=40, reason="nothing is left"),
+            "training restarted", [{"cause": "nothing is left", "steps_lost": 40}], id="a training that starts over"),
         pytest.param(told_by_the_cloud, "advised", [{"cause": "likely to be taken back", "hosts": ("a",)}],
             id="advice of the cloud"),
-        pytest.param(told_by_the_cloud, "deaf", [{"cause": "likely to be taken back", "hosts": ("a",)}],
+        pytest.param(told_by_the_cloud, "notices unavailable", [{"cause": "likely to be taken back", "hosts": ("a",)}],
             id="metadata that cannot be read"),
         pytest.param(two_failed, "resized", [{"cause": "start"}, {"note": "b: killed by signal 9; c: unreachable"}],
             id="two hosts that fail together"),
@@ -171,7 +173,7 @@ def test_resizes_in_one_gap_share_its_time(journal: JournalMaker) -> None:
 
 
 def test_steps_of_a_training_that_starts_over_count_as_repeated(journal: JournalMaker) -> None:
-    journal.resized("start", 2).add("begun_anew", number=1, steps_lost=40, reason="nothing is left")
+    journal.resized("start", 2).add("training_restarted", number=1, steps_lost=40, reason="nothing is left")
     journal.resized("all were lost", 2, failed={"a": 2}, steps_lost=None)
     assert "40 steps done again" in summary(build_report(journal.records))
 

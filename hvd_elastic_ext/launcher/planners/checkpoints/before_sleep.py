@@ -214,7 +214,7 @@ def _take_verdict(job: JobState, answer: Mapping[str, Any]) -> None:
     if answer.get("whole") is True:
         state.known = Known(True, state.known.held, stored, whole=True)
         return
-    job.record("passed_over", host=stored.host, reason=f"{stored.name}: {answer.get('why')}")
+    job.record("checkpoint_skipped", host=stored.host, reason=f"{stored.name}: {answer.get('why')}")
     state.skip.append(stored.name)
     _forget(job)
     state.again_at = job.now + AGAIN_S

@@ -187,7 +187,7 @@ def _loaded(job: JobState, agent: Agent, loading: Loading, answer: Mapping[str, 
     step, path, generation = answer.get("step"), answer.get("path"), answer.get("generation")
     for passed in answer.get("passed_over") or ():
         log.warning("%s: skipped a checkpoint: %s", host, passed)
-        job.record("passed_over", host=host, reason=str(passed))
+        job.record("checkpoint_skipped", host=host, reason=str(passed))
     if not isinstance(path, str) or not isinstance(step, int):
         return  # none here: training starts from the beginning, unless another host has one
     if answer.get("done") is True:

@@ -86,11 +86,11 @@ def _advised(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
     job.record("advised", host=agent.host.name, reason=news.get("reason"))
 
 
-def _deaf(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
+def _notices_unavailable(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
     source, problem = str(news.get("source")), news.get("reason")
-    job.record("deaf", host=agent.host.name, source=source, reason=problem)
-    if problem is not None and source not in job.notices.deaf_to:  # else each of a thousand hosts would be logged
-        job.notices.deaf_to.add(source)
+    job.record("notices_unavailable", host=agent.host.name, source=source, reason=problem)
+    if problem is not None and source not in job.notices.unavailable:  # else each of a thousand hosts would be logged
+        job.notices.unavailable.add(source)
         said = "its cloud does not tell whether the host is preempted (--notices-from)"
         log.warning("%s: %s: %s; it is asked again. The journal has other such hosts", agent.host.name, said, problem)
 
@@ -130,7 +130,7 @@ _OF_AGENTS: Final[Mapping[str, Callable[[JobState, Agent, Mapping[str, Any]], No
     "going": _going,
     "staying": _staying,
     "advised": _advised,
-    "deaf": _deaf,
+    "notices_unavailable": _notices_unavailable,
     "refused": _refused,
     "left": _left,
     "dropped": _dropped,

@@ -44,7 +44,7 @@ def see_lost_training(job: JobState) -> JobFailed | None:
         return JobFailed(f"{why}; --restart-from-scratch would start the script again")
     state.anew += 1
     log.warning("training starts from the beginning (time %d): %s", state.anew, why)
-    job.record("begun_anew", number=state.anew, steps_lost=state.step or None, reason=why)
+    job.record("training_restarted", number=state.anew, steps_lost=state.step or None, reason=why)
     state.trained, state.step = False, 0
     return None
 

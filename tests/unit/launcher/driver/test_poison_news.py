@@ -20,7 +20,7 @@ POISON: tuple[Any, ...] = (
 OF_AGENTS = (
     "asked", "unasked", "started", "restarted", "restarting", "ended", "forgotten", "refused",
     "left", "dropped", "beats", "said", "errand", "errand_ended", "held", "notice", "going", "staying", "advised",
-    "deaf", "output", "²",
+    "notices_unavailable", "output", "²",
 )  # fmt: skip
 FIELDS = (
     "slot", "life", "id", "method", "path", "body", "message", "slots", "code", "signal", "oom", "held", "reason",

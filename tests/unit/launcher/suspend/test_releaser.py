@@ -191,7 +191,7 @@ async def test_workers_are_let_go_and_asked_for_and_let_go_again_and_had_back(tm
     await story.woke()
     assert cluster.told == [0, 2, 0, 2, 5]
     assert story.at is None
-    assert story.events == ["released", "called", "released", "called", "called"]
+    assert story.events == ["released", "workers_requested", "released", "workers_requested", "workers_requested"]
     assert story.journal[0][1] == {
         "reason": "statefulset/w is to have 0 workers: the job sleeps",
         "replicas": 0,
@@ -248,7 +248,7 @@ async def test_a_cluster_that_does_not_answer_is_asked_again_and_never_ends_the_
     await story.woke()
     await story.later(5.0)
     assert cluster.told == [0, 5]
-    assert story.events == ["not_called", "released", "not_called", "called"]
+    assert story.events == ["workers_not_requested", "released", "workers_not_requested", "workers_requested"]
     assert story.journal[0][1] == {"reason": "statefulset/w: it is down"}
 
 
@@ -349,7 +349,7 @@ async def test_the_last_word_is_not_waited_for_if_it_fails(tmp_path: Path) -> No
     await story.asleep()
     cluster.fails = [Transient("it is down")]
     await story.releases.left(code=75)
-    assert story.events[-1] == "not_called"
+    assert story.events[-1] == "workers_not_requested"
 
 
 @pytest.mark.parametrize(

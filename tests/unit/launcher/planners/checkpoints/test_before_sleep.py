@@ -125,7 +125,7 @@ def test_one_that_is_not_whole_is_made_anew_from_memory() -> None:
     del cluster.answers["a", "verify"]
     cluster.until(lambda: cluster.driver.over, within=120.0)
     assert len(cluster.of("write")) == 2
-    assert "a block of it is wrong" in cluster.events("passed_over")[0]["reason"]
+    assert "a block of it is wrong" in cluster.events("checkpoint_skipped")[0]["reason"]
 
 
 def looks_in(cluster: Storing, seconds: float) -> int:

@@ -114,9 +114,9 @@ def test_advice_and_hosts_that_cannot_ask_their_cloud_are_written_down_and_chang
     for host in ("a", "b"):
         for reason in ("Connection refused", None):
             cluster.driver.tell(News(host, {"event": "advised", "reason": reason}))
-            cluster.driver.tell(News(host, {"event": "deaf", "source": "aws", "reason": reason}))
+            cluster.driver.tell(News(host, {"event": "notices_unavailable", "source": "aws", "reason": reason}))
     cluster.run(5.0)
-    for name in ("advised", "deaf"):
+    for name in ("advised", "notices_unavailable"):
         assert [(event["host"], event["reason"]) for event in cluster.events(name)] == [
             (host, reason) for host in ("a", "b") for reason in ("Connection refused", None)
         ]

@@ -94,14 +94,14 @@ STOCK = {
     "if all ranks are lost the job fails and names what would have kept the training": OVER
     + "kill a; kill b; fails --adopt, keeps commits when processes die; over",
     "with restart_from_scratch it starts from the beginning, and each time is counted": """
-        train a b restart_from_scratch=True; run 3; kill a; kill b; sees begun_anew; size 2; run 5; kill a; kill b
-        sees begun_anew 2; size 2; is begun_anew.number 1, 2; goes-on""",
+        train a b restart_from_scratch=True; run 3; kill a; kill b; sees training_restarted; size 2; run 5; kill a
+        kill b; sees training_restarted 2; size 2; is training_restarted.number 1, 2; goes-on""",
     "if one trained process is left, the others get its state": """
         train a b c; run 3; kill a; kill b; until c; size 3; rank-0 c; goes-on""",
     "a rank that fails in its last steps fails the job, even if the others are done": OVER
     + "done a; run 0.1; well a; run 0.004; kill b 1; fails b[0] crashed: exit code 1, before its training was done",
     "a script that was told to save is started again": OVER
-    + "warned a; warned b; kill a 255; kill b 255; until a b; goes-on; no begun_anew",
+    + "warned a; warned b; kill a 255; kill b 255; until a b; goes-on; no training_restarted",
     "a newcomer that has synced with the lost ranks has the training without a step of its own": """
         train a; run 3; hosts a b; until a b; run 0.05; kill a; until b; run 3; goes-on""",
 }
