@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
 VARIABLE = re.compile(r"…|: |\b\d+\b|\bb\b(?:\[0\])?")
-"""Where the texts of the program are put together, and what another job has there: numbers, the host ``b``, what follows."""
+"""Where the program puts texts together, and what differs among jobs: numbers, the host ``b``, what follows."""
 
 
 def said() -> str:
