@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scripts.tooling.words import pages, words
+from tooling.words import pages, words
 
 DOCS = Path(__file__).parents[3] / "docs"
 MOST = 27_500
