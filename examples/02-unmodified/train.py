@@ -25,7 +25,7 @@ model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.002)
 optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 sampler = hvd.elastic.ElasticSampler(data)
-state = hvd.elastic.TorchState(model=model, optimizer=optimizer, sampler=sampler, epoch=0, batch=0)
+state = hvd.elastic.TorchState(model=model, optimizer=optimizer, sampler=sampler, epoch=0, batch=0, loss=0.0)
 
 
 @hvd.elastic.run
@@ -38,11 +38,12 @@ def train(state):
             loss.backward()
             optimizer.step()
             time.sleep(args.step_delay)
+            state.loss = loss.item()  # an epoch that ends at the commit has no batch left after a roll-back
             state.batch += 1
             state.sampler.record_batch(state.batch, len(labels))
             state.commit()
         if hvd.rank() == 0:
-            print(f"epoch {state.epoch + 1}/{args.epochs}  loss {loss.item():.4f}  {hvd.size()} workers", flush=True)
+            print(f"epoch {state.epoch + 1}/{args.epochs}  loss {state.loss:.4f}  {hvd.size()} workers", flush=True)
         state.epoch += 1
         state.batch = 0
         state.sampler.set_epoch(state.epoch)

@@ -27,7 +27,7 @@ data = TensorDataset(torch.tensor(digits.data, dtype=torch.float32) / 16, torch.
 model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.002)  # no elastic.wrap: DDP averages the gradients
 sampler = elastic.ElasticSampler(data)
-state = elastic.TorchState(model=model, optimizer=optimizer, sampler=sampler, epoch=0, batch=0)
+state = elastic.TorchState(model=model, optimizer=optimizer, sampler=sampler, epoch=0, batch=0, loss=0.0)
 
 
 @elastic.run
@@ -40,12 +40,13 @@ def train(state: elastic.TorchState) -> None:
             loss.backward()
             optimizer.step()
             time.sleep(args.step_delay)
+            state.loss = loss.item()  # an epoch that ends at the commit has no batch left after a roll-back
             state.batch += 1
             state.sampler.record_batch(state.batch, len(labels))
             state.commit()
         if elastic.rank() == 0:
             workers = elastic.size()
-            print(f"epoch {state.epoch + 1}/{args.epochs}  loss {loss.item():.4f}  {workers} workers", flush=True)
+            print(f"epoch {state.epoch + 1}/{args.epochs}  loss {state.loss:.4f}  {workers} workers", flush=True)
         state.epoch += 1
         state.batch = 0
         state.sampler.set_epoch(state.epoch)

@@ -49,12 +49,15 @@ class Commits(lightning.Callback):
         self.state.commit()  # also where changes of hosts are noticed
 
     def on_train_epoch_end(self, trainer, module) -> None:
-        state = self.state
-        if elastic.rank() == 0:
-            print(f"epoch {state.epoch + 1}/{args.epochs}  {elastic.size()} workers", flush=True)
-        state.epoch += 1
-        state.batch = 0
-        state.sampler.set_epoch(state.epoch)
+        next_epoch(self.state)
+
+
+def next_epoch(state: elastic.TorchState) -> None:
+    if elastic.rank() == 0:
+        print(f"epoch {state.epoch + 1}/{args.epochs}  {elastic.size()} workers", flush=True)
+    state.epoch += 1
+    state.batch = 0
+    state.sampler.set_epoch(state.epoch)
 
 
 elastic.init()  # also starts torch.distributed, which Lightning then uses
@@ -69,6 +72,8 @@ state = elastic.TorchState(model=module.net, optimizer=module.optimizer, sampler
 
 @elastic.run
 def train(state: elastic.TorchState) -> None:
+    if len(state.sampler) == 0:  # the last commit was that of an epoch's last batch, and Lightning skips empty epochs
+        next_epoch(state)
     trainer = lightning.Trainer(
         max_epochs=args.epochs - state.epoch,
         accelerator="cpu",

@@ -54,7 +54,7 @@ shards = sorted(args.data.glob("*.txt"))
 model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 optimizer = elastic.wrap(torch.optim.Adam(model.parameters(), lr=0.002), model.named_parameters())
 stream = elastic.ElasticStream(shards, records, seed=0)
-state = elastic.TorchState(model=model, optimizer=optimizer, stream=stream, epoch=0, batch=0)
+state = elastic.TorchState(model=model, optimizer=optimizer, stream=stream, epoch=0, batch=0, loss=0.0)
 
 
 @elastic.run
@@ -68,12 +68,13 @@ def train(state: elastic.TorchState) -> None:
             loss.backward()
             optimizer.step()
             time.sleep(args.step_delay)
+            state.loss = loss.item()  # an epoch that ends at the commit has no batch left after a roll-back
             state.batch += 1
             state.stream.record_batch(state.batch, len(labels))
             state.commit()
         if elastic.rank() == 0:
             workers = elastic.size()
-            print(f"epoch {state.epoch + 1}/{args.epochs}  loss {loss.item():.4f}  {workers} workers", flush=True)
+            print(f"epoch {state.epoch + 1}/{args.epochs}  loss {state.loss:.4f}  {workers} workers", flush=True)
         state.epoch += 1
         state.batch = 0
         state.stream.set_epoch(state.epoch)
