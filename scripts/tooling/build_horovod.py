@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     raise_on_sigterm()
     options = parser().parse_args(arguments)
     request = Request(
-        python=options.python or sys.executable,
+        python=_program(options.python) if options.python else sys.executable,
         mpi=options.with_mpi,
         cuda=options.cuda,
         torch=options.torch,
@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         wheel = ensure_wheel(request)
         if options.out is not None:
-            wheel = copy_to(wheel, Path(os.environ.get("INVOKED_FROM", ".")) / options.out)
+            wheel = copy_to(wheel, invoked_from() / options.out)
     except ToolingError as error:
         say(f"build-horovod: {error}")
         return 1
@@ -59,6 +59,16 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
     print(wheel)
     return 0
+
+
+def invoked_from() -> Path:
+    """The folder in which the command was given: relative paths start there."""
+    return Path(os.environ.get("INVOKED_FROM", "."))
+
+
+def _program(name: str) -> str:
+    """A name to look for on PATH stays; a path is made to work in any folder."""
+    return str(invoked_from() / name) if "/" in name else name
 
 
 def parser() -> argparse.ArgumentParser:

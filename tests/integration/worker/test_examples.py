@@ -29,14 +29,19 @@ def test_every_example_is_listed_and_has_a_test() -> None:
     assert scripts == set(re.findall(r"^\| \[[\w-]+\]\(([\w-]+)\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE))
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+SLOW = {"03-ddp", "05-stream"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.soak) if each in SLOW else each for each in OPTIONS]
+)
 def test_an_example_trains_to_its_end_though_a_worker_is_killed(tmp_path: Path, name: str) -> None:
     (tmp_path / "hosts").write_text("localhost:2\n")
     run = [sys.executable, "-m", "hvd_elastic_ext.cli", "run", *OPTIONS[name], "--min-np", "1", "--hosts-file", "hosts"]
     run += ["--blacklist-cooldown-range", "60", "60"]  # the killed one does not come back within the test
     script = EXAMPLES / name / "train.py"
     with run_process([*run, str(script), "--epochs", "6", "--step-delay", "0.02"], cwd=tmp_path) as job:
-        job.wait_for(r"epoch 1/6 .* 2 workers", timeout=60)
+        job.wait_for(r"epoch 1/6 .* 2 workers", timeout=90)
         os.kill(worker_of(script, tmp_path), signal.SIGKILL)
         assert job.wait(100) == 0, job.output
     losses = [float(loss) for loss in re.findall(r"epoch \d/6  loss (\S+)", job.output)]
