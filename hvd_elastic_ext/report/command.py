@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.journal import FILE, FOLDERS, Record, parse_line
+from hvd_elastic_ext.core.journal import Record, parse_line
+from hvd_elastic_ext.io.job_folders import find_journal
 from hvd_elastic_ext.report.job_report import JobReport, build_report
 from hvd_elastic_ext.report.runs import choose, runs
 
@@ -78,20 +79,6 @@ def show(report: JobReport, *, as_json: bool) -> None:
 def to_json(report: JobReport) -> str:
     """Rows and series in one object; field names are those of :class:`JobReport`."""
     return json.dumps(dataclasses.asdict(report), indent=1, allow_nan=False)
-
-
-def find_journal(what: str | None, folders: Path = Path(FOLDERS)) -> Path:
-    """The journal of a job: by name, folder or file; of the one that wrote last if None. Raises :class:`UsageError`."""
-    if what is None:
-        found = sorted(folders.glob(f"*/{FILE}"), key=lambda path: path.stat().st_mtime)
-        if not found:
-            raise UsageError(f"no job has a journal in ./{folders}; name the job, its folder or its journal")
-        return found[-1]
-    path = Path(what)
-    named = folders / what / FILE
-    if path.is_dir():
-        return path / FILE
-    return named if not path.exists() and named.exists() else path
 
 
 def read_journal(path: Path) -> tuple[list[Record], int]:

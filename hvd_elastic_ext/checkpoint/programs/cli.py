@@ -15,8 +15,11 @@ from hvd_elastic_ext.checkpoint.archive.retention import Entry, Retention
 from hvd_elastic_ext.checkpoint.format.errors import Damaged, Missing
 from hvd_elastic_ext.checkpoint.stores import Store, open_store
 from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.journal import FILE
+from hvd_elastic_ext.core.journal import read as read_journal
 from hvd_elastic_ext.core.secrets import USER, secret_in_options, secret_in_url
 from hvd_elastic_ext.io import tables
+from hvd_elastic_ext.io.job_folders import find_journal
 
 HEADINGS: Final = ("checkpoint", "step", "ranks", "size", "state")
 OPTIONS_HELP: Final = (
@@ -27,7 +30,12 @@ OPTIONS_HELP: Final = (
 def parser() -> argparse.ArgumentParser:
     """The options of ``hvd-elastic checkpoints``."""
     where = argparse.ArgumentParser(add_help=False)
-    where.add_argument("store", metavar="DIR", help="a folder, or an fsspec URL such as s3://bucket/folder")
+    where.add_argument(
+        "store",
+        metavar="DIR",
+        nargs="?",
+        help="a folder, an fsspec URL such as s3://bucket/folder, or a job (default: the newest job here)",
+    )
     where.add_argument("--store-options", metavar="JSON|@FILE", help=OPTIONS_HELP)
     said = argparse.ArgumentParser(add_help=False)
     said.add_argument("--json", action="store_true", help="for programs")
@@ -60,6 +68,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> int:
     """Do one command. Raises :class:`UsageError`, one line, for what makes no sense."""
     options = parser().parse_args(argv)
+    options.store = place_of(options.store)
     if "://" not in options.store and not Path(options.store).is_dir():
         raise UsageError(f"there is no folder {options.store}; a job's is STATE_DIR/checkpoints or --checkpoint-dir")
     secret = secret_in_url(options.store)
@@ -68,6 +77,23 @@ def main(argv: Sequence[str]) -> int:
     store = open_store(options.store, _store_options(options.store_options))
     commands = {"list": _list, "verify": _verify, "export": _export, "prune": _prune}
     return commands[options.do](store, options)
+
+
+def place_of(given: str | None) -> str:
+    """Where checkpoints lie: what was given, or where the job of that name, or the newest one, made its last one.
+
+    Raises :class:`UsageError` if that job has made none.
+    """
+    if given is not None and ("://" in given or (Path(given).is_dir() and not (Path(given) / FILE).exists())):
+        return given
+    journal = find_journal(given)
+    if given is not None and not journal.exists():
+        return given
+    with journal.open(encoding="utf-8", errors="replace") as lines:
+        made = [str(record.get("path")) for record in read_journal(lines) if record.event == "sealed"]
+    if not made:
+        raise UsageError(f"{journal} tells of no checkpoint; give the folder or URL of --checkpoint-dir")
+    return made[-1].rpartition("/")[0]
 
 
 _INSTEAD: Final = (

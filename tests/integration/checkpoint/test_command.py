@@ -57,6 +57,32 @@ def test_a_folder_that_is_not_there_is_no_empty_one(tmp_path: Path, capsys: pyte
     assert f"there is no folder {tmp_path / 'misspelt'}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["kept"], [".hvd-elastic/kept"], []], ids=["by name", "by folder", "the newest"])
+def test_a_jobs_name_leads_to_where_it_made_its_last_checkpoint(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = filled(tmp_path / "store")
+    job = tmp_path / ".hvd-elastic" / "kept"
+    job.mkdir(parents=True)
+    path = tmp_path / "store" / names[1]
+    sealed = {"t": 1.0, "mono": 1.0, "generation": 1, "event": "sealed", "path": str(path), "step": 200}
+    (job / "journal.jsonl").write_text(json.dumps(sealed) + "\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["checkpoints", "list", *words]) == 0
+    assert names[1] in capsys.readouterr().out
+
+
+def test_a_job_without_a_checkpoint_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / ".hvd-elastic" / "young"
+    job.mkdir(parents=True)
+    (job / "journal.jsonl").touch()
+    monkeypatch.chdir(tmp_path)
+    assert main(["checkpoints", "list", "young"]) == 2
+    assert "young/journal.jsonl tells of no checkpoint; give the folder or URL" in capsys.readouterr().err
+
+
 def test_verify_reads_every_byte(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = filled(tmp_path)
     assert main(["checkpoints", "verify", str(tmp_path), names[0]]) == 0

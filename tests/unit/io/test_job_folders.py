@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.report.command import find_journal
+from hvd_elastic_ext.io.job_folders import find_journal
 
 
 @pytest.fixture(autouse=True)
