@@ -1,7 +1,7 @@
 """Which cloud this machine is in: by the setting, by its firmware, or by which service answers.
 
 A new cloud is a module beside this one, its row in :data:`CLOUDS` and, if the firmware says where the machine is, in
-:data:`_MADE_BY`. ``tests/contract/metadata/test_clouds.py`` then asks for all that belongs to it elsewhere.
+:data:`_MADE_BY`. ``tests/contract/notices/test_clouds.py`` then asks for all that belongs to it elsewhere.
 """
 
 from __future__ import annotations

@@ -51,6 +51,7 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     if kind == "memory":
         name = f"memory://checkpoints-{next(_count)}"
         return lambda: open_store(name)
+    assert kind == "s3", f"{kind}: say here how it is opened"
     address = request.getfixturevalue("s3_server")
     options = {
         "key": "test",

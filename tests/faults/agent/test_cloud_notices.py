@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from hvd_elastic_ext.agent.notices.detect import firmware, made_by
-from tests.contract.metadata.test_looks import KINDS
+from tests.contract.notices.test_looks import KINDS
 from tests.faults.agent.launching import Begin, Launcher, Session, launching, python, socket_file
 from tests.support import marks
 from tests.support.metadata import AwsService, AzureService, GcpService, MetadataServer
@@ -37,7 +37,7 @@ def child_of(agent: RunningProcess) -> int:
     return wait_until(lambda: len(found := children(agent)) == 1 and found[0], what="one child")
 
 
-@pytest.mark.parametrize("cloud", ["aws", "azure"])  # tests/contract/metadata has all
+@pytest.mark.parametrize("cloud", ["aws", "azure"])  # tests/contract/notices has all
 def test_a_host_with_notice_from_its_cloud_is_going_until_the_notice_is_withdrawn(
     launcher: Launcher, begin: Begin, cloud: str
 ) -> None:
@@ -125,9 +125,9 @@ def test_a_killed_cloud_watcher_is_replaced_and_its_last_answer_holds(launcher: 
         session = launcher.session()
         session.wait_for("going")
         first = child_of(agent)
+        asked = len(server.calls)
         os.kill(first, signal.SIGKILL)
         wait_until(lambda: marks.start_time(first) is None and child_of(agent) != first, what="another")
-        asked = len(server.calls)
         wait_until(lambda: len(server.calls) > asked + 1, what="its questions")
         server.service.withdraw()
         session.wait_for("staying")

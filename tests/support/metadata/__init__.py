@@ -5,7 +5,7 @@
         server.service.withdraw()
         server.faults.answer(500)              # … until server.faults.clear()
 
-``tests/contract/metadata`` holds them to the documents, and real ones to the same tests where there is one
+``tests/contract/notices`` holds them to the documents, and real ones to the same tests where there is one
 (``HVD_TEST_METADATA=aws``, on a machine of that cloud).
 """
 

@@ -8,7 +8,8 @@ import pytest
 
 from hvd_elastic_ext.agent.notices import detect
 from hvd_elastic_ext.launcher.options import settings
-from tests.contract.metadata.test_looks import KINDS
+from tests.contract.notices.test_looks import KINDS
+from tests.contract.notices.test_services import SERVICES
 from tests.unit.agent.notices.test_detect import FIRMWARE
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -20,8 +21,10 @@ def test_a_cloud_has_all_that_belongs_to_it(cloud: str) -> None:
     there = {
         "launcher/options/settings.py: CLOUDS": cloud in settings.CLOUDS,
         "a stand-in in tests/support/metadata, and its entry in test_looks.py: KINDS": cloud in KINDS,
+        "tests/contract/notices/test_services.py: SERVICES": cloud in SERVICES,
         "tests/unit/agent/notices/test_detect.py: FIRMWARE": any(name.partition(",")[0] == cloud for name in FIRMWARE),
         "docs/health.md: a row of its table": f"| `{cloud}`" in health,
         "docs/run.md: --notices-from": cloud in next(line for line in run.splitlines() if "--notices-from" in line),
     }
-    assert [place for place, is_there in there.items() if not is_there] == []
+    missing = [place for place, is_there in there.items() if not is_there]
+    assert not missing, "\n".join(missing)
