@@ -26,13 +26,14 @@ EVENTS: Final[Mapping[str, str]] = {
     "published": "a new host list was accepted; number, hosts, departing, added, removed, grown, shrunk",
     "refused": "a host list was read and not accepted; reason",
     "spawned": "a training process was started; host, slot, pid, and where it is planned: rank, local_rank",
-    "standby": "a newcomer's processes were started without interrupting anyone; host",
-    "parked": "a newcomer is ready to join; host",
-    "resized": "a new world was formed; cause, added, removed, size, downtime_s, steps_lost (null: no step is known "
-    "of), lost_because (it continues behind a reported commit: its holders, and why they could not send it)",
+    "standby": "a newcomer's processes were started without interrupting anyone; host, slot",
+    "parked": "a newcomer is ready to join; host, slot",
+    "resized": "a new world was formed; cause, reason, added, removed, failed (by host), hosts (slots by host), size, "
+    "downtime_s, steps_lost (null: no step is known of), lost_because (it continues behind a reported commit: its "
+    "holders, and why they could not send it)",
     "exited": "a training process ended; host, slot, rank (if it had one), code, cause, reason",
-    "struck": "a slot, host, pod or node is charged with a fault; subject, cause, until",
-    "fenced": "a silent process was cut off; host, reason",
+    "struck": "a slot, host, pod or node is charged with a fault; subject, cause, reason, host, cooldown_s, until",
+    "fenced": "a silent host or process was cut off; host, slot (of a process), reason",
     "isolated": "nothing is heard of any host of the world: the launcher's own link is suspected; hosts, reason",
     "stalled": "processes send heartbeats and make no progress; ranks, hosts, since_s, waiting, finished (ranks that "
     "others wait for), reason",
@@ -63,7 +64,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "workers_requested": "a job that sleeps asked the cluster for its workers; replicas, reason",
     "workers_not_requested": "the cluster did not answer a request about workers; reason",
     "woke": "there are hosts again for a job that slept; slept_s, reason",
-    "resumed": "the job began, or went on, with a checkpoint; path, step, host, reason",
+    "resumed": "the job began, or went on, with a checkpoint; path, step, host, slot, seconds, reason",
     "training_restarted": "nothing of the training is left, and it starts from scratch; number, steps_lost, reason",
     "not_resized": "the world stays as it is, for the script has no elastic loop; cause, reason",
     "job_restarted": "a job that failed is started again; number, pause_s, reason",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 import io
 import json
+import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -255,6 +256,9 @@ class Cluster(Processes):
         """Journal lines of an event. A misspelt name is an error: nothing would ever be found by it."""
         assert name in EVENTS, name
         entries = [json.loads(line) for line in self.lines.getvalue().splitlines()]
+        for entry in entries:
+            unknown = entry.keys() - {"t", "mono", "generation", "event", *re.findall(r"\w+", EVENTS[entry["event"]])}
+            assert not unknown, f"core/journal.py: EVENTS does not tell of {unknown} in {entry['event']}"
         return [entry for entry in entries if entry["event"] == name]
 
     # --- Outside
