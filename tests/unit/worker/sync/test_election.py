@@ -102,7 +102,7 @@ def test_nothing_is_sent_only_if_all_said_the_same_and_only_values_only_if_all_h
 ) -> None:
     decided, root = elect(world), world[elect(world).root]
     identities = {(candidate.identity, candidate.step) for candidate in world}
-    shapes = {(c.loose, c.data, c.layout, c.layout_digest) for c in world}
+    shapes = {(c.loose, c.data, c.layout, c.layout_digest, c.firm_digest) for c in world}
     if decided.send is not Send.ALL:
         assert root.lineage
         assert len(identities) == len(shapes) == 1
