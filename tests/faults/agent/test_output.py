@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.faults.agent.launching import AGENT, Agent, start_order
@@ -97,10 +98,23 @@ def test_a_launcher_that_does_not_read_delays_neither_orders_nor_the_end(
     say(unread, start_order(1, "sh", "-c", hears))
     wait_until((tmp_path / "up").exists, what="a second process")
     say(unread, {"do": "stop", "slot": 1})
-    wait_until((tmp_path / "heard").exists, what="the signal")
+    wait_until((tmp_path / "heard").exists, what="the signal", timeout=30, show=lambda: processes_below(unread.pid))
     assert unread.stdin is not None
     unread.stdin.close()
     assert unread.wait(timeout=30) == 143
+
+
+def processes_below(pid: int) -> str:
+    """What each process of an agent waits for, and which signals it holds back or has not taken."""
+    return "\n".join(
+        f"{each.pid} {each.status()} {each.cmdline()} {signals_of(each.pid)}"
+        for each in psutil.Process(pid).children(recursive=True)
+    )
+
+
+def signals_of(pid: int) -> str:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return " ".join(line.replace("\t", "") for line in lines if line.startswith(("Sig", "ShdPnd")))
 
 
 def stands_still(file: Path) -> bool:
