@@ -191,7 +191,7 @@ class ConfigMap:
 
     def _failed(self, error: RequestFailed, *, creating: bool = False) -> PublishFailed:
         if error.code == CONFLICT:
-            return PublishFailed(self.where, "somebody else has just changed it")
+            return PublishFailed(self.where, "another client has just changed it")
         if error.code == FORBIDDEN:
             make = f"there is none; make it: kubectl -n {self._namespace} create configmap {self._name}"
             remedy = make if creating else "docker/manifests/configmap.yaml gives the right"

@@ -225,7 +225,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._own.turns(asking=False)
         answer = self.server.routes.answer(self.path, self._own.woken)
         self._own.turns(asking=True)
-        if answer is None:  # the daemon is ending: no answer says so best
+        if answer is None:  # the daemon is ending: a closed connection tells the client
             self.close_connection = True
             return
         self._send(answer)

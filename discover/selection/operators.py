@@ -238,7 +238,7 @@ def slots_of(pod: PodView, rules: HostRules, job: JobView | None = None) -> tupl
     if per_worker is not None:
         count = _checked(str(per_worker), "slotsPerWorker")
         if count == rules.operator.default_slots and gpus > count:
-            note = f"slotsPerWorker is {count}, which is what it is if nobody sets it; its {name} count"
+            note = f"slotsPerWorker is {count}, the default; its {name} count"
             return _checked(str(gpus), name), note
         return count, ""
     return (_checked(str(gpus), name) if gpus else 1), ""

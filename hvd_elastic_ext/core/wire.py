@@ -183,7 +183,7 @@ class _End:
         return self._sealer is not None
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """The messages that ``data`` completes. After a :class:`WireError` there is only the same error again."""
+        """The messages that ``data`` completes. Raises :class:`WireError` for what is no message, and from then on."""
         if self._broken is not None:
             raise WireError(self._broken)
         try:

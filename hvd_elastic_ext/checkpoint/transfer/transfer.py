@@ -240,7 +240,7 @@ class Incoming:
         self._keys = keys
 
     def record(self) -> Record:
-        """What is being sent, without a local region. Nothing in it is larger than it may be."""
+        """What is being sent, without a local region. Raises :class:`TransferFailed` if it is not the sender's."""
         length = int.from_bytes(_read(self._connection, _LENGTH), "big")
         if length > _LONGEST_HEADER:
             raise TransferFailed("the sender's record is too long")
@@ -249,7 +249,7 @@ class Incoming:
         return record_of(payload)
 
     def read(self, into: memoryview) -> None:
-        """Fill ``into`` with the commit. When this returns, each byte is verified."""
+        """Fill ``into`` with the commit. Raises :class:`TransferFailed` unless each byte is verified."""
         for number, whole in _ahead(self._is_whole, self._arriving(into)):
             if not whole:
                 raise TransferFailed(f"block {number} of the commit is not what was sent")
@@ -276,7 +276,7 @@ class Incoming:
 
 @contextmanager
 def receiving(address: tuple[str, int], secret: bytes) -> Iterator[Incoming]:
-    """Connect to a sender at ``address`` that knows ``secret``, too."""
+    """Connect to a sender at ``address`` that knows ``secret``, too. Raises :class:`TransferFailed` without one."""
     try:
         connection = socket.create_connection(address, timeout=STALL_S)
     except OSError as error:

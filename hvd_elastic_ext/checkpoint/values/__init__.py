@@ -3,7 +3,7 @@
 Belongs here: the closed list of types, how each is written and read, and the lines of a commit's tree.
 
 Never here: what a State consists of, and the bytes of tensors. Reading imports nothing. Of a script's classes it runs
-what Python needs to make a set or dict (``__hash__`` and ``__eq__`` of keys) and to set a field (``__set__``), no more.
+what Python needs to make a set or dict (``__hash__`` and ``__eq__`` of keys) and to set a field (``__set__``).
 
 The text is JSON. ``None``, bool, int, finite float, str, list, and dict with text as keys are what they are in JSON.
 Everything else is an object with one key::

@@ -332,5 +332,5 @@ class _UnixConnection(http.client.HTTPConnection):
         if (user := user_of(self.sock)) not in self._trusted:
             self.close()
             raise PermissionError(
-                f"user {user} listens there, whose word on hosts is not taken; --discovery-user {user} takes it"
+                f"user {user} listens there, and is not trusted to name hosts; --discovery-user {user} trusts it"
             )

@@ -196,7 +196,7 @@ class PodReleases:
         if self._limits.suspends and code == Asleep.exit_code:
             count = before or (await self._call(self._workers.look)).replicas
             await self._call(self._workers.suspend, max(count, kind.valid))
-            self._tell("released", "the job is suspended until somebody resumes it", replicas=0)
+            self._tell("released", "the job is suspended until it is resumed by hand", replicas=0)
         elif self._note.told is not None and self._note.told < kind.valid:
             await self._call(self._workers.tell, kind.valid, before=before)
 

@@ -93,7 +93,7 @@ def test_a_change_that_crosses_another_is_refused_and_made_good(writing: Writing
     configmap = writing.configmap()
     configmap.publish(publication(1, "a"))
     writing.kube.change("configmaps", NAME, {"data": {"hosts": "evil:1\n"}})
-    with pytest.raises(PublishFailed, match="somebody else has just changed it"):
+    with pytest.raises(PublishFailed, match="another client has just changed it"):
         configmap.publish(publication(2, "ab"))
     assert writing.hosts() == ["evil:1"]
     configmap.publish(publication(2, "ab"))

@@ -1,4 +1,4 @@
-"""What the end of a process means, and who may not work for now. Pure.
+"""What the end of a process means, and which hosts and slots may not work for now.
 
 Belongs here: causes, ends of a job, the ledger of failures, processes that are stalled or slow, what
 ``hvd-elastic hosts`` may ask and change.

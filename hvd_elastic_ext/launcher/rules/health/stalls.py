@@ -107,5 +107,5 @@ def _reason(lag: Sequence[Member], waiting: int, *, of: int, since: float) -> st
         return f"all {of} ranks have waited for one another for {since:.0f} s"
     names = ", ".join(f"{member.rank} on {member.life.seat}" for member in lag[:4])
     more = f" and {len(lag) - 4} more" if len(lag) > 4 else ""
-    others = f"{waiting} of {of} wait for it" if waiting else "nobody waits for it"
+    others = f"{waiting} of {of} wait for it" if waiting else "no rank waits for it"
     return f"no progress for {since:.0f} s of rank {names}{more}: {others}"

@@ -194,7 +194,7 @@ def test_rule_23_slots_come_from_the_first_source_that_has_them(of: HostRules, b
 def test_a_default_of_the_server_does_not_outweigh_gpus_and_the_conflict_is_told():
     count, note = slots_of(pod(limits=NVIDIA), rules(), JobView(slots_per_worker=1))
     assert count == 8
-    assert note == "slotsPerWorker is 1, which is what it is if nobody sets it; its nvidia.com/gpu count"
+    assert note == "slotsPerWorker is 1, the default; its nvidia.com/gpu count"
 
 
 @pytest.mark.parametrize(

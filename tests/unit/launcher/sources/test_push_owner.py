@@ -36,7 +36,7 @@ def test_hosts_are_not_taken_from_whoever_was_first_to_make_the_socket(
     with subprocess.Popen([sys.executable, "-c", LISTENS, place, str(listens)], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"up\n"
-        with pytest.raises(PermissionError, match=r"user 65534 listens there.*--discovery-user 65534 takes it"):
+        with pytest.raises(PermissionError, match=r"user 65534 listens there.*--discovery-user 65534 trusts it"):
             connector(f"unix://{place}", user=named)(5.0).request("GET", "/hosts")
         assert other.stdout.readline() == b"b''\n"  # it was asked nothing
 

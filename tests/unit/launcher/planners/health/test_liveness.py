@@ -108,7 +108,7 @@ def waits(rank: int, still_s: float) -> Member:
         ([member(1, 31.0), member(0, 1.0), waits(2, 1.0)], None),  # nobody waits for it
         ([member(0, 1.0), waits(1, 900.0), waits(2, 900.0)], None),  # it says that it is busy
         ([waits(rank, 40.0 + rank) for rank in range(3)], "all 3 ranks have waited for one another for 40 s"),
-        ([member(0, 31.0)], "no progress for 31 s of rank 0 on a[0]: nobody waits for it"),
+        ([member(0, 31.0)], "no progress for 31 s of rank 0 on a[0]: no rank waits for it"),
         ([member(rank, 29.9) for rank in range(3)], None),
         ([], None),
     ],
