@@ -13,13 +13,15 @@ from hvd_elastic_ext.core.errors import StateError, UsageError
 
 METHODS = ("sync", "restore", "on_reset")
 """What every State of Horovod's or ours has."""
+_SCALARS = str | int | float
+"""No model and no optimizer; a dict of tensors may be one."""
 
 
 def check_values(kind: type, given: Mapping[str, Any]) -> None:
     """Check what a State of class ``kind`` is made of, by name. Raises :class:`StateError`."""
     made = f"{kind.__name__}(…)"
     model, optimizer = given.get("model"), given.get("optimizer")
-    if _is_optimizer(model) and isinstance(optimizer, nn.Module):
+    if isinstance(model, optim.Optimizer) and isinstance(optimizer, nn.Module):
         raise StateError(f"{made}: model and optimizer are swapped; write {kind.__name__}(model, optimizer, …)")
     for name, value in given.items():
         if isinstance(value, type) and issubclass(value, nn.Module | optim.Optimizer):
@@ -28,9 +30,9 @@ def check_values(kind: type, given: Mapping[str, Any]) -> None:
             raise StateError(f"state.{name} is a DataLoader, which has no state to keep; give its sampler instead")
         if callable(getattr(kind, name, None)) or name.startswith("_"):
             raise StateError(f"state.{name} is a part of every State; give this value another name")
-    if model is not None and (not _has_state(model) or _is_optimizer(model)):
+    if isinstance(model, optim.Optimizer | _SCALARS):
         raise StateError(f"state.model is {_a(model)}; give a torch.nn.Module there, and other values by other names")
-    if optimizer is not None and (not _has_state(optimizer) or isinstance(optimizer, nn.Module)):
+    if isinstance(optimizer, nn.Module | _SCALARS):
         raise StateError(
             f"state.optimizer is {_a(optimizer)}; give a torch.optim.Optimizer there, and other values by other names"
         )
@@ -94,14 +96,6 @@ def state_among(train: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappin
         f"{named} was called with {first} as its first argument; it takes a State there: elastic.TorchState, or one of "
         "Horovod's"
     )
-
-
-def _is_optimizer(value: object) -> bool:
-    return isinstance(value, optim.Optimizer)
-
-
-def _has_state(value: object) -> bool:
-    return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
 
 
 def _nearest(name: str, names: Collection[str]) -> str:

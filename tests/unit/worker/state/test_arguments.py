@@ -71,6 +71,7 @@ def test_what_a_state_may_have_passes() -> None:
     given = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "batch": 0, "kind": "resnet", "best": None}
     arguments.check_values(elastic.TorchState, given)
     arguments.check_values(elastic.TorchState, {"model": None, "optimizer": None})
+    arguments.check_values(elastic.TorchState, {"model": {"weight": torch.zeros(1)}})
 
 
 def test_an_unknown_attribute_is_named_with_the_nearest_one() -> None:
