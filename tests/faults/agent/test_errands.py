@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -135,9 +136,13 @@ def test_an_errand_ends_with_its_agent(agent: Agent, tmp_path: Path, end: signal
 
 
 def memory_of(pid: int) -> set[int]:
-    """Which commit memory a process has open."""
-    found = [entry for entry in Path(f"/proc/{pid}/fd").iterdir() if "hvd-commit" in os.readlink(entry)]
-    return {entry.stat().st_ino for entry in found}
+    """Which commit memory a process has open. It may close other files meanwhile."""
+    found = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if "hvd-commit" in os.readlink(entry):
+                found.add(entry.stat().st_ino)
+    return found
 
 
 def errands_of(agent: Agent) -> list[int]:

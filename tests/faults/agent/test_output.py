@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -106,10 +107,11 @@ def test_a_launcher_that_does_not_read_delays_neither_orders_nor_the_end(
 
 def processes_below(pid: int) -> str:
     """What each process of an agent waits for, and which signals it holds back or has not taken."""
-    return "\n".join(
-        f"{each.pid} {each.status()} {each.cmdline()} {signals_of(each.pid)}"
-        for each in psutil.Process(pid).children(recursive=True)
-    )
+    lines = []
+    for each in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+            lines.append(f"{each.pid} {each.status()} {each.cmdline()} {signals_of(each.pid)}")
+    return "\n".join(lines)
 
 
 def signals_of(pid: int) -> str:
