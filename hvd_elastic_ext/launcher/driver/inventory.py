@@ -46,7 +46,7 @@ def _take_stock(job: JobState, agent: Agent, seats: Mapping[str, Any], now: floa
         if status.get("state") == "running" and status.get("code") is None:
             there.add(life)
             if (worker := job.roster.alive(life)) is None:
-                job.roster.workers[life.seat] = _adopted(life, agent.host, status, now)
+                job.roster.add(_adopted(life, agent.host, status, now))
             else:
                 _catch_up(job, worker, status)
         else:
@@ -73,7 +73,7 @@ def _compare(
             worker.warned = worker.warned or bool((status or {}).get("warned"))
             gone.append((worker, code if isinstance(code, int) else KILLED))
         else:  # the order to start it was lost
-            del job.roster.workers[worker.seat]
+            job.roster.remove(worker)
     return gone
 
 

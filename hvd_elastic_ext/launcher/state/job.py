@@ -14,7 +14,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last
 from hvd_elastic_ext.launcher.rules.health.causes import Cause, announced
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
-from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Situation
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Situation, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import NO_ROOM, TOO_LARGE, Answer, Life, Rendezvous, Seat
 from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.checkpoints import (
@@ -171,8 +171,18 @@ class JobState:
     def standing(self) -> bool:
         """Whether there is a world with all of its members, and none of them asks for another one."""
         members = self.world.members
-        complete = bool(members) and len(self.roster.present(members)) == len(members)
-        return complete and self.rendezvous.asked_again.isdisjoint(members)
+        if not members or len(self.roster.present(members)) < len(members):
+            return False
+        asked_again = self.rendezvous.asked_again  # of none, as a rule
+        return not asked_again or asked_again.isdisjoint(members)
+
+    @property
+    def intact(self) -> bool:
+        """Whether such a world has only members that train on: none was killed, and none is done."""
+        return self.standing and all(
+            worker.killed is None and not worker.done and worker.stage is Stage.LIVE
+            for worker in self.roster.present(self.world.members)
+        )
 
     @property
     def settled(self) -> bool:

@@ -153,17 +153,36 @@ class Roster:
     """All agents by host, all living processes by seat."""
 
     agents: dict[str, Agent] = field(default_factory=dict)
-    workers: dict[Seat, Worker] = field(default_factory=dict)
+    _workers: dict[Seat, Worker] = field(default_factory=dict)
     lives: dict[Seat, int] = field(default_factory=dict)
     """The highest life of each seat so far, under all its agents. The next life is one more."""
     ended: dict[Seat, int] = field(default_factory=dict)
     """The newest life of each seat whose end was reported to this launcher."""
     commits: Holders = field(default_factory=Holders)
     """Commits in the agents' memory."""
+    _by_host: dict[str, dict[Seat, Worker]] = field(default_factory=dict, compare=False, repr=False)
+    """The same processes: to ask for those of one host must not cost a look at thousands."""
+    _present: tuple[tuple[Life, ...], tuple[Worker, ...]] | None = field(default=None, compare=False, repr=False)
+    """The last answer of :meth:`present`, until a process is added or removed."""
+
+    @property
+    def workers(self) -> Mapping[Seat, Worker]:
+        """All living processes. Only :meth:`add` and :meth:`remove` change it."""
+        return self._workers
+
+    def add(self, worker: Worker) -> None:
+        """A process is started, or taken over from an earlier launcher."""
+        self._workers[worker.seat] = self._by_host.setdefault(worker.seat.host, {})[worker.seat] = worker
+        self._present = None
+
+    def remove(self, worker: Worker) -> None:
+        """A process has ended."""
+        del self._workers[worker.seat], self._by_host[worker.seat.host][worker.seat]
+        self._present = None
 
     def on(self, host: str) -> list[Worker]:
         """The processes on a host."""
-        return [worker for seat, worker in self.workers.items() if seat.host == host]
+        return list(self._by_host.get(host, {}).values())
 
     def facts_of(self, host: str) -> Mapping[str, Any]:
         """What a host's agent reports of its machine; empty if there is no agent."""
@@ -179,10 +198,14 @@ class Roster:
         worker = self.workers.get(life.seat)
         return worker if worker is not None and worker.life == life else None
 
-    def present(self, lives: Iterable[Life]) -> list[Worker]:
-        """Those of ``lives`` that are alive."""
-        find = self.workers.get
-        return [worker for life in lives if (worker := find(life.seat)) is not None and worker.life == life]
+    def present(self, lives: Iterable[Life]) -> tuple[Worker, ...]:
+        """Those of ``lives`` that are alive. One look asks many times for the members of the world."""
+        members = tuple(lives)
+        if self._present is None or self._present[0] is not members:
+            find = self._workers.get
+            found = (worker for life in members if (worker := find(life.seat)) is not None and worker.life == life)
+            self._present = members, tuple(found)
+        return self._present[1]
 
     def next_life(self, seat: Seat) -> Life:
         """A life that the seat has not had yet."""

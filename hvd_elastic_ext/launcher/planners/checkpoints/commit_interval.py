@@ -7,6 +7,7 @@ for a checkpoint. The planner does not follow that: it tells a rank that reports
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import median
 from typing import Final
 
@@ -46,7 +47,7 @@ def plan(job: JobState) -> Plan:
     return NOTHING
 
 
-def _measure(job: JobState, members: list[Worker]) -> None:
+def _measure(job: JobState, members: Sequence[Worker]) -> None:
     """Note the time of a new commit: all ranks wait for the slowest."""
     state = job.commit_interval
     newest = max((worker.holds for worker in members if worker.holds is not None), default=None)

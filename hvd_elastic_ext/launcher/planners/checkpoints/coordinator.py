@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from hvd_elastic_ext.launcher.planners.checkpoints import cost
@@ -217,7 +217,7 @@ def _step(job: JobState) -> int:
     return max((worker.step for worker in _members(job)), default=0)
 
 
-def _members(job: JobState) -> list[Worker]:
+def _members(job: JobState) -> Sequence[Worker]:
     return job.roster.present(job.world.members)
 
 

@@ -37,7 +37,8 @@ def _take_unheard_ends(job: JobState) -> None:
     """Processes of the world that was taken over may have ended while there was no launcher."""
     for life in [each for each in job.world.members if each in job.fleet.unreported_ends]:
         worker, code = job.fleet.unreported_ends.pop(life)
-        if job.roster.workers.setdefault(life.seat, worker) is worker:
+        if life.seat not in job.roster.workers:
+            job.roster.add(worker)
             exited(job, worker, {"code": code})
 
 
@@ -45,7 +46,7 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     """A process has ended. ``news``: its exit code, and what its agent knows of that."""
     code = code if isinstance(code := news.get("code"), int) else 1
     members, rank = job.world.members, job.rank(worker.life)
-    del job.roster.workers[worker.seat]
+    job.roster.remove(worker)
     job.roster.ended[worker.seat] = worker.life.number
     job.rendezvous.ended(worker.life)
     if worker.life in members and worker.generation < job.generation:
@@ -79,13 +80,18 @@ def _ending(job: JobState, worker: Worker, code: int, *, oom: bool) -> Ending:
         done=worker.done,
         told_to_leave=worker.leaving is not None,
         going=job.going(worker.seat.host),
-        peer_lost=worker.life in members and len(job.roster.present(members)) < len(members) - 1,
+        peer_lost=worker.life in members and _has_lost_another(job, worker),
         oom=oom,
         warned=worker.warned,
     )
     if code == 0 and found.cause is Cause.LEFT and worker.stage is Stage.BOOTING:
         found = Ending(found.cause, "ended with exit code 0 without having asked for a world")
     return engine_of(job).judged(job, worker, found, code)
+
+
+def _has_lost_another(job: JobState, worker: Worker) -> bool:
+    """Whether the world has lost a process beside this one. When all end, there are thousands to ask about."""
+    return any(life != worker.life and job.roster.alive(life) is None for life in job.world.members)
 
 
 def _done(job: JobState, worker: Worker, code: int) -> None:

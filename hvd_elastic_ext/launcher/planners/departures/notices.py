@@ -100,7 +100,7 @@ def _refused(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
     log.warning("the agent on %s refuses an order: %s", agent.host.name, news.get("reason"))
     worker = job.roster.of(agent.host.name, news.get("slot"), None)
     if worker is not None and not worker.started:
-        del job.roster.workers[worker.seat]
+        job.roster.remove(worker)
         orders.delay_restart(job, worker.seat)
 
 

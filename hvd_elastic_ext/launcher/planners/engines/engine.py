@@ -14,7 +14,10 @@ from hvd_elastic_ext.launcher.state.roster import Worker
 
 
 def _decide(job: JobState) -> Decision:
-    return next_world.decide(job.now, job.situation, job.options.limits)
+    intact = None
+    if job.intact:  # nearly always, and there may be thousands of processes
+        intact = next_world.decide_for_intact(job.world.members, job.wanted, settled=job.settled)
+    return intact or next_world.decide(job.now, job.situation, job.options.limits)
 
 
 class Engine(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -156,7 +157,7 @@ def _ended_at(job: JobState, change: EngineChange) -> float:
     return change.first_gone_at + (BEHIND_S if change.move is Move.DRAIN else NOTICE_S)
 
 
-def _tell_to_leave(job: JobState, members: list[Worker], staying: set[str], reason: str) -> None:
+def _tell_to_leave(job: JobState, members: Sequence[Worker], staying: set[str], reason: str) -> None:
     """All commit at one step and end; ``check_alive()`` is False on hosts that are not to be in the next world."""
     generation = job.generation + 1
     looping = [worker for worker in members if worker.loops and not worker.done]

@@ -28,12 +28,14 @@ def see_lost_training(job: JobState) -> JobFailed | None:
     """Note what living processes have reported; why the job is over, if all of its training is lost."""
     state = job.loopless
     state.kept = state.kept or job.roster.commits.newest is not None or job.checkpoints.known
+    if state.kept and state.loops:
+        return None  # the usual case, and nothing more to learn from thousands of processes
     survivors = 0
     for worker in job.roster.workers.values():
         _note(job, worker)
         survivors += worker.has_state
     if state.kept or survivors or not (job.in_place and job.world.begun):
-        return None  # the usual case
+        return None
     if not state.trained:
         _warn_of_the_unknown(job)
         return None

@@ -109,7 +109,7 @@ def cut_off(job: JobState, agent: Agent, reason: str, *, strike: bool) -> None:
     del job.roster.agents[name]
     job.roster.commits.lost(name, heard=agent.heard, why=reason)
     for worker in job.roster.on(name):
-        del job.roster.workers[worker.seat]
+        job.roster.remove(worker)
         job.rendezvous.ended(worker.life)
         if worker.stage is Stage.LIVE:
             fleet.cut_off_live.add(worker.life)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from typing import Any, Final
 
@@ -119,7 +119,7 @@ def is_needed(job: JobState, host: str) -> bool:
     members, leaving = {life.seat.host for life in job.world.members}, _leaves_by(job)
     if _calm(job) and not _is_ahead(job, host) and not members <= leaving.keys():
         return members.isdisjoint(heard)  # a member that is silent since then may be gone with its commit
-    facts = _facts(job, (), ready=False)
+    facts = _facts(job)
     return custody.is_needed(job.now, host, facts, job.options.commit_wait_s, told_at=since, heard=heard)[0]
 
 
@@ -134,9 +134,7 @@ def launcher_paused(job: JobState, seconds: float) -> None:
 
 def is_awaited(job: JobState) -> bool:
     """Whether the only holder of the newest commit is awaited: nothing older may replace that commit yet."""
-    return (
-        not _calm(job) and custody.awaited(job.now, _facts(job, (), ready=False), job.options.commit_wait_s) is not None
-    )
+    return not _calm(job) and custody.awaited(job.now, _facts(job), job.options.commit_wait_s) is not None
 
 
 def noted(job: JobState, *, over: bool, well: bool) -> list[dict[str, Any]]:
@@ -180,24 +178,33 @@ def _candidates(job: JobState, decision: Decision) -> tuple[tuple[Seat, ...], bo
     return tuple(seat for seat in job.wanted if _joined(job, seat.host)), False
 
 
-def _facts(job: JobState, seats: Iterable[Seat], *, ready: bool) -> Facts:
-    roster = job.roster
-    members, leaves_by, how = tuple(seats), _leaves_by(job), job.options.durability
-    keepers = () if members else _keepers(job, leaves_by)
+def _facts(job: JobState) -> Facts:
+    """Where commits are."""
+    how = job.options.durability
     return Facts(
-        roster.commits.holdings(leaves_by),
-        members,
-        ready,
-        frozenset(seat for seat in (*members, *keepers) if _is_quiet(job, seat) and _joined(job, seat.host)),
-        keepers,
-        _stored(job),
-        transfers.failing(job),
-        transfers.loading(job),
-        transfers.looked(job),
-        frozenset(seat for seat in roster.workers if not _is_quiet(job, seat)),
-        _ending(job),
-        transfers.sending(job),
-        None if how is not None and "://" in how.place else job.checkpoints.readers,
+        holdings=job.roster.commits.holdings(_leaves_by(job)),
+        stored=_stored(job),
+        sending=transfers.sending(job),
+        readers=None if how is not None and "://" in how.place else job.checkpoints.readers,
+    )
+
+
+def _facts_for(job: JobState, seats: Iterable[Seat], *, ready: bool) -> Facts:
+    """The same, and what else counts for a world of these seats, or for a transfer."""
+    members, active = tuple(seats), _active(job)
+    joined = {name for name in job.roster.agents if _joined(job, name)}
+    keepers = () if members else _keepers(job, joined - _leaves_by(job).keys())
+    return replace(
+        _facts(job),
+        members=members,
+        ready=ready,
+        writable=frozenset(seat for seat in (*members, *keepers) if seat not in active and seat.host in joined),
+        keepers=keepers,
+        failing=transfers.failing(job),
+        loading=transfers.loading(job),
+        looked=transfers.looked(job),
+        active=active,
+        ending=_ending(job),
     )
 
 
@@ -226,9 +233,10 @@ def _storage_may_be_newer(job: JobState, seats: Iterable[Seat]) -> bool:
     return stored is not None and (own is None or (stored.commit is not None and stored.commit > own))
 
 
-def _keepers(job: JobState, leaves_by: Mapping[str, float]) -> tuple[Seat, ...]:
-    stay = [host for host in job.fleet.hosts if host.name not in leaves_by and _joined(job, host.name)]
-    return tuple(Seat(host.name, slot) for host in stay for slot in range(host.slots))
+def _keepers(job: JobState, staying: Set[str]) -> tuple[Seat, ...]:
+    return tuple(
+        Seat(host.name, slot) for host in job.fleet.hosts if host.name in staying for slot in range(host.slots)
+    )
 
 
 def _joined(job: JobState, host: str) -> bool:
@@ -236,10 +244,10 @@ def _joined(job: JobState, host: str) -> bool:
     return agent is not None and agent.joined and not agent.finishing
 
 
-def _is_quiet(job: JobState, seat: Seat) -> bool:
-    """Whether no process commits into the memory of a seat now."""
-    worker = job.roster.workers.get(seat)
-    return worker is None or worker.stage is not Stage.LIVE or worker.life in job.rendezvous.waiting
+def _active(job: JobState) -> frozenset[Seat]:
+    """Seats whose process may commit into their memory now."""
+    workers, waiting = job.roster.workers.items(), job.rendezvous.waiting
+    return frozenset(seat for seat, worker in workers if worker.stage is Stage.LIVE and worker.life not in waiting)
 
 
 def _stored(job: JobState) -> Stored | None:
@@ -258,7 +266,7 @@ def _stored(job: JobState) -> Stored | None:
 
 def _judge(job: JobState, seats: Iterable[Seat], *, ready: bool) -> Verdict:
     """Ask the rules, and start the transfer that they want."""
-    verdict = custody.judge(job.now, _facts(job, seats, ready=ready), job.options.commit_wait_s)
+    verdict = custody.judge(job.now, _facts_for(job, seats, ready=ready), job.options.commit_wait_s)
     _log(job, verdict)
     if verdict.act not in (Act.SEND, Act.LOAD):
         return verdict

@@ -35,10 +35,13 @@ def plan(job: JobState) -> Plan:
         free = job.fleet.restart_delays.over(seat, now)
         if free and agent is not None and agent.joined and not agent.finishing and restore.ready(job, seat.host):
             _start(job, agent, seat, place, neighbours=neighbours, standby=bool(members))
-    for worker in list(job.roster.workers.values()):
-        # A live process that is no member lost its link, and its world went on without it.
-        if worker.stage is Stage.LIVE and worker.stopping_at is None and worker.life in kept:
-            continue  # the common case, for thousands of processes
+    # A live process that is no member lost its link, and its world went on without it.
+    others = [
+        worker
+        for worker in job.roster.workers.values()
+        if not (worker.stage is Stage.LIVE and worker.stopping_at is None and worker.life in kept)
+    ]  # of thousands, few
+    for worker in others:
         useful = worker.seat in needed and worker.stage is not Stage.LIVE
         if not useful and worker.life not in kept and worker.leaving is None and not worker.done:
             orders.remove(job, worker, "it is not needed")
@@ -51,9 +54,7 @@ def plan(job: JobState) -> Plan:
             worker.stopping_at = now + LEAVE_S
         if any(at is not None and now >= at for at in (worker.stopping_at, worker.stop_again_at)):
             orders.stop(job, worker)
-    return Plan(
-        min((at for worker in job.roster.workers.values() if (at := worker.stopping_at) is not None), default=None)
-    )
+    return Plan(min((at for worker in others if (at := worker.stopping_at) is not None), default=None))
 
 
 def _startable(job: JobState) -> tuple[Seat, ...]:
@@ -81,7 +82,7 @@ def _start(
     job.do(actions.StartProcess(life, place, host.slots, neighbours, blocked))
     worker = Worker(life, agent.host, Stage.BOOTING, job.now)
     worker.planned, worker.local_rank = place.rank, place.local_rank
-    job.roster.workers[seat] = worker
+    job.roster.add(worker)
     if standby:
         job.record("standby", host=seat.host, slot=seat.slot)
 

@@ -44,9 +44,8 @@ class Reach(Enum):
     """Its memory is no more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """The newest commit in the memory of one slot.
+class Holding(NamedTuple):
+    """The newest commit in the memory of one slot. A tuple, because a verdict may need thousands.
 
     ``step``: optimizer steps in it. ``since``: when the agent was last heard (mono), if it is not HERE. ``why``: what
     is known of that. ``leaves_by``: when the host will be gone (mono; infinite if that is not known), None if it stays.

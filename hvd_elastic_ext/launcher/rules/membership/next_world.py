@@ -6,10 +6,9 @@ leaves when the others are enough. A world that has lost a member is formed agai
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
@@ -105,24 +104,29 @@ class Decision:
     again_at: float | None = None
 
 
+STILL_FORMING: Final = Decision(None, "", "the newest world is still forming")
+AS_IT_SHOULD_BE: Final = Decision(None, "", "the world is as it should be")
+
+
 def seats(
     hosts: Iterable[tuple[str, Sequence[int]]],
     limits: Limits,
-    taken: Mapping[Seat, Stage] = MappingProxyType({}),
-    holders: frozenset[str] = frozenset(),
+    taken: Callable[[], Mapping[Seat, Stage]] = dict,
+    holders: Callable[[], frozenset[str]] = frozenset,
 ) -> tuple[Seat, ...]:
     """Seats that ought to be filled: ``hosts`` most senior first, with their usable slots.
 
     As many as the largest world may have. Of more seats the ``taken`` ones come first, the most advanced before the
     others, so a host that comes back does not replace its replacement. While no process trains, the ``holders`` of the
-    newest commit come first. Below the smallest world all seats are wanted.
+    newest commit come first. Below the smallest world all seats are wanted. Both are asked for only if there are more.
     """
-    every = [Seat(name, slot) for name, slots in hosts for slot in slots]
+    every = tuple(Seat(name, slot) for name, slots in hosts for slot in slots)
     size = limits.size(len(every), begun=True)
     if not size or size == len(every):
-        return tuple(every)
-    needed = frozenset() if Stage.LIVE in taken.values() else holders
-    first = sorted(every, key=lambda seat: (seat.host not in needed, _NEARNESS[taken.get(seat)]))
+        return every
+    stages = taken()
+    needed = frozenset() if Stage.LIVE in stages.values() else holders()
+    first = sorted(every, key=lambda seat: (seat.host not in needed, _NEARNESS[stages.get(seat)]))
     chosen = frozenset(first[:size])
     return tuple(seat for seat in every if seat in chosen)
 
@@ -135,7 +139,7 @@ def decide(now: float, situation: Situation, limits: Limits) -> Decision:
     if view.lost or view.broken:
         return _mend(view)
     if not (situation.formed and situation.settled):
-        return Decision(None, "", "the newest world is still forming")
+        return STILL_FORMING
     if view.done:
         return Decision(None, "", "training is done, and the last ones are about to say so")
     if view.going:
@@ -143,6 +147,17 @@ def decide(now: float, situation: Situation, limits: Limits) -> Decision:
         if decision is not None:
             return decision
     return _grow(view)
+
+
+def decide_for_intact(members: Iterable[Life], wanted: Sequence[Seat], *, settled: bool) -> Decision | None:
+    """What :func:`decide` says of a world with all of its ``members``, without a look at each process there is.
+
+    They are live, none of them is done, and none has lost its connections. ``settled``: they have their ranks and have
+    agreed on their state. None if that is not enough to decide by: more or fewer seats are ``wanted``.
+    """
+    if not settled:
+        return STILL_FORMING
+    return AS_IT_SHOULD_BE if {life.seat for life in members} == set(wanted) else None
 
 
 _NEARNESS: Final[Mapping[Stage | None, int]] = {Stage.LIVE: 0, Stage.PARKED: 1, Stage.BOOTING: 2, None: 3}
@@ -247,7 +262,7 @@ def _grow(view: _View) -> Decision:
     kept = [*view.staying, *view.going]
     chosen = view.chosen([*kept, *view.parked]) if view.parked else ()
     if len(chosen) <= len(view.alive):
-        return Decision(None, "", "the world is as it should be" if not view.coming else "newcomers are not ready yet")
+        return AS_IT_SHOULD_BE if not view.coming else Decision(None, "", "newcomers are not ready yet")
     if view.now < view.window_closes:
         return Decision(None, "", "more newcomers may come", view.window_closes)
     return Decision(chosen, "hosts added", f"newcomers ready: {len(chosen) - len(view.alive)}")

@@ -6,8 +6,12 @@ import pytest
 
 from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.driver.events import News
+from hvd_elastic_ext.launcher.planners.engines.engine import ENGINES, Engine
 from hvd_elastic_ext.launcher.planners.membership import agents
+from hvd_elastic_ext.launcher.rules.membership import next_world
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question
+from hvd_elastic_ext.launcher.state.job import JobState
 from tests.unit.launcher.simulated import Cluster, JobOptions, running
 
 
@@ -97,3 +101,54 @@ def test_a_process_that_a_part_of_the_beats_calls_silent_is_killed_for_it() -> N
     assert cluster.driver.too_silent()
     cluster.driver.look()
     assert [event["host"] for event in cluster.events("fenced")] == ["a"]
+
+
+def test_the_processes_of_a_host_are_known_whatever_has_become_of_them() -> None:
+    cluster = Cluster(JobOptions())
+    roster = cluster.driver.job.roster
+
+    def check() -> None:
+        for host in ("a", "b", "c"):
+            assert roster.on(host) == [worker for seat, worker in roster.workers.items() if seat.host == host]
+
+    cluster.inherit("a", "b")
+    cluster.hosts(a=2, b=2, c=1)
+    cluster.run(20.0)
+    assert len(cluster.training) == 5
+    check()
+    cluster.kill("a", 1)
+    cluster.run(1.0)
+    check()
+    cluster.lose_agent("b")
+    cluster.run(1.0)
+    assert not roster.on("b")
+    check()
+    cluster.run(60.0)
+    check()
+
+
+def test_a_look_at_an_intact_world_decides_as_the_rules_do_for_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    short: list[bool] = []
+
+    def compared(job: JobState) -> Decision:
+        short.append(job.intact)
+        found = ENGINES["horovod"].decide(job)
+        assert found == next_world.decide(job.now, job.situation, job.options.limits)
+        return found
+
+    monkeypatch.setattr(plan.next_world, "engine_of", lambda job: Engine(decide=compared))
+    cluster = running("a", "b")
+    cluster.hosts(a=1, b=1, c=1)
+    cluster.run(30.0)
+    cluster.kill("b")
+    cluster.run(30.0)
+    cluster.write_notice("c", "spot", in_s=30.0)
+    cluster.run(5.0)
+    cluster.lose_world("a")
+    cluster.run(60.0)
+    (worker,) = cluster.driver.job.roster.on("a")
+    done = {"event": "said", "slot": 0, "life": worker.life.number, "message": {"say": "done"}}
+    cluster.driver.tell(News("a", done))
+    cluster.driver.look()
+    assert True in short
+    assert False in short

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.launcher.rules.membership.next_world import (
@@ -14,6 +15,7 @@ from hvd_elastic_ext.launcher.rules.membership.next_world import (
     Situation,
     Stage,
     decide,
+    decide_for_intact,
     in_order,
     seats,
 )
@@ -102,10 +104,10 @@ def test_who_has_taken_a_place_keeps_it_when_a_more_senior_host_comes_back() -> 
     hosts, two = [("a", [0]), ("b", [0]), ("c", [0]), ("d", [0])], Limits(most=2)
     a, b, c, d = (Seat(name, 0) for name in "abcd")
     assert seats(hosts, two) == (a, b)
-    assert seats(hosts, two, {a: Stage.LIVE, c: Stage.LIVE}) == (a, c)
-    assert seats(hosts, two, {c: Stage.LIVE, b: Stage.BOOTING, d: Stage.PARKED}) == (c, d)
-    assert seats(hosts, two, {d: Stage.BOOTING}) == (a, d)
-    assert seats([("a", [0]), ("b", [0])], two, {c: Stage.LIVE}) == (a, b)
+    assert seats(hosts, two, lambda: {a: Stage.LIVE, c: Stage.LIVE}) == (a, c)
+    assert seats(hosts, two, lambda: {c: Stage.LIVE, b: Stage.BOOTING, d: Stage.PARKED}) == (c, d)
+    assert seats(hosts, two, lambda: {d: Stage.BOOTING}) == (a, d)
+    assert seats([("a", [0]), ("b", [0])], two, lambda: {c: Stage.LIVE}) == (a, b)
 
 
 def test_rank_0_holds_the_newest_commit() -> None:
@@ -170,3 +172,21 @@ def test_whatever_happens_a_world_is_of_the_living_and_the_ready_and_can_be_give
     if any(life.seat in there.processes and there.processes[life.seat].life == life for life in there.members):
         # Somebody who has been training is always among them: nobody else holds the state.
         assert any(each.life in inside for each in members)
+
+
+@given(
+    situations(),
+    st.booleans(),
+    st.floats(0, 200),
+    st.builds(Limits, st.integers(1, 3), st.integers(1, 3), st.none() | st.integers(3, 6), st.just(()), st.just(3.0)),
+)
+def test_of_an_intact_world_the_short_decision_is_the_long_one(
+    there: Situation, exact: bool, now: float, limits: Limits
+) -> None:
+    assume(there.members)
+    seats_of_members = tuple(life.seat for life in there.members)
+    trains = {life.seat: Process(life, Stage.LIVE) for life in there.members}
+    there = replace(there, processes={**there.processes, **trains}, wanted=seats_of_members if exact else there.wanted)
+    short = decide_for_intact(there.members, there.wanted, settled=there.formed and there.settled)
+    assert short is not None or (there.formed and there.settled and not exact)
+    assert short in (None, decide(now, there, limits))
