@@ -14,7 +14,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.driver import plan, recording
 from hvd_elastic_ext.launcher.driver.events import Event, Look
 from hvd_elastic_ext.launcher.driver.reduce import reduce
-from hvd_elastic_ext.launcher.job.saved_state import again
+from hvd_elastic_ext.launcher.folder.saved_state import again
 from hvd_elastic_ext.launcher.state.job import JobState
 
 DIFFERENT: Final = 1

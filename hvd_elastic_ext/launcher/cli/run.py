@@ -22,7 +22,8 @@ from hvd_elastic_ext.io.append_file import Announced, AppendFile
 from hvd_elastic_ext.launcher.cli import run_options
 from hvd_elastic_ext.launcher.cli.announcements import announce
 from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.job import finished_check, runs, state_folder
+from hvd_elastic_ext.launcher.folder import runs, state_folder
+from hvd_elastic_ext.launcher.job import finished_check
 from hvd_elastic_ext.launcher.job.output import Log, Outlets
 from hvd_elastic_ext.launcher.options.settings import (
     RunSettings,

@@ -19,14 +19,15 @@ from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageErr
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.agents.transports.transports import PodTransport
 from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.job import engine_programs, runs
+from hvd_elastic_ext.launcher.folder import runs
+from hvd_elastic_ext.launcher.folder.saved_state import Handover, StateWriter, checkpoint_of, hosts_left
+from hvd_elastic_ext.launcher.folder.state_folder import Saved, StateDir
+from hvd_elastic_ext.launcher.job import engine_programs
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.console import Console
 from hvd_elastic_ext.launcher.job.output import Outlets
 from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
-from hvd_elastic_ext.launcher.job.saved_state import Handover, StateWriter, checkpoint_of, hosts_left
 from hvd_elastic_ext.launcher.job.session import Session
-from hvd_elastic_ext.launcher.job.state_folder import Saved, StateDir
 from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.planners.membership import waiting
@@ -45,7 +46,7 @@ class Job:
     """Runs ``settings`` on the hosts of ``feed``. Raises ``UsageError`` if it cannot reach them.
 
     ``folder``: the job's own; ``saved``: what this launcher goes by, see
-    :func:`hvd_elastic_ext.launcher.job.runs.begun`.
+    :func:`hvd_elastic_ext.launcher.folder.runs.begun`.
     """
 
     def __init__(

@@ -46,12 +46,8 @@ from hvd_elastic_ext.launcher.driver.events import (
     WorldNotBegun,
 )
 from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.job import runs
-from hvd_elastic_ext.launcher.job.addresses import Addresses, there, versions_here
-from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
-from hvd_elastic_ext.launcher.job.console import Console, seat_of
-from hvd_elastic_ext.launcher.job.engine_programs import MPIRUN, MpiRuns, mark_of, slot_command, slot_env
-from hvd_elastic_ext.launcher.job.saved_state import (
+from hvd_elastic_ext.launcher.folder import runs
+from hvd_elastic_ext.launcher.folder.saved_state import (
     Handover,
     StateWriter,
     hosts_left,
@@ -61,7 +57,11 @@ from hvd_elastic_ext.launcher.job.saved_state import (
     state_of,
     write_noted_change,
 )
-from hvd_elastic_ext.launcher.job.state_folder import Saved, StateDir
+from hvd_elastic_ext.launcher.folder.state_folder import Saved, StateDir
+from hvd_elastic_ext.launcher.job.addresses import Addresses, there, versions_here
+from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
+from hvd_elastic_ext.launcher.job.console import Console, seat_of
+from hvd_elastic_ext.launcher.job.engine_programs import MPIRUN, MpiRuns, mark_of, slot_command, slot_env
 from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.health.causes import SSH_FAILED

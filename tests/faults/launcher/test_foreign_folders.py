@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.launcher.job import state_folder
+from hvd_elastic_ext.launcher.folder import state_folder
 
 NOBODY = 65534
 

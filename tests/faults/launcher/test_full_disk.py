@@ -12,7 +12,7 @@ SAVER = """
 import resource, signal, sys
 from pathlib import Path
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.job.state_folder import Saved, StateDir, load
+from hvd_elastic_ext.launcher.folder.state_folder import Saved, StateDir, load
 
 folder, filler, limit = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 small, large = Saved(1, 7), Saved(1, 8, None, {"much": "x" * 40_000})

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.launcher.job import saved_state, state_folder
+from hvd_elastic_ext.launcher.folder import saved_state, state_folder
 from tests.integration.launcher.conftest import COUNTER, Launched, records
 from tests.integration.launcher.test_over_ssh import command, directory, wait_for_size
 from tests.support import marks

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from hvd_elastic_ext.core.journal import Record
+from hvd_elastic_ext.launcher.folder.state_folder import SOCKET
 from hvd_elastic_ext.launcher.job import admin_socket
-from hvd_elastic_ext.launcher.job.state_folder import SOCKET
 from tests.integration.launcher.conftest import Launched, alive
 from tests.support.processes import RunningProcess
 from tests.support.waiting import wait_until

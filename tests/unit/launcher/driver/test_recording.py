@@ -19,8 +19,8 @@ from hvd_elastic_ext.launcher.driver import events, plan
 from hvd_elastic_ext.launcher.driver.driver import Driver
 from hvd_elastic_ext.launcher.driver.recording import Recorder, from_json, options_from_json, options_to_json, to_json
 from hvd_elastic_ext.launcher.driver.reduce import reduce
-from hvd_elastic_ext.launcher.job.saved_state import again, start_of
-from hvd_elastic_ext.launcher.job.state_folder import Saved
+from hvd_elastic_ext.launcher.folder.saved_state import again, start_of
+from hvd_elastic_ext.launcher.folder.state_folder import Saved
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits

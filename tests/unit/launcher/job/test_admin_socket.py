@@ -18,9 +18,9 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.cli import hosts
+from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 from hvd_elastic_ext.launcher.job import admin_socket
 from hvd_elastic_ext.launcher.job.admin_socket import MAX_CLIENTS, MAX_LINE, AdminSocket, ask, short_name
-from hvd_elastic_ext.launcher.job.state_folder import StateDir
 
 
 def echo(request: Mapping[str, Any]) -> Mapping[str, Any]:

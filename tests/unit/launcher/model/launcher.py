@@ -21,8 +21,8 @@ from hvd_elastic_ext.launcher.driver.events import (
     News,
     PeersChanged,
 )
-from hvd_elastic_ext.launcher.job.saved_state import hosts_left, job_of, start_of, state_of, write_noted_change
-from hvd_elastic_ext.launcher.job.state_folder import Saved
+from hvd_elastic_ext.launcher.folder.saved_state import hosts_left, job_of, start_of, state_of, write_noted_change
+from hvd_elastic_ext.launcher.folder.state_folder import Saved
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from tests.unit.launcher.model.agent import LATENCY_S, Agent, Line, Message
 

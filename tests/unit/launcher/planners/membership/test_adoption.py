@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.job.saved_state import hosts_left, ports_of, state_of
+from hvd_elastic_ext.launcher.folder.saved_state import hosts_left, ports_of, state_of
 from hvd_elastic_ext.launcher.planners.departures.shutdown import PROCESSES_S
 from hvd_elastic_ext.launcher.planners.health.link_loss import alone
 from tests.unit.launcher.scenarios import play

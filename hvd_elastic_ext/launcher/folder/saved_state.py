@@ -15,8 +15,8 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.io.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.driver import recording
-from hvd_elastic_ext.launcher.job import runs
-from hvd_elastic_ext.launcher.job.state_folder import Saved
+from hvd_elastic_ext.launcher.folder import runs
+from hvd_elastic_ext.launcher.folder.state_folder import Saved
 from hvd_elastic_ext.launcher.planners.membership import custody, resize_report
 from hvd_elastic_ext.launcher.rules.health import ledger_json
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger

@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import Final
 
-from hvd_elastic_ext.launcher.job.state_folder import Saved
+from hvd_elastic_ext.launcher.folder.state_folder import Saved
 from hvd_elastic_ext.launcher.rules.health import ledger_json
 
 RUN: Final = "run"

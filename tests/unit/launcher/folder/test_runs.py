@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.job.runs import begun, ended, has_ended, name_of
-from hvd_elastic_ext.launcher.job.state_folder import Saved
+from hvd_elastic_ext.launcher.folder.runs import begun, ended, has_ended, name_of
+from hvd_elastic_ext.launcher.folder.state_folder import Saved
 from hvd_elastic_ext.launcher.rules.health import ledger_json
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike, Subject

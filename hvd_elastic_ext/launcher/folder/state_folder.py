@@ -32,7 +32,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import FOLDERS
 from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS
-from hvd_elastic_ext.launcher.job import ownership
+from hvd_elastic_ext.launcher.folder import ownership
 
 LOG = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.launcher.job import ownership
+from hvd_elastic_ext.launcher.folder import ownership
 
 NOBODY = 65534
 
@@ -20,7 +20,7 @@ AS_ANOTHER = """
 import ctypes, os, sys
 from pathlib import Path
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.job.state_folder import Saved, StateDir
+from hvd_elastic_ext.launcher.folder.state_folder import Saved, StateDir
 {become}
 try:
     for number in (1, 2):

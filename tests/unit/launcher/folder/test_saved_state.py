@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.launcher.job import saved_state, state_folder
-from hvd_elastic_ext.launcher.job.saved_state import StateWriter
-from hvd_elastic_ext.launcher.job.state_folder import Saved, StateDir
+from hvd_elastic_ext.launcher.folder import saved_state, state_folder
+from hvd_elastic_ext.launcher.folder.saved_state import StateWriter
+from hvd_elastic_ext.launcher.folder.state_folder import Saved, StateDir
 
 SECONDS = 60
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.job import state_folder
-from hvd_elastic_ext.launcher.job.state_folder import Saved, StateDir, holder, load
+from hvd_elastic_ext.launcher.folder import state_folder
+from hvd_elastic_ext.launcher.folder.state_folder import Saved, StateDir, holder, load
 
 ONE = Saved(1, 5, {"version": 1}, {"budget": [1, 2]})
 TWO = Saved(1, 6, None)
