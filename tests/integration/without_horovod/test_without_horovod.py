@@ -64,7 +64,7 @@ def test_the_same_script_runs_under_plain_mpirun_and_torchrun_and_alone(
     environment: Environment, tmp_path: Path
 ) -> None:
     python = str(environment.python)
-    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", free_port()]
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
     ways = {
         "mpirun": (2, ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", python]),
         "torchrun": (2, [python, *torchrun]),
@@ -73,9 +73,9 @@ def test_the_same_script_runs_under_plain_mpirun_and_torchrun_and_alone(
     for name, (ranks, start) in ways.items():
         folder = tmp_path / name
         folder.mkdir()
-        with run_process([*start, *script(folder, steps=30, pause=0)], env=QUIET) as process:
+        with run_process([*start, *script(folder, steps=60, pause=0)], env=QUIET) as process:
             assert process.wait(timeout=100) == 0, process.output
-        assert_finished_alike(events(folder, "done"), ranks=ranks, steps=30)
+        assert_finished_alike(events(folder, "done"), ranks=ranks, steps=60)
 
 
 def test_what_needs_horovod_is_refused_in_one_line_that_says_how_to_get_it(
