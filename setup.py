@@ -32,6 +32,8 @@ setup(
     ],
     extras_require={
         "torch": ["torch>=2.1", "numpy", "scikit-learn", "matplotlib>=3.7"],
+        # Build it first, against your torch: scripts/build-horovod. An index has only source, for older torch.
+        "horovod": ["horovod==0.28.1", "numpy", "setuptools<81; python_version >= '3.12'"],
         "kubernetes": ["kubernetes>=31,<38,!=36.0.0", "websocket-client>=1.6"],
         "mpi": ["mpi4py>=3.1"],
         "checkpoint": ["fsspec>=2024.2", "safetensors>=0.4"],

@@ -6,7 +6,8 @@
     def train(state): ...
 
 Both work with Horovod's own counterparts too: this State under ``hvd.elastic.run``, this ``run`` with a plain Horovod
-State, either under ``horovodrun`` or ``hvd-elastic run``.
+State, either under ``horovodrun`` or ``hvd-elastic run``. Where Horovod is not installed, all of it works under
+``torchrun`` and ``mpirun``.
 """
 
 from __future__ import annotations
@@ -16,11 +17,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-import horovod.torch as hvd
-from horovod.common.elastic import notification_manager
-
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import DataError, ElasticError, StateError, UsageError
+from hvd_elastic_ext.worker import stock
 from hvd_elastic_ext.worker.comms import choose, current_world
 from hvd_elastic_ext.worker.comms.choose import local_rank, rank, size
 from hvd_elastic_ext.worker.comms.horovod import HorovodComms, fence_horovod
@@ -73,7 +72,7 @@ _FENCE = fence_horovod()
 """Set up on import, before ``hvd.init()``: it does not know earlier worlds."""
 
 
-class TorchState(Face, hvd.elastic.TorchState):  # type: ignore[misc]
+class TorchState(Face, stock.TorchState):  # type: ignore[misc]
     """Horovod's ``TorchState`` with exact commits: what was committed or synced is exactly what comes back.
 
     ``model``, ``optimizer`` and every keyword become attributes. Anything with ``state_dict``/``load_state_dict`` is
@@ -161,7 +160,7 @@ def run(func: Callable[P, R]) -> Callable[P, R]:
     return _elastic(
         func,
         reset=_next_world,
-        notifications=notification_manager,
+        notifications=stock.notification_manager,
         clock=SystemClock(),
         whole=partial(horovod_hook.in_training, rejoin=_next_world),
         synced=_PROCESS.synced,
@@ -217,3 +216,6 @@ def load_checkpoint(state: Any, source: Source, names: Names = None) -> bool:
 
 def _next_world() -> None:
     (current_world.comms() or HorovodComms()).reset()
+
+
+horovod_hook.adopt()

@@ -21,6 +21,8 @@ from hvd_elastic_ext.core.publication import parse_hosts_option
 from hvd_elastic_ext.core.secrets import USER, secret_in_url
 from hvd_elastic_ext.io.config_file import read_config
 from hvd_elastic_ext.launcher.agents.environment import too_large, why_not_elastic
+from hvd_elastic_ext.launcher.cli import own_options
+from hvd_elastic_ext.launcher.cli.parser import Words
 from hvd_elastic_ext.launcher.job import finished_check
 from hvd_elastic_ext.launcher.options.settings import (
     CLOUDS,
@@ -45,6 +47,10 @@ PREFIX: Final = "HVD_ELASTIC_"
 RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE", "DEVICES", "NOTICE_FILE")
 """Environment names with our prefix that are no options of ``run``: workers and agents read them."""
 
+HOROVOD: Final = "horovod"
+BUILD: Final = "scripts/build-horovod of a clone builds its wheel (docs/install.md)"
+WITHOUT: Final = "take --engine torchrun or mpirun, with elastic.init() in the script"
+
 DESCRIPTION: Final = """\
 Run an elastic job. Every option of horovodrun means here what it means there; the first groups are ours.
 
@@ -58,13 +64,7 @@ examples:
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
     """Read options from ``argv``, ``HVD_ELASTIC_*`` and ``--config``. Raises :class:`UsageError`."""
-    try:
-        from hvd_elastic_ext.launcher.cli import horovod_options as horovod
-    except ImportError as error:
-        raise UsageError(
-            f"Horovod cannot be imported ({error}); `hvd-elastic doctor` says what is wrong, "
-            "scripts/build-horovod builds it"
-        ) from None
+    horovod, why_absent = _horovods_options()
 
     def layer(parser: argparse.ArgumentParser, given: Sequence[str]) -> list[str]:
         config, name = _config_of(parser, given)
@@ -72,13 +72,25 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
             parser, given, config=config, config_name=name, environ=environ, prefix=PREFIX, reserved=RESERVED
         )
 
-    args = horovod.parse(argv, prog="hvd-elastic run", description=DESCRIPTION, add_options=add_options, layer=layer)
+    args = horovod.parse(Words(argv, "hvd-elastic run", DESCRIPTION, add_options, layer))
+    if why_absent is not None and args.engine in (None, HOROVOD):
+        raise UsageError(f"{why_absent}, and --engine {HOROVOD}, the default, needs it: {BUILD}; or {WITHOUT}")
     _check_sample(environ)
     problem = horovod.why_not_elastic(args) or why_not_elastic(environ) or too_large(environ, args.command)
     if problem is not None:
         raise UsageError(problem)
     hostfile = horovod.read_hostfile(args.hostfile) if args.hostfile else None
     return _settings(args, hosts=args.hosts or hostfile, env=horovod.tuning_env(args))
+
+
+def _horovods_options() -> tuple[Any, str | None]:
+    """Return the module that reads ``horovodrun``'s options, and why there is no Horovod; None if there is."""
+    try:
+        from hvd_elastic_ext.launcher.cli import horovod_options
+    except ImportError as error:
+        absent = isinstance(error, ModuleNotFoundError) and error.name == "horovod"
+        return own_options, "Horovod is not installed" if absent else f"Horovod cannot be imported ({error})"
+    return horovod_options, None
 
 
 def runnable(command: Sequence[str]) -> tuple[str, ...]:

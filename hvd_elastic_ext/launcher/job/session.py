@@ -245,7 +245,7 @@ class Session:
             on_event=self._event,
         )
         self._addresses = Addresses(
-            self._control, given=settings.interfaces, rsh=settings.rsh, versions=versions_here()
+            self._control, given=settings.interfaces, rsh=settings.rsh, versions=versions_here(settings.engine)
         )
         await self._addresses.begin(self._hosts.names[0])
         hook = str(Path(__file__).parents[2] / "worker" / "hook")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from horovod.common.exceptions import HorovodInternalError
 from torch import Tensor
+
+from hvd_elastic_ext.worker.stock import HorovodInternalError
 
 PeerLost: Final = HorovodInternalError
 """The error of a lost peer for every library: Horovod's own, so that users' ``except`` clauses hold."""

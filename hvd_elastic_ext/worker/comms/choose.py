@@ -9,12 +9,16 @@ from importlib.util import find_spec
 from typing import Final, Literal, cast, get_args
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.worker import stock
 from hvd_elastic_ext.worker.comms import Comms, current_world
 from hvd_elastic_ext.worker.comms import horovod as with_horovod
 from hvd_elastic_ext.worker.comms import torch_distributed as with_torch
+from hvd_elastic_ext.worker.comms.alone import AloneComms
 from hvd_elastic_ext.worker.process import standby
 
 Library = Literal["horovod", "torch", "mpi"]
+World = Literal["horovod", "torch", "mpi", "alone"]
+"""A library, or a world of one without any."""
 
 HOW_TO_GET_MPI: Final = "apt-get install openmpi-bin libopenmpi-dev, then pip install mpi4py"
 
@@ -23,6 +27,8 @@ HOW_TO_GET_MPI: Final = "apt-get install openmpi-bin libopenmpi-dev, then pip in
 class Facts:
     """The facts for the decision."""
 
+    no_horovod: str | None = None
+    """Why there is no Horovod; None if there is."""
     horovod_initialised: bool = False
     torch_initialised: bool = False
     horovod_launched: bool = False
@@ -38,6 +44,7 @@ class Facts:
 def look(environ: Mapping[str, str]) -> Facts:
     """Gather the facts of this process."""
     return Facts(
+        no_horovod=stock.WHY_ABSENT,
         horovod_initialised=with_horovod.is_initialised(),
         torch_initialised=with_torch.is_initialised(),
         horovod_launched=_launched_by_horovod(environ),
@@ -48,8 +55,8 @@ def look(environ: Mapping[str, str]) -> Facts:
     )
 
 
-def decide(wanted: str, facts: Facts) -> Library:
-    """Return the library. Raises :class:`UsageError` for a choice that cannot work here."""
+def decide(wanted: str, facts: Facts) -> World:
+    """Return the library, or "alone". Raises :class:`UsageError` for a choice that cannot work here."""
     if wanted == "auto":
         return _auto(facts)
     if wanted not in get_args(Library):
@@ -61,16 +68,19 @@ def decide(wanted: str, facts: Facts) -> Library:
         )
     if wanted == "mpi" and not facts.mpi4py:
         raise UsageError(f"comms='mpi': mpi4py is not installed; {HOW_TO_GET_MPI}")
+    if wanted == "horovod" and facts.no_horovod is not None:
+        raise UsageError(f"comms='horovod': {facts.no_horovod}; {stock.HOW_TO_GET_HOROVOD}")
     return cast(Library, wanted)
 
 
-def _auto(facts: Facts) -> Library:
-    rules: tuple[tuple[bool, Library], ...] = (
+def _auto(facts: Facts) -> World:
+    rules: tuple[tuple[bool, World], ...] = (
         (facts.horovod_initialised, "horovod"),
         (facts.torch_initialised, "torch"),
         (facts.horovod_launched, "horovod"),
         (facts.torchrun, "torch"),
         (facts.mpi_size > 0 and facts.mpi4py, "mpi"),
+        (facts.no_horovod is not None, "alone"),
     )
     return next((library for holds, library in rules if holds), "horovod")
 
@@ -83,7 +93,7 @@ def init(wanted: str = "auto") -> Comms:
     """
     library = decide(wanted, look(os.environ))
     standby.current().start_fixed_world()
-    worlds = {"horovod": _horovod_world, "torch": _torch_world, "mpi": _mpi_world}
+    worlds = {"horovod": _horovod_world, "torch": _torch_world, "mpi": _mpi_world, "alone": _world_of_one}
     comms = worlds[library]()
     current_world.use(comms)
     return comms
@@ -113,6 +123,11 @@ def _mpi_world() -> Comms:
     return with_mpi.MPIComms()
 
 
+def _world_of_one() -> Comms:
+    check_world(1, os.environ)
+    return AloneComms()
+
+
 def mpi_size(environ: Mapping[str, str]) -> int:
     """Return how many processes ``mpirun`` started together with this one; 0 without ``mpirun``."""
     given = environ.get("OMPI_COMM_WORLD_SIZE") or environ.get("PMI_SIZE") or "0"
@@ -120,13 +135,18 @@ def mpi_size(environ: Mapping[str, str]) -> int:
 
 
 def check_world(size: int, environ: Mapping[str, str]) -> None:
-    """Refuse a Horovod world of one where another launcher started more: each process would train alone.
+    """Refuse a world of one where another launcher started more: each process would train alone.
 
     Raises :class:`UsageError` with the remedy.
     """
     if size > 1 or _launched_by_horovod(environ):
         return
-    if (started := mpi_size(environ)) > 1:
+    if (started := mpi_size(environ)) > 1 and not stock.PRESENT:
+        raise UsageError(
+            f"mpirun started {started} processes, but mpi4py is not installed and each would train alone; "
+            f"{HOW_TO_GET_MPI}"
+        )
+    if started > 1:
         raise UsageError(
             f"mpirun started {started} processes, but Horovod was built without MPI and each would train alone; "
             f"call elastic.init() instead of hvd.init() (it needs mpi4py: {HOW_TO_GET_MPI}), "

@@ -13,6 +13,7 @@ from torch import distributed
 from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.comms.horovod import HorovodComms
 from hvd_elastic_ext.worker.process import standby
+from hvd_elastic_ext.worker.stock import PRESENT
 
 
 class Place(NamedTuple):
@@ -42,7 +43,9 @@ def current() -> Place:
     planned = standby.planned()
     if planned is not None:
         return Place(planned.rank, planned.size)
-    found = comms() or HorovodComms()
+    found = comms() or (HorovodComms() if PRESENT else None)
+    if found is None:
+        return _place_in_torch_distributed()
     try:
         return Place(found.rank(), found.size())
     except ValueError:  # raised before hvd.init() and after hvd.shutdown()

@@ -1,39 +1,43 @@
-"""Horovod's collectives behind the ``Comms`` port. The only importer of ``horovod.torch`` below the public face."""
+"""Horovod's collectives behind the ``Comms`` port. Importable without Horovod: there is no world of it then."""
 
 from __future__ import annotations
 
 import functools
 from typing import Any, Final, cast
 
-import horovod.torch as hvd
 import torch
-from horovod.common.exceptions import HorovodInternalError
-from horovod.torch import mpi_ops
 from torch import Tensor
 
 from hvd_elastic_ext.worker.comms import Comms, Pending
 from hvd_elastic_ext.worker.comms.pinned_tensors import PinnedLibrary
 from hvd_elastic_ext.worker.comms.tensors import Finished, copy_back, pieces, reducible
 from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE, Fence
+from hvd_elastic_ext.worker.stock import PRESENT, HorovodInternalError, demand
+
+if PRESENT:
+    import horovod.torch as hvd
+    from horovod.torch import mpi_ops
 
 _PREFIX: Final = "hvd_elastic_ext"
 
 _PIECE: Final = 1 << 30
 """Bytes per operation: each one costs a negotiation, and an MPI build counts bytes with 32 bits."""
 
-AVERAGE: Final = hvd.Average
-DistributedOptimizer: Final = hvd.DistributedOptimizer
+AVERAGE: Final[Any] = hvd.Average if PRESENT else None
 
 _NATIVE: Final = (torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
-
-StockSampler = hvd.elastic.ElasticSampler
 
 
 class HorovodComms(Comms):
     """The world that ``hvd.init()`` joined.
 
     Every operation has an explicit name: Horovod's automatic names count calls, and a newcomer has made fewer.
+
+    Raises :class:`UsageError` where there is no Horovod.
     """
+
+    def __init__(self) -> None:
+        demand("this process is in no world")
 
     def rank(self) -> int:
         return int(mpi_ops.rank())  # hvd.rank() may return the planned rank
@@ -105,11 +109,15 @@ _pending: Final[dict[str, _PendingMax]] = {}
 
 def is_initialised() -> bool:
     """Whether this process is in a Horovod world."""
-    return bool(hvd.is_initialized())
+    return PRESENT and bool(hvd.is_initialized())
 
 
 def join_world() -> None:
-    """Join the world that the environment describes. Blocks until it has formed."""
+    """Join the world that the environment describes. Blocks until it has formed.
+
+    Raises :class:`UsageError` where there is no Horovod.
+    """
+    demand("no world can be joined")
     try:
         hvd.init()
     except ValueError as error:
@@ -117,12 +125,19 @@ def join_world() -> None:
         raise HorovodInternalError(f"joining the next world failed: {error}") from error
 
 
+def wrapped(optimizer: Any, named_parameters: Any, **options: Any) -> Any:
+    """Return ``hvd.DistributedOptimizer``."""
+    return hvd.DistributedOptimizer(optimizer, named_parameters, **options)
+
+
 def fence_horovod() -> Fence:
     """Make Horovod's worlds safe to leave; return the fence that knows their connections.
 
     Replaces the functions where users and Horovod's own loop look them up, and pins tensors while Horovod has them (see
-    ``pinned_tensors.py``). A second call returns the same fence.
+    ``pinned_tensors.py``). A second call returns the same fence. Without Horovod nothing is done.
     """
+    if not PRESENT:
+        return HOROVOD_FENCE
     known: Fence | None = getattr(hvd.init, "hvd_elastic_fence", None)
     if known is not None:
         return known

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from horovod.common.exceptions import HorovodInternalError
 from mpi4py import MPI
 from mpi4py.run import set_abort_status
 from torch import Tensor
@@ -24,6 +23,7 @@ from hvd_elastic_ext.core.slot_protocol import START_AGAIN
 from hvd_elastic_ext.worker.comms import Comms, Pending
 from hvd_elastic_ext.worker.comms.tensors import Finished, copy_back, pieces, reducible
 from hvd_elastic_ext.worker.process import standby
+from hvd_elastic_ext.worker.stock import HorovodInternalError
 
 _PIECE: Final = 1 << 30
 """MPI counts elements with 31 bits."""

@@ -12,7 +12,6 @@ from typing import Any, Final, NoReturn, cast
 
 import torch
 import torch.distributed as dist
-from horovod.common.exceptions import HorovodInternalError
 from torch import Tensor
 
 from hvd_elastic_ext.core.clock import SystemClock
@@ -22,6 +21,7 @@ from hvd_elastic_ext.worker.comms.pinned_tensors import pin
 from hvd_elastic_ext.worker.comms.tensors import Finished, copy_back, pieces, reducible
 from hvd_elastic_ext.worker.comms.torchrun_token import agree_on_token
 from hvd_elastic_ext.worker.process import standby
+from hvd_elastic_ext.worker.stock import HorovodInternalError
 
 _TOKEN_S: Final = 120.0
 """Seconds to wait for the other workers of a round: torchrun starts them together, but disks may be slow."""

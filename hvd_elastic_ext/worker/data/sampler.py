@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_elastic_ext.worker.comms import current_world
-from hvd_elastic_ext.worker.comms.horovod import StockSampler
+from hvd_elastic_ext.worker.stock import ElasticSampler as StockSampler
 
 Indices = NDArray[np.int64]
 

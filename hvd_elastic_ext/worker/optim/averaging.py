@@ -221,7 +221,7 @@ def wrap(
     world = choose.world() if comms is None else comms
     if isinstance(world, with_horovod.HorovodComms):
         own = {**horovod, "backward_passes_per_step": backward_passes_per_step}
-        return cast(Optimizer, with_horovod.DistributedOptimizer(optimizer, named_parameters, **own))
+        return cast(Optimizer, with_horovod.wrapped(optimizer, named_parameters, **own))
     for name in horovod.keys() - TUNING - {"sparse_as_dense"}:
         if name != "op" or horovod[name] != with_horovod.AVERAGE:
             raise UsageError(f"elastic.wrap: {name}={horovod[name]!r} works under Horovod only; leave it out elsewhere")

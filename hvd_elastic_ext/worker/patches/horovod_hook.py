@@ -1,6 +1,7 @@
 """Patches of Horovod's modules, for a process with a link to an agent.
 
 Each is called once its module is loaded: by the import hook, or by the public face if Horovod was imported first.
+Where there is no Horovod, :func:`install` gives the process what it needs of them.
 """
 
 from __future__ import annotations
@@ -27,20 +28,32 @@ from hvd_elastic_ext.worker.process.step_timer import StepTimer
 log = logging.getLogger(__name__)
 
 FACE: Final = "hvd_elastic_ext.torch"
+STOCK: Final = "hvd_elastic_ext.worker.stock"
 ADOPT: Final = "HVD_ELASTIC_ADOPT"
 
 _DONE: Final = "hvd_elastic_hooked"
 _ATTEMPTS: Final = 5
+_MIXED: Final = 3
+"""Horovod's ``HostUpdateResult.mixed``: hosts may have come, and gone."""
 
 
 def install() -> None:
-    """Patch the Horovod modules that are loaded, if this process has a link. A second call changes nothing."""
-    if not (link.is_announced(os.environ) or standby.current().link.connected):
+    """Patch the Horovod modules that are loaded, if this process has a link. A second call changes nothing.
+
+    Without Horovod: pass host updates on to our States, and time steps.
+    """
+    if not _linked():
         return
     for name, change in HOOKS.items():
         module = sys.modules.get(name)
         if module is not None:
             change(module)
+    from hvd_elastic_ext.worker import stock
+
+    if not stock.PRESENT and not _marked(stock):
+        process = standby.current()
+        process.on_update = HostUpdates(stock.notification_manager, process)
+        _time_steps(None)
 
 
 def basics(module: Any) -> None:
@@ -86,7 +99,7 @@ def elastic(module: Any) -> None:
 
 def torch(module: Any) -> None:
     """Patch ``horovod.torch``: places that user code sees, safe collectives, and with ``--adopt`` our classes."""
-    if _marked(module):
+    if not hasattr(module, "init") or _marked(module):  # built without PyTorch, it has nothing to patch
         return
     for name in Place._fields:
         setattr(module, name, _shown(name, getattr(module, name)))
@@ -96,11 +109,20 @@ def torch(module: Any) -> None:
     for inner, names in ((module.elastic.sampler, ("rank", "size")), (module.optimizer, ("size",))):
         for name in names:
             setattr(inner, name, getattr(module, name))
+    _time_steps(module.mpi_ops)
+    ours = sys.modules.get(STOCK)
+    if ours is not None and not hasattr(ours, "PRESENT"):
+        return  # our face is being imported, and has imported Horovod: it does the rest when its classes are there
     from hvd_elastic_ext.worker.comms.horovod import fence_horovod
 
     fence_horovod()
-    _time_steps(module.mpi_ops)
-    if os.environ.get(ADOPT) == "1":
+    adopt()
+
+
+def adopt() -> None:
+    """With ``--adopt``, give scripts for Horovod's own classes ours. A second call changes nothing."""
+    module = sys.modules.get("horovod.torch")
+    if os.environ.get(ADOPT) == "1" and hasattr(module, _DONE):
         _adopt(module)
 
 
@@ -143,11 +165,9 @@ class HostUpdates:
 
     def notify_stock_state(self, listener: Any) -> None:
         """Notify a State of Horovod's own, such that it neither skips the sync nor ignores the update as old."""
-        from horovod.runner.elastic.worker import HostUpdateResult
-
         # Horovod compares times of several hosts: this one must be later, whatever their clocks say.
         self._last = max(self._last, float(getattr(listener, "_last_updated_timestamp", 0)), time.time()) + 1
-        listener.on_hosts_updated(self._last, HostUpdateResult.mixed)
+        listener.on_hosts_updated(self._last, _MIXED)
 
 
 def takes_numbered_updates(listener: Any) -> bool:
@@ -270,6 +290,10 @@ def _refuse(comm: Any, process_sets: Any) -> None:
             )
 
 
+def _linked() -> bool:
+    return link.is_announced(os.environ) or standby.current().link.connected
+
+
 def _marked(module: ModuleType) -> bool:
     """Return whether this module was patched before, and mark it."""
     was = getattr(module, _DONE, False)
@@ -278,11 +302,12 @@ def _marked(module: ModuleType) -> bool:
 
 
 def _time_steps(mpi_ops: Any) -> None:
-    """Time steps and waits for the heartbeats."""
+    """Time steps for the heartbeats, and waits in Horovod's ``mpi_ops`` if there is one."""
     from torch.optim import optimizer
 
     ours = standby.current().link
     pace = StepTimer(ours.status, say=ours.say)
-    mpi_ops.mpi_lib.around_wait = pace.waiting
+    if mpi_ops is not None:
+        mpi_ops.mpi_lib.around_wait = pace.waiting
     optimizer.register_optimizer_step_pre_hook(pace.before_step)
     optimizer.register_optimizer_step_post_hook(pace.after_step)

@@ -9,10 +9,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
-from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
-
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.worker.state.arguments import check_function, state_among
+from hvd_elastic_ext.worker.stock import HorovodInternalError, HostsUpdatedInterrupt
 
 log = logging.getLogger(__name__)
 

@@ -11,16 +11,13 @@ from functools import partial
 from typing import Any, ClassVar
 from weakref import WeakSet
 
-from horovod.common.elastic import ObjectState, notification_manager
-from horovod.common.elastic import State as StockState
-from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
-from horovod.torch.elastic import state as stock
 from torch import optim
 
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.messages import HostsUpdate
 from hvd_elastic_ext.core.slot_protocol import COMMITS
+from hvd_elastic_ext.worker import stock
 from hvd_elastic_ext.worker.commits import inherited
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import open_sides
@@ -36,13 +33,13 @@ from hvd_elastic_ext.worker.state.journal import reporter_for
 from hvd_elastic_ext.worker.state.keeper import Keeper
 from hvd_elastic_ext.worker.state.settings import WorkerSettings
 from hvd_elastic_ext.worker.state.user_files import Checkpoint
+from hvd_elastic_ext.worker.stock import HorovodInternalError, HostsUpdatedInterrupt, ObjectState, notification_manager
 from hvd_elastic_ext.worker.sync.commit_interval import Thinning
 from hvd_elastic_ext.worker.sync.host_updates import Inbox
 
 log = logging.getLogger(__name__)
 
-_STOCK_HANDLERS = (stock.ModelStateHandler, stock.OptimizerStateHandler, stock.SamplerStateHandler)
-_OWN = frozenset(vars(StockState(None, None))) | {"_keeper", "_snapshot", "_handlers"}
+_OWN = frozenset(vars(stock.State(None, None))) | {"_keeper", "_snapshot", "_handlers"}
 """Attributes of a State that are no state."""
 
 
@@ -142,7 +139,7 @@ class ElasticMixin(Face):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        check_mixin(cls, ElasticMixin, StockState, Face)
+        check_mixin(cls, ElasticMixin, stock.State, Face)
 
     def __getattr__(self, name: str) -> Any:
         if name == "_keeper":  # built at the first use: the user's __init__ has got that far then
@@ -162,7 +159,7 @@ class ElasticMixin(Face):
             self._keeper.optimizers_changed()
 
     def _made(self) -> Keeper:
-        check_has_state(type(self), StockState)
+        check_has_state(type(self), stock.State)
         names = torch_parts.ParameterNames()
         handlers = self.__dict__.get("_handlers", {})
         parts = {name: _part_behind(handler, names) for name, handler in handlers.items()}
@@ -198,14 +195,14 @@ class ElasticMixin(Face):
 
 def _part_behind(handler: Any, names: torch_parts.ParameterNames) -> Part:
     """Ours for what one of Horovod's handlers keeps; a user's own handler stays."""
-    own = torch_parts.part_for(handler.value, names) if type(handler) in _STOCK_HANDLERS else None
+    own = torch_parts.part_for(handler.value, names) if type(handler) in stock.HANDLERS else None
     return own or HandlerPart(handler)
 
 
 def _has_own_sync(kind: type) -> bool:
     theirs = kind.__mro__[kind.__mro__.index(ElasticMixin) + 1 :]
     first = next(base for base in theirs if "sync" in vars(base))
-    return first not in (ObjectState, StockState, stock.TorchState)
+    return first not in (ObjectState, stock.State, stock.TorchState)
 
 
 def keeper_for(
@@ -285,8 +282,8 @@ def _descriptors() -> tuple[int, ...] | None:
 
 def part_for(value: object, names: torch_parts.ParameterNames) -> Part | None:
     """A handler the user registered with Horovod goes first; Horovod's own three are replaced by ours."""
-    for kind, handler in stock.get_handler_registry():
-        if handler not in _STOCK_HANDLERS and isinstance(value, kind):
+    for kind, handler in stock.registered_handlers():
+        if handler not in stock.HANDLERS and isinstance(value, kind):
             return HandlerPart(handler(value))
     return torch_parts.part_for(value, names)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +45,8 @@ def records(journal: Path, *names: str) -> list[Record]:
 class Launched:
     """One job: its hosts file, which the test rewrites, and its journal."""
 
+    elastic: Sequence[str] = ELASTIC
+
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.hosts = directory / "hosts"
@@ -60,7 +62,7 @@ class Launched:
     def run(self, *arguments: str | Path, source: tuple[str, ...] = ()) -> Iterator[RunningProcess]:
         """``arguments`` are options and the command; hosts come from the hosts file unless ``source`` says else."""
         source = source or ("--hosts-file", str(self.hosts))
-        command = [*ELASTIC, "run", *source, "--journal", str(self.journal), *map(str, arguments)]
+        command = [*self.elastic, "run", *source, "--journal", str(self.journal), *map(str, arguments)]
         with run_process(command, env={"HVD_ELASTIC_SAMPLE": "0"}, cwd=self.directory) as process:
             self.process = process
             yield process

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from hvd_elastic_ext.core.rank_info import Place
+from tests.integration.launcher.conftest import Launched
 from tests.integration.standby.kit import HERE, Job
 
 
@@ -26,3 +29,17 @@ def test_an_unmodified_script_that_is_adopted_consumes_each_sample_once_though_a
     assert [message["event"] for message in first.heard("record")].count("rolled_back") == 1
     assert first.beats[-1]["step"] == steps[-1]
     assert first.beats[-1]["commit"][1] == 2
+
+
+def test_a_script_that_imports_ours_before_horovod_can_be_adopted(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import hvd_elastic_ext.torch as ours\n"
+        "import horovod.torch as hvd\n"
+        "print('adopted', hvd.elastic.TorchState is ours.TorchState, hvd.elastic.run is ours.run)\n"
+    )
+    launched = Launched(tmp_path)
+    launched.set_hosts("localhost:1")
+    with launched.run("-np", "1", "--adopt", "train.py") as process:
+        assert process.wait(60) == 0, process.output
+    assert "adopted True True" in process.stdout

@@ -84,7 +84,7 @@ def _python(version: str, *, on: str) -> Finding:
 
 
 _LIBRARIES: Final = {
-    "numpy": ("Horovod's broadcast_object needs it and does not declare it", "pip install numpy"),
+    "numpy": ("samplers and Horovod's broadcast_object need it", "pip install numpy"),
     "torch": (None, "pip install torch, before Horovod is built"),
 }
 """Why each is needed, where an import does not say it, and what to do where it is not there."""
@@ -106,11 +106,12 @@ def _library(answer: Answer, name: str, *, on: str) -> Finding:
 def _horovod(answer: Answer, *, on: str) -> Iterator[Finding]:
     why, version = _failure(answer, "horovod")
     if version is None:
-        yield Finding("error", f"{on}Horovod is not installed", "nothing can be trained without it", BUILD)
+        reason = "without it a job needs --engine torchrun or mpirun, with elastic.init() in the script"
+        yield Finding("warning", f"{on}Horovod is not installed", reason, BUILD)
         return
     if version != HOROVOD:
         reason = f"this release is made for {HOROVOD} and tried with no other"
-        yield Finding("warning", f"{on}Horovod {version}", reason, f"pip install horovod=={HOROVOD}, or {BUILD}")
+        yield Finding("warning", f"{on}Horovod {version}", reason, BUILD)
     if why is not None:
         yield Finding("error", f"{on}Horovod {version} cannot be imported", *_why_horovod_fails(answer, why))
         return
@@ -191,10 +192,11 @@ def building(facts: Facts) -> Iterator[Finding]:
         for what, package, path in (("C++ compiler", "g++", facts.compiler), ("CMake", "cmake", facts.cmake))
         if path is None
     ]
-    installed = _failure(facts.answer, "horovod")[0] is None
+    why, version = _failure(facts.answer, "horovod")
+    level: Level = "note" if why is None else "warning" if version is None else "error"
     for what, package in missing:
-        reason = "only needed to build Horovod" if installed else "Horovod has to be built, and cannot be without it"
-        yield Finding("note" if installed else "error", f"no {what}", reason, f"apt-get install {package}")
+        reason = "only needed to build Horovod" if why is None else "Horovod has to be built, and cannot be without it"
+        yield Finding(level, f"no {what}", reason, f"apt-get install {package}")
     if not missing:
         yield Finding("ok", f"C++ compiler {facts.compiler}, CMake {facts.cmake}")
 
@@ -293,6 +295,9 @@ def differences(there: Answer, here: Answer, *, on: str) -> Iterator[Finding]:
         theirs, ours = (answer.steps.get(step, {}).get("version") for answer in (there, here))
         if step == "python":
             theirs, ours = (str(v).rpartition(".")[0] if v else v for v in (theirs, ours))
+        if step == "horovod" and ours and not theirs:
+            why = "here it is, and a job with Horovod needs it on every host"
+            yield Finding("error", f"{on}has no Horovod", why, BUILD)
         if theirs and ours and theirs != ours:
             what = f"{on}{name} is {theirs}, here it is {ours}"
             yield Finding("error" if level == "error" else "warning", what, reason, f"install {name} {ours} there")

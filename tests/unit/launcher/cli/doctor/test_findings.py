@@ -87,8 +87,8 @@ BROKEN = {
     "error | numpy 2.4.6 cannot be imported | libopenblas | numpy": broken(numpy={"error": "ImportError: libopenblas"}),
     "error | torch is not installed | No module | pip install torch": broken(torch=NOT_INSTALLED),
     "error | torch 2.13.0 cannot be imported | libcudart | torch": broken(torch={"error": "OSError: libcudart"}),
-    "error | Horovod is not installed | nothing can be trained | scripts/build-horovod": broken(horovod=NOT_INSTALLED),
-    "warning | Horovod 0.27.0 | made for 0.28.1 | horovod==0.28.1": broken(horovod={"version": "0.27.0"}),
+    "warning | Horovod is not installed | --engine torchrun | build-horovod": broken(horovod=NOT_INSTALLED),
+    "warning | Horovod 0.27.0 | made for 0.28.1 | build-horovod": broken(horovod={"version": "0.27.0"}),
     "error | Horovod 0.28.1 cannot be imported | built against another torch than 2.13.0 | build-horovod": broken(
         horovod={"error": "ImportError: x.so: undefined symbol: _Z"}
     ),
@@ -182,9 +182,12 @@ def test_a_broken_torch_explains_a_broken_horovod():
     assert horovod.remedy == "mend torch first, then look again"
 
 
-def test_a_compiler_is_an_error_only_where_horovod_has_to_be_built():
-    found = judge(facts(compiler=None, answer=answer(horovod=NOT_INSTALLED)))
-    assert [f.level for f in found if "compiler" in f.what] == ["error"]
+@pytest.mark.parametrize(
+    ("horovod", "level"), [(NOT_INSTALLED, "warning"), ({"error": "ImportError: undefined symbol"}, "error")]
+)
+def test_a_compiler_matters_only_where_horovod_has_to_be_built(horovod, level):
+    found = judge(facts(compiler=None, answer=answer(horovod=horovod)))
+    assert [f.level for f in found if "compiler" in f.what] == [level]
 
 
 def test_an_interpreter_that_does_not_run_is_the_only_finding_about_it():
@@ -219,6 +222,12 @@ def test_versions_that_differ_are_named_with_both(step, version, level, what):
     finding = next(f for f in judge(hosted(said=there)) if f.what == what)
     assert finding.level == level
     assert "there" in finding.remedy
+
+
+def test_horovod_is_needed_on_a_host_where_this_machine_has_it():
+    there = answer(python={"hostname": "h1", "addresses": ["10.0.0.2"]}, horovod=NOT_INSTALLED)
+    found = [(f.level, f.what) for f in judge(hosted(said=there)) if f.level != "ok"]
+    assert found == [("warning", "h1: Horovod is not installed"), ("error", "h1: has no Horovod")]
 
 
 def test_a_later_patch_release_of_python_there_is_no_difference():

@@ -1,0 +1,33 @@
+"""A world of one process without any library: a script that no launcher started, where there is no Horovod."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from hvd_elastic_ext.worker.comms import Comms, Pending
+from hvd_elastic_ext.worker.comms.tensors import Finished, pieces, reducible
+
+
+class AloneComms(Comms):
+    """One rank, which is its own peer."""
+
+    def rank(self) -> int:
+        return 0
+
+    def size(self) -> int:
+        return 1
+
+    def local_rank(self) -> int:
+        return 0
+
+    def broadcast(self, data: Tensor, *, root: int, name: str) -> None:
+        next(pieces(data, max(1, data.numel())), None)  # refuses what no library could send
+
+    def sum(self, data: Tensor, *, name: str) -> None:
+        reducible(data, (data.dtype,))
+
+    def start_max(self, number: int, *, name: str) -> Pending:
+        return Finished(number)
+
+    def reset(self) -> None:
+        """The next world is the same one."""

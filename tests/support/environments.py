@@ -1,0 +1,23 @@
+"""Virtual environments made of this one's packages: links, so that nothing is downloaded or copied."""
+
+from __future__ import annotations
+
+import sysconfig
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+
+def linked_environment(place: Path, *, wanted: Callable[[str], bool]) -> Path:
+    """Make an environment at ``place`` with those files and folders of this one that are ``wanted``; its Python."""
+    venv.EnvBuilder(symlinks=True, with_pip=False).create(place)
+    [site] = place.glob("lib/python3*/site-packages")
+    for each in Path(sysconfig.get_path("purelib")).iterdir():
+        if wanted(each.name):
+            (site / each.name).symlink_to(each)
+    return place / "bin" / "python"
+
+
+def environment_without_horovod(place: Path) -> Path:
+    """Make an environment that has all that this one has but Horovod; return its Python."""
+    return linked_environment(place, wanted=lambda name: not name.startswith("horovod"))
