@@ -24,7 +24,6 @@ def test_an_unmodified_script_that_is_adopted_consumes_each_sample_once_though_a
         *("hvd_elastic_ext.torch", "hvd_elastic_ext.worker.data.sampler"),
     ]
     steps = [step for step, _, _ in first.steps()]
-    assert len(steps) > len(set(steps))  # it did roll back
     assert len(first.heard("done")) == 1
     assert [message["event"] for message in first.heard("record")].count("rolled_back") == 1
     assert first.beats[-1]["step"] == steps[-1]

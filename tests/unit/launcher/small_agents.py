@@ -31,7 +31,9 @@ class Agent:
 
     async def greet(self) -> None:
         while not self.wire.ready:
-            self.wire.feed(await self.reader.read(1))
+            data = await self.reader.read(1)
+            assert data, "hung up on before the greeting"
+            self.wire.feed(data)
 
     def say(self, message) -> None:
         self.writer.write(self.wire.seal(message))

@@ -228,11 +228,12 @@ def test_strangers_who_say_anything_or_hang_up_hold_up_nobody() -> None:
 
 
 def test_a_stranger_hears_nothing_but_a_greeting_and_is_hung_up_on_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "HANDSHAKE_S", 0.2)
     with sending() as (address, sent):
-        with socket.create_connection(address) as stranger:
-            stranger.settimeout(10)
-            assert len(exactly(stranger, 10_000)) == GREETING
+        with monkeypatch.context() as patch:
+            patch.setattr(transfer, "HANDSHAKE_S", 0.2)  # for the stranger only
+            with socket.create_connection(address) as stranger:
+                stranger.settimeout(10)
+                assert len(exactly(stranger, 10_000)) == GREETING
         received(address)
         sent.result(20)
 
