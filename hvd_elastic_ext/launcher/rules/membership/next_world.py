@@ -149,7 +149,7 @@ def decide(now: float, situation: Situation, limits: Limits) -> Decision:
     return _grow(view)
 
 
-def decide_for_intact(members: Iterable[Life], wanted: Sequence[Seat], *, settled: bool) -> Decision | None:
+def decide_for_intact(members: Sequence[Life], wanted: Sequence[Seat], *, settled: bool) -> Decision | None:
     """What :func:`decide` says of a world with all of its ``members``, without a look at each process there is.
 
     They are live, none of them is done, and none has lost its connections. ``settled``: they have their ranks and have
@@ -157,7 +157,8 @@ def decide_for_intact(members: Iterable[Life], wanted: Sequence[Seat], *, settle
     """
     if not settled:
         return STILL_FORMING
-    return AS_IT_SHOULD_BE if {life.seat for life in members} == set(wanted) else None
+    exact = len(members) == len(wanted) and {life.seat for life in members} == set(wanted)
+    return AS_IT_SHOULD_BE if exact else None
 
 
 _NEARNESS: Final[Mapping[Stage | None, int]] = {Stage.LIVE: 0, Stage.PARKED: 1, Stage.BOOTING: 2, None: 3}
