@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from discover.common.source import Observation, Source, Unsettled
-from discover.selection.explain import Row, as_json, as_table
+from discover.selection.explain import Row, as_json
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import SourceUnavailable
 from hvd_elastic_ext.core.publication import Publication, to_json
@@ -69,14 +69,34 @@ def render(publication: Publication, rows: Sequence[Row] | None, *, output: str,
         return f"{said}\n"
     if rows is None:
         return hosts_table(publication)
-    return as_table(rows, wall=wall) if rows else "no pods match\n"
+    return pods_table(rows, wall=wall) if rows else "no pods match\n"
 
 
 def hosts_table(publication: Publication) -> str:
-    width = max([len("HOST"), *(len(host.name) for host in publication.hosts)])
-    lines = [f"{'HOST':<{width}}  SLOTS", *(f"{host.name:<{width}}  {host.slots:>5}" for host in publication.hosts)]
-    lines += [f"departing: {d.host} ({d.reason})" for d in publication.departing]
-    return "".join(f"{line}\n" for line in lines)
+    from hvd_elastic_ext.io import tables  # a daemon needs no rich
+
+    rows = [(host.name, str(host.slots)) for host in publication.hosts]
+    departing = "".join(f"departing: {each.host} ({each.reason})\n" for each in publication.departing)
+    return tables.plain(("HOST", "SLOTS"), rows, right=("SLOTS",)) + departing
+
+
+def pods_table(rows: Sequence[Row], *, wall: float) -> str:
+    from hvd_elastic_ext.io import tables  # a daemon needs no rich
+
+    spaces = {row.pod.partition("/")[0] for row in rows}
+    lines = []
+    for row in rows:
+        pod = row.pod.partition("/")[2] if len(spaces) == 1 else row.pod
+        slots = "-" if row.slots is None else str(row.slots)
+        lines.append((pod, row.host or "-", slots, row.node or "-", row.verdict, _when(row, wall) + row.reason))
+    return tables.plain(("POD", "HOST", "SLOTS", "NODE", "VERDICT", "REASON"), lines)
+
+
+def _when(row: Row, wall: float) -> str:
+    if row.deadline is None or row.verdict != "leaving":
+        return ""
+    left = row.deadline - wall
+    return f"in {left:.0f} s: " if left > 0 else "now: "
 
 
 def _settled(source: Source, clock: Clock, changed: threading.Event, *, timeout: float) -> Observation:

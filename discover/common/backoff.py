@@ -1,23 +1,20 @@
-"""How long to wait after failures. Pure."""
+"""How long to wait after failures of an API server. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
+from hvd_elastic_ext.core.backoff import pause_after
+
 FIRST_PAUSE: Final = 0.8
-"""Seconds, before jitter, after the first failure of an API server; doubled with each further one (rule R8)."""
+"""Seconds, before jitter, after the first failure; doubled with each further one (rule R8)."""
 
 LONGEST_PAUSE: Final = 30.0
 """Seconds, jitter included: so hosts are published again soon after a server is back."""
 
 RESET_AFTER: Final = 120.0
 """Seconds without a failure after which the next one counts as the first."""
-
-
-def pause_after(failures: int, *, first: float, longest: float, jitter: float = 0.0) -> float:
-    """Return the seconds to wait after ``failures`` in a row (at least one). ``jitter`` is drawn from [0, 1)."""
-    return min(longest, first * 2.0 ** min(failures - 1, 16) * (1.0 + jitter))
 
 
 @dataclass(frozen=True, slots=True)

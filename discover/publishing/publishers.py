@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from discover.common.backoff import pause_after
 from discover.common.metrics import Metrics
 from discover.publishing.files import Publisher, PublishFailed
+from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.publication import Publication
 
 FIRST_PAUSE = 1.0

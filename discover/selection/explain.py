@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -84,28 +84,6 @@ def _row(verdict: Verdict, *, note: str, published: bool) -> Row:
 
 def _place(reason: str) -> str:
     return next((place for place in ("node", "job") if reason.startswith(f"{place} ")), "pod")
-
-
-def as_table(rows: Iterable[Row], *, wall: float) -> str:
-    rows = list(rows)
-    spaces = {row.pod.partition("/")[0] for row in rows}
-    lines = [("POD", "HOST", "SLOTS", "NODE", "VERDICT", "REASON")]
-    for row in rows:
-        pod = row.pod.partition("/")[2] if len(spaces) == 1 else row.pod
-        slots = "-" if row.slots is None else str(row.slots)
-        lines.append((pod, row.host or "-", slots, row.node or "-", row.verdict, _when(row, wall) + row.reason))
-    widths = [max(len(line[column]) for line in lines) for column in range(5)]
-    return "".join(
-        "  ".join([*(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=False)), line[-1]]).rstrip() + "\n"
-        for line in lines
-    )
-
-
-def _when(row: Row, wall: float) -> str:
-    if row.deadline is None or row.verdict != "leaving":
-        return ""
-    left = row.deadline - wall
-    return f"in {left:.0f} s: " if left > 0 else "now: "
 
 
 def as_json(row: Row) -> dict[str, Any]:

@@ -13,9 +13,9 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from discover.common.backoff import pause_after
 from discover.common.threads import PeriodicThread
 from discover.selection.damping import ProbeResults, probe_key
+from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import Host

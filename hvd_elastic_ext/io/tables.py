@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, TextIO
 
@@ -12,6 +13,24 @@ from rich.text import Text
 
 PLAIN_WIDTH: Final = 150
 """Columns without a terminal: wide enough that lines do not break."""
+
+
+def plain(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[str] = ()) -> str:
+    """Rows as lines of text without lines or colours between them, for ``grep`` and ``awk``. No cell is wrapped.
+
+    ``right``: headings of the columns that are aligned to the right.
+    """
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in right else "left", no_wrap=True)
+    longest = len(headings)
+    for cells in rows:
+        table.add_row(*map(Text, cells))
+        longest += sum(map(len, cells)) + 2 * len(cells)
+    text = io.StringIO()
+    console = Console(file=text, no_color=True, color_system=None, width=longest + sum(map(len, headings)) * 2)
+    console.print(table)
+    return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
 
 
 def show(

@@ -13,6 +13,7 @@ from hvd_elastic_ext.agent.notices.detect import DetectedCloud, choose, firmware
 from hvd_elastic_ext.agent.notices.files import Notice, soonest_of
 from hvd_elastic_ext.agent.notices.http import HttpClient
 from hvd_elastic_ext.agent.notices.model import Announcement, NoAnswer
+from hvd_elastic_ext.core.backoff import pause_after
 
 COMPLAIN_AFTER: Final = 3
 """Failures in a row before a problem is reported: services restart."""
@@ -106,7 +107,7 @@ def going(announcement: Announcement, now: float, ahead_s: float = 0.0) -> Notic
 def pause(failures: int, every_s: float, *, met: bool) -> float:
     """Seconds until the next poll, after so many failures in a row."""
     longest = max(LOST_S if met else ABSENT_S, every_s)
-    return float(min(every_s * 2 ** min(failures, 16), longest))
+    return pause_after(failures + 1, first=every_s, longest=longest)
 
 
 def serve(source: str, url: str | None, pipe: int, *, before: Notice | None) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn, Protocol
 from hvd_elastic_ext.agent.notices.files import Notice
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, close_all_but, silence
+from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.io import process_tree
 
 AGAIN_S: Final = 1.0
@@ -39,7 +40,8 @@ class CloudWatch:
         self._lines = Lines(CHUNK)
         self._end: socket.socket | None = None
         self._again_at: float | None = None
-        self._again_s = AGAIN_S
+        self._ended = 0
+        """Children that have ended in a row, of which none has lasted."""
         self._begun_at = loop.now()
         self._begin()
 
@@ -77,9 +79,8 @@ class CloudWatch:
 
     def _wait(self) -> None:
         now = self._loop.now()
-        if now - self._begun_at > AGAIN_MAX_S:
-            self._again_s = AGAIN_S
-        self._again_at, self._again_s = now + self._again_s, min(2 * self._again_s, AGAIN_MAX_S)
+        self._ended = 1 if now - self._begun_at > AGAIN_MAX_S else self._ended + 1
+        self._again_at = now + pause_after(self._ended, first=AGAIN_S, longest=AGAIN_MAX_S)
 
     def _read(self) -> None:
         assert self._end is not None

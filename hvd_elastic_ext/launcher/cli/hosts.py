@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.journal import FOLDERS
+from hvd_elastic_ext.io import tables
 from hvd_elastic_ext.launcher.folder import ownership, runs, state_folder
 from hvd_elastic_ext.launcher.job import admin_socket
 from hvd_elastic_ext.launcher.rules.health import host_requests, ledger_json
@@ -181,13 +182,7 @@ def table(hosts: Sequence[Mapping[str, Any]]) -> str:
     """Rows of a list answer for people."""
     if not hosts:
         return "no host is blocked, and none has a strike"
-    head = ("HOST", "SLOTS", "STATE", "STRIKES", "FOR", "WHY")
-    lines = [head, *map(_cells, hosts)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head) - 1)]
-    return "\n".join(
-        "  ".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[-1]]).rstrip()
-        for line in lines
-    )
+    return tables.plain(("HOST", "SLOTS", "STATE", "STRIKES", "FOR", "WHY"), map(_cells, hosts)).rstrip("\n")
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:

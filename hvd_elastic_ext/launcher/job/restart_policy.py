@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed
 
 FIRST_S: Final = 10.0
@@ -16,4 +17,4 @@ def pause_before_restart(failure: JobFailed, restarts: int, *, policy: str, limi
     told = isinstance(failure, Interrupted | Asleep)
     if policy != "OnFailure" or told or restarts >= limit:
         return None
-    return float(min(MOST_S, FIRST_S * 2**restarts))
+    return pause_after(restarts + 1, first=FIRST_S, longest=MOST_S)

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.launcher.planners.checkpoints import cost
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt, Kept, Last, Name, ahead, due, failure_of
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
@@ -427,7 +428,7 @@ def _give_up(job: JobState, why: str, *, blame: bool = True) -> None:
         state.not_before = job.now + AGAIN_S
         return
     state.failed_in_a_row += 1
-    pause = min(AGAIN_MOST_S, AGAIN_S * 2 ** (state.failed_in_a_row - 1))
+    pause = pause_after(state.failed_in_a_row, first=AGAIN_S, longest=AGAIN_MOST_S)
     state.not_before = job.now + pause
     log.warning("no checkpoint: %s; the next attempt is in %g s", why, pause)
     job.record("not_sealed", reason=why, again_s=pause)

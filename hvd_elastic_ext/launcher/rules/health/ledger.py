@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.hosts import Host, is_same
 from hvd_elastic_ext.launcher.rules.health.causes import BLAME, Cause
 
@@ -44,8 +45,7 @@ def cooldown_s(failures: int, limits: tuple[float, float]) -> float:
     if failures < 1:
         raise ValueError("a cooldown follows a failure")
     low, high = limits
-    # Doubling stops mattering long before a float overflows.
-    return float(min(high, low * 2 ** min(failures - 1, 64)))
+    return pause_after(failures, first=low, longest=high)
 
 
 class Subject(NamedTuple):

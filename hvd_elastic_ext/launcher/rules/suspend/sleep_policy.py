@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
@@ -55,7 +56,7 @@ def slots_there(now: float, hosts: HostSet, ledger: HealthLedger) -> int:
 
 def settle_s(usual_s: float, in_vain: int) -> float:
     """How long enough slots have to stay, when hosts that are still there have woken the job so often ``in_vain``."""
-    return max(usual_s, min(MAX_SETTLE_S, FIRST_SETTLE_S * 2 ** (in_vain - 1))) if in_vain else usual_s
+    return max(usual_s, pause_after(in_vain, first=FIRST_SETTLE_S, longest=MAX_SETTLE_S)) if in_vain else usual_s
 
 
 def decide(now: float, facts: SleepFacts, limits: Limits, max_wait_s: float | None) -> Decision:

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from discover.app.once import pods_table
 from discover.selection.damping import DampingLimits, DampingState, Facts, ProbeResults, decide_published
-from discover.selection.explain import Row, as_json, as_table, explain, warnings
+from discover.selection.explain import Row, as_json, explain, warnings
 from discover.selection.objects import Key, PodView
 from discover.selection.selection import Selection
 from discover.selection.verdicts import Grade, Verdict
@@ -59,7 +60,7 @@ def test_a_silent_host_that_is_held_has_the_reason():
 
 
 def test_the_table_is_for_people():
-    assert as_table(rows(*VERDICTS), wall=1000.0).splitlines() == [
+    assert pods_table(rows(*VERDICTS), wall=1000.0).splitlines() == [
         "POD  HOST  SLOTS  NODE   VERDICT  REASON",
         "w-0  w-0   4      n-w-0  usable   ready",
         "w-1  w-1   4      n-w-1  usable   ready; node n-w-1 is cordoned",
@@ -73,11 +74,11 @@ def test_the_table_is_for_people():
 
 
 def test_a_deadline_that_is_over_is_now():
-    assert "leaving  now: node n-w-2 has a spot notice" in as_table(rows(VERDICTS[2]), wall=2000.0)
+    assert "leaving  now: node n-w-2 has a spot notice" in pods_table(rows(VERDICTS[2]), wall=2000.0)
 
 
 def test_pods_of_several_namespaces_are_told_apart():
-    table = as_table(rows(VERDICTS[0], verdict("w-0", Grade.UNFIT, "not this job's", space="other")), wall=0.0)
+    table = pods_table(rows(VERDICTS[0], verdict("w-0", Grade.UNFIT, "not this job's", space="other")), wall=0.0)
     assert [line.split()[0] for line in table.splitlines()[1:]] == ["ns/w-0", "other/w-0"]
 
 

@@ -7,7 +7,6 @@ import threading
 
 import pytest
 
-from discover.common.backoff import pause_after
 from discover.sources.admission_probe import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
@@ -16,6 +15,7 @@ from discover.sources.admission_probe import (
     connect_error,
     parse_probe,
 )
+from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.clock import ManualClock, SystemClock
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import Host

@@ -32,7 +32,7 @@ def commit(number: int) -> Commit:
 
 
 def held(seat: Seat, step: int, reach: Reach = Reach.HERE, *, since: float = NOW, **more: object) -> Holding:
-    return replace(Holding(seat, (1, 1, step), step, reach, since), **more)  # type: ignore[arg-type]
+    return Holding(seat, (1, 1, step), step, reach, since)._replace(**more)  # type: ignore[arg-type]
 
 
 def verdict(*holdings: Holding, members: tuple[Seat, ...] = (C,), now: float = NOW, **more: object) -> Verdict:

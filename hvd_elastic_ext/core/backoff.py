@@ -1,0 +1,17 @@
+"""How long to wait after failures in a row. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MOST_DOUBLINGS: Final = 64
+"""More change nothing but could overflow a float: a job on a broken storage fails for weeks."""
+
+
+def pause_after(failures: int, *, first: float, longest: float, jitter: float = 0.0) -> float:
+    """Seconds to wait after so many ``failures`` in a row (at least one): ``first``, doubled with each further failure.
+
+    ``longest``: never longer than that, jitter included. ``jitter``: from [0, 1), adds that part of the pause, so that
+    many processes do not try at the same time.
+    """
+    return float(min(longest, first * 2.0 ** min(failures - 1, MOST_DOUBLINGS) * (1.0 + jitter)))
