@@ -15,6 +15,7 @@ from hvd_elastic_ext.worker.engines.launcher_link import LauncherLink, LinkClose
 from hvd_elastic_ext.worker.engines.mpirun_slot import serve
 from hvd_elastic_ext.worker.engines.standby import Membership, NotNeeded, SlotStandby, WorldAbandoned
 
+ENGINES = ("torchrun", "mpirun")
 NOT_STARTED = 125
 """As in the agent: the command cannot be started."""
 PLAN = "HVD_ELASTIC_PLAN"
@@ -23,12 +24,15 @@ PLAN = "HVD_ELASTIC_PLAN"
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Return an exit code, unless this process becomes COMMAND."""
     try:
-        link = LauncherLink.of(environ)
+        link, engine = LauncherLink.of(environ), environ.get(names.ENGINE, "")
+        if engine not in ENGINES:
+            _complain(f"--engine {engine}: its worlds cannot be entered; known are {', '.join(ENGINES)}")
+            return NOT_STARTED
         standby = SlotStandby(link, environ)
         membership = standby.join()
         place = membership.place
         env = _environment(environ, membership)
-        if environ.get(names.ENGINE) == "mpirun":
+        if engine == "mpirun":
             return serve(link, argv, env, mark=environ.get(names.MARK, ""), membership=membership)
         env = torchrun_env.torchrun_env(env, place, _meet(standby, membership), job=environ.get(names.JOB, "job"))
         link.say("entered", generation=membership.generation, rank=place.rank, size=place.size)

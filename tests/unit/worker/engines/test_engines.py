@@ -189,6 +189,12 @@ def test_without_an_agent_nothing_is_run() -> None:
     assert done.stderr == "hvd-elastic: an agent of hvd-elastic is to start this program, with a link\n"
 
 
+def test_the_world_of_an_unknown_engine_is_not_entered_as_another_ones(agent: Agent, started: Any) -> None:
+    process = started("unknown", "true")
+    assert process.wait(60) == 125
+    assert agent.asked == []
+
+
 def test_a_missing_command_is_named(agent: Agent, started: Any) -> None:
     agent.place = Place(0, 1, 0, 1, 0, 1)
     process = started("torchrun", "/nowhere/train")
