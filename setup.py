@@ -16,11 +16,24 @@ setup(
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
+    author="The hvd-elastic-ext developers",
+    keywords=["horovod", "elastic training", "pytorch", "kubernetes", "mpi", "fault tolerance", "spot instances"],
     python_requires=">=3.10",
     packages=find_packages(include=["hvd_elastic_ext", "hvd_elastic_ext.*", "discover", "discover.*"]),
     package_data={"hvd_elastic_ext": ["py.typed"], "discover": ["py.typed"]},
-    # The demo trains the first example, so the example travels with the package.
-    data_files=[("share/hvd-elastic-ext/examples/01-digits", ["examples/01-digits/train.py"])],
+    # What `hvd-elastic demo`, `build-horovod` and `manifest` need lies in an environment as in a clone.
+    data_files=[
+        (
+            f"share/hvd-elastic-ext/{folder}",
+            sorted(str(file.relative_to(HERE)) for file in HERE.glob(f"{folder}/{name}")),
+        )
+        for folder, name in (
+            (".", "constraints.txt"),
+            ("examples/01-digits", "train.py"),
+            ("scripts/tooling", "*.py"),
+            ("docker/manifests", "*.yaml"),
+        )
+    ],
     install_requires=[
         "watchdog>=4",
         "PyYAML>=6",
@@ -64,10 +77,20 @@ setup(
         ],
     },
     classifiers=[
+        "Development Status :: 4 - Beta",
+        "Environment :: Console",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
         "License :: OSI Approved :: Apache Software License",
         "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3 :: Only",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Topic :: System :: Distributed Computing",
+        "Typing :: Typed",
     ],
 )

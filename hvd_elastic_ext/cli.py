@@ -32,6 +32,8 @@ COMMANDS: Final = {
     "doctor": Command(
         "hvd_elastic_ext.launcher.cli.doctor.command", "what on this machine would break a job, and the remedy"
     ),
+    "build-horovod": Command("hvd_elastic_ext.install.build_horovod", "build a wheel of Horovod for this Python"),
+    "manifest": Command("hvd_elastic_ext.install.manifest", "list or print manifests for a cluster"),
 }
 
 

@@ -21,7 +21,7 @@ class RequestRetry:
 
     def __init__(self, what: str, *, manifest: str, clock: Clock, draw: Callable[[], float]) -> None:
         self._what = what
-        self._remedy = f"; docker/manifests/{manifest} gives the right"
+        self._remedy = f"; hvd-elastic manifest {manifest.removesuffix('.yaml')} gives the right"
         self._clock = clock
         self._draw = draw
         self._backoff = Backoff()

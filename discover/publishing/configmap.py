@@ -194,7 +194,7 @@ class ConfigMap:
             return PublishFailed(self.where, "another client has just changed it")
         if error.code == FORBIDDEN:
             make = f"there is none; make it: kubectl -n {self._namespace} create configmap {self._name}"
-            remedy = make if creating else "docker/manifests/configmap.yaml gives the right"
+            remedy = make if creating else "hvd-elastic manifest configmap gives the right"
             return Refused(self.where, f"{error}; {remedy}")
         return PublishFailed(self.where, str(error))
 

@@ -111,7 +111,7 @@ class Lease:
     def _failed(self, error: RequestFailed) -> PublishFailed:
         if error.code == CONFLICT:
             return PublishFailed(self._of, f"another daemon has just claimed Lease {self._name}")
-        remedy = "; docker/manifests/configmap.yaml gives the right" if error.code == FORBIDDEN else ""
+        remedy = "; hvd-elastic manifest configmap gives the right" if error.code == FORBIDDEN else ""
         return PublishFailed(self._of, f"Lease {self._namespace}/{self._name}: {error}{remedy}")
 
     def _path(self) -> str:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TextIO
 
-import hvd_elastic_ext
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.core.hosts import HostSet
@@ -22,13 +21,13 @@ from hvd_elastic_ext.demo.job import (
     Job,
     Training,
     check_installed,
-    example_script,
     job_environ,
     run_command,
 )
 from hvd_elastic_ext.demo.runner import JournalTail, Outcome, ScenarioRunner
 from hvd_elastic_ext.demo.scenario import START, Event, full_scenario, quick_scenario
 from hvd_elastic_ext.demo.view import LiveView, PlainView
+from hvd_elastic_ext.install import files
 from hvd_elastic_ext.io import process_tree
 from hvd_elastic_ext.report.command import read_journal
 from hvd_elastic_ext.report.job_report import build_report
@@ -99,7 +98,7 @@ def run_demo(plan: Plan, folder: Folder, *, stream: TextIO, plain: bool) -> int:
 
 
 def _run_scenario(plan: Plan, folder: Folder, *, stop: StopSignals, view: PlainView | LiveView) -> Outcome:
-    script = example_script(Path(hvd_elastic_ext.__file__).parent, Path(sys.prefix))
+    script = files.find("examples/01-digits/train.py")
     folder.publish(render_hosts_text(HostSet.of(dict.fromkeys(START, 1))))
     environ = job_environ(os.environ, temporary=folder.temporary)
     command = run_command(folder, cooldown_s=COOLDOWN_S, size=(2, 3))

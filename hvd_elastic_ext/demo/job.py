@@ -133,19 +133,6 @@ class Folder:
         return float(told) if isinstance(told, int | float) and math.isfinite(told) else None
 
 
-def example_script(package: Path, prefix: Path) -> Path:
-    """Find the training script: beside ``package`` in a source tree, else among the data files below ``prefix``.
-
-    Raises :class:`UsageError` if it is at neither place.
-    """
-    name = Path("examples/01-digits/train.py")
-    places = [package.parent / name, prefix / "share/hvd-elastic-ext" / name]
-    for place in places:
-        if place.is_file():
-            return place
-    raise UsageError(f"the example is at neither {places[0]} nor {places[1]}; install hvd-elastic-ext again")
-
-
 def check_installed() -> None:
     """Raise :class:`UsageError` for missing packages."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]

@@ -74,7 +74,7 @@ def _program(name: str) -> str:
 def parser() -> argparse.ArgumentParser:
     """Return the command line's parser."""
     result = argparse.ArgumentParser(
-        prog="scripts/build-horovod",
+        prog=os.environ.get("INVOKED_AS", "scripts/build-horovod"),
         description=f"Build a wheel of Horovod {HOROVOD_VERSION} for PyTorch with Gloo, once, and print its path.",
         epilog="The wheel is kept under $XDG_CACHE_HOME/hvd-elastic-ext (or ~/.cache/hvd-elastic-ext). "
         "Nothing is installed into PYTHON. Horovod needs numpy at run time and does not declare it: install it too.",

@@ -48,7 +48,7 @@ RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE", "DEVICES", "NOTICE_FILE")
 """Environment names with our prefix that are no options of ``run``: workers and agents read them."""
 
 HOROVOD: Final = "horovod"
-BUILD: Final = "scripts/build-horovod of a clone builds its wheel (docs/install.md)"
+BUILD: Final = "hvd-elastic build-horovod builds its wheel (docs/install.md)"
 WITHOUT: Final = "take --engine torchrun or mpirun, with elastic.init() in the script"
 
 DESCRIPTION: Final = """\

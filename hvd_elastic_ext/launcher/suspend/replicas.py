@@ -21,7 +21,7 @@ TIMEOUT: Final = (3.0, 5.0)
 
 _REMEDIES: Final[Mapping[int, str]] = {
     HTTPStatus.UNAUTHORIZED: "its token is none, or has expired",
-    HTTPStatus.FORBIDDEN: "docker/manifests/sleep.yaml gives the right",
+    HTTPStatus.FORBIDDEN: "hvd-elastic manifest sleep gives the right",
     HTTPStatus.NOT_FOUND: "--release-job names what makes the workers, in the namespace of the launcher",
 }
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
 
-HOW_TO_GET_HOROVOD: Final = "scripts/build-horovod of a clone builds its wheel"
+HOW_TO_GET_HOROVOD: Final = "hvd-elastic build-horovod builds its wheel"
 
 
 def _why_absent() -> str | None:

@@ -117,7 +117,7 @@ def test_without_the_right_nothing_is_written_and_the_remedy_is_named(
     writing = Writing(kube, tmp_path, "rbac.yaml", "configmap.yaml")
     (role,) = (each for each in kube.all("roles") if each["metadata"]["name"] == "hvd-discover-configmap-digits")
     kube.put("roles", {**role, "rules": [each for each in role["rules"] if kind not in each["resources"]]})
-    with pytest.raises(PublishFailed, match=r"forbidden.*docker/manifests/configmap\.yaml gives the right"):
+    with pytest.raises(PublishFailed, match=r"forbidden.*hvd-elastic manifest configmap gives the right"):
         writing.configmap().publish(publication(1, "a"))
     assert writing.hosts() is None
     writing.close()
@@ -380,7 +380,7 @@ def test_where_the_right_is_missing_that_is_believed_after_some_tries(
     outside.delegate.turn()
     assert outside.delegate.earlier is not None
     assert outside.delegate.earlier.names == ()
-    assert "docker/manifests/configmap.yaml gives the right" in caplog.text
+    assert "hvd-elastic manifest configmap gives the right" in caplog.text
     writing.close()
 
 

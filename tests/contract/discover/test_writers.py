@@ -136,7 +136,7 @@ def test_without_the_right_to_write_events_it_logs_once_and_resumes_when_the_rig
         rig.writer.turn()
         assert not rig.writer._reaped  # what waits is bounded
     assert kube.counts.of("create", "events") == 1 + 3
-    assert sum("docker/manifests/rbac.yaml gives the right" in each.message for each in caplog.records) == 1
+    assert sum("hvd-elastic manifest rbac gives the right" in each.message for each in caplog.records) == 1
     assert sum("Events wait" in each.message for each in caplog.records) == 1
     Writing(kube, tmp_path, "rbac.yaml").close()
     rig.writing.clock.advance(60.0)
@@ -172,7 +172,7 @@ def test_a_quota_delays_events_and_nobody_is_told_to_give_a_right(
     rig.show("abcdefg")
     assert rig.events() == []
     assert "exceeded quota" in caplog.text
-    assert "docker/manifests" not in caplog.text
+    assert "hvd-elastic manifest" not in caplog.text
     writing.clock.advance(60.0)
     rig.writer.turn()
     assert rig.texts() == ["1 host is lost, 7 left: h (its pod is gone)"]
@@ -406,7 +406,7 @@ def test_without_the_right_it_says_so_once_and_goes_on_when_it_is_given(
     for _ in range(3):
         reaping.turn(after=FORBIDDEN_PAUSE)
     assert kube.counts.of("delete", "pods") == 3
-    assert sum("docker/manifests/reap.yaml gives the right" in each.message for each in caplog.records) == 1
+    assert sum("hvd-elastic manifest reap gives the right" in each.message for each in caplog.records) == 1
     assert sum("reaping pod" in each.message for each in caplog.records) == 1
     assert reaping.names() == ["w-0", "w-1"]
     Writing(kube, tmp_path, "reap.yaml").close()
@@ -437,7 +437,7 @@ def test_one_pod_that_is_refused_holds_up_no_other(
     assert plan.fired == 1
     assert reaping.names() == ["w-0"]
     assert "pod default/w-0 is not deleted for now: the server says" in caplog.text
-    assert "docker/manifests" not in caplog.text
+    assert "hvd-elastic manifest" not in caplog.text
     reaping.turn(after=FORBIDDEN_PAUSE)
     assert reaping.names() == []
     assert (reaping.counts.reaps, reaping.counts.failures) == (["failed", "failed"], 1)

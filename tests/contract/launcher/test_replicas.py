@@ -198,7 +198,7 @@ def test_without_the_right_it_is_told_what_gives_it(kube: KubeServer, tmp_path: 
     kube.put("mpijobs", bodies.mpi_job("digits"))
     replicas = Replicas(launchers(kube, tmp_path), workload("mpijob/digits"))
     with pytest.raises(
-        RequestFailed, match=r"the API server says 403 Forbidden: .* cannot get .*; docker/manifests/sleep.yaml gives"
+        RequestFailed, match=r"the API server says 403 Forbidden: .* cannot get .*; hvd-elastic manifest sleep gives"
     ):
         replicas.look()
 

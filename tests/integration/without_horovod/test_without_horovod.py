@@ -84,7 +84,7 @@ def test_what_needs_horovod_is_refused_in_one_line_that_says_how_to_get_it(
     run = (ELASTIC, "run", "-np", "1")
     said = environment.run(*run, "true", cwd=tmp_path, code=2)
     assert said.startswith("hvd-elastic run: Horovod is not installed, and --engine horovod, the default, needs it")
-    assert "scripts/build-horovod" in said
+    assert "hvd-elastic build-horovod" in said
     assert "--engine torchrun or mpirun" in said
     assert said.count("\n") == 1
     assert not (tmp_path / ".hvd-elastic").exists()
@@ -101,7 +101,7 @@ def test_a_script_that_asks_for_horovods_world_is_told_what_is_missing(
     program.write_text("import hvd_elastic_ext.torch as elastic\nelastic.TorchState(step=0, comms='horovod')\n")
     with run_process([environment.python, program]) as process:
         assert process.wait(60) == 1
-    assert "comms='horovod': Horovod is not installed; scripts/build-horovod" in process.output
+    assert "comms='horovod': Horovod is not installed; hvd-elastic build-horovod" in process.output
 
 
 def test_daemon_and_doctor_need_no_horovod(environment: Environment, tmp_path: Path) -> None:

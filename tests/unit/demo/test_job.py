@@ -13,7 +13,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import Transient, UsageError
 from hvd_elastic_ext.demo.command import parser, plan_of
-from hvd_elastic_ext.demo.job import Folder, Job, example_script, job_environ, run_command
+from hvd_elastic_ext.demo.job import Folder, Job, job_environ, run_command
 from hvd_elastic_ext.demo.observed import Worker
 from hvd_elastic_ext.demo.processes import kill_at_once
 from tests.support.marks import start_time
@@ -62,16 +62,6 @@ def test_a_report_that_says_no_accuracy_is_none(tmp_path: Path, content: str | N
         assert folder.accuracy() is None
         folder.report.write_text('{"accuracy": 0.98}')
         assert folder.accuracy() == 0.98
-
-
-def test_the_example_is_found_beside_the_package_or_among_the_data_files(tmp_path: Path) -> None:
-    prefix, source = tmp_path / "prefix", tmp_path / "source"
-    with pytest.raises(UsageError, match="is at neither"):
-        example_script(source / "hvd_elastic_ext", prefix)
-    for root, name in ((prefix, "share/hvd-elastic-ext/examples/01-digits"), (source, "examples/01-digits")):
-        (root / name).mkdir(parents=True)
-        (root / name / "train.py").touch()
-        assert example_script(source / "hvd_elastic_ext", prefix) == root / name / "train.py"
 
 
 def test_options_a_user_set_for_other_jobs_do_not_reach_this_one() -> None:

@@ -15,7 +15,7 @@ OLDEST_PYTHON: Final = (3, 10)
 SMALL_SHARED_MEMORY: Final = 256 * 2**20
 FEW_OPEN_FILES: Final = 1024
 
-BUILD: Final = "scripts/build-horovod builds a wheel for the torch that is installed; install it with pip"
+BUILD: Final = "hvd-elastic build-horovod builds a wheel for the torch that is installed; install it with pip"
 
 Level = Literal["ok", "note", "warning", "error"]
 
@@ -123,7 +123,7 @@ def _horovod(answer: Answer, *, on: str) -> Iterator[Finding]:
         yield Finding("ok", f"{on}Horovod {version} with Gloo")
     if answer.steps.get("torch", {}).get("cuda") and not step.get("nccl"):
         reason = "there is a CUDA device, and gradients will travel through the CPU"
-        yield Finding("warning", f"{on}Horovod has no NCCL", reason, "scripts/build-horovod --cuda")
+        yield Finding("warning", f"{on}Horovod has no NCCL", reason, "hvd-elastic build-horovod --cuda")
 
 
 def _why_horovod_fails(answer: Answer, why: str) -> tuple[str, str]:

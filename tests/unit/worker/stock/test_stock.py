@@ -69,7 +69,7 @@ def test_a_listener_is_told_of_until_it_is_removed() -> None:
 def test_without_horovod_what_needs_it_is_an_error_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stock, "PRESENT", False)
     monkeypatch.setattr(stock, "WHY_ABSENT", "Horovod is not installed")
-    with pytest.raises(UsageError, match=r"^that: Horovod is not installed; scripts/build-horovod") as caught:
+    with pytest.raises(UsageError, match=r"^that: Horovod is not installed; hvd-elastic build-horovod") as caught:
         stock.demand("that")
     assert "\n" not in str(caught.value)
 

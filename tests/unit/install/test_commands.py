@@ -1,0 +1,63 @@
+"""What travels with the package: found in a clone and in an environment, printed, run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.install import files, manifest
+
+MANIFESTS = Path(__file__).parents[3] / "docker/manifests"
+
+
+def test_a_file_is_found_beside_the_package_or_among_the_data_files(tmp_path: Path) -> None:
+    prefix, source = tmp_path / "prefix", tmp_path / "source"
+    with pytest.raises(UsageError, match="is at neither"):
+        files.find("examples/train.py", package=source / "hvd_elastic_ext", prefix=prefix)
+    for root, name in ((prefix, "share/hvd-elastic-ext/examples"), (source, "examples")):
+        (root / name).mkdir(parents=True)
+        (root / name / "train.py").touch()
+        found = files.find("examples/train.py", package=source / "hvd_elastic_ext", prefix=prefix)
+        assert found == root / name / "train.py"
+
+
+def test_all_manifests_are_listed_with_what_they_are_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert manifest.main([]) == 0
+    rows = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [name for name, _ in rows] == sorted(file.stem for file in MANIFESTS.glob("*.yaml"))
+    assert all(len(what) > 20 for _, what in rows)
+
+
+@pytest.mark.parametrize("name", ["rbac", "rbac.yaml"])
+def test_a_manifest_is_printed_as_it_is(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert manifest.main([name]) == 0
+    said = capsys.readouterr().out
+    assert said == (MANIFESTS / "rbac.yaml").read_text()
+    assert list(yaml.safe_load_all(said))
+
+
+def test_a_name_that_no_manifest_has_gets_the_nearest() -> None:
+    with pytest.raises(UsageError, match=r"there is no manifest mpi-job; did you mean mpijob\?"):
+        manifest.main(["mpi-job"])
+    with pytest.raises(UsageError, match=r"there is no manifest zzz; there are configmap, exec, "):
+        manifest.main(["zzz"])
+
+
+def test_the_tool_for_horovod_says_the_name_that_it_was_called_by(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "hvd_elastic_ext.cli", "build-horovod", "--help"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: hvd-elastic build-horovod ")
+
+
+def test_what_is_missing_for_a_build_is_one_line_and_not_a_traceback(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "hvd_elastic_ext.cli", "build-horovod", "--python", str(tmp_path / "nowhere")]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "build-horovod: " in done.stderr
+    assert "Traceback" not in done.stderr
