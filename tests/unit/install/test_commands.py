@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -12,7 +15,8 @@ import yaml
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.install import files, manifest
 
-MANIFESTS = Path(__file__).parents[3] / "docker/manifests"
+ROOT = Path(__file__).parents[3]
+MANIFESTS = ROOT / "docker/manifests"
 
 
 def test_a_file_is_found_beside_the_package_or_among_the_data_files(tmp_path: Path) -> None:
@@ -61,3 +65,16 @@ def test_what_is_missing_for_a_build_is_one_line_and_not_a_traceback(tmp_path: P
     assert done.returncode == 1
     assert "build-horovod: " in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_package_carries_all_that_these_commands_look_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[str, Any] = {}
+    fake = SimpleNamespace(setup=told.update, find_packages=lambda include: [])
+    monkeypatch.setitem(sys.modules, "setuptools", fake)
+    runpy.run_path(str(ROOT / "setup.py"))
+    carried = {f"{folder}/{Path(name).name}": name for folder, names in told["data_files"] for name in names}
+    wanted = ["constraints.txt", "examples/01-digits/train.py"]
+    wanted += [f"docker/manifests/{file.name}" for file in MANIFESTS.glob("*.yaml")]
+    wanted += [f"scripts/tooling/{file.name}" for file in (ROOT / "scripts/tooling").glob("*.py")]
+    found = {where.removeprefix(f"{files.SHARE}/").removeprefix("./"): name for where, name in carried.items()}
+    assert found == {name: name for name in wanted}
