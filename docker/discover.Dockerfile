@@ -4,6 +4,7 @@ FROM python:3.12-slim AS build
 WORKDIR /src
 COPY constraints.txt setup.py pyproject.toml README.md ./
 COPY examples ./examples
+COPY docker/manifests ./docker/manifests
 COPY hvd_elastic_ext ./hvd_elastic_ext
 COPY discover ./discover
 RUN python -m venv /opt/hvd \

@@ -24,6 +24,7 @@ RUN XDG_CACHE_HOME=/cache scripts/build-horovod --python /opt/hvd/bin/python --o
     && rm -rf /cache
 COPY setup.py pyproject.toml README.md ./
 COPY examples ./examples
+COPY docker/manifests ./docker/manifests
 COPY hvd_elastic_ext ./hvd_elastic_ext
 COPY discover ./discover
 RUN /opt/hvd/bin/pip install --no-cache-dir -c constraints.txt --no-build-isolation ".[torch,kubernetes]"
