@@ -19,6 +19,8 @@ setup(
     author="The hvd-elastic-ext developers",
     keywords=["horovod", "elastic training", "pytorch", "kubernetes", "mpi", "fault tolerance", "spot instances"],
     python_requires=">=3.10",
+    # Said so that an editable install is a plain path, which mypy and editors follow, and not an import hook.
+    package_dir={"": "."},
     packages=find_packages(include=["hvd_elastic_ext", "hvd_elastic_ext.*", "discover", "discover.*"]),
     package_data={"hvd_elastic_ext": ["py.typed"], "discover": ["py.typed"]},
     # What `hvd-elastic demo`, `build-horovod` and `manifest` need lies in an environment as in a clone.
