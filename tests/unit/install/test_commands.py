@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -78,3 +79,8 @@ def test_the_package_carries_all_that_these_commands_look_for(monkeypatch: pytes
     wanted += [f"scripts/tooling/{file.name}" for file in (ROOT / "scripts/tooling").glob("*.py")]
     found = {where.removeprefix(f"{files.SHARE}/").removeprefix("./"): name for where, name in carried.items()}
     assert found == {name: name for name in wanted}
+
+
+def test_an_editable_install_is_a_path_that_type_checkers_follow() -> None:
+    installed = Path(sysconfig.get_path("purelib")).glob("__editable__*hvd_elastic_ext*.pth")
+    assert [file.read_text().strip() for file in installed] == [str(ROOT)]
