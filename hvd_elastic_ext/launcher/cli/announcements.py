@@ -32,7 +32,8 @@ def _resized(generation: int, fields: Fields) -> str:
     changes = [*(f"+{host}" for host in fields["added"]), *(f"-{host}" for host in fields["removed"])]
     where = ", ".join(f"{host}:{count}" for host, count in fields["hosts"].items())
     parts = [f"world {generation}: size {fields['size']} ({where})"]
-    parts.append(fields["cause"] if fields["cause"] == "start" else " ".join([f"{fields['cause']}:", *changes]))
+    named = changes and fields["cause"] != "start"
+    parts.append(" ".join([f"{fields['cause']}:", *changes]) if named else fields["cause"])
     if (downtime_s := fields["downtime_s"]) is not None:
         parts.append(f"downtime {downtime_s:.1f} s")
     if (lost := fields["steps_lost"]) is not None:

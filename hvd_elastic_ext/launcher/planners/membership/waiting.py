@@ -15,16 +15,24 @@ log = logging.getLogger(__name__)
 
 SAY_S: Final = 4.0
 """Pause between two lines of one wait: a silence of more than 5 s is what people take for a hang."""
+SILENT: Final = 0.4
+"""The part of ``--heartbeat-timeout`` after which a silence is said, if that is longer than :data:`SAY_S`: in large
+jobs heartbeats are seconds apart.
+"""
 NAMES: Final = 4
 """Most names in one line."""
 
 
 class Wait(NamedTuple):
-    """``until``: when it ends at the latest (mono), None if nothing ends it; ``then``: what follows."""
+    """``until``: when it ends at the latest (mono), None if nothing ends it; ``then``: what follows.
+
+    ``since``: when it began (mono), if that was before it was seen.
+    """
 
     what: str
     until: float | None = None
     then: str = ""
+    since: float | None = None
 
 
 def plan(job: JobState) -> Plan:
@@ -33,9 +41,11 @@ def plan(job: JobState) -> Plan:
     if wait is None:
         job.say_at = None
         return NOTHING
-    if job.say_at is not None and job.now >= job.say_at:
+    lasts = wait.since is not None and job.now - wait.since >= SAY_S
+    due = lasts if job.say_at is None else job.now >= job.say_at
+    if due:
         log.info("%s", _line(job, wait))
-    if job.say_at is None or job.now >= job.say_at:
+    if due or job.say_at is None:
         job.say_at = job.now + SAY_S
     return Plan(job.say_at)
 
@@ -83,7 +93,25 @@ def waits_for(job: JobState) -> Wait | None:
     if not job.formed:
         absent = [str(life.seat) for life in _unasked(job)]
         return Wait(f"world {job.generation} forms" + (f": not there yet: {_some(absent)}" if absent else ""))
-    return None
+    return _silence(job)
+
+
+def _silence(job: JobState) -> Wait | None:
+    """The silence of hosts, and of processes whose host is heard: after ``--heartbeat-timeout`` it is a failure."""
+    limit = job.options.heartbeat_timeout_s
+    after = max(SAY_S, SILENT * limit)
+    agents, workers = job.roster.agents.items(), job.roster.present(job.world.members)
+    silent = {name: job.now - agent.heard for name, agent in agents if agent.heard and job.now - agent.heard > after}
+    silent |= {
+        str(worker.seat): worker.silent_s
+        for worker in workers
+        if worker.silent_s > after and worker.killed is None and worker.seat.host not in silent
+    }
+    if not silent:
+        return None
+    longest = max(silent.values())
+    then = ", then it counts as failed (--heartbeat-timeout)"
+    return Wait(f"no heartbeat from {_names(silent)}", job.now + limit - longest, then, job.now - longest)
 
 
 def _shortage(job: JobState) -> Wait:

@@ -59,6 +59,30 @@ def test_processes_that_import_for_long_are_named(caplog: pytest.LogCaptureFixtu
     assert "processes that have not called hvd.init() yet: b[0]; at most " in waits(caplog)[0]
 
 
+def test_a_silent_host_is_told_within_5_s_and_when_it_counts_as_failed(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = running("a", "b")
+    cluster.options.heartbeat_timeout_s = 10.0
+    cluster.run(20.0)
+    caplog.clear()
+    cluster.disconnect("b")
+    cluster.run(5.0)
+    assert waits(caplog) == [
+        "waiting: no heartbeat from b; at most 6 s more, then it counts as failed (--heartbeat-timeout)"
+    ]
+    cluster.run(10.0)
+    assert cluster.events("fenced")
+    assert len([line for line in waits(caplog) if "no heartbeat" in line]) == 2
+
+
+def test_a_silent_process_is_told_within_5_s(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = running("a", "b")
+    cluster.options.heartbeat_timeout_s = 10.0
+    cluster.run(20.0)
+    cluster.stop("b")
+    cluster.run(5.5)
+    assert "no heartbeat from b[0]; at most " in waits(caplog)[0]
+
+
 def test_the_status_of_a_job_is_one_short_line() -> None:
     cluster = running("a", "b")
     cluster.run(20.0)
