@@ -28,12 +28,15 @@ class SystemClock:
     """The machine's own clock."""
 
     def wall(self) -> float:
+        """By ``time.time()``."""
         return time.time()
 
     def mono(self) -> float:
+        """By ``time.monotonic()``."""
         return time.monotonic()
 
     def wait(self, event: threading.Event, timeout: float | None) -> bool:
+        """In real time."""
         return event.wait(timeout)
 
 
@@ -49,15 +52,17 @@ class ManualClock:
         self._mono = mono
 
     def wall(self) -> float:
+        """Changes only in :meth:`advance` and :meth:`set_wall`."""
         with self._moved:
             return self._wall
 
     def mono(self) -> float:
+        """Changes only in :meth:`advance`."""
         with self._moved:
             return self._mono
 
     def advance(self, seconds: float) -> None:
-        """Move both readings forward and wake waiters whose time has come."""
+        """Move both readings forward and wake waiters that have waited long enough."""
         if seconds < 0:
             raise ValueError("a monotonic clock cannot go back; use set_wall for a clock step")
         with self._moved:
@@ -71,6 +76,7 @@ class ManualClock:
             self._wall = wall
 
     def wait(self, event: threading.Event, timeout: float | None) -> bool:
+        """``timeout`` is in this clock's seconds: without :meth:`advance` or the event it blocks for ever."""
         with self._moved:
             deadline = None if timeout is None else self._mono + timeout
             while not event.is_set():

@@ -4,8 +4,8 @@ A side is a page with two places for a record, and the commit's bytes behind it
 (``worker/commits/memory.py``). Its process, the agent that owns the memory, what
 makes a commit durable and what transfers it must all read the same.
 
-Who writes a commit on a side of a slot's memory holds ``flock``'s exclusive lock
-on the side's file meanwhile, who transfers a commit from there the shared one, each
+A process that writes a commit on a side of a slot's memory holds ``flock``'s exclusive lock
+on the side's file meanwhile, one that transfers a commit from there the shared one, each
 by an open file of its own (``/proc/self/fd/N``, opened again). The kernel gives the
 lock back when its holder dies.
 """
@@ -80,6 +80,7 @@ class Record(NamedTuple):
 
     @property
     def total(self) -> int:
+        """Bytes of all regions, ``local`` included."""
         return self.shared + self.local
 
     @property

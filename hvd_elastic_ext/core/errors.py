@@ -114,7 +114,7 @@ class Asleep(JobFailed):
     """Too few hosts are left. All processes have ended; the same command goes on where they were.
 
     ``path`` is the newest checkpoint, which is sealed and verified, ``step`` its step; None if nothing was ever
-    trained that could be kept, or nobody is left to look.
+    trained that could be kept, or no agent is left to look.
     """
 
     exit_code = 75

@@ -74,7 +74,8 @@ class Host:
     def same_life(self, other: Host) -> bool:
         """True unless the name, a known uid or a known life differs.
 
-        A recreated pod is another host, and so is one whose container was started again: whatever ran there is gone.
+        A recreated pod is another host, and so is one with a container that was started again: whatever ran there
+        is gone.
         """
         return self.name == other.name and is_same(self.uid, other.uid) and is_same(self.life, other.life)
 
@@ -115,10 +116,12 @@ class HostSet:
         return name in self._index()
 
     def get(self, name: str) -> Host | None:
+        """The host of this name; None if there is none."""
         return self._index().get(name)
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Names of all hosts, most senior first."""
         return tuple(host.name for host in self.hosts)
 
     @property

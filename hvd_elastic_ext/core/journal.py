@@ -169,6 +169,7 @@ class Record:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     def get(self, key: str, default: Any = None) -> Any:
+        """The value of a field; ``default`` if the line does not have it."""
         return self.fields.get(key, default)
 
 

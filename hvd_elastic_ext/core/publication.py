@@ -62,7 +62,7 @@ class Publication:
         return other is None or self.source != other.source or self.sequence > other.sequence
 
     def says_the_same(self, other: Publication | None) -> bool:
-        """True if a reader would learn nothing new; who said it and when do not count."""
+        """True if a reader would learn nothing new; ``source`` and ``sequence`` do not count."""
         return other is not None and (self.hosts, self.departing) == (other.hosts, other.departing)
 
 

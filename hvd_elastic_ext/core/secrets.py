@@ -63,7 +63,7 @@ def _of_query(part: str) -> str | None:
 
 
 def secret_in_options(options: Mapping[Any, Any]) -> str | None:
-    """The name of the first option whose value is likely a secret, at whatever depth. None if there is none."""
+    """The name of the first option with a value that is likely a secret, at whatever depth. None if there is none."""
     return _of_pairs(options.items())
 
 

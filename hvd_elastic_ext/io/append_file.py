@@ -22,6 +22,7 @@ class Announced:
         self._losing = False
 
     def write(self, text: str, /) -> object:
+        """Write ``text`` and flush; return what the sink returns."""
         try:
             written = self._sink.write(text)
             self._sink.flush()
@@ -54,6 +55,10 @@ class AppendFile:
         self._torn = False
 
     def write(self, text: str, /) -> int:
+        """Append whole lines; return how many bytes were written.
+
+        Raises ``OSError`` also if only a part could be written; the next call then begins a new line.
+        """
         # A line that a full disk cut short must not swallow the next one.
         data = (b"\n" if self._torn else b"") + text.encode()
         written = os.write(self._descriptor, data)
@@ -66,6 +71,7 @@ class AppendFile:
         """Nothing is buffered here."""
 
     def close(self) -> None:
+        """Close the file. May be repeated."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -40,7 +40,7 @@ class BackgroundCalls:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._turns.release)
 
-        answer.set_running_or_notify_cancel()  # from now on nobody can take it back
+        answer.set_running_or_notify_cancel()  # from now on no caller can take it back
         try:
             threading.Thread(target=work, name="hvd-elastic call", daemon=True).start()
         except RuntimeError:  # a limit on processes

@@ -1,4 +1,4 @@
-"""No core dumps of processes in whose memory the job's key and its secrets lie. Small: the agent loads this, too."""
+"""No core dumps of processes with the job's key and its secrets in memory. Small: the agent loads this, too."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ costs at most one ``relook``, and what counts is what stands at the path now.
 
 *When is a file whole?* A file renamed into place is whole at once. A file that
 some process has open for writing is not, however long that lasts: ``echo … >
-hosts`` empties the file before it fills it, and between the two nobody can tell
-"no hosts" from "not yet". The kernel knows who has a file open, and says so when
+hosts`` empties the file before it fills it, and between the two no reader can tell
+"no hosts" from "not yet". The kernel can tell whether a file is open, and does when
 it is asked for a lease. Where it cannot be asked (a file of another user,
 network file systems) the text is taken once it has stood still for
 :data:`SETTLE` seconds, an empty one for :data:`SETTLE_EMPTY`.
@@ -40,13 +40,13 @@ MAX_BYTES = 1 << 20
 """Larger than any host list; what is larger was named by mistake."""
 
 SETTLE = 0.03
-"""Seconds a file must stand still where the kernel cannot say who has it open."""
+"""Seconds a file must stand still where the kernel cannot say whether it is open."""
 
 SETTLE_EMPTY = 1.0
 """The same for an empty file, which a writer may just have emptied in order to fill it."""
 
 RELEASE = (0.001, 0.003, 0.006)
-"""Pauses in seconds before asking again who has a file open: the kernel says that it was closed before it lets go."""
+"""Pauses in seconds before asking again whether a file is open: the kernel tells of its closing before it lets go."""
 
 STOP_S = 1.0
 """How long the end of a watch waits for its threads: a file system that stalls may hold them for ever."""
@@ -331,7 +331,7 @@ def _whole(fd: int, where: str, *, pause: Callable[[float], None]) -> bytes:
 
 
 def _lease(fd: int) -> bool | None:
-    """Take a read lease: True if it is ours, False if somebody writes the file, None if the kernel will not tell.
+    """Take a read lease: True if it is ours, False if a process writes the file, None if the kernel will not tell.
 
     It is refused while the file is open for writing. While it is held, a writer
     that comes waits in its ``open``, before it can empty the file; so it is held

@@ -62,7 +62,7 @@ class Endpoint:
 
     ``headers`` hold a secret. ``authority``, ``certificate`` and ``key`` are paths of files, empty if there is none;
     ``verify`` says whether its certificate is looked at, ``server_name`` what stands in it if not its host;
-    ``proxy`` is a URL, and ``no_proxy`` names those who are reached without.
+    ``proxy`` is a URL, and ``no_proxy`` names hosts that are reached without.
     """
 
     url: str
@@ -142,7 +142,7 @@ def ask(
             },
             timeout=urllib3.Timeout(connect=timeout[0], read=timeout[1]),
             retries=False,
-            redirect=False,  # the token is for nobody else
+            redirect=False,  # the token is for no other server
         )
         if answer.status >= 300:
             raise Refused(answer.status, answer.data)

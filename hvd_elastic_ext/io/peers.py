@@ -62,7 +62,7 @@ def owner(connection: socket.socket, lookup: OwnerLookup) -> int | None:
     """
     try:
         uid = lookup(connection.getpeername(), connection.getsockname())
-        # As long as this end is connected nobody else can have the other one's address and port.
+        # As long as this end is connected no other process can have the other one's address and port.
         state = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
     except (OSError, ValueError):
         return None
@@ -107,7 +107,7 @@ def _in_proc(end: Address) -> str:
 
 
 def _owner_of_open(*, state: int, uid: int, inode: int) -> int | None:
-    """The owner of a socket that a process has. What is left of others belongs to nobody and is listed as root's."""
+    """The owner of a socket that a process has. What is left of others has no process and is listed as root's."""
     return uid if state == _ESTABLISHED and inode else None
 
 

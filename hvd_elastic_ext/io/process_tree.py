@@ -63,7 +63,7 @@ def descendants(root: int, *, but: Iterable[int] = ()) -> list[int]:
 
     Read from every process's parent: the kernel's own list of children leaves
     out those that threads started, and is not in every kernel. It is not one
-    moment that is read: a process whose parent ends meanwhile may be missed.
+    moment that is read: a process with a parent that ends meanwhile may be missed.
     """
     children: dict[int, list[int]] = {}
     ended: set[int] = set()
@@ -104,7 +104,7 @@ def send(pids: Iterable[int], *numbers: int) -> None:
 def kill(pids: Iterable[int], *, cleaners: bool) -> None:
     """SIGKILL each process, Python's cleaners of shared memory only if told so.
 
-    A cleaner ends by itself once nobody holds its pipe any more, and removes
+    A cleaner ends by itself once no process holds its pipe any more, and removes
     from /dev/shm what the killed ones left there. Killed with them it could not.
     """
     send((pid for pid in pids if cleaners or not _is_cleaner(pid)), signal.SIGKILL)
@@ -131,7 +131,7 @@ class Strays:
         strays = descendants(os.getpid(), but=holders)
         kill(strays, cleaners=since >= CLEANER_S)
         self._empty_looks = 0 if strays else self._empty_looks + 1
-        # One look is not one moment, and may have missed a process whose parent was just ending.
+        # One look is not one moment, and may have missed a process with a parent that was just ending.
         if since < GIVE_UP_S and self._empty_looks < 2:
             return False
         if strays:

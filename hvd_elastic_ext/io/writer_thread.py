@@ -50,6 +50,7 @@ class Stream:
         self._encoding = getattr(stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> None:
+        """Block until all is written, in the stream's own encoding; without a stream nothing happens."""
         # Letters that a terminal cannot show become escapes, never errors.
         data = text.encode(self._encoding, "backslashreplace")
         if self.descriptor is not None:
@@ -71,12 +72,14 @@ class Appended:
         self._opened = -1
 
     def write(self, text: str) -> None:
+        """Block until all is written, as UTF-8; the file is opened first if it is not open."""
         if self._opened < 0:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._opened = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         _write_all(self._opened, text.encode("utf-8", "backslashreplace"))
 
     def close(self) -> None:
+        """Close the file if it is open. May be repeated; a later :meth:`write` opens it again."""
         if self._opened >= 0:
             descriptor, self._opened = self._opened, -1
             os.close(descriptor)

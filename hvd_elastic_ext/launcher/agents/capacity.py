@@ -50,7 +50,7 @@ def pace(asked_s: float, *, timeout_s: float, hosts: int, progress_timeout_s: fl
 
 
 def files_for(hosts: int, *, written: int = 0) -> int:
-    """Open files that a launcher needs for so many hosts; ``written``: slots whose output goes to files."""
+    """Open files that a launcher needs for so many hosts; ``written``: slots with output that goes to files."""
     return FILES_OWN + FILES_EACH * hosts + FILES_WRITTEN * written
 
 

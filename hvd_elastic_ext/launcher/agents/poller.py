@@ -55,6 +55,7 @@ class DescriptorPoller:
         self._epoll.unregister(descriptor)
 
     def close(self) -> None:
+        """Serve no descriptor any more; the descriptors stay open. May be repeated."""
         if self._again is not None:
             self._again.cancel()
         if not self._epoll.closed:

@@ -138,7 +138,7 @@ def check(folder: Path) -> None:
 
 
 def asked(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The launcher's answer; None if nobody listens."""
+    """The launcher's answer; None if no launcher listens."""
     try:
         return admin_socket.ask(folder / state_folder.SOCKET, request)
     except (FileNotFoundError, ConnectionError):

@@ -28,7 +28,7 @@ class Words:
 
 
 def parser_class(words: Words) -> type[argparse.ArgumentParser]:
-    """Return the class whose ``parse_args()`` reads ``words``, whatever options it was given before.
+    """Return the class with a ``parse_args()`` that reads ``words``, whatever options it was given before.
 
     Raises :class:`UsageError`, in at most two lines, for what cannot be read.
     """

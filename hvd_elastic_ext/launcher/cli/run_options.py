@@ -112,7 +112,7 @@ def _slots_there(sources: Sources, default_slots: int | None) -> int:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Our own options of ``run``. One whose ``dest`` is a field of :class:`RunSettings` has its default from there."""
+    """Our own options of ``run``. One with a field of :class:`RunSettings` as ``dest`` has its default from there."""
     for title, add in GROUPS.items():
         group = parser.add_argument_group(title)
         add(

@@ -51,7 +51,7 @@ class Outside(Protocol):
         """What a host's process gets in its environment when it goes live."""
 
     def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
-        """Start what the engine starts for a world whose ranks are known. ``hosts``: the host of each rank."""
+        """Start what the engine starts for a world with known ranks. ``hosts``: the host of each rank."""
 
     def unfit(self, host: Host, facts: Facts) -> str | None:
         """Why a host cannot be used, and what to do; None if it can."""

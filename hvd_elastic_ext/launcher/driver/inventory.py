@@ -16,7 +16,7 @@ from hvd_elastic_ext.launcher.state.roster import Agent, Worker, take_heartbeat
 log = logging.getLogger(__name__)
 
 KILLED: Final = 137
-"""Exit code of a process whose real one is lost with its agent."""
+"""Exit code of a process if its real one is lost with its agent."""
 
 
 def joined(job: JobState, name: str, hello: Mapping[str, Any]) -> list[tuple[Worker, int]]:

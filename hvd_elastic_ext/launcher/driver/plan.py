@@ -50,7 +50,7 @@ PLANNERS: Final = (
     Planner(link_loss.plan, ending=True),  # if the launcher has lost its own link, nothing is decided
     Planner(silence.plan, ending=True),  # silent hosts and processes
     Planner(before_exit.plan, ending=True),  # a job that was told to end: is its last checkpoint made?
-    Planner(final_checkpoint.plan, ending=True),  # the checkpoint of a job whose training is done
+    Planner(final_checkpoint.plan, ending=True),  # the checkpoint of a job that is done with training
     Planner(adoption.plan),  # hosts of an earlier launcher: decide nothing until they reconnect
     Planner(
         before_exit.save

@@ -27,7 +27,7 @@ from hvd_elastic_ext.launcher.state.roster import Agent, LaunchEnd, Worker, seco
 log = logging.getLogger(__name__)
 
 LOST_AFTER_S: Final = 2.0
-"""An agent whose connection is lost so soon after the end of its launch has ended with it."""
+"""An agent that loses its connection so soon after the end of its launch has ended with it."""
 
 
 def reduce(job: JobState, event: Event) -> None:

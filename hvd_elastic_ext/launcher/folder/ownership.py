@@ -1,4 +1,4 @@
-"""Whether a folder is its user's own: what a launcher reads there decides who gets the job's secrets.
+"""Whether a folder is its user's own: what a launcher reads there decides which hosts get the job's secrets.
 
 Who its user is on a file system that maps users to others (NFS that squashes root) is asked of the file system: that is
 who owns a file that was made there just now. Root is trusted in any case.

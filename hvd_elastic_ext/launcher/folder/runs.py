@@ -1,7 +1,7 @@
 """Which run of a job this is: a new one, or the one that the launcher before this one did not end. Pure.
 
 Done, failed or stopped, a run has ended, and the next one begins with a clean ledger and figures of its own. A run
-whose launcher was killed, which sleeps, or of which something may still be running has not ended: the next launcher
+has not ended if its launcher was killed, if it sleeps, or if something of it may still be running: the next launcher
 continues it.
 """
 

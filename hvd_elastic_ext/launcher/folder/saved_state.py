@@ -113,7 +113,7 @@ def write_noted_change(saved: Saved, *, journal: Journal, clock: Clock) -> None:
 
 
 def hosts_left(saved: Saved) -> list[Host]:
-    """Hosts on which processes of a job may run whose launcher did not end it."""
+    """Hosts on which processes may run, of a job that its launcher did not end."""
     left = saved.more.get("hosts") if not saved.more.get("finished") else None
     return [Host(str(name), int(slots)) for name, slots in (left or {}).items()]
 

@@ -1,6 +1,6 @@
 """The job's folder: its lock, and the state for a restarted launcher.
 
-    lock          who holds the folder: pid and host, under flock
+    lock          the holder of the folder: pid and host, under flock
     incarnation   number of the newest launcher's life
     state.json    generation, health, budgets; state.json.bak is the one before
     key           of the job, so that a restarted launcher can take its agents back

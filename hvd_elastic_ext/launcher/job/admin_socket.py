@@ -80,7 +80,7 @@ class AdminSocket:
             self._path.unlink(missing_ok=True)
             with short_name(self._path) as name:
                 listening.bind(name)
-            self._path.chmod(0o600)  # in time: nobody can connect before listen()
+            self._path.chmod(0o600)  # in time: no process can connect before listen()
             self._inode = self._path.lstat().st_ino
             listening.listen(MAX_CLIENTS)
         except OSError:
@@ -99,7 +99,7 @@ class AdminSocket:
         except (OSError, TimeoutError, asyncio.TimeoutError):
             pass  # the client is gone, or says nothing
         except asyncio.CancelledError:
-            pass  # by stop(); nobody awaits this task
+            pass  # by stop(); nothing awaits this task
         finally:
             self._clients.discard(task)
             writer.close()
@@ -134,8 +134,8 @@ class AdminSocket:
 def ask(path: Path, request: Mapping[str, Any], *, timeout: float = IDLE_S) -> Mapping[str, Any]:
     """Send one request to the launcher at ``path``; blocks up to ``timeout`` seconds.
 
-    Raises ``ConnectionError`` or ``FileNotFoundError`` if nobody listens there, :class:`UsageError` if the listener is
-    neither this user nor root, ``TimeoutError`` without an answer, ``ValueError`` for an invalid one.
+    Raises ``ConnectionError`` or ``FileNotFoundError`` if no launcher listens there, :class:`UsageError` if the
+    listener is neither this user nor root, ``TimeoutError`` without an answer, ``ValueError`` for an invalid one.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(timeout)

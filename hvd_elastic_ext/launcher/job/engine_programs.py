@@ -101,7 +101,7 @@ def environment(
         "plm_rsh_agent": " ".join(words[: words.index("--")]),
         "hwloc_base_binding_policy": "none",
         "rmaps_base_oversubscribe": "1",  # how many processes a host has is for its slots to say
-        "mpi_yield_when_idle": "1",  # who waits leaves the cores to those that work
+        "mpi_yield_when_idle": "1",  # processes that wait leave the cores to those that work
     }
     if interfaces:
         options |= {"btl_tcp_if_include": ",".join(interfaces), "oob_tcp_if_include": ",".join(interfaces)}

@@ -100,6 +100,7 @@ class Log(logging.Handler):
         self._tap = tap
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Pass the formatted record, with a line end, to ``tap``."""
         try:
             self._tap(self.format(record) + "\n")
         except (ValueError, TypeError):  # arguments that do not fit their text

@@ -323,6 +323,7 @@ class Session:
     # --- orders of the driver
 
     def start_agent(self, host: Host) -> None:
+        """In a task, in place of an earlier start for this host; :class:`LaunchEnded` follows if not given up."""
         self._launches.put(host.name, self._spawn(self._start_agent(host.name)))
 
     async def _start_agent(self, name: str) -> None:
@@ -350,9 +351,11 @@ class Session:
             self._tell(LaunchEnded(name, ended.code, ended.message))
 
     def stop_launch(self, host: str) -> None:
+        """An agent that runs goes on; no event follows."""
         self._launches.drop(host)
 
     def end_agent(self, host: Host) -> None:
+        """In a task, in place of an earlier start for this host; :class:`AgentEnded` follows if not given up."""
         self._launches.put(host.name, self._spawn(self._end_agent(host.name)))
 
     async def _end_agent(self, name: str) -> None:
@@ -362,27 +365,34 @@ class Session:
             self._tell(AgentEnded(name, ended.code, ended.message))
 
     def hang_up(self, host: str, reason: str) -> None:
+        """Orders that are not sent yet are lost."""
         self._control.drop(host, reason)
 
     def send(self, host: str, order: Mapping[str, Any]) -> bool:
+        """Over the control port, without waiting; True does not mean that the order arrives."""
         return self._control.send(host, order)
 
     def start_order(self, seat: Seat, place: Place) -> dict[str, Any]:
+        """``env``: the variables of the seat and those of the engine; ``grace_s``: the grace period in seconds."""
         env = seat_env(seat, place, incarnation=self._incarnation)
         env |= slot_env(self._settings.engine, job=self._settings.job, mark=mark_of(self._control.key))
         return {"env": env, "grace_s": self._settings.grace_s}
 
     def go_env(self, host: str) -> dict[str, str]:
+        """The network interface for Gloo, by what the host's agent reports; empty if none has to be named."""
         return self._addresses.environment(host, self.driver.job.roster.facts_of(host))
 
     def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
+        """Only mpirun has something to start; with other engines nothing happens."""
         if self._program is not None:
             self._program.begin(generation, list(hosts))
 
     def peer_address(self, host: str) -> str:
+        """On the interface that processes use; the loopback address if the agent has not reported that one."""
         return self._addresses.peer_address(host, self.driver.job.roster.facts_of(host))
 
     def unfit(self, host: Host, facts: Mapping[str, Any]) -> str | None:
+        """By what all agents report that have connected and do not finish."""
         return self._addresses.unfit(host.name, there(self.driver.job.roster.agents.values()))
 
     # --- what outlives this launcher

@@ -55,12 +55,14 @@ class Sources:
 ENGINES = ("horovod", "mpirun", "torchrun")
 """What forms worlds: Horovod within the processes, the others with new ones."""
 CLOUDS = ("none", "auto", "aws", "gcp", "azure", "alibaba")
-"""Whose word hosts may go by; ``auto`` is the one that they are in."""
+"""Clouds that may tell hosts that they are taken back; ``auto`` is the one that they are in."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloudNotices:
-    """Whose metadata service each host asks whether it is taken back; ``url``: where that is, if not as usual.
+    """The cloud with the metadata service that each host asks whether it is taken back.
+
+    ``url``: where that service is, if not as usual.
 
     Raises :class:`UsageError`.
     """

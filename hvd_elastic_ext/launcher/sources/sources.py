@@ -56,6 +56,7 @@ class FixedSource:
         self._feed = feed
 
     def start(self) -> None:
+        """Offer the hosts once, before it returns."""
         self._feed.offer(Publication("--hosts", 1, self._hosts))
 
     def stop(self) -> None:
@@ -83,13 +84,15 @@ class HostsFileSource:
         self._watch = FileWatch(path, self._read)
 
     def check(self) -> None:
-        """Raise :class:`ElasticError` if the file cannot be used now: nobody may be there who would write it."""
+        """Raise :class:`ElasticError` if the file cannot be used now: there may be nothing that would write it."""
         read_hosts_file(self._path, default_slots=self._default_slots)
 
     def start(self) -> None:
+        """Begin to watch the file; raises ``RuntimeError`` if called twice."""
         self._watch.start()  # looks at the file first of all
 
     def stop(self) -> None:
+        """End the watch; waits at most about a second for its thread, which a file system may block."""
         self._watch.stop()
 
     def _read(self) -> None:

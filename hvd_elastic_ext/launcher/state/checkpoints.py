@@ -109,7 +109,7 @@ class Loading:
     """A host loads a checkpoint into the memory that ``agent`` owns: another agent's is empty.
 
     ``number``: of the errand it is on, for ``slots``; ``again_at``: when it is sent on another (mono); ``seats``: those
-    whose memory has the checkpoint.
+    with the checkpoint in their memory.
     """
 
     agent: str

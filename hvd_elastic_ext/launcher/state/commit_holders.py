@@ -141,7 +141,7 @@ class Holders:
         return None if held is None else held.commit
 
     def of_host(self, host: str) -> Commit | None:
-        """The newest commit on a host whose agent is connected."""
+        """The newest commit on a host with a connected agent."""
         return max((held.commit for _, held in self._of(host) if held.away_since is None), default=None)
 
     def newest_hosts(self) -> frozenset[str]:
@@ -179,7 +179,7 @@ class Holders:
             self.gone[seat] = held
 
     def launcher_paused(self, seconds: float) -> None:
-        """The launcher was paused: extend the time of agents whose messages it has not read yet."""
+        """The launcher was paused: extend the time of agents with messages that it has not read yet."""
         for held in self.held.values():
             if held.away_since is not None:
                 held.away_since += seconds

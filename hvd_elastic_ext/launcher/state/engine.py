@@ -1,4 +1,4 @@
-"""What is known of a world whose processes cannot change worlds."""
+"""What is known of a world with processes that cannot change worlds."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 
 @dataclass(slots=True)
 class Faults:
-    """Who is blamed, and how often something failed."""
+    """What is blamed, and how often something failed."""
 
     ledger: HealthLedger
     first: str | None = None
@@ -52,7 +52,7 @@ class Liveness:
     told: frozenset[Life] | None = None
     """Processes that were reported to delay the world; None while it makes progress."""
     finished: dict[Life, Member] = field(default_factory=dict)
-    """Members of the newest world whose training is over, whether they live or not."""
+    """Members of the newest world that are done with training, whether they live or not."""
 
 
 @dataclass(slots=True)
@@ -82,4 +82,4 @@ class Loopless:
     unknown: int = -1
     """The world of which all processes were lost, and it is not known what they had done."""
     fenced: int = -1
-    """The world whose processes were cut off from one another."""
+    """The world with processes that were cut off from one another."""

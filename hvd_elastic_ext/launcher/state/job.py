@@ -100,11 +100,11 @@ class JobState:
     wanted: tuple[Seat, ...] = ()
     """Seats that should have a process, by the newest look."""
     decision: Decision = field(default_factory=lambda: Decision(None, "", ""))
-    """Who should form the next world now, by the newest look."""
+    """Which processes should form the next world now, by the newest look."""
     paused: bool = False
     """Planners decide nothing for now."""
     excessive: set[Life] = field(default_factory=set)
-    """Processes whose rendezvous values were refused as too large, which was logged."""
+    """Processes with rendezvous values that were refused as too large, which was logged."""
     to_do: list[actions.Action] = field(default_factory=list, compare=False, repr=False)
     """Actions that the executor has not taken yet."""
 
@@ -235,7 +235,7 @@ class JobState:
 
     @property
     def busy(self) -> frozenset[str]:
-        """Hosts whose agents may be on an errand for a checkpoint."""
+        """Hosts with agents that may be on an errand for a checkpoint."""
         attempt = self.checkpoints.attempt
         loading = (host for host in self.restore.hosts if (each := self.loading_of(host)) and each.under_way)
         return frozenset((*(() if attempt is None else attempt.hosts), *self.before_sleep.asked, *loading))

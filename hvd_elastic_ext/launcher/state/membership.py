@@ -42,7 +42,7 @@ class Fleet:
     newer_lives: dict[str, NewerLife] = field(default_factory=dict)
     """Hosts that are listed with another life than that of their agent."""
     lost: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """By host, the UID of the pod whose agent was cut off last, and that agent itself: any other agent
+    """By host, the UID of the pod with the agent that was cut off last, and that agent itself: any other agent
     since then may be its successor's."""
 
 
@@ -86,9 +86,9 @@ class World:
 
 @dataclass(slots=True)
 class Change:
-    """A change of the world whose cost is not written yet.
+    """A change of the world with a cost that is not written yet.
 
-    ``first``: rank 0, whose first step completes it. ``pause_s``: the longest time without a step. ``stopped_at``:
+    ``first``: rank 0: its first step completes it. ``pause_s``: the longest time without a step. ``stopped_at``:
     when the first process ended (mono), if no process lives on to report its pause.
     """
 
@@ -115,7 +115,7 @@ class Resize:
 
     @property
     def untold(self) -> int | None:
-        """The generation of the world whose journal line is not written yet."""
+        """The generation of the world with a journal line that is not written yet."""
         return None if self.change is None else self.change.generation
 
 
@@ -146,6 +146,7 @@ class Transfer:
 
     @property
     def hosts(self) -> tuple[str, ...]:
+        """The hosts that take part: the holder's, if there is one, and the target's."""
         return (self.target.host,) if self.source is None else (self.source.seat.host, self.target.host)
 
 
@@ -185,7 +186,7 @@ class Custody:
     may_end_since: dict[str, float] = field(default_factory=dict)
     """By host, since when its agent would have ended but for its commit (mono)."""
     asked_for: set[str] = field(default_factory=set)
-    """Hosts whose agents would have ended since the last look."""
+    """Hosts with agents that would have ended since the last look."""
     verdict: Verdict = FORMS
     holds_back: bool = False
     """A world would form now, but waits for a commit."""

@@ -125,6 +125,7 @@ class Worker:
 
     @property
     def seat(self) -> Seat:
+        """The host and slot in which it runs."""
         return self.life.seat
 
     @property
@@ -157,7 +158,7 @@ class Roster:
     lives: dict[Seat, int] = field(default_factory=dict)
     """The highest life of each seat so far, under all its agents. The next life is one more."""
     ended: dict[Seat, int] = field(default_factory=dict)
-    """The newest life of each seat whose end was reported to this launcher."""
+    """The newest life of each seat with an end that was reported to this launcher."""
     commits: Holders = field(default_factory=Holders)
     """Commits in the agents' memory."""
     _by_host: dict[str, dict[Seat, Worker]] = field(default_factory=dict, compare=False, repr=False)
@@ -195,6 +196,7 @@ class Roster:
         return worker if worker is not None and life in (None, worker.life.number) else None
 
     def alive(self, life: Life) -> Worker | None:
+        """The process of this life; None if it has ended, or if the seat has another life."""
         worker = self.workers.get(life.seat)
         return worker if worker is not None and worker.life == life else None
 
@@ -223,7 +225,7 @@ class Roster:
             self.commits.heartbeat(worker.seat, worker.holds, worker.step, agent=agent.identity)
 
     def going(self) -> dict[str, float]:
-        """Hosts whose agent has given notice, and when that, or the host, will be gone (mono)."""
+        """Hosts with an agent that has given notice, and when that, or the host, will be gone (mono)."""
         return {name: agent.leaves_by for name, agent in self.agents.items() if agent.leaves_by is not None}
 
     def taken(self) -> dict[Seat, Stage]:

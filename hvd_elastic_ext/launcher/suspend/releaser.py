@@ -84,6 +84,7 @@ class NoteFile:
         self._path = folder / FILE
 
     def read(self) -> WorkersNote:
+        """The note; an empty one if there is none, or if it cannot be read, which is logged."""
         try:
             raw = json.loads(self._path.read_text())
             before, told, slots = raw["before"], raw["told"], raw["slots"]
@@ -97,6 +98,7 @@ class NoteFile:
         return WorkersNote()
 
     def write(self, note: WorkersNote) -> None:
+        """Replace the note as a whole. If that fails, it is logged and the old note stays."""
         fresh = self._path.with_name(f"{FILE}.tmp")
         try:
             fresh.write_text(json.dumps({"before": note.before, "told": note.told, "slots": note.slots}))
@@ -288,7 +290,7 @@ class PodReleases:
         if not kind.scale and seen.before is None:
             self._note = WorkersNote(
                 slots=self._note.slots
-            )  # it was another object of this name whose workers were let go
+            )  # the workers that were let go were those of another object of this name
         before = self._note.before or seen.before
         if before is None and self._starting and seen.replicas == 0:
             before = self._wanted(self._need.start, seen)

@@ -55,7 +55,7 @@ class Child:
     def __init__(self, command: Sequence[str], line: bytes, *, on_line: Callable[[str, str], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_line = on_line
-        # Ctrl-C in a terminal goes to the whole foreground group; who ends is the driver's decision.
+        # Ctrl-C in a terminal goes to the whole foreground group; which processes end is the driver's decision.
         pipe = subprocess.PIPE
         self._process = process = subprocess.Popen(
             command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True

@@ -1,4 +1,4 @@
-"""What the user's own configuration of ssh says of hosts' keys: ``ssh -G``, which connects to nobody."""
+"""What the user's own configuration of ssh says of hosts' keys: ``ssh -G``, which connects to no host."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AT_ONCE: Final = 8
 
 
 async def host_keys(ssh: Ssh, host: str) -> HostKeys:
-    """Ask for one host. Where there is no answer, ssh's own defaults are left to hold: who is not known is refused."""
+    """Ask for one host. Where there is no answer, ssh's own defaults are left to hold: an unknown host is refused."""
     lines: list[str] = []
     try:
         child = Child(ssh.question(host), b"", on_line=lambda stream, text: lines.append(text * (stream == "stdout")))

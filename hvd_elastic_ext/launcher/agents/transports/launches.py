@@ -66,5 +66,6 @@ class Launches:
             end.cancel()
 
     def close(self) -> None:
+        """Give up on all starts. Agents that run go on."""
         for host in [*self._waiting, *self._running]:
             self.drop(host)

@@ -126,11 +126,13 @@ class WebSocketStream:
         self._socket: socket.socket | None = made.sock
 
     def send(self, data: bytes) -> None:
+        """In messages of at most 32 KiB; blocks until all are written."""
         with self._told("could not be told its orders"):
             for start in range(0, len(data), _PIECE):
                 self._made.send_binary(bytes([pods.STDIN]) + data[start : start + _PIECE])
 
     def hear(self) -> Iterator[tuple[int, bytes]]:
+        """Ping a silent server. Raises :class:`NotRun` also when too many pings in a row are not answered."""
         self._made.settimeout(self._pace.ping)
         nudged, unanswered = time.monotonic(), 0
         while True:
@@ -158,12 +160,14 @@ class WebSocketStream:
                 yield data[0], data[1:]
 
     def cut(self) -> None:
+        """Shut down the TCP connection, so that a thread that reads or writes returns; errors are ignored."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 # Not TLS's own, nor the library's: those are not for two threads at a time.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
+        """Close the socket at once, without a close frame; errors are ignored."""
         with contextlib.suppress(OSError, websocket.WebSocketException):
             self._made.shutdown()
 
@@ -184,7 +188,7 @@ def connected(endpoint: Endpoint, path: str, *, pace: Pace) -> WebSocketStream:
             header=[f"{name}: {value}" for name, value in endpoint.headers.items()],
             subprotocols=list(pods.PROTOCOLS),
             timeout=pace.answer,
-            redirect_limit=0,  # the token is for nobody else
+            redirect_limit=0,  # the token is for no other server
             **_proxied(endpoint),
         )
     except websocket.WebSocketBadStatusException as error:

@@ -109,7 +109,7 @@ def shared_options(found: Sequence[HostKeys], known_hosts: Path) -> tuple[str, .
 
 
 def refused_key(host: str, port: int | None, said: Sequence[str]) -> str | None:
-    """What to do about a host whose key ssh has refused, by the lines that it said; None if it has not. Pure."""
+    """What to do about a host with a key that ssh has refused, by the lines that it said; None if it has not. Pure."""
     if not any("host key verification failed" in line.lower() for line in said):
         return None
     name = host if port in (None, 22) else shlex.quote(f"[{host}]:{port}")

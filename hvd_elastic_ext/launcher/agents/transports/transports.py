@@ -181,6 +181,7 @@ class Local:
     python: str = sys.executable
 
     async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
+        """As a child process; ``host`` is not looked at."""
         return Launch(functools.partial(Child, agent_command(self.python), line), remark=remark, carrier=False)
 
 
@@ -275,6 +276,7 @@ class TransportByName:
     is_near: Callable[[str], bool]
 
     async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
+        """Over the transport that ``is_near`` chooses for ``host``."""
         return await (self.near if self.is_near(host) else self.far).start(host, line, remark=remark)
 
 

@@ -1,4 +1,4 @@
-"""What the doctor knows: facts as values, between those who gather them and those who judge them."""
+"""Facts of the doctor as values, between the modules that gather them and those that judge them."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class Answer:
 
     @property
     def hostname(self) -> str:
+        """The machine's own hostname; empty if the interpreter did not report it."""
         return str(self.steps.get("python", {}).get("hostname", ""))
 
     @property

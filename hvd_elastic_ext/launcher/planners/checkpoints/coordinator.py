@@ -1,4 +1,4 @@
-"""Durable checkpoints of a running job: which commit becomes one, when, and who does what for it.
+"""Durable checkpoints of a running job: which commit becomes one, when, and what each process does for it.
 
 The launcher names a commit that is still to come, so that every rank keeps the same one. The agents write it beside
 training, each rank its share. When all shares are written, one agent completes the checkpoint. A failure on the way
@@ -37,7 +37,7 @@ MISSES: Final = 8
 
 
 def resumed_from(job: JobState, path: str, step: int, facts: Mapping[str, Any], commit: Name | None = None) -> None:
-    """Training resumes from a checkpoint of ``step`` steps, whose manifest holds ``facts``."""
+    """Training resumes from a checkpoint of ``step`` steps with a manifest that holds ``facts``."""
     state = job.checkpoints
     state.path, state.last = path, Last(job.now, step)
     state.stored = Stored(commit, step, path)
@@ -81,7 +81,7 @@ def training_stopped(job: JobState, why: str) -> None:
 
 
 def last(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
-    """A process whose training is done keeps other data in the place of its last commit."""
+    """A process that is done with training keeps other data in the place of its last commit."""
     kept = _kept(message)
     if kept is not None:
         job.checkpoints.files[worker.life] = kept
@@ -154,7 +154,7 @@ def came(job: JobState, host: str) -> None:
 
 
 def plan(job: JobState) -> Plan:
-    """Begin a checkpoint that is due; give up an attempt whose world has changed or whose time is over."""
+    """Begin a checkpoint that is due; give up an attempt if its world has changed or its time is over."""
     state = job.checkpoints
     if job.options.durability is None:
         return NOTHING

@@ -21,7 +21,7 @@ def durable_s(job: JobState) -> float:
 
 
 def resumed_from(job: JobState, facts: Mapping[str, Any]) -> None:
-    """Training resumes from a checkpoint whose manifest holds ``facts``: see :func:`facts`.
+    """Training resumes from a checkpoint with a manifest that holds ``facts``: see :func:`facts`.
 
     Unless the job ended with it, a failure has cost every commit in memory since then, and counts.
     """

@@ -1,4 +1,4 @@
-"""The last checkpoint of a job that has succeeded, made before its agents end, whose memory holds the last commit.
+"""The last checkpoint of a job that has succeeded, made before its agents end: their memory holds the last commit.
 
 Storage that fails or does not answer delays the end only for a limited time: training is done in any case.
 """

@@ -102,7 +102,7 @@ def explained(job: JobState, lost: JobFailed | None) -> JobFailed | None:
 
 
 def _holding(job: JobState) -> frozenset[Seat]:
-    """Seats whose memory has the checkpoint."""
+    """Seats with the checkpoint in their memory."""
     found = [job.loading_of(host) for host in job.restore.hosts]
     return frozenset(seat for loading in found if loading is not None for seat in loading.seats)
 

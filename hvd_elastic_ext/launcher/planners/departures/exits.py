@@ -95,7 +95,7 @@ def _has_lost_another(job: JobState, worker: Worker) -> bool:
 
 
 def _done(job: JobState, worker: Worker, code: int) -> None:
-    """A process whose training was done has ended."""
+    """A process that was done with training has ended."""
     job.outcome.finishing = True
     generation, who = job.outcome.failed
     if code and worker.killed is None:

@@ -24,7 +24,7 @@ LAST_EACH_S: Final = 1.0
 
 
 def plan(job: JobState) -> Plan:
-    """End everything if the job was told to end, else all but the world whose training is done."""
+    """End everything if the job was told to end, else all but the world that is done with training."""
     if not job.ending:
         return NOTHING
     if job.outcome.failure is None:

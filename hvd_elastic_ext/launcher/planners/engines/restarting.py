@@ -1,4 +1,4 @@
-"""An engine whose processes keep their places: each world has new processes, which continue from the last commit.
+"""An engine with processes that keep their places: each world has new processes, which continue from the last commit.
 
 Commits lie in the agents' memory, so they outlive the processes that made them. In a change, all members leave at the
 same step (or are ended, if one of them is lost). Then the programs that stand by in all slots start, and all continue
@@ -66,7 +66,7 @@ def decide(job: JobState) -> Decision:
 
 
 def look(job: JobState) -> float | None:
-    """Tell of a world whose ranks are known now; when a process is to be told again, or to be ended (mono)."""
+    """Tell of a world with ranks that are known now; when a process is to be told again, or to be ended (mono)."""
     meeting = job.rendezvous
     if job.world.inherited:
         job.restarting.announced = meeting.generation  # its processes were begun by another launcher

@@ -27,7 +27,7 @@ STILL_S: Final = 60.0
 STEPS: Final = 3.0
 """That, or this multiple of the longest reported step, if that is longer."""
 FINISHED_S: Final = 15.0
-"""When to report that ranks wait for one whose training is over: nothing else ends that wait."""
+"""When to report that ranks wait for one that is done with training: nothing else ends that wait."""
 COMPARE_S: Final = 5.0
 """Seconds between two comparisons of step times: thousands take a while."""
 

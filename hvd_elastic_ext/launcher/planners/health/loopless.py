@@ -1,4 +1,4 @@
-"""Jobs whose script has no elastic loop, and jobs whose training would be lost.
+"""Jobs with a script that has no elastic loop, and jobs that would lose their training.
 
 A process reports when it begins an elastic loop. Until one has, the world cannot change: no process would join another
 one. And if all processes that trained are lost, and no commit is known, another world would start from the beginning.
@@ -144,7 +144,7 @@ def ended(job: JobState, worker: Worker, cause: Cause, how: str, code: int) -> N
 
 
 def done_alone(job: JobState) -> Set[Seat]:
-    """Seats whose process has ended well without ever asking for a world."""
+    """Seats with a process that has ended well without ever asking for a world."""
     return {seat for seat, end in job.loopless.alone.items() if end.well}
 
 

@@ -69,7 +69,7 @@ def launcher_paused(job: JobState, seconds: float) -> None:
 
 
 def end_earlier_lives(job: JobState) -> None:
-    """Cut off agents whose container has ended, without a strike for its successor.
+    """Cut off agents with a container that has ended, without a strike for its successor.
 
     An agent that is still heard is of the new container.
     """
@@ -86,6 +86,7 @@ def end_earlier_lives(job: JobState) -> None:
 
 
 def move_to_new_pod(job: JobState, agent: Agent, host: Host) -> None:
+    """Take ``host``, a new pod or container of the same name, as that of a living agent and its processes."""
     agent.host, agent.inherited_at = host, job.now
     for worker in job.roster.on(host.name):
         worker.host = host

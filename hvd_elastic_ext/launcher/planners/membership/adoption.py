@@ -17,7 +17,7 @@ from hvd_elastic_ext.launcher.state.roster import Agent
 log = logging.getLogger(__name__)
 
 RETRY_S: Final = 10.0
-"""Pause before a failed start is tried again on a host whose processes may train with those that are back."""
+"""Pause before a failed start is tried again on a host with processes that may train with those that are back."""
 
 
 def expect(job: JobState, hosts: Iterable[Host], *, until: float) -> None:

@@ -209,7 +209,7 @@ def _facts_for(job: JobState, seats: Iterable[Seat], *, ready: bool) -> Facts:
 
 
 def _ending(job: JobState) -> dict[Seat, float]:
-    """Seats whose process was in a world and was killed, and until when its end is awaited."""
+    """Seats with a process that was in a world and was killed, and until when its end is awaited."""
     agents = job.roster.agents
     return {
         seat: worker.killed_at + ENDS_S
@@ -245,13 +245,13 @@ def _joined(job: JobState, host: str) -> bool:
 
 
 def _active(job: JobState) -> frozenset[Seat]:
-    """Seats whose process may commit into their memory now."""
+    """Seats with a process that may commit into their memory now."""
     workers, waiting = job.roster.workers.items(), job.rendezvous.waiting
     return frozenset(seat for seat, worker in workers if worker.stage is Stage.LIVE and worker.life not in waiting)
 
 
 def _stored(job: JobState) -> Stored | None:
-    """The newest checkpoint; before the first world, only one whose commit is known."""
+    """The newest checkpoint; before the first world, only one with a known commit."""
     how = job.options.durability
     if how is None:
         return None

@@ -28,7 +28,7 @@ def timed_out(job: JobState, decision: Decision) -> JobFailed | None:
     job.short_since = now if job.short_since is None else job.short_since
     limits, begun = options.limits, job.world.begun
     free = _free(job)
-    # Slots whose process only has to be started again count as free: a commit is kept for that.
+    # Slots with a process that only has to be started again count as free: a commit is kept for that.
     if begun and options.below_min == "fail" and not limits.size(free, begun=True):
         there = f"slots needed to go on: {limits.least}, usable: {free}"
         return JobFailed(f"{there} ({_names(job)}); --below-min is fail: {decision.reason}")

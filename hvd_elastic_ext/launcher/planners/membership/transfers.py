@@ -48,7 +48,7 @@ def failing(job: JobState) -> dict[Seat, float]:
 
 
 def sending(job: JobState) -> Seat | None:
-    """The seat whose commit is being sent."""
+    """The seat with the commit that is being sent."""
     current = job.transfers.current
     return None if current is None or current.source is None else current.source.seat
 
@@ -66,7 +66,7 @@ def loading(job: JobState) -> float:
 
 
 def looked(job: JobState) -> frozenset[str]:
-    """Hosts whose present agent has loaded the newest complete checkpoint, or found none."""
+    """Hosts with a present agent that has loaded the newest complete checkpoint, or found none."""
     agents = job.roster.agents
     there = ((agents.get(host), host, identity) for host, identity in job.transfers.looked.items())
     return frozenset(host for agent, host, identity in there if agent is not None and agent.identity == identity)

@@ -84,7 +84,7 @@ class Attempt:
         return found
 
     def work(self, *, apart: bool) -> Work:
-        """Who writes what, for hosts that share their storage, or are ``apart``: those that have something whole."""
+        """What each host writes, if hosts share their storage, or are ``apart``: those that have something whole."""
         giver = next((life for life, kept in self.kept.items() if kept.files), None)
         if giver is None:
             return {

@@ -30,7 +30,7 @@ from hvd_elastic_ext.launcher.rules.health.host_requests import duration
 FIRST_S: Final = 60.0
 """When the first seal is made, of which nothing was measured: soon, since it is what is measured."""
 LATEST: Final = 9
-"""Seals (or commits) whose median counts: one slow write is chance, five are the storage."""
+"""Seals (or commits) of which the median counts: one slow write is chance, five are the storage."""
 TOLERANCE: Final = 1.25
 """A choice stays while the best is no further off than by this factor, which costs 2.5 % of what is lost anyway."""
 WRITES: Final = 2.0

@@ -22,6 +22,7 @@ class Cadence:
 
     @property
     def auto(self) -> bool:
+        """Whether none of the three is set: the launcher chooses how often."""
         return self == Cadence()
 
     def __str__(self) -> str:

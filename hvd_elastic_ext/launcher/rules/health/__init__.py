@@ -3,5 +3,5 @@
 Belongs here: causes, ends of a job, the ledger of failures, processes that are stalled or slow, what
 ``hvd-elastic hosts`` may ask and change.
 
-Never here: who is in the world.
+Never here: which processes are in the world.
 """

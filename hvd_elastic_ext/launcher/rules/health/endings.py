@@ -1,4 +1,4 @@
-"""How a world ends whose script has no elastic loop, and what is left when all processes that trained are lost. Pure.
+"""How a world ends if its script has no elastic loop, and what is left when all processes that trained are lost. Pure.
 
 A script with a loop reports that training is done, and asks for another world when it loses one. One without a loop
 does neither: only the ends of its processes are known.
@@ -20,7 +20,7 @@ class Ended(NamedTuple):
 
 
 class Fate(Enum):
-    """Of a world whose processes have no elastic loop, as far as is known."""
+    """Of a world with processes that have no elastic loop, as far as is known."""
 
     STANDS = "stands"
     """Some processes live, and none has ended well. Next: any other."""
@@ -33,12 +33,14 @@ class Fate(Enum):
 
 
 class Verdict(NamedTuple):
+    """The fate of a world; ``reason`` is empty for ``STANDS`` and ``LOST``."""
+
     fate: Fate
     reason: str = ""
 
 
 def fate(size: int, alive: int, ended: Sequence[Ended]) -> Verdict:
-    """Say what becomes of a world of ``size``. Who neither lives nor has ended was lost with its host."""
+    """Say what becomes of a world of ``size``. A process that neither lives nor has ended was lost with its host."""
     well = sum(each.well for each in ended)
     if alive:
         return Verdict(Fate.ENDING, "some have ended well; the others are about to") if well else Verdict(Fate.STANDS)
@@ -70,8 +72,8 @@ def _failure(size: int, well: int, ended: Sequence[Ended]) -> str:
 def begins_anew(step: int, last: str, *, loops: bool) -> str:
     """Why the next world would start from the beginning, and what would have prevented that.
 
-    All who have trained are lost, and no commit is known. ``step``: the newest one that was reported. ``last``: the
-    process that was lost last, and how. ``loops``: the script has an elastic loop.
+    All processes that have trained are lost, and no commit is known. ``step``: the newest one that was reported.
+    ``last``: the process that was lost last, and how. ``loops``: the script has an elastic loop.
     """
     kept = f"{step} steps were" if step else "what was trained was"
     remedy = (

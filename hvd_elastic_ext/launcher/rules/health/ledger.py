@@ -129,6 +129,7 @@ class Record:
 
     @property
     def how_held(self) -> str:
+        """``drained`` or ``blocked by hand``, with the reason if one was given; has a meaning only while it is held."""
         return ("drained" if self.drained else "blocked by hand") + (f": {self.reason}" if self.reason else "")
 
     def strikes_left(self, now: float) -> int:
@@ -138,12 +139,15 @@ class Record:
         return max(0, self.strikes - int((now - self.until) / (DECAY * self.cooldown)))
 
     def cooling(self, now: float) -> bool:
+        """Whether its cooldown lasts at ``now`` (mono), and was not forgiven."""
         return self.strikes > 0 and not self.forgiven and now < self.until
 
     def held_back(self, now: float) -> bool:
+        """Whether a block by hand, or a drain, lasts at ``now`` (mono)."""
         return self.held and (self.held_until is None or now < self.held_until)
 
     def blocked(self, now: float) -> bool:
+        """Whether a cooldown, a block by hand or a drain lasts at ``now`` (mono)."""
         return self.cooling(now) or self.held_back(now)
 
     def ends(self, now: float) -> float | None:
@@ -156,9 +160,14 @@ class Record:
         )
 
     def empty(self, now: float) -> bool:
+        """Whether nothing of it counts at ``now`` (mono): no block lasts, and all strikes have decayed."""
         return not self.blocked(now) and self.strikes_left(now) == 0
 
     def struck(self, now: float, cause: Cause, limits: tuple[float, float], *, unproven_s: float = 0.0) -> Record:
+        """One strike more, with a cooldown from ``now`` (mono) on.
+
+        ``limits``: shortest and longest cooldown in seconds. ``unproven_s``: as in :class:`Strike`.
+        """
         strikes = self.strikes_left(now - unproven_s) + 1
         cooldown = cooldown_s(strikes, limits)
         if cooldown >= limits[1]:

@@ -29,7 +29,7 @@ class Stall:
 
     ``since_s``: shortest time without progress.
 
-    ``finished``: members whose training is over and that others still wait for.
+    ``finished``: members that are done with training and that others still wait for.
     """
 
     lag: tuple[Member, ...]
@@ -62,7 +62,7 @@ def stall(now: float, members: Sequence[Member], limit: float, *, idle: bool = T
 
 
 def left_waiting(now: float, members: Sequence[Member], finished: Sequence[Member], limit: float) -> Stall | None:
-    """Whether ``members`` have only waited, for ``limit`` seconds, for those whose training is over.
+    """Whether ``members`` have only waited, for ``limit`` seconds, for those that are done with training.
 
     A rank that does more steps than another one waits for it for ever: ranks have to do the same number of steps.
     """

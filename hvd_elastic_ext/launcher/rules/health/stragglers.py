@@ -27,6 +27,7 @@ class Straggler:
 
     @property
     def text(self) -> str:
+        """One line for the log and the journal: seat, seconds a step, and how many times the median that is."""
         return f"{self.seat} takes {self.seconds:.3g} s a step, {self.seconds / self.median:.2g} × the median"
 
 

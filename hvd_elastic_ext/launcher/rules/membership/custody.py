@@ -81,9 +81,10 @@ class Facts:
     that has not begun to train or waits for its rank. ``keepers``: seats on hosts that stay, which may receive the
     commit of a leaving host. ``failing``: for how long all tries in a row to send a holder's commit have failed
     (seconds), by seat; ``loading``: the same of loading the checkpoint; ``looked``: hosts that have
-    loaded the newest complete one, or found none. ``active``: seats whose process may still commit: it has not
-    ended and does not wait for its rank. ``ending``: those whose process was killed, and until when its end is waited
-    for (mono): its memory may hold a newer commit than it reported. ``sending``: the seat whose commit is on its way.
+    loaded the newest complete one, or found none. ``active``: seats with a process that may still commit: it has not
+    ended and does not wait for its rank. ``ending``: those with a process that was killed, and until when its end is
+    waited for (mono): its memory may hold a newer commit than it reported. ``sending``: the seat with the commit that
+    is on its way.
     ``readers``: hosts that are known to have the storage on which ``stored`` is; None: all have it.
     """
 
@@ -124,7 +125,7 @@ class Act(Enum):
 @dataclass(frozen=True, slots=True)
 class Loss:
     """A world forms behind a commit that was once told. ``newest``: that commit and its step; ``left``: the newest one
-    that could be had, and its step, None if there is none; ``holders``: who held it; ``why`` it cannot be had."""
+    that could be had, and its step, None if there is none; ``holders``: the hosts with it; ``why`` it cannot be had."""
 
     newest: tuple[Commit, int]
     left: tuple[Commit, int] | None
@@ -209,7 +210,7 @@ def is_needed(
 
 
 def awaited(now: float, facts: Facts, wait_s: float) -> float | None:
-    """Until when a holder is waited for whose commit is newer than all that can be had (mono); None if none is."""
+    """Until when a holder of a commit that is newer than all that can be had is waited for (mono); None if none is."""
     here = _newest(each for each in facts.holdings if each.reach is Reach.HERE)
     stored = None if facts.stored is None else facts.stored.commit
     times = [

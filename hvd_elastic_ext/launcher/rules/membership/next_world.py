@@ -51,6 +51,7 @@ class Process(NamedTuple):
 
     @property
     def seat(self) -> Seat:
+        """The host and slot in which it runs."""
         return self.life.seat
 
 
@@ -254,7 +255,7 @@ def _let_go(view: _View) -> Decision | None:
     closes = view.window_closes if hurry is None else min(view.window_closes, hurry - HURRY_S)
     if view.coming and view.now < closes:
         return Decision(None, "", f"{going} stays until its replacements are ready", closes)
-    # None of the next world holds a commit: for one world one of those who do is in it, too.
+    # None of the next world holds a commit: for one world one of those that do is in it, too.
     together = (view.going[0].life, *view.chosen(view.parked))
     return Decision(together, "hosts changed", f"{going} may go when the others have the state")
 

@@ -68,6 +68,8 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
+    """The answer to the :class:`Question` of the same ``life`` and ``number``; ``status`` is that of HTTP."""
+
     life: Life
     number: int
     status: int
@@ -178,7 +180,7 @@ class Rendezvous:
 
     @property
     def waiting(self) -> KeysView[Life]:
-        """Who has asked for a rank and not been answered; a view that changes with them."""
+        """Processes that have asked for a rank and not been answered; a view that changes with them."""
         return self._waiting.keys()
 
     def place(self, life: Life) -> Place | None:
@@ -186,7 +188,7 @@ class Rendezvous:
         return self._newest.places.get(life)
 
     def form(self, generation: int, members: Iterable[Life]) -> list[Answer]:
-        """Begin a newer generation. Answers to those who wait for keys of the one before: they never come.
+        """Begin a newer generation. Answers to processes that wait for keys of the one before: the keys never come.
 
         Raises ``ValueError`` if ``generation`` is not newer.
         """
@@ -263,7 +265,7 @@ class Rendezvous:
             del self._held[key]
 
     def due(self, now: float) -> list[Answer]:
-        """Answers to those who have been kept waiting for a key long enough."""
+        """Answers to processes that have waited for a key long enough."""
         late = [key for key, (_, until) in self._held.items() if now >= until]
         return [_answer(self._held.pop(key)[0], NOT_YET) for key in late]
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import UsageError
 
 BEFORE: Final = "hvd-elastic-ext/workers-before-sleep"
-"""Annotation of a job whose workers were let go: how many there were."""
+"""Annotation of a job after its workers were let go: how many there were."""
 
 Body = dict[str, Any]
 
@@ -67,7 +67,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             _MPI_WORKERS,
             f"{_TRAINING}/job-name={{job}},{_TRAINING}/replica-type=worker",
         ),
-        # Training Operator 1.9: a job without workers counts as one whose workers have all succeeded.
+        # Training Operator 1.9: a job without workers counts as one with workers that have all succeeded.
         Kind(
             "pytorchjob",
             ("kubeflow.org", "v1", "pytorchjobs"),
@@ -145,6 +145,7 @@ class Seen:
 
     @property
     def ready(self) -> int:
+        """Number of pods that are ready and not in deletion."""
         return sum(pod.ready and not pod.leaving for pod in self.pods)
 
 
