@@ -281,7 +281,7 @@ class ClientSender:
         self._connection.interrupt()
 
     def close(self) -> None:
-        """A later request opens a new connection."""
+        """A later request opens a new connection. May be repeated."""
         self._connection.close()
 
     def _sent(self, method: str, path: str, data: bytes | None, media: str) -> Mapping[str, Any]:

@@ -264,7 +264,7 @@ class Job:
         self._folder.fast.touch()
 
     def ended(self) -> int | None:
-        """The exit code of the agent; None while the agent runs."""
+        """The exit code of the agent, which takes over that of the launcher; None while the agent runs."""
         return self._agent.poll()
 
     def end(self) -> None:

@@ -61,7 +61,7 @@ class Retention:
 
 
 def newest_first(entries: Collection[Entry]) -> list[Entry]:
-    """All entries, in order of their commits; whole or not."""
+    """All entries, whole or not, sorted by their commits: the newest comes first."""
     return sorted(entries, key=_age, reverse=True)
 
 

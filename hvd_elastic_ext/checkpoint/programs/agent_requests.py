@@ -264,7 +264,7 @@ def _beyond(identity: Identity, entries: Sequence[Entry]) -> Identity:
 
 
 def _who(request: Request, checkpoint: Checkpoint) -> dict[str, int]:
-    """The rank of which each slot gets the own state."""
+    """For each slot, the rank from which its own state comes."""
     there = [file.number for file in checkpoint.manifest.files if file.kind == LOCAL]
     own = {slot: rank for slot, rank in request["ranks"].items() if rank in there}
     return own or {min(request["ranks"], key=int): min(there, default=0)}

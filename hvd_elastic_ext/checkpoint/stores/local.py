@@ -81,7 +81,7 @@ class LocalStore:
             return {name: fact.st_size for name, fact in facts.items() if stat.S_ISREG(fact.st_mode)}
 
     def write(self, folder: str, file: str, blocks: Iterable[Sequence[memoryview]], *, length: int) -> None:
-        """Flushes the file and all names. Raises :class:`StoreFailed` if there is such a file already."""
+        """Flushes the file, its name and the folder's name. Raises :class:`StoreFailed` if there is one already."""
         with self._told(folder, file), self._folder(folder, make=True) as top:
             self._write(top, file, blocks)
             self._system.fsync(top)
