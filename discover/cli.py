@@ -40,6 +40,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code; errors are one line on standard error.
+
+    ``argv`` has no program name; None takes the arguments of this process.
+    """
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     # It logs an error when a watched directory vanishes, which is normal here.
     logging.getLogger("watchdog").setLevel(logging.CRITICAL)
@@ -90,6 +94,7 @@ def settings_from(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all options; it raises :class:`UsageError` where ``argparse`` would exit with an error."""
     parser = _Parser(
         prog="hvd-discover",
         description="Follow a source of hosts and publish them, atomically and only when they change.",

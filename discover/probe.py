@@ -1,7 +1,7 @@
 """Asks the daemon how it does, over its socket file: ``python -I -m discover.probe SOCKET /livez``.
 
-For the probes of a container whose daemon listens on a socket file only: a kubelet that asks by HTTP would need a port
-that is open to the whole cluster. It imports little, as it runs every few seconds.
+For the probes of a container in which the daemon listens on a socket file only: a kubelet that asks by HTTP would need
+a port that is open to the whole cluster. It imports little, as it runs every few seconds.
 
 Exit code 0 if the daemon answers 200, else 1 with one line on standard error; 2 for usage.
 """
@@ -17,6 +17,7 @@ WAIT = 4.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Ask once, and return the exit code. ``argv`` has no program name; None takes the arguments of this process."""
     arguments = sys.argv[1:] if argv is None else argv
     if len(arguments) != 2 or not arguments[1].startswith("/"):
         sys.stderr.write("usage: python -I -m discover.probe SOCKET /livez|/startupz|/readyz\n")

@@ -27,6 +27,7 @@ class Reason(Enum):
 
     @property
     def type(self) -> str:
+        """The type of the Event in Kubernetes: ``Warning`` for hosts that were lost or excluded, else ``Normal``."""
         return "Warning" if self in (Reason.LOST, Reason.EXCLUDED) else "Normal"
 
 
@@ -46,6 +47,8 @@ class EventLimits:
 
 @dataclass(frozen=True, slots=True)
 class PodNote:
+    """A pod that an Event reports. ``name``: its host's if the pod is gone. ``why`` is for people."""
+
     uid: str
     name: str
     why: str
@@ -53,6 +56,8 @@ class PodNote:
 
 @dataclass(frozen=True, slots=True)
 class Message:
+    """The reason and the text of one Event that is to be written."""
+
     kind: Reason
     text: str
 

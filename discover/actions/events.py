@@ -32,6 +32,8 @@ COMPONENT: Final = "hvd-discover"
 
 @dataclass(frozen=True, slots=True)
 class EventObject:
+    """The object that Events are about. ``version`` is its ``apiVersion``."""
+
     version: str
     kind: str
     namespace: str

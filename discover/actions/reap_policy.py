@@ -97,6 +97,9 @@ def decide_deletions(
 
 
 def deleted(now: float, reaped: ReapState, deletion: Deletion) -> ReapState:
+    """Take in that a pod's deletion was requested at ``now`` (monotonic seconds): it counts for the limits of a
+    minute and of the pod's name.
+    """
     count, _ = reaped.names.get(deletion.key, (0, now))
     return replace(
         reaped,
@@ -118,7 +121,7 @@ def refused(now: float, reaped: ReapState, deletion: Deletion, *, jitter: float,
 
 def _worth(view: ClusterView, table: Table) -> Iterator[Deletion]:
     if view.job is not None and view.job.finished:
-        return  # nobody makes new ones, and people want to see the logs of these
+        return  # no controller makes new ones, and people want to see the logs of these
     going: dict[str, bool] = {}
     for verdict in view.verdicts:
         pod = verdict.pod
@@ -134,7 +137,7 @@ def _worth(view: ClusterView, table: Table) -> Iterator[Deletion]:
 
 
 def _ours(verdict: Verdict, view: ClusterView) -> bool:
-    """Whether it is the job's, somebody makes a new one, and it is not published."""
+    """Whether it is the job's, a controller makes a new one, and it is not published."""
     pod = verdict.pod
     deletable = bool(pod.uid and pod.owner) and pod.deleting is None and pod.uid not in view.published
     return deletable and view.owns(verdict)

@@ -30,9 +30,11 @@ class RequestRetry:
         self._allowed = False
 
     def due(self, now: float) -> bool:
+        """Whether a request may be sent at ``now`` (monotonic seconds): the last pause is over."""
         return now >= self._not_before
 
     def succeeded(self) -> None:
+        """Take in that a request succeeded: the right is there, and the next problem is logged, even the same."""
         self._problem, self._allowed = "", True
 
     def clear_problem(self) -> None:
@@ -47,7 +49,7 @@ class RequestRetry:
             LOG.log(level, "%s: %s", self._what, line or problem)
 
     def failed(self, error: RequestFailed, *, forbidden: bool) -> None:
-        """``forbidden``: the same is refused again until somebody changes something."""
+        """``forbidden``: the same is refused again until something changes in the cluster."""
         lacks_right = error.lacks_right
         if self._allowed and lacks_right:
             self._allowed, self._not_before = False, self._clock.mono() + RECHECK_RIGHT

@@ -61,6 +61,7 @@ class EventQueue:
         self._attended = True
 
     def changed(self) -> None:
+        """Ask for a look at the source. Several calls before the loop takes the event are one event."""
         if not self._waiting:
             self._waiting = True
             self._queue.put(Note.CHANGED)
@@ -78,6 +79,7 @@ class EventQueue:
         self.end(signal.Signals(signal_number).name, exit_code)
 
     def end(self, why: str, exit_code: int) -> None:
+        """Ask the loop to end with ``exit_code``; ``why`` is for the log."""
         self._queue.put(StopRequested(why, exit_code))
 
     def next(self, timeout: float) -> Event:
@@ -92,10 +94,13 @@ class EventQueue:
 
 
 class ReasonLog:
+    """Logs the reason of a problem when it changes, and not again while it stays the same."""
+
     def __init__(self) -> None:
         self._last: dict[str, str] = {}
 
     def say(self, topic: str, reason: str, *, level: int) -> None:
+        """Log ``reason`` at ``level`` if it is not the last one of its ``topic``; "" means that the problem is over."""
         if self._last.get(topic, "") != reason:
             self._last[topic] = reason
             LOG.log(level if reason else logging.INFO, "%s: %s", topic, reason or "recovered")

@@ -73,6 +73,7 @@ def render(publication: Publication, rows: Sequence[Row] | None, *, output: str,
 
 
 def hosts_table(publication: Publication) -> str:
+    """Return a table of the usable hosts and their slots, and a line for each departing host."""
     from hvd_elastic_ext.io import tables  # a daemon needs no rich
 
     rows = [(host.name, str(host.slots)) for host in publication.hosts]
@@ -81,6 +82,7 @@ def hosts_table(publication: Publication) -> str:
 
 
 def pods_table(rows: Sequence[Row], *, wall: float) -> str:
+    """Return a table with a line for each pod. ``wall``: now, in Unix seconds. A single namespace is left out."""
     from hvd_elastic_ext.io import tables  # a daemon needs no rich
 
     spaces = {row.pod.partition("/")[0] for row in rows}

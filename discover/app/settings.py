@@ -114,6 +114,7 @@ class KubernetesSettings:
 
     @property
     def rules(self) -> HostRules:
+        """The rules by which pods become hosts. Raises :class:`UsageError` if the options make none."""
         return HostRules(
             operator=operator_named(self.operator),
             slots=self.slots,

@@ -18,6 +18,7 @@ class Health:
         self._problem = "nothing published yet"
 
     def loop_turned(self) -> None:
+        """Take in that the loop has finished a turn."""
         self._turned_at = self._clock.mono()
 
     def report(self, *, published: bool, problem: str) -> None:
@@ -25,14 +26,17 @@ class Health:
         self._started, self._problem = self._started or published, problem
 
     def live(self) -> tuple[bool, str]:
+        """Not well if the loop has not turned for more than :data:`LOOP_TIMEOUT` seconds."""
         silence = self._clock.mono() - self._turned_at
         if silence > LOOP_TIMEOUT:
             return False, f"the loop has not turned for {silence:.0f} s"
         return True, "alive"
 
     def started(self) -> tuple[bool, str]:
+        """Well from the first publication on."""
         return (True, "published") if self._started else (False, self._problem)
 
     def ready(self) -> tuple[bool, str]:
+        """Well while what is published is not outdated."""
         problem = self._problem
         return (False, problem) if problem else (True, "fresh")

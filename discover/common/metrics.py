@@ -53,6 +53,7 @@ class Metrics:
         return self._writing
 
     def published(self, publication: Publication) -> None:
+        """Count a change of the hosts, and set the numbers of hosts, slots and departing hosts."""
         self._published_at = self._clock.mono()
         self._publications.inc()
         self._hosts.set(len(publication.hosts))
@@ -60,10 +61,12 @@ class Metrics:
         self._departing.set(len(publication.departing))
 
     def delivered(self) -> None:
+        """Take in that the last publication is everywhere; see :meth:`ClusterMetrics.delivered`."""
         if self._cluster is not None:
             self._cluster.delivered()
 
     def render(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
 
@@ -95,6 +98,7 @@ class ClusterMetrics:
         )
 
     def listed(self, resource: str) -> None:
+        """Count a request for a list of ``resource``; the first one is no relist."""
         if resource in self._asked:
             self._relists.labels(resource).inc()
         else:
@@ -102,6 +106,7 @@ class ClusterMetrics:
             self._relists.labels(resource)
 
     def restarted(self, resource: str, reason: str) -> None:
+        """Count a watch of ``resource`` that ended for ``reason`` and is opened again."""
         self._restarts.labels(resource, reason).inc()
 
     def follow(self, resource: str, heard: Callable[[], float | None]) -> None:
@@ -120,6 +125,7 @@ class ClusterMetrics:
             self._pending[change] = min(at, self._pending.get(change, at))
 
     def delivered(self) -> None:
+        """Record the seconds since each change given to :meth:`caused` arrived, and forget these changes."""
         now = self._clock.mono()
         for change, at in self._pending.items():
             self._latency.labels(change).observe(max(0.0, now - at))
@@ -145,12 +151,15 @@ class WriteMetrics:
         self.configmap_owner = self._gauge("configmap_owner", "1 while this daemon is the one to write")
 
     def event(self, reason: str, *, sent: bool) -> None:
+        """Count an Event: taken by the server (``sent``), or else refused or given up."""
         (self._events if sent else self._unsent).labels(reason).inc()
 
     def reaped(self, cause: str) -> None:
+        """Count a pod that was deleted for ``cause``."""
         self._reaped.labels(cause).inc()
 
     def reap_failed(self) -> None:
+        """Count a deletion that failed and is repeated."""
         self._reap_failures.inc()
 
 

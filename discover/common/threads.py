@@ -54,16 +54,20 @@ class PeriodicThread:
 
     @property
     def stopping(self) -> bool:
+        """Whether the thread was told to end; it may still run."""
         return self._stop_at is not None
 
     @property
     def running(self) -> bool:
+        """Whether the thread was started and has not ended."""
         return self._thread.is_alive()
 
     def start(self) -> None:
+        """Begin with a turn at once. Call it once."""
         self._thread.start()
 
     def wake(self) -> None:
+        """Make the next turn begin without a pause; if a turn runs now, another follows it."""
         self._wake.set()
 
     def sleep(self, seconds: float) -> bool:
@@ -114,9 +118,11 @@ class Timer:
         self._thread = PeriodicThread("timer", self._turn, clock=clock, finish_timeout=1.0)
 
     def start(self) -> None:
+        """Start the thread that makes the calls. Call it once; :meth:`at` may be called before."""
         self._thread.start()
 
     def stop(self) -> None:
+        """End the thread; a call that was asked for may be dropped. Waits about a second at most. May be repeated."""
         self._thread.stop()
 
     def at(self, due: float) -> None:

@@ -71,6 +71,7 @@ class Cluster:
 
     @property
     def namespace(self) -> str:
+        """The namespace of the pod or of the kubeconfig, else ``default``. Raises :class:`Unreadable`."""
         return self._access.namespace
 
     def pods(self, namespace: str, selector: Callable[[], str]) -> ClientCollection:
@@ -79,10 +80,12 @@ class Cluster:
         return self._at(object_path("v1", namespace, "pods"), where, lambda: {"labelSelector": selector()})
 
     def pod(self, namespace: str, name: str) -> ClientCollection:
+        """Return the collection that holds only the pod ``name``, or nothing while there is no such pod."""
         where = f"pod {namespace}/{name} at {self.host}"
         return self._at(object_path("v1", namespace, "pods"), where, lambda: {"fieldSelector": f"metadata.name={name}"})
 
     def nodes(self, selector: str = "") -> ClientCollection:
+        """Return the collection of the nodes that match the label ``selector``; "" matches all."""
         return self._at(object_path("v1", "", "nodes"), f"nodes at {self.host}", lambda: {"labelSelector": selector})
 
     def pod_now(self, namespace: str, name: str) -> Mapping[str, Any]:
@@ -105,6 +108,9 @@ class Cluster:
         return True
 
     def sender(self) -> ClientSender:
+        """Return a new sender with a connection of its own; it waits at most :data:`WRITE_TIMEOUT` seconds for the next
+        byte of an answer.
+        """
         timeouts = Timeouts(connect=self._timeouts.connect, of_list=min(self._timeouts.of_list, WRITE_TIMEOUT))
         return ClientSender(self._access, timeouts=timeouts, where=self.host)
 
@@ -137,6 +143,7 @@ class ClientCollection:
         self._sockets = _Sockets()
 
     def open(self, request: Request) -> Generator[bytes, None, None]:
+        """Fails after :attr:`Timeouts.of_list` or :attr:`Timeouts.of_watch` seconds without a byte."""
         watch = request.ask is RequestKind.WATCH
         query = {name: value for name, value in {**self._query(), **_query(request)}.items() if value}
         read = self._timeouts.of_watch if watch else self._timeouts.of_list
@@ -152,13 +159,16 @@ class ClientCollection:
         return found if isinstance(found, dict) else {}
 
     def reload_credentials(self) -> None:
+        """Closes the connections, too."""
         self.close()
         self._client = None
 
     def interrupt(self) -> None:
+        """Shuts down the sockets of all open connections."""
         self._sockets.shut_down()
 
     def close(self) -> None:
+        """A later request opens a new connection. May be repeated."""
         if self._client is not None:
             self._client.rest_client.pool_manager.clear()
             self._client.close()
@@ -255,6 +265,7 @@ class ClientSender:
     def send(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, media: str = JSON
     ) -> Mapping[str, Any]:
+        """After a 401 it reads the credentials again and sends the request once more."""
         data = None if body is None else json.dumps(body).encode()
         try:
             return self._sent(method, path, data, media)
@@ -265,10 +276,12 @@ class ClientSender:
         return self._sent(method, path, data, media)
 
     def interrupt(self) -> None:
+        """Later requests fail without being sent."""
         self._interrupted = True
         self._connection.interrupt()
 
     def close(self) -> None:
+        """A later request opens a new connection. May be repeated."""
         self._connection.close()
 
     def _sent(self, method: str, path: str, data: bytes | None, media: str) -> Mapping[str, Any]:

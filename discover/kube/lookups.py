@@ -52,6 +52,7 @@ class Lookups:
 
     @property
     def job(self) -> JobView | None:
+        """The job as it was last read; None before the first time, or without a job to read."""
         return self._job
 
     @property
@@ -61,13 +62,16 @@ class Lookups:
 
     @property
     def exists(self) -> Mapping[str, bool]:
+        """Whether a node exists, by its name, for those nodes of :meth:`set_missing` that were looked up."""
         return self._exists
 
     def start(self, changed: Callable[[], None]) -> None:
+        """Start the thread. ``changed`` is called from there."""
         self._changed = changed
         self._thread.start()
 
     def set_missing(self, missing: Iterable[str]) -> None:
+        """Set the names of the nodes to look up. If they differ from before, the thread begins at once."""
         wanted = frozenset(missing)
         if wanted != self._missing:
             self._missing = wanted

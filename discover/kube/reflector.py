@@ -128,10 +128,12 @@ class Reflector(Generic[V]):
 
     @property
     def where(self) -> str:
+        """What is followed and where, for people."""
         return self._collection.where
 
     @property
     def status(self) -> WatchStatus:
+        """How the collection is followed now; from any thread."""
         return self._status
 
     def known(self) -> tuple[Mapping[Any, V], str]:

@@ -13,6 +13,8 @@ LONGEST_SOCKET_PATH = 107
 
 @dataclass(frozen=True, slots=True)
 class UnixAddress:
+    """A socket file, named by an absolute path."""
+
     path: Path
 
     def __str__(self) -> str:

@@ -49,7 +49,7 @@ MAX_DATA: Final = 1_000_000
 """Bytes of data; the API server takes 1 MiB."""
 
 CHECK_INTERVAL: Final = 60.0
-"""Seconds after which the ConfigMap is read again, as somebody else may have changed it."""
+"""Seconds after which the ConfigMap is read again, as another client may have changed it."""
 
 OVERLAP: Final = OverlapLimits(least=150.0, most=150.0)
 """A reader sees the volume as it was up to 150 seconds ago, and may miss what was there for less."""
@@ -107,6 +107,7 @@ class ConfigMap:
         self._overlap = self._new_overlap()
 
     def own(self) -> None:
+        """Take or keep the Lease. Raises :class:`OwnedByOther` if another daemon has it, or :class:`PublishFailed`."""
         try:
             self._lease.hold()
         except OwnedByOther:
@@ -128,6 +129,9 @@ class ConfigMap:
             return HostSet()
 
     def publish(self, publication: Publication) -> None:
+        """Only keeps the Lease if the same is published again, the overlap keeps no host, and the last read was less
+        than :data:`CHECK_INTERVAL` seconds ago.
+        """
         self.own()
         same = publication is self._published
         if same and not self._overlap.keeps and self._clock.mono() < self._read_at + CHECK_INTERVAL:
@@ -139,6 +143,7 @@ class ConfigMap:
         self._published = publication
 
     def close(self) -> None:
+        """Release the Lease, so that another daemon can write at once, and close the connection."""
         self._lease.release()
         self._sender.close()
 
@@ -251,6 +256,7 @@ class BackgroundConfigMap:
         return Unsettled(self.where, ": ".join(filter(None, (why, self.problem))))
 
     def publish(self, publication: Publication) -> None:
+        """Replaces what the thread is to publish, and wakes the thread if that is new."""
         if publication != self._wanted:
             self._wanted = publication
             self._thread.wake()
@@ -336,6 +342,7 @@ def own_in_time(configmap: ConfigMap, *, clock: Clock) -> None:
 
 
 def where_of(namespace: str, name: str) -> str:
+    """Return how messages name a ConfigMap."""
     return f"configmap {namespace}/{name}"
 
 

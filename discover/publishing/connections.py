@@ -34,7 +34,7 @@ def source_of(address: object) -> str:
     """Return a client's source: its host, or the network that one host has to itself.
 
     All of this machine is one source, as a process may choose among 127.0.0.0/8. So are the clients of a socket file,
-    who are all the same user.
+    which all run as the same user.
     """
     if not isinstance(address, tuple):
         return ""

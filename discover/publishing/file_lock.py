@@ -37,7 +37,7 @@ class FileLock:
         os.pwrite(self._fd, f"{os.getpid()}\n".encode("ascii"), 0)
 
     def holds(self) -> bool:
-        """False once somebody removed the lock file, or its directory."""
+        """False once the lock file, or its directory, was removed."""
         try:
             return os.path.samestat(os.fstat(self._fd), self._path.stat())
         except OSError:

@@ -81,6 +81,7 @@ class AtomicFile:
             self._sync_directory()
 
     def close(self) -> None:
+        """Give up the lock; the file stays. May be repeated."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -103,7 +104,7 @@ class AtomicFile:
     def _write_temporary(self, data: bytes) -> None:
         self._temporary.unlink(missing_ok=True)
         fd = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        # Closed before the rename: readers may ask the kernel whether somebody writes.
+        # Closed before the rename: readers may ask the kernel whether a process writes.
         with os.fdopen(fd, "wb") as file:
             file.write(data)
             file.flush()
@@ -139,6 +140,7 @@ class HostsFile:
             return HostSet()
 
     def publish(self, publication: Publication) -> None:
+        """Writes the usable hosts, with an overlap also the last survivor."""
         if self._overlap is None:
             self._write(publication.hosts)
         else:
@@ -159,6 +161,7 @@ class Script:
         self._text = script_text(hosts_file)
 
     def publish(self, publication: Publication) -> None:
+        """Writes the same script for every publication, so a file that was changed or removed is written again."""
         self._file.write(os.fsencode(self._text))
 
 

@@ -76,12 +76,14 @@ class Server:
 
     @property
     def address(self) -> Address:
+        """The address in use; for TCP port 0, with the port that the system has chosen."""
         if isinstance(self._server, _UnixServer):
             return UnixAddress(Path(str(self._server.server_address)))
         host, port = self._server.server_address[:2]
         return TcpAddress(str(host), int(port))
 
     def start(self) -> None:
+        """Start the thread that accepts connections. Call it once."""
         self._thread.start()
 
     def close(self) -> None:
@@ -332,7 +334,7 @@ class _UnixServer(_Server):
     allow_reuse_address = False
 
     def server_bind(self) -> None:
-        # Nobody may connect before the mode is right. On Linux the file is made with the mode of the socket.
+        # No client may connect before the mode is right. On Linux the file is made with the mode of the socket.
         # (The umask belongs to the whole process, and other threads make files meanwhile.)
         os.fchmod(self.socket.fileno(), 0o600)
         super().server_bind()

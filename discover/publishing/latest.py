@@ -26,7 +26,7 @@ class ReaderPosition:
 
 
 class LatestPublication:
-    """A publisher whose readers are threads of this process."""
+    """A publisher to readers that are threads of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,9 +36,11 @@ class LatestPublication:
 
     @property
     def current(self) -> Publication | None:
+        """The newest publication; None before the first."""
         return self._current
 
     def publish(self, publication: Publication) -> None:
+        """Wakes the readers for which it is news. Never fails."""
         with self._lock:
             if self._current != publication:
                 self._current = publication
@@ -61,6 +63,7 @@ class LatestPublication:
             return None if self._closed else self._news(known)
 
     def close(self) -> None:
+        """Ends all waits, and those to come, without news."""
         with self._lock:
             self._closed = True
             for woken in self._waiting:

@@ -1,6 +1,6 @@
 """Keeps the last survivor in the file that stock Horovod reads, until another host has stood beside it.
 
-Horovod 0.28.1 ends the job if two worlds in a row have no host in common: nobody could pass the state on. Our own
+Horovod 0.28.1 ends the job if two worlds in a row have no host in common: no process could pass the state on. Our own
 launcher takes care of that itself, so what is pushed is not held back.
 """
 

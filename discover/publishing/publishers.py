@@ -18,6 +18,7 @@ LONGEST_PAUSE = 30.0
 
 
 def pause_after_failures(failures: int) -> float:
+    """Return the seconds to wait after so many ``failures`` in a row (at least one), :data:`LONGEST_PAUSE` at most."""
     return pause_after(failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE)
 
 
@@ -56,6 +57,7 @@ class Publishers:
         return "; ".join(outlet.problem for outlet in self._outlets if outlet.problem)
 
     def close(self) -> None:
+        """Release all places, one after another. May be repeated."""
         for outlet in self._outlets:
             outlet.publisher.close()
 

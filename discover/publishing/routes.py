@@ -17,6 +17,8 @@ HOLD = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
+    """One HTTP answer: its status, its body and the type of the body."""
+
     status: int
     body: bytes = b""
     content_type: str = "text/plain; charset=utf-8"
@@ -45,6 +47,7 @@ class Routes:
         return Answer(404, b"there is /hosts /livez /startupz /readyz /metrics\n")
 
     def close(self) -> None:
+        """End all long polls, and those to come, without an answer. May be repeated."""
         self._closed.set()
         self._board.close()
 

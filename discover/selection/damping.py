@@ -50,6 +50,7 @@ class ProbeResults:
     """There is no probe: every pod counts as admitted."""
 
     def admit(self, host: Host) -> bool:
+        """Whether the host may be published: its probe has succeeded once, or there is no probe."""
         return self.everybody or probe_key(host) in self.admitted
 
 
@@ -251,7 +252,7 @@ def _dampen(
     lost before count with those lost now.
     """
     since = {uid: state.silent.get(uid, now) for uid in found.silent}
-    # A host whose time is over is forgotten, and so gets no second time.
+    # A host is forgotten when its time is over, and so gets no second time.
     silent = {uid: at for uid, at in since.items() if now < at + limits.damper}
     if len(silent) <= limits.share * (len(found.kept) + len(silent)):
         return silent, []

@@ -31,6 +31,7 @@ class Row:
 
 
 def explain(selection: Selection, damping: DampingResult) -> tuple[Row, ...]:
+    """Return a row for each pod, in order of the pods' keys."""
     published = damping.state.published
     return tuple(
         _row(verdict, note=damping.notes.get(verdict.pod.key, ""), published=verdict.pod.uid in published)

@@ -37,6 +37,7 @@ class NodeSignalTracker:
         self._missed: dict[str, float] = {}
 
     def of(self, name: str) -> NodeSignals:
+        """Return the signals of the node ``name``; :data:`NO_SIGNALS` if that node is not followed."""
         known = self._held.get(name)
         return NO_SIGNALS if known is None else known[1]
 
@@ -49,7 +50,7 @@ class NodeSignalTracker:
         moved: Iterable[str],
         exists: Mapping[str, bool],
     ) -> list[str]:
-        """Take in the ``nodes``; return the names of those whose signals changed.
+        """Take in the ``nodes``; return the names of those with other signals than before.
 
         ``used``: nodes that pods run on. ``moved``: nodes that began or ceased to be used. ``exists``: see
         :meth:`discover.selection.selection.Selector.select`.

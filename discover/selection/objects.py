@@ -90,14 +90,18 @@ class PodView:
 
     @property
     def id(self) -> Key:
+        """What identifies the pod among those of a cluster: its namespace and name."""
         return self.key
 
     def condition(self, kind: str) -> Condition | None:
+        """Return the condition of the type ``kind``; None if the pod has none."""
         return next((each for each in self.conditions if each.type == kind), None)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
+    """One node. ``version``: its resourceVersion. ``unschedulable``: it is cordoned, and takes no new pods."""
+
     key: Key
     uid: str
     version: str
@@ -109,6 +113,7 @@ class NodeView:
 
     @property
     def id(self) -> str:
+        """What identifies the node among those of a cluster: its name."""
         return self.key.name
 
 

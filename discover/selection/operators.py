@@ -40,7 +40,7 @@ class Operator:
     ``resource``: the object above them, None without one. ``selector``: labels of the
     workers with ``{job}`` for its name; "" if the object (a StatefulSet) or the user has to say. ``bare_names``: pods
     without a subdomain are reached by their own names. ``slots_at``: where the object has ``slotsPerWorker``.
-    ``default_slots``: what the API server puts there by itself, so that nobody may have asked for it.
+    ``default_slots``: what the API server puts there by itself, perhaps without a user having asked for it.
     """
 
     name: str
@@ -120,7 +120,7 @@ class HostRules:
     """How pods become hosts.
 
     ``slots``: of pods without the annotation. ``host_name``: a template with :data:`PLACEHOLDERS`. ``domain``: the
-    cluster's, put after ``.svc``; "" leaves it to the resolver. ``container``: whose limits and restarts count; "" is
+    cluster's, put after ``.svc``; "" leaves it to the resolver. ``container``: its limits and restarts count; "" is
     the first one. ``resources``: see :data:`GPUS`.
 
     Raises :class:`UsageError`.

@@ -32,6 +32,7 @@ class Selection:
 
 
 def groups_of(selection: Selection) -> VerdictGroups:
+    """Return the groups of a selection's verdicts; they are made now if the selection has none."""
     return VerdictGroups.of(selection.verdicts) if selection.groups is None else selection.groups
 
 

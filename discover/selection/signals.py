@@ -27,7 +27,7 @@ class SignalClass(Enum):
 
 
 class Evidence(Enum):
-    """NOTICE: somebody said so. ABSENCE: nothing is heard any more, which an outage of the control plane looks like,
+    """NOTICE: it was announced. ABSENCE: nothing is heard any more, which an outage of the control plane looks like,
     too.
     """
 

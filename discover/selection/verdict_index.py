@@ -44,10 +44,12 @@ NO_PODS: Final = VerdictGroups({}, (), {})
 
 
 def clear_host(verdict: Verdict) -> Host | None:
+    """Return the host of a usable pod without an advisory; None for any other pod."""
     return verdict.host if verdict.grade is Grade.USABLE and not verdict.advisory else None
 
 
 def is_marked(verdict: Verdict) -> bool:
+    """Whether the verdict is to be looked at by itself: leaving, absent, gone, or usable under an advisory."""
     grade = verdict.grade
     return grade in (Grade.LEAVING, Grade.ABSENT, Grade.GONE) or (grade is Grade.USABLE and bool(verdict.advisory))
 
@@ -63,6 +65,7 @@ class VerdictIndex:
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
+        """All verdicts, in order of the pods' keys; a new tuple at each access."""
         return tuple(self._verdicts)
 
     def update(self, news: Mapping[Key, Verdict | None]) -> None:

@@ -49,6 +49,7 @@ class ActiveSignal:
     subject: str
 
     def deadline(self, grace: float) -> float | None:
+        """Return the Unix seconds by which the object is gone; None if unknown. ``grace``: the pod's, in seconds."""
         return self.finding.deadline(first_seen=self.first_seen, grace=grace)
 
     def __str__(self) -> str:

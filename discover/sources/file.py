@@ -22,7 +22,7 @@ system that stalls may never end: meanwhile the daemon's loop goes on.
 class FileSource:
     """Reads ``host:slots`` lines from ``path``; a bare ``host`` has ``slots`` slots, if given.
 
-    An empty file that nobody writes means no hosts; a missing one means that nothing is known.
+    An empty file that no process writes means no hosts; a missing one means that nothing is known.
     """
 
     def __init__(self, path: Path, *, slots: int | None = None) -> None:
@@ -35,6 +35,7 @@ class FileSource:
         """It has changed since the last read began."""
 
     def start(self, changed: Callable[[], None]) -> None:
+        """``changed`` is also called right after the start. Call it once."""
         self._changed = changed
         self._watch = FileWatch(self._path, self._note)
         self._watch.start()
@@ -53,6 +54,7 @@ class FileSource:
         return reading.outcome()
 
     def stop(self) -> None:
+        """Waits :data:`STOP_S` seconds at most for a read that takes long; such a read ends with the process."""
         until = time.monotonic() + STOP_S
         self._changed = lambda: None
         if self._watch is not None:

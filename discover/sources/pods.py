@@ -55,7 +55,7 @@ JOB_TIMEOUT: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodScope:
-    """Whose pods are followed and how they become hosts. ``selector`` is the user's own, "" if there is none."""
+    """Which pods are followed and how they become hosts. ``selector`` is the user's own, "" if there is none."""
 
     namespace: str
     job: str
@@ -74,6 +74,7 @@ class Evaluation:
 
     @property
     def selection(self) -> Selection:
+        """The verdicts that the result came from."""
         return self.facts.selection
 
 
@@ -132,6 +133,7 @@ class KubernetesSource:
         self._read_earlier = earlier
 
     def explain(self) -> Sequence[Row]:
+        """Return a row for each pod of the latest :meth:`read`, in order of the pods' keys; none before the first."""
         latest = self._evaluation
         return () if latest is None else explain(latest.selection, latest.damping)
 
@@ -151,10 +153,12 @@ class KubernetesSource:
 
     @property
     def nodes(self) -> Mapping[str, NodeView] | None:
+        """The nodes by name, as of the latest :meth:`read`; None before the first, or while they may not be read."""
         return None if self._snapshot is None else self._snapshot.nodes
 
     @property
     def job(self) -> JobView | None:
+        """The object above the pods as it was last read; None if there is none, or it was not read yet."""
         return self._lookups.job
 
     @property
@@ -163,6 +167,7 @@ class KubernetesSource:
         return self._lookups.settled
 
     def start(self, changed: Callable[[], None]) -> None:
+        """Starts all watches, the lookups and the probe. Does nothing if called again, or after :meth:`stop`."""
         if self._stopped or self._begun_at is not None:
             return
         self._begun_at = self._clock.mono()
@@ -176,6 +181,7 @@ class KubernetesSource:
             each.start()
 
     def stop(self) -> None:
+        """Tells all threads that wait for the server to end before it waits for the first of them."""
         self._stopped = True
         for waiting in (self._pods, self._nodes, self._audit, self._lookups):
             waiting.begin_stop()  # all at once: each may wait for the server
@@ -186,6 +192,9 @@ class KubernetesSource:
             each.stop()
 
     def read(self) -> Observation | Unsettled:
+        """Unsettled until what an earlier run published, pods and nodes, and the job are known (the job for
+        :data:`JOB_TIMEOUT` seconds at most), and while nothing can be decided yet.
+        """
         if self._begun_at is None:
             return Unsettled(self._where, "it has not been started")
         if self._earlier is None:

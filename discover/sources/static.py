@@ -9,6 +9,8 @@ from hvd_elastic_ext.core.hosts import HostSet
 
 
 class StaticSource:
+    """A fixed list of hosts."""
+
     def __init__(self, hosts: HostSet) -> None:
         self._sight = Observation(hosts)
 
@@ -16,6 +18,7 @@ class StaticSource:
         """``changed`` is never called."""
 
     def read(self) -> Observation:
+        """Returns the same object each time."""
         return self._sight
 
     def stop(self) -> None:

@@ -151,9 +151,11 @@ class StopSignals:
         self.number = 0
 
     def note(self, number: int, _frame: object) -> None:
+        """The signal handler: keep the number of the first signal."""
         self.number = self.number or number
 
     def told(self) -> bool:
+        """Whether a signal has come."""
         return self.number != 0
 
     def check(self, why: str) -> None:

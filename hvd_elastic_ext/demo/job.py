@@ -198,12 +198,15 @@ class Job:
             self._agent.stdin.flush()
 
     def publish(self, text: str) -> None:
+        """Writes into the folder of the demo."""
         self._folder.publish(text)
 
     def kill(self, worker: Worker) -> None:
+        """Only a process below the agent of this job is killed."""
         self._kill(worker.pid, f"process {worker.pid} of {worker.host} is not there")
 
     def kill_launcher(self, pid: int) -> None:
+        """Only a process below the agent of this job is killed."""
         self._kill(pid, f"the launcher, process {pid}, is not there")
 
     def _kill(self, pid: int, absent: str) -> None:
@@ -244,9 +247,11 @@ class Job:
         return found
 
     def run_fast(self) -> None:
+        """Makes the file that the training script looks for."""
         self._folder.fast.touch()
 
     def ended(self) -> int | None:
+        """The exit code of the agent, which takes over that of the launcher; None while the agent runs."""
         return self._agent.poll()
 
     def end(self) -> None:

@@ -53,7 +53,7 @@ class JobControl(Protocol):
         """``kill -9`` the launcher, which restarts. Raises :class:`Transient` if it is not there now."""
 
     def notify(self, hosts: Sequence[str], *, in_s: float) -> None:
-        """Give hosts notice. Raises :class:`Transient` if there is nobody to notify now."""
+        """Give hosts notice. Raises :class:`Transient` if there is no agent to notify now."""
 
     def take_away(self, hosts: Sequence[str]) -> None:
         """``kill -9`` everything on these hosts at one moment."""

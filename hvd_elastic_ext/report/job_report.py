@@ -77,6 +77,7 @@ class JobReport:
 
     @property
     def resizes(self) -> tuple[Row, ...]:
+        """The rows of new worlds."""
         return tuple(row for row in self.rows if row.event == "resized")
 
 
@@ -195,7 +196,7 @@ def _stops_of_one_clock(part: Sequence[Moment], typical: float) -> list[tuple[Ro
 
 
 def _slept(moment: Moment, pause: float | None) -> Row:
-    """Nobody trains until the next world has formed."""
+    """No process trains until the next world has formed."""
     return replace(_with_reason(moment), after=0, downtime_s=pause)
 
 

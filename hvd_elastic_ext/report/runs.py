@@ -1,4 +1,4 @@
-"""The runs of a job, whose records follow one another in its journal. Pure."""
+"""The runs of a job; their records follow one another in its journal. Pure."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Loss:
 def world_sizes(moments: Sequence[Moment]) -> tuple[World, ...]:
     """The size of every world; 0 when a job begins, sleeps or ends.
 
-    A launcher whose start is followed by steps before a new world has found a running one.
+    If steps follow the start of a launcher before a new world does, the launcher has found a running one.
     """
     sizes: list[World] = []
     told = select(moments, "started", "resized", "slept", "finished", "stepped")

@@ -13,7 +13,7 @@ from hvd_elastic_ext.checkpoint.stores import Store
 def listing(store: Store) -> list[Entry]:
     """Every checkpoint, the newest first, and those that were never sealed. Of files only the lengths are read.
 
-    Folders whose name is no checkpoint's are somebody else's. Raises :class:`StoreFailed` if the store cannot be read.
+    Folders whose name is no checkpoint's are left out. Raises :class:`StoreFailed` if the store cannot be read.
     """
     return retention.newest_first([_entry(store, name) for name in store.folders() if identity_of(name) is not None])
 

@@ -61,6 +61,7 @@ class Retention:
 
 
 def newest_first(entries: Collection[Entry]) -> list[Entry]:
+    """All entries, whole or not, sorted by their commits: the newest comes first."""
     return sorted(entries, key=_age, reverse=True)
 
 
@@ -87,7 +88,7 @@ def prune(entries: Collection[Entry], keep: Retention) -> list[Named]:
 
 
 def strays(entries: Collection[Entry]) -> list[tuple[str, str]]:
-    """Checkpoint and name of each file that no manifest names and nobody writes any more: there is a newer one."""
+    """Checkpoint and name of each file that no manifest names and no process writes any more: there is a newer one."""
     whole = [entry for entry in newest_first(entries) if entry.whole]
     return [(entry.name, file) for entry in whole[1:] for file in entry.strays]
 

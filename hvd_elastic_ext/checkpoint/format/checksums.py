@@ -1,7 +1,7 @@
 """Checksums of files, one for each block, so that any number of threads may verify one file, and damage has a place.
 
 XXH3 of 64 bits: it finds what disks, networks and half-written files do, at the speed of memory. It is no
-protection from somebody who may write to the storage.
+protection from an attacker who may write to the storage.
 """
 
 from __future__ import annotations

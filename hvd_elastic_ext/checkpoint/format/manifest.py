@@ -61,9 +61,11 @@ class Manifest:
 
     @property
     def bytes(self) -> int:
+        """Bytes of all files together, without the manifest itself."""
         return sum(file.bytes for file in self.files)
 
     def file(self, kind: str, number: int = 0) -> File | None:
+        """The file of this kind and number; None if the checkpoint has none."""
         return next((file for file in self.files if (file.kind, file.number) == (kind, number)), None)
 
 

@@ -53,7 +53,7 @@ class Share:
 
 
 def share(places: Places, parts: int) -> tuple[Share, ...]:
-    """Deal a commit's bytes out to ``parts`` writers. The same for all who ask."""
+    """Deal a commit's bytes out to ``parts`` writers. The same for every caller."""
     if not 0 < parts <= MOST:
         raise Permanent(f"a checkpoint cannot be written in {parts} parts: 1 to {MOST} will do")
     numbers = places.by_offset

@@ -1,4 +1,4 @@
-"""What a checkpoint of the user's own files looks like to those who make it and to those who only read it."""
+"""What a checkpoint of the user's own files looks like to the programs that make it and to those that only read it."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def _which(place: str) -> str:
     mark = Path(place, MARK)
     with contextlib.suppress(FileExistsError):
         _make(mark)
-    # Two hosts may be at it at once: who reads before the other has written reads again.
+    # Two hosts may be at it at once: the one that reads before the other has written reads again.
     for _ in range(100):
         if word := mark.read_text():
             return word
@@ -264,7 +264,7 @@ def _beyond(identity: Identity, entries: Sequence[Entry]) -> Identity:
 
 
 def _who(request: Request, checkpoint: Checkpoint) -> dict[str, int]:
-    """Whose own state each slot gets."""
+    """For each slot, the rank from which its own state comes."""
     there = [file.number for file in checkpoint.manifest.files if file.kind == LOCAL]
     own = {slot: rank for slot, rank in request["ranks"].items() if rank in there}
     return own or {min(request["ranks"], key=int): min(there, default=0)}

@@ -62,6 +62,7 @@ class LocalStore:
             self._system.close(self._opened)
 
     def folders(self) -> list[str]:
+        """Links to folders are left out."""
         with self._told():
             try:
                 facts = self._facts(self._top())
@@ -70,6 +71,7 @@ class LocalStore:
             return [name for name, fact in facts.items() if stat.S_ISDIR(fact.st_mode)]
 
     def sizes(self, folder: str) -> dict[str, int]:
+        """Only regular files."""
         with self._told(folder):
             try:
                 with self._folder(folder) as top:
@@ -79,11 +81,13 @@ class LocalStore:
             return {name: fact.st_size for name, fact in facts.items() if stat.S_ISREG(fact.st_mode)}
 
     def write(self, folder: str, file: str, blocks: Iterable[Sequence[memoryview]], *, length: int) -> None:
+        """Flushes the file, its name and the folder's name. Raises :class:`StoreFailed` if there is one already."""
         with self._told(folder, file), self._folder(folder, make=True) as top:
             self._write(top, file, blocks)
             self._system.fsync(top)
 
     def put(self, folder: str, file: str, data: bytes) -> None:
+        """Writes and flushes a file of another name, then renames it."""
         draft = f"{file}.{secrets.token_hex(4)}.new"
         with self._told(folder, file), self._folder(folder, make=True) as top:
             self._write(top, draft, [[memoryview(data)]])
@@ -91,6 +95,7 @@ class LocalStore:
             self._system.fsync(top)
 
     def read(self, folder: str, file: str, start: int, into: Sequence[memoryview]) -> None:
+        """Raises :class:`Unreadable` for an I/O error (``EIO``), and :class:`Missing` also for a folder or a FIFO."""
         path = f"{self.where}/{folder}/{file}"
         with self._told(folder, file):
             try:
@@ -111,11 +116,13 @@ class LocalStore:
                 self._system.close(opened)
 
     def remove(self, folder: str, file: str) -> None:
+        """Flushes the folder."""
         with self._told(folder, file), contextlib.suppress(FileNotFoundError), self._folder(folder) as top:
             self._system.unlink(file, dir_fd=top)
             self._system.fsync(top)
 
     def remove_folder(self, folder: str) -> None:
+        """Raises :class:`StoreFailed` if there is another folder in it."""
         with self._told(folder), contextlib.suppress(FileNotFoundError):
             with self._folder(folder) as top:
                 for name, fact in self._facts(top).items():
@@ -188,7 +195,7 @@ class LocalStore:
         if make:
             with contextlib.suppress(FileExistsError):
                 self._system.mkdir(folder, 0o777, dir_fd=top)
-            self._system.fsync(top)  # also of a name that another writer made, who may be gone by now
+            self._system.fsync(top)  # also of a name that another writer made, which may have ended
         opened = self._system.open(folder, _WITHIN, dir_fd=top)
         try:
             yield opened

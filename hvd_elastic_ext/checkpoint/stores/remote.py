@@ -14,7 +14,7 @@ from hvd_elastic_ext.checkpoint.format.errors import Missing, StoreFailed
 from hvd_elastic_ext.core.errors import ElasticError, Permanent, UsageError
 
 WITHOUT_FOLDERS: Final = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
-"""Stores in which a folder is the beginning of a name; to make one there could make a bucket nobody wanted."""
+"""Stores in which a folder is the beginning of a name; to make one there could make a bucket by mistake."""
 PART: Final = 16 << 20
 """Bytes that are sent at once, and held in memory meanwhile."""
 PARTS: Final = 9_000
@@ -33,12 +33,15 @@ class RemoteStore:
         self._makes_folders = scheme not in WITHOUT_FOLDERS
 
     def folders(self) -> list[str]:
+        """Asks the store each time, without the cache of fsspec."""
         return [name for name, found in self._listed() if found.get("type") == "directory"]
 
     def sizes(self, folder: str) -> dict[str, int]:
+        """Asks the store each time, without the cache of fsspec."""
         return {name: int(found.get("size") or 0) for name, found in self._listed(folder) if found["type"] == "file"}
 
     def write(self, folder: str, file: str, blocks: Iterable[Sequence[memoryview]], *, length: int) -> None:
+        """Sends :data:`PART` bytes at once, or more where the file would have more than :data:`PARTS` parts."""
         with self._told(folder, file):
             self._make(folder)
             opened = self._files.open(self._path(folder, file), "wb", block_size=max(PART, -(-length // PARTS)))
@@ -52,11 +55,13 @@ class RemoteStore:
             opened.close()
 
     def put(self, folder: str, file: str, data: bytes) -> None:
+        """Sends all bytes in one call; whether it replaces a file as a whole is up to the store."""
         with self._told(folder, file):
             self._make(folder)
             self._files.pipe_file(self._path(folder, file), data)
 
     def read(self, folder: str, file: str, start: int, into: Sequence[memoryview]) -> None:
+        """Holds all bytes that are asked for in memory once more. Never raises :class:`Unreadable`."""
         length = sum(map(len, into))
         path = self._path(folder, file)
         with self._told(folder, file):
@@ -75,10 +80,12 @@ class RemoteStore:
             piece[:], found = found[: len(piece)], found[len(piece) :]
 
     def remove(self, folder: str, file: str) -> None:
+        """One call of fsspec; a file that is not there is no error."""
         with self._told(folder, file), contextlib.suppress(FileNotFoundError):
             self._files.rm_file(self._path(folder, file))
 
     def remove_folder(self, folder: str) -> None:
+        """Removes folders in it, too."""
         with self._told(folder), contextlib.suppress(FileNotFoundError):
             self._files.rm(self._path(folder), recursive=True)
 

@@ -1,6 +1,6 @@
-"""The commit memory of a slot, whose process may be alive: a commit is read there, or one more is written beside it.
+"""The commit memory of a slot. Its process may be alive. A commit is read there, or one more is written beside it.
 
-``core/commit_record.py`` says how a side looks, and who locks it when.
+``core/commit_record.py`` says how a side looks, and when it is locked.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class Source:
             raise Transient("the commit was replaced in memory while it was read")
 
     def close(self) -> None:
+        """Unmap the memory, unless something still refers to :attr:`shared`: then that goes with its last reference."""
         with contextlib.suppress(BufferError):  # of an error there may be a traceback, and blocks in that
             self.shared.release()
             self._map.close()
@@ -69,7 +70,7 @@ class Source:
 
 @contextmanager
 def reading(descriptors: Sequence[int], commit: Name) -> Iterator[Source]:
-    """The commit of that name in this memory, which nobody writes over meanwhile.
+    """The commit of that name in this memory, which no process writes over meanwhile.
 
     Raises ``Permanent`` if it is not there, ``Transient`` if it is just being replaced.
     """
@@ -108,7 +109,7 @@ class Target:
 
 @contextmanager
 def writing(descriptors: Sequence[int]) -> Iterator[Target]:
-    """A side on which a commit can be written, and which nobody else writes on meanwhile.
+    """A side on which a commit can be written, and which no other process writes on meanwhile.
 
     It is neither the one with the last commit, nor the one that a live process goes by, nor one that is kept. Raises
     ``Transient`` if there is none.
@@ -190,7 +191,7 @@ def _lengthen(descriptor: int, length: int) -> None:
     """Have room for ``length`` bytes behind the page, and never less than there is."""
     wanted = PAGE * (1 + -(-length // PAGE))
     while (size := os.fstat(descriptor).st_size) < wanted:
-        with contextlib.suppress(PermissionError):  # somebody made it longer still, and it cannot be made shorter
+        with contextlib.suppress(PermissionError):  # it was made longer still, and cannot be made shorter
             os.ftruncate(descriptor, wanted)
             return
         if os.fstat(descriptor).st_size == size:

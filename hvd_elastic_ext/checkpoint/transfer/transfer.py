@@ -1,6 +1,6 @@
 """A commit on its way from one host to another: both ends prove that they are of the job, and every byte is verified.
 
-The sender listens, the receiver connects. Both know a secret that nobody else does. On the connection::
+The sender listens, the receiver connects. Both have a secret that no process outside the job has. On the connection::
 
     sender     16 bytes that name this protocol, 32 random ones
     receiver   32 random bytes, HMAC-SHA256(secret, "receiver" + both random parts)
@@ -11,8 +11,9 @@ The sender listens, the receiver connects. Both know a secret that nobody else d
     receiver   the HMAC of "held": it is sealed there
 
 The HMACs from the record on are of a key that is made of the secret and both random parts, so nothing of another
-connection counts. Bytes are signed, not secret, as are those of the collectives of training. Who connects and
-proves nothing gets a greeting and is hung up on; it holds nobody up. What is wrong is a ``Transient`` error.
+connection counts. Bytes are signed, not secret, as are those of the collectives of training. A client that
+proves nothing gets a greeting, and its connection is closed; it delays no other. What is wrong is a ``Transient``
+error.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def send(
 
 
 class _Caller:
-    """Somebody who has connected and may turn out to be the receiver."""
+    """A client that has connected and may turn out to be the receiver."""
 
     def __init__(self, connection: socket.socket, now: float) -> None:
         self.connection = connection
@@ -205,7 +206,7 @@ def _close(callers: Iterable[_Caller]) -> None:
 
 
 def _hang_up(callers: list[_Caller], selector: selectors.BaseSelector) -> None:
-    """Hang up on those whose time is over."""
+    """Close the connections of those that have no time left."""
     now = time.monotonic()
     for caller in [each for each in callers if each.until <= now]:
         callers.remove(caller)
@@ -233,7 +234,7 @@ def _send_blocks(connection: socket.socket, keys: _Keys, data: memoryview) -> No
 
 
 class Incoming:
-    """The receiver's end of a connection whose sender has proved to be one."""
+    """The receiver's end of a connection, once the sender has proved to be one."""
 
     def __init__(self, connection: socket.socket, keys: _Keys) -> None:
         self._connection = connection
