@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import time
 from collections.abc import Sequence
 
 WAIT = 4.0
@@ -38,15 +39,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _asked(path: str, target: str) -> tuple[int, str]:
     """Return the status and the body's first line. Raises ``OSError``, or ``ValueError`` if that is no answer."""
     with socket.socket(socket.AF_UNIX) as connection:
+        until = time.monotonic() + WAIT
         connection.settimeout(WAIT)
         connection.connect(path)
         connection.sendall(f"GET {target} HTTP/1.0\r\n\r\n".encode())
-        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+        answer = b""
+        while piece := _piece(connection, until):
+            answer += piece
     head, _, body = answer.decode("utf-8", "replace").partition("\r\n\r\n")
     words = head.split(None, 2)
     if len(words) < 2 or not words[0].startswith("HTTP/") or not words[1].isdigit():
         raise ValueError("no answer of hvd-discover")
     return int(words[1]), body.partition("\n")[0]
+
+
+def _piece(connection: socket.socket, until: float) -> bytes:
+    """The next bytes of an answer, empty at its end. Raises ``TimeoutError`` if none come ``until`` then (mono)."""
+    left = until - time.monotonic()
+    if left <= 0.0:
+        raise TimeoutError("timed out")
+    connection.settimeout(left)
+    return connection.recv(4096)
 
 
 if __name__ == "__main__":

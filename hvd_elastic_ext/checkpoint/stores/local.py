@@ -91,7 +91,12 @@ class LocalStore:
         draft = f"{file}.{secrets.token_hex(4)}.new"
         with self._told(folder, file), self._folder(folder, make=True) as top:
             self._write(top, draft, [[memoryview(data)]])
-            self._system.rename(draft, file, src_dir_fd=top, dst_dir_fd=top)
+            try:
+                self._system.rename(draft, file, src_dir_fd=top, dst_dir_fd=top)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self._system.unlink(draft, dir_fd=top)
+                raise
             self._system.fsync(top)
 
     def read(self, folder: str, file: str, start: int, into: Sequence[memoryview]) -> None:

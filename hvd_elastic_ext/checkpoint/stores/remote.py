@@ -38,7 +38,9 @@ class RemoteStore:
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Asks the store each time, without the cache of fsspec."""
-        return {name: int(found.get("size") or 0) for name, found in self._listed(folder) if found["type"] == "file"}
+        return {
+            name: int(found.get("size") or 0) for name, found in self._listed(folder) if found.get("type") == "file"
+        }
 
     def write(self, folder: str, file: str, blocks: Iterable[Sequence[memoryview]], *, length: int) -> None:
         """Sends :data:`PART` bytes at once, or more where the file would have more than :data:`PARTS` parts."""
@@ -70,7 +72,8 @@ class RemoteStore:
             except FileNotFoundError:
                 raise Missing(f"{self.where}/{folder}/{file}") from None
             except Exception:
-                if self._files.size(path) < start + length:
+                size = self._files.size(path)
+                if size is not None and size < start + length:
                     raise EOFError from None  # some stores refuse to read beyond the end
                 raise
         if len(data) != length:

@@ -21,7 +21,7 @@ def test_a_stalled_rank_is_named_restarted_and_continues_from_the_others_commit(
 ) -> None:
     training.set_hosts("localhost:1", "127.0.0.1:1")
     env = {"LAG_HOST": "127.0.0.1", "LAG_S": "3600", "LAG_ONCE": str(tmp_path / "lagged")}
-    with training.train("-np", "2", *BEATS, "--progress-timeout", "4", "--restart-stalled", env=env):
+    with training.train("-np", "2", *BEATS, "--progress-timeout", "10", "--restart-stalled", env=env):
         training.wait_for("stall", lambda: training.events("stalled"))
         training.wait_for_size(1)
         training.wait_for_size(2)

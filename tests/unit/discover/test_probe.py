@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator
@@ -69,6 +70,31 @@ def test_a_reply_that_is_no_http_is_unhealthy(
         assert probe.main([str(tmp_path / "s"), "/livez"]) == 1
         thread.join()
     assert capsys.readouterr().err == f"{tmp_path}/s: no answer of hvd-discover\n"
+
+
+def test_an_answer_that_drips_has_no_longer_than_one_that_does_not_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(probe, "WAIT", 0.5)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.settimeout(0.05)
+                while True:  # until the probe hangs up
+                    connection.sendall(b"x")
+                    with contextlib.suppress(TimeoutError):
+                        if not connection.recv(4096):
+                            break
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert probe.main([str(tmp_path / "s"), "/livez"]) == 1
+        thread.join()
+    assert capsys.readouterr().err == f"{tmp_path}/s: timed out\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["/s"], ["/s", "livez"], ["/s", "/livez", "/readyz"]])
