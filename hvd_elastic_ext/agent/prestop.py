@@ -40,6 +40,7 @@ PROC = Path("/proc")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Notify this host's agents and wait for their ends. Returns 1 if one that was signalled still runs, else 0."""
     parser = argparse.ArgumentParser(prog="hvd_elastic_ext.agent.prestop", description="Let this host's agents leave.")
     parser.add_argument("--within", type=float, default=WITHIN_S, metavar="S", help="seconds to wait (default: 25)")
     parser.add_argument("--reason", default=REASON, metavar="TEXT", help="why (default: %(default)r)")

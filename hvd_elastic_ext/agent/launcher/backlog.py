@@ -13,11 +13,14 @@ MAX_EVENT_BYTES: Final = 8 << 20
 
 
 class QueuedEvent(NamedTuple):
+    """An event. ``size``: characters of its ``text`` if it has one, else bytes of its JSON."""
+
     message: dict[str, Any]
     size: int
 
     @property
     def is_output(self) -> bool:
+        """True for what a training process wrote: it is limited apart from other events."""
         return bool(self.message["event"] == "output")
 
 
@@ -34,6 +37,7 @@ class Backlog:
 
     @property
     def too_much_output(self) -> bool:
+        """True if more than ``FULL`` of output waits, by ``size``; other events do not count."""
         return self._size[True] > FULL
 
     def put(self, message: dict[str, Any], *, connected: bool) -> None:

@@ -31,7 +31,7 @@ _NOTSENT_LOWAT: Final = 25
 
 
 class ChannelOwner(Protocol):
-    """Who uses the channel. ``welcome`` returns why the launcher is refused, or None."""
+    """What uses the channel. ``welcome`` returns why the launcher is refused, or None."""
 
     def hello(self, own_address: str) -> dict[str, Any] | None: ...
     def welcome(self, message: dict[str, Any]) -> str | None: ...
@@ -148,6 +148,7 @@ class Channel:
     # --- the connection ----------------------------------------------------------------------------
 
     def due(self) -> float | None:
+        """The loop's time at which ``tick`` is needed next; None if nothing is due, as while the channel is open."""
         if self._lookup is not None:
             return self._lookup.due()
         if self._socket is None:
@@ -155,6 +156,7 @@ class Channel:
         return None if self.open else self._deadline
 
     def tick(self) -> None:
+        """Connect once the pause is over; give up a lookup or a step of the handshake that takes too long."""
         now = self._loop.now()
         if self._lookup is not None:
             self._lookup.tick()

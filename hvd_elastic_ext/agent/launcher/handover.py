@@ -52,10 +52,12 @@ class HandoverServer:
         loop.watch(listener.fileno(), self._accept)
 
     def due(self) -> float | None:
+        """The loop's time at which a peer times out or the pause in accepting ends; None if neither is pending."""
         deadlines = [peer.deadline for peer in self._peers.values()]
         return min((moment for moment in (*deadlines, self._paused_until) if moment is not None), default=None)
 
     def tick(self) -> None:
+        """Disconnect each peer that has sent no order within ``ANSWER_S``; accept again once the pause is over."""
         now = self._loop.now()
         if self._paused_until is not None and now >= self._paused_until:
             self._paused_until = None

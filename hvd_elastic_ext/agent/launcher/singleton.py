@@ -3,10 +3,10 @@
 """One agent for each job and host: a second one finds the first through a socket, and hands its order over.
 
 The socket lies in a folder that only its user can enter, below ``XDG_RUNTIME_DIR``
-or /tmp, or in the home directory where somebody else has made that folder first;
-jobs of one name have one each, told apart by a mark of their keys. Who comes
-first is decided under a lock on that folder. Only the same user may speak, and must
-prove to know the job's key; the key itself does not travel::
+or /tmp, or in the home directory where another user has made that folder first;
+jobs of one name have one each, told apart by a mark of their keys. Which agent comes
+first is decided under a lock on that folder. Only a process of the same user is heard,
+and it must prove that it has the job's key; the key itself does not travel::
 
     agent      {"nonce": "…"}
     second     {"order": "{…}", "proof": "HMAC-SHA256(key, b'order' + nonce + order)"}
@@ -37,7 +37,7 @@ OLD_S: Final = 86400.0
 RELEASE_S: Final = 1.0
 """Seconds to wait for the lock on the folder at the end."""
 MAX_LINE: Final = 4 << 20
-"""Bytes of the longest line: an order of up to 1 MiB, the environment in it, whose quotes are escaped once more."""
+"""Bytes of the longest line: an order of up to 1 MiB, the environment in it, with its quotes escaped once more."""
 
 _ORDER: Final = b"order"
 
@@ -226,7 +226,7 @@ def _locked(folder: int, deadline: float) -> bool:
 
 
 def _connect_to(folder: int, name: str) -> socket.socket | None:
-    """Connect to the socket; None if nobody listens. The folder's descriptor keeps the path short enough."""
+    """Connect to the socket; None if no process listens. The folder's descriptor keeps the path short enough."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(ANSWER_S)
     try:
@@ -266,7 +266,7 @@ def _file_name(word: str) -> str:
 
 
 def proof_of(key: bytes, nonce: str, order: str) -> str:
-    """The proof for ``order``: only who knows the job's key can compute it for this ``nonce``."""
+    """The proof for ``order``: for this ``nonce`` it cannot be computed without the job's key."""
     return hmac.new(key, _ORDER + nonce.encode() + order.encode(), "sha256").hexdigest()
 
 

@@ -20,6 +20,8 @@ NAME: Final = "/latest/meta-data/instance-id"
 
 
 class Alibaba:
+    """The metadata service of ECS. It is asked with a token where it gives one."""
+
     name = "alibaba"
     every_s = 5.0
 
@@ -28,7 +30,8 @@ class Alibaba:
         self._met = False
 
     def look(self, ask: Ask) -> list[Announcement]:
-        if not self._met:  # "there is none" may be said by anybody
+        """The interruption of a spot instance. The first look also checks that the service is that of ECS."""
+        if not self._met:  # any server may answer that there is none
             request, answer = self._session.get(ask, NAME)
             if not body_of(request, answer).startswith("i-"):
                 raise NoAnswer(f"{NAME} is answered, and not with the name of an ECS instance")

@@ -35,6 +35,8 @@ _EVENTS: Final[Mapping[str, str]] = {
 
 
 class Aws:
+    """The Instance Metadata Service of EC2. Each question needs a token."""
+
     name = "aws"
     every_s = 5.0
 
@@ -43,6 +45,7 @@ class Aws:
         self._lesser: dict[str, list[Announcement]] = {}
 
     def look(self, ask: Ask) -> list[Announcement]:
+        """A spot interruption alone, if there is one; else a rebalance recommendation and scheduled events."""
         if taken_back := self._session.read(ask, SPOT, interruption):
             return taken_back  # at once: nothing else can matter more
         for path, reading in ((REBALANCE, rebalance), (SCHEDULED, scheduled)):

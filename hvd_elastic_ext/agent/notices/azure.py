@@ -44,6 +44,8 @@ _GOING: Final[Mapping[str, str]] = {
 
 
 class Azure:
+    """Scheduled Events of Azure, for this machine's name, which is asked for once."""
+
     name = "azure"
     every_s = 1.0
 
@@ -52,6 +54,7 @@ class Azure:
         self._answers = False
 
     def look(self, ask: Ask) -> list[Announcement]:
+        """The events that name this machine. May take ``FIRST_S`` until the service has answered once."""
         own = self._own = self._own or _own_name(ask)
         request = Request("GET", EVENTS, HEADERS, QUICK_S if self._answers else FIRST_S)
         answer = ask(request)

@@ -45,17 +45,21 @@ class DetectedCloud:
 
     @property
     def name(self) -> str:
+        """The cloud's name, or ``AUTO`` until one of several has answered."""
         return self._candidates[0][0].name if len(self._candidates) == 1 else AUTO
 
     @property
     def every_s(self) -> float:
+        """Seconds between two looks; those of the first candidate until one has answered."""
         return self._candidates[0][0].every_s
 
     @property
     def ahead_s(self) -> float:
+        """Seconds by which the service's clock is ahead of this machine's, by its last answer."""
         return self._candidates[0][1].ahead_s
 
     def look(self) -> list[Announcement]:
+        """All that the cloud says now. Raises :class:`NoAnswer` if it, or every candidate, gives no answer."""
         if len(self._candidates) == 1:
             [(cloud, ask)] = self._candidates
             return cloud.look(ask)

@@ -37,6 +37,8 @@ _LONGEST_TAG: Final = 128
 
 
 class Gcp:
+    """The metadata server of Compute Engine."""
+
     name = "gcp"
     every_s = 1.0
     """A change between two questions is answered at once: the next question carries the ETag of the last answer."""
@@ -46,6 +48,7 @@ class Gcp:
         self._maintenance: list[Announcement] = []
 
     def look(self, ask: Ask) -> list[Announcement]:
+        """A preemption, or else maintenance of the host. After an answer with an ETag it waits for a change."""
         request = Request("GET", PREEMPTED, HEADERS)
         if self._tag is not None:
             query = f"?wait_for_change=true&timeout_sec={WAIT_S}&last_etag={quote(self._tag, safe='')}"

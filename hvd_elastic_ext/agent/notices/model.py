@@ -21,6 +21,8 @@ class NoAnswer(Exception):
 
 
 class Request(NamedTuple):
+    """A question to a metadata service. ``within_s``: seconds until the answer must be complete."""
+
     method: str
     path: str
     headers: Mapping[str, str]

@@ -98,7 +98,7 @@ def _over(held: Notice, now: float) -> bool:
 
 
 def going(announcement: Announcement, now: float, ahead_s: float = 0.0) -> Notice:
-    """The notice of an announcement that comes ``now``, from a service whose clock is ``ahead_s`` ahead."""
+    """The notice of an announcement that comes ``now``; the clock of its service is ``ahead_s`` ahead."""
     if announcement.within_s is not None:
         return Notice(announcement.reason, now + announcement.within_s)
     return Notice(announcement.reason, None if announcement.at is None else announcement.at - ahead_s)

@@ -51,7 +51,7 @@ class Session:
         if answer.status != 200 and not self._needed:
             return ""
         token = body_of(request, answer).strip()
-        # It becomes a line of a request's head: not whatever somebody may say goes there.
+        # It becomes a line of a request's head: only plain characters may go there.
         if not 0 < len(token) <= _LONGEST or not all("!" <= letter <= "~" for letter in token):
             raise NoAnswer(f"PUT {_PATH} is answered with what is no token")
         return token

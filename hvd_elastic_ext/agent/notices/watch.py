@@ -20,7 +20,7 @@ AGAIN_MAX_S: Final = 60.0
 
 
 class Listener(Protocol):
-    """Who gets what changes."""
+    """What gets each change."""
 
     def cloud_says(self) -> None: ...
     def cloud_advises(self, reason: str | None) -> None: ...
@@ -46,9 +46,11 @@ class CloudWatch:
         self._begin()
 
     def due(self) -> float | None:
+        """The loop's time at which the child is started again; None while it runs, and after ``close``."""
         return self._again_at
 
     def tick(self) -> None:
+        """Start the child again once the pause after its end is over."""
         if self._again_at is not None and self._loop.now() >= self._again_at:
             self._begin()
 

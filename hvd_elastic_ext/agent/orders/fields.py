@@ -23,7 +23,10 @@ class OrderError(ValueError):
 
 
 class Fields:
-    """Takes the fields of an object one by one and refuses what is wrong, missing or left over."""
+    """Takes the fields of an object one by one and refuses what is wrong, missing or left over.
+
+    A field that is null counts as missing. Methods that take a field raise :class:`OrderError`.
+    """
 
     def __init__(self, entry: dict[str, Any]) -> None:
         self._entry = dict(entry)
@@ -31,13 +34,16 @@ class Fields:
         self._slot: int | None = None
 
     def slot(self) -> int:
+        """The required field ``slot``, from 0 to :data:`MAX_SLOT`. Errors that are found later carry it."""
         self._slot = self.whole("slot", most=MAX_SLOT)
         return self._slot
 
     def wrong(self, name: str, must_be: str) -> OrderError:
+        """The error, for the caller to raise, that the field must be what ``must_be`` says."""
         return OrderError(f"'{name}' must be {must_be}", self._slot)
 
     def take(self, name: str, default: object = _REQUIRED) -> Any:
+        """The field unchecked, or the default if it is missing. Raises :class:`OrderError` if there is no default."""
         self._known.append(name)
         value = self._entry.pop(name, None)
         if value is None and default is _REQUIRED:
@@ -52,32 +58,40 @@ class Fields:
         return value
 
     def whole(self, name: str, default: object = _REQUIRED, *, least: int = 0, most: int) -> int:
+        """A whole number from ``least`` to ``most``, neither a float nor a boolean; the default if it is missing."""
         must_be = f"a whole number from {least} to {most}"
         return int(self.checked(name, must_be, lambda value: type(value) is int and least <= value <= most, default))
 
     def life(self) -> int | None:
+        """The field ``life``, from 1; None if it is missing."""
         return None if self.peek("life") is None else self.whole("life", least=1, most=MAX_COUNT)
 
     def peek(self, name: str) -> Any:
+        """The field unchecked, to be taken by a later call; None if it is missing."""
         self._known.append(name)
         return self._entry.get(name)
 
     def seconds(self, name: str, default: float | None) -> float | None:
+        """Seconds, from 0 to a million; the default, which may be None, if it is missing."""
         value = self.checked(name, f"seconds from 0 to {_LONG_S:g}", _is_time, default)
         return None if value is None else float(value)
 
     def span(self, name: str, default: float) -> float:
+        """As ``seconds``, but never None."""
         value = self.seconds(name, default)
         assert value is not None
         return value
 
     def choice(self, name: str, choices: tuple[str, ...], default: object = _REQUIRED) -> str:
+        """One of ``choices``, or the default if it is missing."""
         return str(self.checked(name, f"one of {', '.join(choices)}", lambda value: value in choices, default))
 
     def flag(self, name: str) -> bool:
+        """A boolean; False if it is missing."""
         return bool(self.checked(name, "true or false", lambda value: isinstance(value, bool), False))
 
     def text(self, name: str) -> str | None:
+        """A string that is not empty; None if it is missing."""
         value = self.checked(name, "a string that is not empty", _is_word, None)
         return None if value is None else str(value)
 
@@ -93,6 +107,7 @@ class Fields:
         return data
 
     def thing(self, name: str, default: object = _REQUIRED) -> dict[str, Any]:
+        """A JSON object, its content unchecked; the default if it is missing."""
         value: dict[str, Any] = self.checked(name, "an object", lambda value: isinstance(value, dict), default)
         return value
 
@@ -106,12 +121,15 @@ class Fields:
         return {int(slot): life for slot, life in value.items()}
 
     def slots(self, name: str) -> tuple[int, ...]:
+        """A required list of slot numbers; it may be empty."""
         return tuple(self.checked(name, "a list of slots", _is_slots))
 
     def words(self, name: str) -> tuple[str, ...]:
+        """A required command: a list of strings, the first of them not empty."""
         return tuple(self.checked(name, "a list of strings that names a program", _is_command))
 
     def table(self, name: str) -> dict[str, str]:
+        """Strings by name, as in an environment; empty if it is missing. A name is not empty and holds no ``=``."""
         value = self.thing(name, {})
         bad = [key for key, text in value.items() if not _is_word(key) or "=" in key or not _is_text(text)]
         if bad:
@@ -119,6 +137,7 @@ class Fields:
         return value
 
     def done(self) -> None:
+        """Raise :class:`OrderError` if a field is left that was not taken. To be called last."""
         if self._entry:
             name = next(iter(self._entry))
             known = ", ".join(self._known)

@@ -112,8 +112,8 @@ class Join(NamedTuple):
     incarnation: int
     orphan_grace_s: float
     argv: tuple[str, ...] = ()
-    """Of each process whose start does not say any."""
-    env: dict[str, str] = {}  # noqa: RUF012 - nobody changes it
+    """Of each process, if its start order gives none."""
+    env: dict[str, str] = {}  # noqa: RUF012 - it is never changed
     """Of each process; its start order goes first. Sent only here: others can read the connection."""
 
 

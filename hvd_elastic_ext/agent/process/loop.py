@@ -94,12 +94,15 @@ class Agent(DescriptorLoop):
     # --- what slots need: see Desk ------------------------------------------------------------------
 
     def now(self) -> float:
+        """Seconds by the clock that was passed in; only differences have a meaning."""
         return self._clock()
 
     def tell(self, event: str, **fields: object) -> None:
+        """Queue an event for the launcher: over the connection of the job, or without a job on standard output."""
         self._sink.put(event, **fields)
 
     def warn(self, problem: str) -> None:
+        """Write one line to standard error, unless that would block. It is no event."""
         warn(problem)
 
     def lost_holder(self) -> None:
@@ -110,6 +113,7 @@ class Agent(DescriptorLoop):
 
     @property
     def slots(self) -> Mapping[int, Slot]:
+        """By number, every slot that an order to start a process or a helper has named."""
         return self._slots
 
     @property

@@ -140,6 +140,7 @@ class Job:
     # --- what the agent needs ----------------------------------------------------------------------
 
     def put(self, event: str, **fields: object) -> None:
+        """Queue an event for the launcher. Without one, heartbeats and :data:`TRANSIENT` events are dropped."""
         if not self._channel.open:
             self._failed = self._failed or event in FAILURES
             if event in TRANSIENT or event == "beats":
@@ -148,10 +149,12 @@ class Job:
 
     @property
     def empty(self) -> bool:
+        """True if every event has been sent."""
         return self._channel.empty
 
     @property
     def full(self) -> bool:
+        """True if output should stay in its pipes: the launcher reads too slowly."""
         return self._channel.full
 
     @property
@@ -165,6 +168,7 @@ class Job:
 
     @property
     def connected(self) -> bool:
+        """True from the launcher's welcome until the connection is lost."""
         return self._channel.open
 
     @property
@@ -173,11 +177,13 @@ class Job:
         return None if self._going is None or self._going.by is None else self._going.by - time.time()
 
     def notice(self, reason: str, grace_s: float) -> None:
+        """Report signal ``reason`` and ``grace_s``, the seconds left; without a launcher, in the next hello."""
         self._notice = (reason, self._agent.now() + grace_s)
         if self.connected:  # else the next hello says so
             self.put("notice", reason=reason, grace_s=grace_s)
 
     def due(self) -> float | None:
+        """The time, by the agent's clock, at which ``tick`` is needed next."""
         moments = [self._channel.due(), None if self._found is not None else self._lookup.due()]
         moments += [None if self._handover is None else self._handover.due(), self._look_at]
         moments += [None if self._cloud is None else self._cloud.due()]
@@ -187,6 +193,7 @@ class Job:
         return min((moment for moment in moments if moment is not None), default=None)
 
     def tick(self) -> None:
+        """Do what is due. After the grace without a launcher, end all slots, unless training needs none."""
         if self._found is None:
             self._lookup.tick()
         if self._agent.now() >= self._look_at:
@@ -241,15 +248,19 @@ class Job:
     # --- what the cloud's watch needs --------------------------------------------------------------
 
     def cloud_says(self) -> None:
+        """Combine the new notice with those of the notice files, and report what has changed."""
         self.look_for_notices()
 
     def cloud_advises(self, reason: str | None) -> None:
+        """Report the advice ``reason`` to the launcher; None takes the last one back."""
         self.put("advised", reason=reason)
 
     def cloud_problem(self, source: str, problem: str | None) -> None:
+        """Report why ``source`` cannot be asked; None: it answers again."""
         self.put("notices_unavailable", source=source, reason=problem)
 
     def close(self) -> None:
+        """Wait a moment for the last events to arrive, close all connections and release the claim on the host."""
         if self._cloud is not None:
             self._cloud.close()
         if self._handover is not None:
@@ -262,7 +273,7 @@ class Job:
     # --- what the channel needs --------------------------------------------------------------------
 
     def hello(self, own_address: str) -> dict[str, Any] | None:
-        """What is said first: who this is, and all that a launcher that never heard of it must know. None: not yet."""
+        """The first message: the agent's identity, and all that a new launcher needs. None: addresses not found yet."""
         if self._found is None:
             return None
         if self._facts is None:
@@ -285,6 +296,7 @@ class Job:
         return {**hello, "seats": _fitting(slots)}
 
     def welcome(self, message: dict[str, Any]) -> str | None:
+        """Adopt the launcher's incarnation, pace and grace. A launcher older than one seen before is refused."""
         try:
             welcome = read_welcome(message)
         except OrderError as error:
@@ -300,6 +312,7 @@ class Job:
         return None
 
     def opened(self) -> None:
+        """Report notices and open questions to the launcher; earlier failures no longer count."""
         self._lost_at, self._failed = None, False
         self._warnings.clear()
         # The hello is older than the welcome, and what comes after it may be older still: news of before.
@@ -310,17 +323,20 @@ class Job:
                 slot.worker_link.ask_again()
 
     def ordered(self, message: dict[str, Any]) -> None:
+        """Carry out an order, or each order in an ``all``; a start is completed with what the join order holds."""
         together = message.get("orders") if message.get("do") == "all" else None
         for entry in together if isinstance(together, list) else [message]:
             if isinstance(entry, dict):
                 self._agent.order(completed(entry, self._order))
 
     def warn(self, problem: str) -> None:
+        """Write a problem to standard error, each one once until a launcher is connected again."""
         if problem not in self._warnings:
             self._warnings.add(problem)
             warn(problem)
 
     def lost(self, reason: str) -> None:
+        """Warn. The time without a launcher counts from the first of several failures."""
         self.warn(f"no launcher at {self._order.address[0]} port {self._order.address[1]}: {reason}")
         self._orphaned()
 

@@ -41,6 +41,7 @@ class CommitMemory:
         return [*record.identity[1:], record.step]
 
     def close(self) -> None:
+        """Close the descriptors. The memory is freed when no process has it open or mapped. Can be called again."""
         for descriptor in self.descriptors:
             os.close(descriptor)
         self.descriptors = ()

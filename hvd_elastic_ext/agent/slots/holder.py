@@ -30,7 +30,7 @@ DOOR: Final = "HVD_ELASTIC_DOOR"
 """Tells it the port on 127.0.0.1 at which it asks for its rank."""
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ORPHANED: Final = 125
-"""Exit code of a training process whose holder was gone before it began."""
+"""Exit code of a training process if its holder is gone before it begins."""
 
 
 class HolderPipes(NamedTuple):
@@ -68,7 +68,7 @@ class Holder:
         self._given_up = False
 
     def tell(self, **news: object) -> None:
-        """Tell the agent; if it is gone there is nobody to tell."""
+        """Send ``news`` to the agent; without effect if the agent is gone."""
         try:
             os.write(self._pipes.up, json.dumps(news).encode() + b"\n")
         except BrokenPipeError:

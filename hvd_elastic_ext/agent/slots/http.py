@@ -28,6 +28,8 @@ class BadRequest(ValueError):
 
 
 class Request(NamedTuple):
+    """One request. ``path`` is as in its first line, escapes and query included."""
+
     method: str
     path: str
     body: bytes = b""

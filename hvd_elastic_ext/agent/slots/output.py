@@ -23,6 +23,7 @@ class Outputs:
         self._tell = tell
 
     def listen(self) -> None:
+        """Pass on output as it comes, from now on, while the loop does not hold output back."""
         for descriptor in self._streams:
             self._loop.watch(descriptor, functools.partial(self._copy, descriptor), output=True)
 

@@ -104,6 +104,7 @@ class RendezvousProxy:
             self._hang_up(client)
 
     def close(self) -> None:
+        """Disconnect all clients and give up the port."""
         self.end_of_life()
         self._loop.unwatch(self._listener.fileno())
         self._listener.close()

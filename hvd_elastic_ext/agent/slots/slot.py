@@ -40,6 +40,7 @@ class Slot:
 
     @property
     def at_rest(self) -> bool:
+        """True if nothing runs in it, neither a process nor its holder."""
         return self._run is None
 
     @property
@@ -230,7 +231,7 @@ class Slot:
         self._tell("exited", pid=run.pid, code=run.code, signal=number, oom=oom, held=self.held)
 
     def reaped(self, pid: int, status: int) -> None:
-        """Note the end of a child of the agent: the holder, or the training process whose holder was killed."""
+        """Note the end of a child of the agent: the holder, or the training process after its holder was killed."""
         run = self._run
         if run is None:
             return

@@ -71,6 +71,7 @@ class SocketLink:
         self._write()
 
     def close(self) -> None:
+        """Close both ends here. Messages that still wait for the process are dropped."""
         self._loop.unwatch(self._end.fileno())
         self._end.close()
         self.theirs.close()
@@ -82,7 +83,7 @@ class SocketLink:
                 sent = self._end.send(first)
             except BlockingIOError:
                 sent = 0
-            except OSError:  # nobody holds the other end
+            except OSError:  # the other end is closed everywhere
                 self._waiting.clear()
                 self._size = 0
                 break

@@ -57,10 +57,12 @@ class WorkerLink:
         return self._link.theirs.fileno(), self._proxy.port
 
     def handed_down(self) -> None:
+        """Close the process's end of the link here: the holder has inherited it."""
         if self._link is not None:
             self._link.theirs.close()
 
     def listen(self) -> None:
+        """Read what the process sends, from now on. To be called after its start is reported."""
         if self._link is not None:
             self._link.listen()
 
@@ -70,12 +72,14 @@ class WorkerLink:
             self._link.drain()
 
     def end_of_life(self) -> None:
+        """Close the link and disconnect the proxy's clients: all processes have ended. The proxy still listens."""
         self._proxy.end_of_life()
         if self._link is not None:
             self._link.close()
             self._link = None
 
     def close(self) -> None:
+        """Close the link and the proxy."""
         self.end_of_life()
         self._proxy.close()
 
@@ -98,6 +102,7 @@ class WorkerLink:
 
     @property
     def asking(self) -> bool:
+        """True if a question of the slot's processes is open."""
         return bool(self._proxy.open_questions)
 
     def heartbeat(self) -> dict[str, Any] | None:
@@ -113,9 +118,11 @@ class WorkerLink:
         return {"life": self._life, "age": self.worker.age(now), "beat": self.worker.heartbeat}
 
     def due(self) -> float | None:
+        """The loop's time at which ``tick`` is needed next; None if nothing is due."""
         return self._proxy.due()
 
     def tick(self) -> None:
+        """Disconnect clients of the proxy that took too long; accept again once a pause is over."""
         self._proxy.tick()
 
     # --- news --------------------------------------------------------------------------------------
@@ -129,7 +136,7 @@ class WorkerLink:
     def _asked(self, question: Question) -> None:
         request = question.request
         if RANK in request.path:
-            # Ranks depend on who holds the newest commit: the launcher must not go by an older heartbeat.
+            # Ranks depend on which process holds the newest commit: the launcher must not go by an older heartbeat.
             self.drain()
             self.tell_heartbeat()
         self._agent.tell(

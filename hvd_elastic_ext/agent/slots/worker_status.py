@@ -26,6 +26,7 @@ class WorkerStatus:
         self._beat_at = now
 
     def heard(self, now: float, message: dict[str, Any]) -> None:
+        """Note what a message of the process says. ``now``: seconds by the agent's clock, the time of a heartbeat."""
         match message["say"]:
             case "beat":
                 self.heartbeat = {key: value for key, value in message.items() if key != "say"}
@@ -48,6 +49,7 @@ class WorkerStatus:
         self._beat_at = now
 
     def told(self, message: Mapping[str, Any]) -> None:
+        """Note what a message to the process changes: ``go`` ends parking, ``world`` sets the generation."""
         match message.get("tell"):
             case "go":
                 self.parked = False
@@ -55,6 +57,7 @@ class WorkerStatus:
                 self._know_generation(message)
 
     def status(self) -> dict[str, object]:
+        """What a new launcher gets of it. ``beat``: the newest heartbeat, None before the first."""
         world = {"generation": self.generation, "agreed": self.agreed}
         said = {"loops": self.loops, "done": self.done, "warned": self.warned, "beat": self.heartbeat}
         return {"parked": self.parked, **world, **said}
@@ -82,6 +85,7 @@ class RateLimit:
         self._dropped = 0
 
     def allows(self, now: float) -> bool:
+        """True if a message may pass at ``now``, in seconds; otherwise it is counted as dropped."""
         self._left = min(2 * MESSAGES_A_SECOND, self._left + (now - self._at) * MESSAGES_A_SECOND)
         self._at = now
         if self._left < 1:

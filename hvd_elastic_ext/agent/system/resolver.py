@@ -41,9 +41,11 @@ class Lookup:
         loop.watch(self._reader, self._read)
 
     def due(self) -> float:
+        """The loop's time at which the question is given up."""
         return self._deadline
 
     def tick(self) -> None:
+        """After ``LIMIT_S``, give up: ``then`` gets the problem. Not to be called after the end of the lookup."""
         if self._loop.now() >= self._deadline:
             self._end(Found((), f"the resolver did not answer within {LIMIT_S:g} s"))
 

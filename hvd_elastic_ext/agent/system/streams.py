@@ -60,10 +60,12 @@ class Outbox:
 
     @property
     def empty(self) -> bool:
+        """True if nothing waits to be written."""
         return not self._waiting
 
     @property
     def full(self) -> bool:
+        """True if more than ``FULL`` bytes wait to be written."""
         return self._size > FULL
 
     def write(self) -> None:
