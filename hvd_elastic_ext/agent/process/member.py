@@ -360,6 +360,7 @@ class Job:
         self._ask_cloud()
         self._agent.resume()
         self._channel.aim(order.address)
+        self._lost_at = None  # this launcher has a grace of its own to be reached in
         self._orphaned()
         return "adopted"
 

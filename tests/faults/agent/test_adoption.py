@@ -104,6 +104,22 @@ def test_the_next_launcher_adopts_what_the_last_one_started(begin: Begin) -> Non
         assert agent.wait() == 0
 
 
+def test_an_agent_that_was_long_without_a_launcher_gives_the_next_one_its_whole_grace(begin: Begin) -> None:
+    with launching(grace_s=1000.0) as first, launching(incarnation=2, key=first.key, grace_s=3.0) as second:
+        agent = begin(first)
+        session = first.session()
+        session.order(linked(0, "say(say='parked'); hear()"))
+        session.wait_for("said", 0)
+        first.close()
+        time.sleep(3.2)  # longer than the second one's grace
+        assert begin(second).wait() == 0
+        adopted = second.session()
+        assert adopted.hello["pid"] == agent.pid
+        assert adopted.hello["seats"]["0"]["state"] == "running"
+        adopted.order({"do": "tell", "to": {"0": 1}, "message": {}})
+        assert adopted.wait_for("exited", 0)["code"] == 0
+
+
 def test_a_launcher_that_is_replaced_while_it_lives_loses_its_agents(begin: Begin) -> None:
     with launching() as first, launching(incarnation=2, key=first.key) as second:
         begin(first)
