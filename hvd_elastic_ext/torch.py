@@ -202,7 +202,7 @@ def load_checkpoint(state: Any, source: Source, names: Names = None) -> bool:
     names where both are equal. Without it, State and file must have the same names. A prefix ``module.`` of all names
     of a model is dropped. Values without a name stay as they are.
 
-    One rank with the file is enough: the others get it in the first sync, and an error if nobody has it. If the job
+    One rank with the file is enough: the others get it in the first sync, and an error if no rank has it. If the job
     resumes from its own checkpoint, or from a commit that outlived its process, that is newer: nothing is loaded, and a
     message says so. Returns True if the file was loaded here.
 

@@ -82,7 +82,7 @@ def inherited(given: str) -> tuple[int, ...]:
 
 
 def find_agent(run: str) -> Agent | None:
-    """Return the nearest ancestor that torchrun's variables do not describe: who set them.
+    """Return the nearest ancestor that torchrun's variables do not describe: the process that set them.
 
     None if that is no process of this user running Python, which a torchrun
     agent always is: it has ended, and another process adopted its workers.
@@ -206,7 +206,7 @@ def _start_keeper(directory: Path, agent: Agent) -> None:
 
 
 def _sweep(base: Path) -> None:
-    """Remove directories of this user's keepers that were killed and whose agents are gone."""
+    """Remove directories that killed keepers of this user have left, once the agent of each is gone."""
     for found in base.glob(f"{_family()}-*"):
         pid, _, rest = found.name.removeprefix(f"{_family()}-").partition("-")
         if pid.isdigit() and str(keeper.start_time(int(pid))) != rest.partition("-")[0]:

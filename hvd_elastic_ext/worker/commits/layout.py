@@ -52,7 +52,7 @@ class Layout:
 
     @cached_property
     def encoded(self) -> bytes:
-        """For those who did not see the tensors; JSON, so reading it can do no harm."""
+        """The layout for a process that did not see the tensors; JSON, so reading it can do no harm."""
         rows = [
             [str(place.dtype).removeprefix("torch."), place.shape, place.stride, place.device, int(firm)]
             for place, firm in zip(self.places, self.firm, strict=True)

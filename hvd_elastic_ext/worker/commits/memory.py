@@ -131,6 +131,7 @@ class Side:
 
     @kept.setter
     def kept(self, stays: bool) -> None:
+        """Store it in the memory file, where other processes see it too; the side must be mapped."""
         assert self._map is not None
         self._map[KEPT_AT] = int(stays)
 

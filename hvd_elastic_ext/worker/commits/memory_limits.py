@@ -30,6 +30,7 @@ class Level:
 
     @property
     def free(self) -> int:
+        """Bytes left below the limit; negative if more is in use."""
         return self.limit - self.used
 
 

@@ -12,21 +12,27 @@ class AloneComms(Comms):
     """One rank, which is its own peer."""
 
     def rank(self) -> int:
+        """Always 0."""
         return 0
 
     def size(self) -> int:
+        """Always 1."""
         return 1
 
     def local_rank(self) -> int:
+        """Always 0."""
         return 0
 
     def broadcast(self, data: Tensor, *, root: int, name: str) -> None:
+        """Send nothing. Raises :class:`UsageError` for a tensor that no library could send."""
         next(pieces(data, max(1, data.numel())), None)  # refuses what no library could send
 
     def sum(self, data: Tensor, *, name: str) -> None:
+        """Leave ``data`` as it is. Raises :class:`UsageError` for a sparse tensor."""
         reducible(data, (data.dtype,))
 
     def start_max(self, number: int, *, name: str) -> Pending:
+        """Return ``number`` as a finished result."""
         return Finished(number)
 
     def reset(self) -> None:

@@ -40,9 +40,11 @@ class HorovodComms(Comms):
         demand("this process is in no world")
 
     def rank(self) -> int:
+        """This process's rank in Horovod's present world, not a planned one."""
         return int(mpi_ops.rank())  # hvd.rank() may return the planned rank
 
     def size(self) -> int:
+        """Processes in Horovod's present world."""
         return int(mpi_ops.size())
 
     def local_rank(self) -> int:
@@ -50,6 +52,10 @@ class HorovodComms(Comms):
         return int(mpi_ops.local_rank())
 
     def broadcast(self, data: Tensor, *, root: int, name: str) -> None:
+        """Over Horovod, in pieces of 1 GiB; blocks until all ranks call it.
+
+        Raises :class:`UsageError` for anything but a flat, contiguous uint8 tensor in host memory.
+        """
         parts = list(pieces(data, _PIECE))
         if self.size() == 1:
             return
@@ -57,6 +63,10 @@ class HorovodComms(Comms):
             hvd.synchronize(hvd.broadcast_async_(piece, root, f"{_PREFIX}.{name}.{index}"))
 
     def sum(self, data: Tensor, *, name: str) -> None:
+        """Over Horovod; blocks until all ranks call it. Without NCCL a CUDA tensor goes through host memory.
+
+        Raises :class:`UsageError` for a sparse tensor.
+        """
         carried = reducible(data, _NATIVE, device="cuda" if data.is_cuda and hvd.nccl_built() else "cpu")
         if self.size() == 1 or data.numel() == 0:
             return
@@ -64,6 +74,7 @@ class HorovodComms(Comms):
         copy_back(carried, data)
 
     def start_max(self, number: int, *, name: str) -> Pending:
+        """Over Horovod. An earlier maximum of this name from a world that has ended is dropped, not waited for."""
         if self.size() == 1:
             return Finished(number)
         earlier = _pending.pop(name, None)
@@ -73,6 +84,10 @@ class HorovodComms(Comms):
         return flight
 
     def reset(self) -> None:
+        """Shut Horovod down and initialise it again; the ``wait`` of a pending maximum raises from then on.
+
+        Raises ``HorovodInternalError`` if the next world does not form.
+        """
         _pending.clear()
         hvd.shutdown()
         join_world()

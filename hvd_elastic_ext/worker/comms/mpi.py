@@ -40,9 +40,11 @@ class MPIComms(Comms):
         self._peer_lost = False
 
     def rank(self) -> int:
+        """The rank that ``mpirun`` gave this process; it never changes."""
         return int(self._comm.Get_rank())
 
     def size(self) -> int:
+        """Processes of the MPI world; the number never changes."""
         return int(self._comm.Get_size())
 
     def local_rank(self) -> int:
@@ -50,6 +52,10 @@ class MPIComms(Comms):
         return _local_rank()
 
     def broadcast(self, data: Tensor, *, root: int, name: str) -> None:
+        """Over MPI, in pieces of 1 GiB; ``name`` appears in errors only, since MPI matches calls by their order.
+
+        Raises :class:`UsageError` for anything but a flat, contiguous uint8 tensor in host memory.
+        """
         parts = list(pieces(data, _PIECE))
         if self.size() == 1:
             return
@@ -58,6 +64,10 @@ class MPIComms(Comms):
                 self._comm.Bcast(piece.numpy(), root=root)
 
     def sum(self, data: Tensor, *, name: str) -> None:
+        """Over MPI; blocks until all ranks call it. A CUDA tensor goes through host memory.
+
+        Raises :class:`UsageError` for a sparse tensor.
+        """
         carried = reducible(data, _NATIVE)
         if self.size() == 1 or data.numel() == 0:
             return
@@ -67,6 +77,7 @@ class MPIComms(Comms):
         copy_back(carried, data)
 
     def start_max(self, number: int, *, name: str) -> Pending:
+        """Over MPI, with an operation that does not block."""
         if self.size() == 1:
             return Finished(number)
         earlier = self._pending.pop(name, None)

@@ -18,6 +18,7 @@ class Finished:
     number: int
 
     def wait(self) -> int:
+        """Return the number at once."""
         return self.number
 
 

@@ -44,9 +44,11 @@ class TorchDistributedComms(Comms):
         self._host = _host_group()
 
     def rank(self) -> int:
+        """The rank in torch's default process group."""
         return dist.get_rank()
 
     def size(self) -> int:
+        """Processes in torch's default process group."""
         return dist.get_world_size()
 
     def local_rank(self) -> int:
@@ -54,6 +56,10 @@ class TorchDistributedComms(Comms):
         return int(os.environ.get("LOCAL_RANK", "0"))
 
     def broadcast(self, data: Tensor, *, root: int, name: str) -> None:
+        """Over Gloo, in pieces of 1 GiB.
+
+        Raises :class:`UsageError` for anything but a flat, contiguous uint8 tensor in host memory.
+        """
         parts = list(pieces(data, _PIECE))
         if self.size() == 1:
             return
@@ -62,6 +68,10 @@ class TorchDistributedComms(Comms):
                 dist.broadcast(piece, src=root, group=self._host)
 
     def sum(self, data: Tensor, *, name: str) -> None:
+        """Over NCCL for a CUDA tensor if the process group has it; otherwise over Gloo, through host memory.
+
+        Raises :class:`UsageError` for a sparse tensor.
+        """
         on_device = data.is_cuda and "nccl" in str(dist.get_backend_config())
         carried = reducible(data, _NATIVE_CUDA if on_device else _NATIVE, device="cuda" if on_device else "cpu")
         if self.size() == 1 or data.numel() == 0:
@@ -71,6 +81,7 @@ class TorchDistributedComms(Comms):
         copy_back(carried, data)
 
     def start_max(self, number: int, *, name: str) -> Pending:
+        """Over Gloo; an earlier maximum of this name is not waited for."""
         if self.size() == 1:
             return Finished(number)
         data = torch.tensor([number])

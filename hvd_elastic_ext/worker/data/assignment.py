@@ -28,6 +28,7 @@ Span = tuple[int, int]
 
 
 def total(ranges: Iterable[Range]) -> int:
+    """Return the number of records in all ``ranges``."""
     return sum(stop - start for _, start, stop in ranges)
 
 
@@ -82,6 +83,7 @@ class Assignment:
 
     @cached_property
     def records(self) -> int:
+        """Records in all ranges, without padding, and before ``drop_last`` leaves any out."""
         return total(self.ranges)
 
     @property
@@ -96,6 +98,7 @@ class Assignment:
         return tuple(base + (worker < more) for worker in range(self.workers))
 
     def nothing_consumed(self) -> Consumed:
+        """Return the state at the start: 0 records consumed of every sub-lane, and the first one is next."""
         return Consumed((0,) * self.workers)
 
     def consume(self, consumed: Consumed, count: int) -> Consumed:
@@ -122,7 +125,7 @@ class Assignment:
         return (*own, *at(self.ranges, [(position, position + 1)]))
 
     def remaining(self, consumed: Consumed) -> Ranges:
-        """Return what nobody has consumed, in the order of the next assignment."""
+        """Return the records that no rank has consumed, in the order of the next assignment."""
         spans = [
             (min(start + count, stop), stop)
             for rank in range(self.size)

@@ -31,7 +31,7 @@ class Handover(NamedTuple):
 def address(mark: str, generation: int, rank: int) -> str:
     """Return the address at which the slot of ``rank`` listens in a world.
 
-    Every user can list and take abstract names, so the name is a secret of those who know the mark.
+    Every user can list and take abstract names, so this one cannot be computed without the mark.
     """
     name = hmac.new(mark.encode(), f"{os.geteuid()}/{generation}/{rank}".encode(), "sha256").hexdigest()
     return f"\0hvd-elastic/{name}"

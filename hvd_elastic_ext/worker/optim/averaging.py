@@ -38,6 +38,7 @@ class Averaged(Optimizer):
 
     @property
     def backward_passes_per_step(self) -> int:
+        """Backward passes that add up their gradients before each ``step()``."""
         return self._averaging.passes_per_step
 
     def set_backward_passes_per_step(self, passes: int) -> None:
@@ -68,6 +69,7 @@ class Averaged(Optimizer):
         self._averaging.forget()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group as torch does, and observe backward passes through its parameters too."""
         super().add_param_group(param_group)
         self._averaging.watch(self)
 

@@ -30,6 +30,10 @@ class HandlerPart(Part):
         handler.save()
 
     def capture(self) -> Any:
+        """Run the handler's ``save`` and return what its attributes hold then.
+
+        An attribute that ``save`` assigned and that cannot be committed is left out; a warning names it once.
+        """
         before = dict(vars(self.handler))
         self.handler.save()
         after = {key: value for key, value in vars(self.handler).items() if key != "value" and value is not self.value}
@@ -45,10 +49,12 @@ class HandlerPart(Part):
         return state_dicts.apart(saved)
 
     def restore(self, tree: Any) -> None:
+        """Assign the committed attributes to the handler, then run its ``restore``."""
         state_dicts.assign(self.handler, tree)
         self.handler.restore()
 
     def sync(self) -> None:
+        """Run the handler's ``sync``."""
         self.handler.sync()
 
 

@@ -77,6 +77,10 @@ class SnapshotPart(Part):
         self._assigned: set[str] | None = None
 
     def capture(self) -> Any:
+        """Run the user's ``save`` and return the attributes in which any save so far has saved.
+
+        An attribute that cannot be committed is left out; a warning names it once.
+        """
         before = dict(vars(self.value))
         contents = {name: _content(value) for name, value in before.items() if self._is_watched(name)}
         assigned = self._save_watched()
@@ -96,6 +100,13 @@ class SnapshotPart(Part):
             self._assigned.add(name)
 
     def restore(self, tree: Any) -> None:
+        """Assign the committed attributes, then run the user's ``restore``.
+
+        This rank's values of ``merged`` are copied first, for :meth:`sync`. An attribute that a save changed for the
+        first time after the commit gets its earlier value back, unless that cannot be committed.
+
+        Raises :class:`StateError` if the commit is of another State.
+        """
         if not isinstance(tree, dict) or tree.keys() != {"values", "models"}:
             raise StateError("the commit is of another State; build the same State on every rank")
         self._own = {name: copy.deepcopy(getattr(self.value, name)) for name in self._merged}
@@ -108,6 +119,7 @@ class SnapshotPart(Part):
         self._restore()
 
     def settle(self) -> None:
+        """Drop gradients and pending reductions of the optimizers that the State has as attributes."""
         for optimizer in self.optimizers().values():
             drop_step(optimizer)
 
@@ -116,6 +128,7 @@ class SnapshotPart(Part):
         return {name: value for name, value in vars(self.value).items() if isinstance(value, optim.Optimizer)}
 
     def sync(self) -> None:
+        """Assign the copies of ``merged`` from the last :meth:`restore`, then run the user's ``sync``, if any."""
         for name, value in self._own.items():
             setattr(self.value, name, value)
         if self._sync is not None:

@@ -40,9 +40,11 @@ class StatefulPart(Part):
         self.value = value
 
     def capture(self) -> Any:
+        """Return its ``state_dict()``."""
         return self.value.state_dict()
 
     def restore(self, tree: Any) -> None:
+        """Give ``tree`` to its ``load_state_dict``."""
         self.value.load_state_dict(tree)
 
 
@@ -53,9 +55,11 @@ class GeneratorPart(Part):
         self.value = value
 
     def capture(self) -> Any:
+        """Return the generator's state, one tensor."""
         return self.value.get_state()
 
     def restore(self, tree: Any) -> None:
+        """Set the generator's state to the tensor ``tree``."""
         self.value.set_state(tree)
 
 
@@ -65,10 +69,12 @@ class ScalerPart(StatefulPart):
     value: torch.amp.GradScaler
 
     def restore(self, tree: Any) -> None:
+        """Load the state; an enabled scaler stays as it is if ``tree`` is the empty state of a disabled one."""
         if tree or not self.value.is_enabled():  # a disabled one has no state
             self.value.load_state_dict(tree)
 
     def settle(self) -> None:
+        """Clear what the scaler has recorded for each optimizer in the present step."""
         states = getattr(self.value, "_per_optimizer_states", None)
         if isinstance(states, defaultdict):
             states.clear()
@@ -85,9 +91,14 @@ class ModelPart(Part):
         self._options: dict[str, Any] = {"keep_vars": True} if _takes(value.state_dict, "keep_vars") else {}
 
     def capture(self) -> Any:
+        """Return its state dict; it holds the parameters themselves if ``state_dict`` takes ``keep_vars``."""
         return self.value.state_dict(**self._options)
 
     def restore(self, tree: Any) -> None:
+        """Load the committed state dict; a model with a loader of the user's own gets copies of the tensors.
+
+        Raises :class:`StateError` if the commit is of another model.
+        """
         lent = _lendable(self.value)
         if lent:
             _fit_buffers(self.value, tree)
@@ -99,6 +110,7 @@ class ModelPart(Part):
             raise StateError(f"the commit is of another model: {' '.join(str(error).split())}") from error
 
     def settle(self) -> None:
+        """Set all gradients to None."""
         for parameter in self.value.parameters():
             parameter.grad = None
 
@@ -121,9 +133,14 @@ class OptimizerPart(Part):
         self._group_names_known: list[list[str | None]] = []
 
     def capture(self) -> Any:
+        """Return the optimizer's state dict, and the names of its parameters by group."""
         return {"state_dict": self.value.state_dict(), "names": self._group_names()}
 
     def restore(self, tree: Any) -> None:
+        """Copy the committed state into the live tensors where they fit, and load it with the committed groups.
+
+        Raises :class:`StateError` if groups have to be rebuilt and a committed parameter is in no model of this State.
+        """
         committed = tree["state_dict"]
         self._regroup(committed["param_groups"], tree["names"])
         parameters = [p for group in self.value.param_groups for p in group["params"]]
@@ -138,6 +155,7 @@ class OptimizerPart(Part):
         self._load({**committed, "state": state, "param_groups": groups}, parameters)
 
     def settle(self) -> None:
+        """Drop gradients, pending reductions, and the tensors of :meth:`make_ready` that were not used."""
         drop_step(self.value)
         self._reserve.drop()
 

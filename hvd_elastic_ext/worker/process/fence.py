@@ -1,11 +1,11 @@
-"""Close the connections of a lost world, so that nobody waits on them.
+"""Close the connections of a lost world, so that no peer waits on them.
 
 Horovod 0.28.1 with three ranks and Gloo: one rank is killed, a second one notices and leaves its world, but its
 connections to the third stay open. The third then waits for Gloo's timeout of 30 s. It notices at once when they
 are shut down. A silent peer is cut off in the same manner, from a thread that does not wait for it.
 
 Gloo (pair.cc, ``signalException``) reports the end of a connection to every process that waits on it, except to a
-sender whose data is only partly sent: that one waits 30 s. So a world is left in order where possible. First
+sender with data that is only partly sent: that one waits 30 s. So a world is left in order where possible. First
 Horovod's thread ends (``hvd.shutdown()``; its peers agree to it). Then the connections are read empty, so that no
 peer is in the middle of a send, and cut. While the thread still runs, only a silent peer is cut, or everything
 after :data:`LINGER_S`. Reading is shut down first: Gloo sees the end, closes the connection itself and tells a
@@ -177,7 +177,7 @@ def _cut(world: Collection[Socket], excluded: Collection[int]) -> int:
 
 
 def _drain(world: Collection[Socket]) -> None:
-    """Read from connections that nobody here reads any more until nothing comes, to release a peer that sends."""
+    """Read connections that nothing here reads any more, until no data comes, to release a peer that sends."""
     deadline = time.monotonic() + DRAIN_S
     with contextlib.ExitStack() as stack, selectors.DefaultSelector() as selector:
         for known in world:
@@ -228,7 +228,7 @@ def _shut_down(known: Socket, excluded: Collection[int], *, how: int) -> bool:
 
 
 def _copy(known: Socket) -> socket.socket | None:
-    """Duplicate the socket, so that nobody closes it meanwhile; None if the descriptor now means another one."""
+    """Duplicate the socket, so that no thread closes it meanwhile; None if the descriptor now means another one."""
     descriptor, inode = known
     try:
         duplicate = os.dup(descriptor)

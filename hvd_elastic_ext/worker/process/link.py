@@ -180,7 +180,7 @@ class Link:
         with self._lock:
             self._send()
             if self._unsent:
-                return  # nobody reads: one more is useless
+                return  # the agent does not read: one more is useless
         status = self.status
         pace = {"step_s": status.step_s, "progress": status.progress, **({"waiting": True} if status.waiting else {})}
         if status.every is not None:

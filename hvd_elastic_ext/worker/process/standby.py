@@ -217,7 +217,7 @@ class Standby:
             self.leave()
         before = self.generation
         self._environ.update(self._for_next_world)  # only here: other threads may read it earlier
-        self.link.beat()  # ranks depend on who holds the newest commit
+        self.link.beat()  # ranks depend on which process holds the newest commit
         try:
             self._fence.tracking(join)()
         finally:

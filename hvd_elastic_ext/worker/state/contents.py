@@ -82,9 +82,11 @@ class Inventory:
         return {"parts": {name: part.capture() for name, part in self.parts.items()}, "values": self.values()}
 
     def models(self) -> dict[str, nn.Module]:
+        """The models that are parts, live, by name."""
         return {name: part.value for name, part in self.parts.items() if isinstance(part, ModelPart)}
 
     def optimizers(self) -> dict[str, Any]:
+        """The optimizers that are parts, or attributes of a user's own State, live, by name."""
         own = {name: part.value for name, part in self.parts.items() if isinstance(part, OptimizerPart)}
         for part in self.parts.values():
             own |= part.optimizers() if isinstance(part, SnapshotPart) else {}

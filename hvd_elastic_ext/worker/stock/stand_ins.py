@@ -50,9 +50,11 @@ class State:
         self.check_host_updates()
 
     def save(self) -> None:
+        """For subclasses: keep a copy of the present state, to which a roll-back returns."""
         raise NotImplementedError
 
     def check_host_updates(self) -> None:
+        """For subclasses: raise :class:`HostsUpdatedInterrupt` if hosts will change."""
         raise NotImplementedError
 
 
@@ -78,7 +80,7 @@ class ElasticSampler(Sampler[int]):
 
 
 class _NotificationManager:
-    """Whom changes of hosts are told. They come over the link to the agent, so nothing is opened."""
+    """The listeners for changes of hosts. These come over the link to the agent, so nothing is opened."""
 
     def __init__(self) -> None:
         self._listeners: set[Any] = set()

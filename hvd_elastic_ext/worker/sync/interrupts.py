@@ -44,7 +44,7 @@ class Stopping:
         return self._thinning.wanted(stop=self.inbox.pending > 0)
 
     def may_wait(self, *, step: int) -> bool:
-        """Whether to go on to the end of the step under way. Not again in a later one: then nobody asks elsewhere."""
+        """Whether to go on to the end of the step under way. False in a later one: the script asks nowhere else."""
         if self._deferred is None:
             self._deferred = step
         return self._deferred == step
