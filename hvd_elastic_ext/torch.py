@@ -218,4 +218,4 @@ def _next_world() -> None:
     (current_world.comms() or HorovodComms()).reset()
 
 
-horovod_hook.adopt()
+horovod_hook.complete()

@@ -32,6 +32,7 @@ STOCK: Final = "hvd_elastic_ext.worker.stock"
 ADOPT: Final = "HVD_ELASTIC_ADOPT"
 
 _DONE: Final = "hvd_elastic_hooked"
+_COMPLETE: Final = "hvd_elastic_complete"
 _ATTEMPTS: Final = 5
 _MIXED: Final = 3
 """Horovod's ``HostUpdateResult.mixed``: hosts may have come, and gone."""
@@ -109,20 +110,25 @@ def torch(module: Any) -> None:
     for inner, names in ((module.elastic.sampler, ("rank", "size")), (module.optimizer, ("size",))):
         for name in names:
             setattr(inner, name, getattr(module, name))
-    _time_steps(module.mpi_ops)
     ours = sys.modules.get(STOCK)
-    if ours is not None and not hasattr(ours, "PRESENT"):
-        return  # our face is being imported, and has imported Horovod: it does the rest when its classes are there
+    if ours is None or hasattr(ours, "PRESENT"):
+        complete()  # else our face is being imported, and has imported Horovod: it does that when its classes are there
+
+
+def complete() -> None:
+    """Do what needs our own classes in a patched ``horovod.torch``: safe collectives, timed waits, ``--adopt``.
+
+    A second call changes nothing.
+    """
+    module = sys.modules.get("horovod.torch")
+    if module is None or not hasattr(module, _DONE) or hasattr(module, _COMPLETE):
+        return
     from hvd_elastic_ext.worker.comms.horovod import fence_horovod
 
+    setattr(module, _COMPLETE, True)
     fence_horovod()
-    adopt()
-
-
-def adopt() -> None:
-    """With ``--adopt``, give scripts for Horovod's own classes ours. A second call changes nothing."""
-    module = sys.modules.get("horovod.torch")
-    if os.environ.get(ADOPT) == "1" and hasattr(module, _DONE):
+    _time_steps(module.mpi_ops)  # of what the fence has put there
+    if os.environ.get(ADOPT) == "1":
         _adopt(module)
 
 

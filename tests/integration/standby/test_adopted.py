@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from hvd_elastic_ext.core.rank_info import Place
 from tests.integration.launcher.conftest import Launched
 from tests.integration.standby.kit import HERE, Job
@@ -28,6 +30,28 @@ def test_an_unmodified_script_that_is_adopted_consumes_each_sample_once_though_a
     assert [message["event"] for message in first.heard("record")].count("rolled_back") == 1
     assert first.beats[-1]["step"] == steps[-1]
     assert first.beats[-1]["commit"][1] == 2
+
+
+@pytest.mark.parametrize("adopt", [(), ("--adopt",)])
+@pytest.mark.parametrize(
+    "imports",
+    [
+        ["horovod.torch", "hvd_elastic_ext.torch"],
+        ["hvd_elastic_ext.torch", "horovod.torch"],
+        ["hvd_elastic_ext.worker.stock", "hvd_elastic_ext.torch"],
+        ["horovod.torch"],
+    ],
+)
+def test_waits_for_other_ranks_are_timed_whatever_is_imported_first(
+    imports: list[str], adopt: tuple[str, ...], tmp_path: Path
+) -> None:
+    lines = [*(f"import {name}" for name in imports), "from horovod.torch.mpi_ops import mpi_lib"]
+    (tmp_path / "train.py").write_text("\n".join([*lines, "print('around', mpi_lib.around_wait.__qualname__)"]))
+    launched = Launched(tmp_path)
+    launched.set_hosts("localhost:1")
+    with launched.run("-np", "1", *adopt, "train.py") as process:
+        assert process.wait(60) == 0, process.output
+    assert "around StepTimer.waiting" in process.stdout
 
 
 def test_a_script_that_imports_ours_before_horovod_can_be_adopted(tmp_path: Path) -> None:
