@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hvd_elastic_ext.core import slot_protocol
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
@@ -52,7 +53,7 @@ class Sources:
             )
 
 
-ENGINES = ("horovod", "mpirun", "torchrun")
+ENGINES = ("horovod", *slot_protocol.ENGINES)
 """What forms worlds: Horovod within the processes, the others with new ones."""
 CLOUDS = ("none", "auto", "aws", "gcp", "azure", "alibaba")
 """Clouds that may tell hosts that they are taken back; ``auto`` is the one that they are in."""

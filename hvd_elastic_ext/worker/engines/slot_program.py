@@ -15,7 +15,6 @@ from hvd_elastic_ext.worker.engines.launcher_link import LauncherLink, LinkClose
 from hvd_elastic_ext.worker.engines.mpirun_slot import serve
 from hvd_elastic_ext.worker.engines.standby import Membership, NotNeeded, SlotStandby, WorldAbandoned
 
-ENGINES = ("torchrun", "mpirun")
 NOT_STARTED = 125
 """As in the agent: the command cannot be started."""
 PLAN = "HVD_ELASTIC_PLAN"
@@ -25,8 +24,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Return an exit code, unless this process becomes COMMAND."""
     try:
         link, engine = LauncherLink.of(environ), environ.get(names.ENGINE, "")
-        if engine not in ENGINES:
-            _complain(f"--engine {engine}: its worlds cannot be entered; known are {', '.join(ENGINES)}")
+        if engine not in names.ENGINES:
+            _complain(f"--engine {engine}: its worlds cannot be entered; known are {', '.join(names.ENGINES)}")
             return NOT_STARTED
         standby = SlotStandby(link, environ)
         membership = standby.join()
