@@ -17,13 +17,13 @@ from types import ModuleType
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.messages import HostsUpdate
 from hvd_elastic_ext.core.rank_info import Place
 from hvd_elastic_ext.core.slot_protocol import ENGINE
 from hvd_elastic_ext.worker.process import link, standby
 from hvd_elastic_ext.worker.process.link import Message
 from hvd_elastic_ext.worker.process.standby import Standby
 from hvd_elastic_ext.worker.process.step_timer import StepTimer
+from hvd_elastic_ext.worker.sync.host_updates import HostsUpdate
 
 log = logging.getLogger(__name__)
 

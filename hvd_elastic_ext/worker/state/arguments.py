@@ -24,7 +24,7 @@ def check_values(kind: type, given: Mapping[str, Any]) -> None:
     if isinstance(model, optim.Optimizer) and isinstance(optimizer, nn.Module):
         raise StateError(f"{made}: model and optimizer are swapped; write {kind.__name__}(model, optimizer, …)")
     for name, value in given.items():
-        if isinstance(value, type) and issubclass(value, nn.Module | optim.Optimizer):
+        if isinstance(value, type):
             raise StateError(f"state.{name} is the class {value.__name__}; give an object of it")
         if isinstance(value, DataLoader) and not hasattr(value, "state_dict"):
             raise StateError(f"state.{name} is a DataLoader, which has no state to keep; give its sampler instead")

@@ -15,7 +15,6 @@ from torch import optim
 
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.messages import HostsUpdate
 from hvd_elastic_ext.core.slot_protocol import COMMITS
 from hvd_elastic_ext.worker import stock
 from hvd_elastic_ext.worker.commits import inherited
@@ -35,7 +34,7 @@ from hvd_elastic_ext.worker.state.settings import WorkerSettings
 from hvd_elastic_ext.worker.state.user_files import Checkpoint
 from hvd_elastic_ext.worker.stock import HorovodInternalError, HostsUpdatedInterrupt, ObjectState, notification_manager
 from hvd_elastic_ext.worker.sync.commit_interval import Thinning
-from hvd_elastic_ext.worker.sync.host_updates import Inbox
+from hvd_elastic_ext.worker.sync.host_updates import HostsUpdate, Inbox
 
 log = logging.getLogger(__name__)
 

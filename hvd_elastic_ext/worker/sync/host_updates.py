@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 
-from hvd_elastic_ext.core.messages import HostsUpdate
+
+@dataclass(frozen=True, slots=True)
+class HostsUpdate:
+    """The set of hosts is about to be another one.
+
+    ``generation`` of the set; it only grows, so that a message that comes twice
+    or late is known as such. ``deadline``: when hosts will be gone, in seconds of
+    the receiver's monotonic clock; None if nothing hurries.
+    """
+
+    generation: int
+    reason: str = ""
+    deadline: float | None = None
 
 
 class Inbox:

@@ -17,8 +17,8 @@ from horovod.common.exceptions import HostsUpdatedInterrupt
 from torch import nn
 
 import hvd_elastic_ext.torch as elastic
-from hvd_elastic_ext.core.messages import HostsUpdate
 from hvd_elastic_ext.worker.state import keeper as keeping
+from hvd_elastic_ext.worker.sync.host_updates import HostsUpdate
 from tests.contract.worker.training import events, given_a_journal, step, trained
 
 pytestmark = pytest.mark.usefixtures("alone")

@@ -14,7 +14,7 @@ from horovod.common.exceptions import HorovodInternalError
 from horovod.runner.elastic.worker import HostUpdateResult
 from torch import nn
 
-from hvd_elastic_ext.core.messages import HostsUpdate
+from hvd_elastic_ext.worker.sync.host_updates import HostsUpdate
 from tests.contract.worker.worlds.registry import check, interrupt_of, notify, prepare_another_world
 
 

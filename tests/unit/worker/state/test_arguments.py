@@ -46,6 +46,7 @@ def one_line(error: Exception) -> str:
         ({"optimizer": 0.1}, "state.optimizer is a value of type float; give a torch.optim.Optimizer"),
         ({"optimizer": net()}, "state.optimizer is a value of type Linear; give a torch.optim.Optimizer"),
         ({"discriminator": nn.Linear}, "state.discriminator is the class Linear"),
+        ({"scheduler": torch.optim.lr_scheduler.StepLR}, "state.scheduler is the class StepLR; give an object of it"),
         ({"commit": 3}, "state.commit is a part of every State; give this value another name"),
         ({"sync": True}, "state.sync is a part of every State"),
         ({"check_host_updates": 1}, "state.check_host_updates is a part of every State"),

@@ -10,10 +10,10 @@ from typing import Any
 from horovod.common.elastic import State
 from horovod.runner.elastic.worker import HostUpdateResult
 
-from hvd_elastic_ext.core.messages import HostsUpdate
 from hvd_elastic_ext.worker.patches.horovod_hook import HostUpdates
 from hvd_elastic_ext.worker.process.link import Link
 from hvd_elastic_ext.worker.process.standby import Standby
+from hvd_elastic_ext.worker.sync.host_updates import HostsUpdate
 
 
 class Ours:
