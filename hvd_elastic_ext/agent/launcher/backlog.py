@@ -43,7 +43,9 @@ class Backlog:
     def put(self, message: dict[str, Any], *, connected: bool) -> None:
         """Add an event. While connected, output is bounded by its source (see ``full``), else here."""
         text = message.get("text")
-        news = QueuedEvent(message, len(text) if isinstance(text, str) else len(json.dumps(message)))
+        news = QueuedEvent(
+            message, len(text.encode(errors="replace")) if isinstance(text, str) else len(json.dumps(message))
+        )
         limit = MAX_EVENT_BYTES if not news.is_output else None if connected else FULL
         if limit is not None and self._size[news.is_output] + news.size > limit:
             self._dropped[news.is_output] += news.size if news.is_output else 1

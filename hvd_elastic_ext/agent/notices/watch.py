@@ -65,7 +65,11 @@ class CloudWatch:
     def _begin(self) -> None:
         self._again_at, self._begun_at = None, self._loop.now()
         self._lines = Lines(CHUNK)
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError:
+            self._wait()
+            return
         try:
             if process_tree.fork() == 0:
                 _be_child(*self.looks_at, theirs.fileno(), self.going)

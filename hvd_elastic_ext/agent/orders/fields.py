@@ -140,7 +140,7 @@ class Fields:
         """Raise :class:`OrderError` if a field is left that was not taken. To be called last."""
         if self._entry:
             name = next(iter(self._entry))
-            known = ", ".join(self._known)
+            known = ", ".join(dict.fromkeys(self._known))
             raise OrderError(f"'{name:.60}' is unknown; known are {known}", self._slot)
 
 

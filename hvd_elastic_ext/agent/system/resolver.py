@@ -31,14 +31,26 @@ class Lookup:
         self._loop = loop
         self._then = then
         self._deadline = loop.now() + LIMIT_S
+        self._problem = f"the resolver did not answer within {LIMIT_S:g} s"
         self._said = b""
-        self._reader, writer = os.pipe()
+        self._reader = -1
+        try:
+            self._begin(name)
+        except OSError as error:  # no descriptor or process is left; told by the next tick, as any other problem
+            self._deadline, self._problem = loop.now(), f"no resolver can be started: {error.strerror}"
+
+    def _begin(self, name: str) -> None:
+        reader, writer = os.pipe()
         try:
             if process_tree.fork() == 0:
                 _be_child(name, writer)
+        except OSError:
+            os.close(reader)
+            raise
         finally:
             os.close(writer)
-        loop.watch(self._reader, self._read)
+        self._reader = reader
+        self._loop.watch(reader, self._read)
 
     def due(self) -> float:
         """The loop's time at which the question is given up."""
@@ -47,7 +59,7 @@ class Lookup:
     def tick(self) -> None:
         """After ``LIMIT_S``, give up: ``then`` gets the problem. Not to be called after the end of the lookup."""
         if self._loop.now() >= self._deadline:
-            self._end(Found((), f"the resolver did not answer within {LIMIT_S:g} s"))
+            self._end(Found((), self._problem))
 
     def close(self) -> None:
         """Give up; ``then`` is not called any more."""

@@ -95,4 +95,4 @@ class Driver:
 
     def _unfit(self, name: str) -> str | None:
         agent = self.job.roster.agents.get(name)
-        return None if agent is None else self._outside.unfit(agent.host, agent.facts)
+        return None if agent is None else self._outside.unfit(agent.host)

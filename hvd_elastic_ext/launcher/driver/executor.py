@@ -53,7 +53,7 @@ class Outside(Protocol):
     def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
         """Start what the engine starts for a world with known ranks. ``hosts``: the host of each rank."""
 
-    def unfit(self, host: Host, facts: Facts) -> str | None:
+    def unfit(self, host: Host) -> str | None:
         """Why a host cannot be used, and what to do; None if it can."""
 
 

@@ -391,7 +391,7 @@ class Session:
         """On the interface that processes use; the loopback address if the agent has not reported that one."""
         return self._addresses.peer_address(host, self.driver.job.roster.facts_of(host))
 
-    def unfit(self, host: Host, facts: Mapping[str, Any]) -> str | None:
+    def unfit(self, host: Host) -> str | None:
         """By what all agents report that have connected and do not finish."""
         return self._addresses.unfit(host.name, there(self.driver.job.roster.agents.values()))
 

@@ -88,7 +88,7 @@ class NoteFile:
         try:
             raw = json.loads(self._path.read_text())
             before, told, slots = raw["before"], raw["told"], raw["slots"]
-            if all(type(each) is int for each in (before or 0, told or 0, *slots)):
+            if all(type(each) is int for each in (*slots, *(each for each in (before, told) if each is not None))):
                 return WorkersNote(before, told, tuple(slots))
             log.warning("%s holds no note of this job's workers", self._path)
         except FileNotFoundError:

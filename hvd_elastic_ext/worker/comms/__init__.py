@@ -59,7 +59,7 @@ class Comms(Protocol):
     def start_max(self, number: int, *, name: str) -> Pending:
         """Begin :meth:`max` and return at once.
 
-        If an earlier one of this name is still pending, wait for that one first.
+        An earlier one of this name may still be pending; where the engine cannot have two, this waits for that one.
         """
 
     def reset(self) -> None:

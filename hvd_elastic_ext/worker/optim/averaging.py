@@ -165,7 +165,8 @@ class Averaging:
     def _mean(self, loss: Any) -> Any:
         if not isinstance(loss, Tensor | float):
             return loss
-        mean = torch.as_tensor(loss).detach().clone()
+        # A Python float has 64 bits; torch's default would round it to 32.
+        mean = loss.detach().clone() if isinstance(loss, Tensor) else torch.tensor(loss, dtype=torch.float64)
         self._comms.sum(mean, name="loss")
         mean.div_(self._comms.size())
         return mean if isinstance(loss, Tensor) else mean.item()

@@ -108,6 +108,12 @@ def test_with_a_launcher_nothing_is_dropped_and_too_much_is_said() -> None:
     assert backlog.dropped() == {}
 
 
+def test_output_counts_by_its_bytes() -> None:
+    backlog = Backlog()
+    backlog.put({"event": "output", "text": "€" * (FULL // 3 + 1)}, connected=True)
+    assert backlog.too_much_output
+
+
 def test_even_news_do_not_fill_all_memory() -> None:
     backlog = Backlog()
     for _ in range(10):

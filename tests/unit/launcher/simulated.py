@@ -354,7 +354,7 @@ class Cluster(Processes):
     def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
         """No engine starts a program."""
 
-    def unfit(self, host: Host, facts: Mapping[str, Any]) -> str | None:
+    def unfit(self, host: Host) -> str | None:
         return self.misfits.get(host.name)
 
     def end_agent(self, host: Host) -> None:

@@ -140,6 +140,10 @@ def test_a_welcome_may_say_what_only_a_later_version_knows() -> None:
         (line(do="stop", slot=-1), "'slot' must be a whole number from 0 to 1023"),
         (line(do="stop", slot=True), "'slot' must be a whole number from 0 to 1023"),
         (line(do="stop", slot=0, grace=1), "'grace' is unknown; known are do, slot, grace_s"),
+        (
+            start(life=1, argvs=1),
+            "'argvs' is unknown; known are do, slot, argv, env, cwd, grace_s, commits, core, output, life, link, note",
+        ),
         (start(argv="true"), "'argv' must be a list of strings that names a program"),
         (start(argv=[]), "'argv' must be a list of strings that names a program"),
         (start(argv=[""]), "'argv' must be a list of strings that names a program"),

@@ -52,6 +52,7 @@ def test_what_is_refused_says_why_by_its_status(data: bytes, status: int) -> Non
     with pytest.raises(BadRequest) as refusal:
         Reader().feed(data)
     assert refusal.value.status == status
+    assert b" Other\r\n" not in response(status)
 
 
 def test_an_answer_tells_its_length_and_that_nothing_follows() -> None:

@@ -269,5 +269,5 @@ class Launcher:
     def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
         """No engine starts a program."""
 
-    def unfit(self, host: Host, facts: Mapping[str, Any]) -> str | None:
+    def unfit(self, host: Host) -> str | None:
         return None

@@ -354,7 +354,16 @@ async def test_the_last_word_is_not_waited_for_if_it_fails(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{", '{"before":"5","told":0,"slots":[]}', '{"before":5}', '{"before":5,"told":0,"slots":["4"]}'],
+    [
+        "",
+        "[]",
+        "{",
+        '{"before":"5","told":0,"slots":[]}',
+        '{"before":"","told":0,"slots":[]}',
+        '{"before":5,"told":false,"slots":[]}',
+        '{"before":5}',
+        '{"before":5,"told":0,"slots":["4"]}',
+    ],
 )
 def test_a_note_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text)

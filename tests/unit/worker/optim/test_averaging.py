@@ -43,6 +43,12 @@ def test_the_mean_of_equal_gradients_is_the_gradient():
     assert tensor.tolist() == [-1, -1, -1]
 
 
+def test_a_loss_that_is_a_number_keeps_all_its_digits():
+    tensor = parameter()
+    optimizer = wrapped(Doubled(), tensor)
+    assert optimizer.step(lambda: 0.1) == 0.1
+
+
 def test_alone_nothing_is_sent():
     comms, tensor = Doubled(size=1), parameter()
     optimizer = wrapped(comms, tensor)
