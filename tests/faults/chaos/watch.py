@@ -77,8 +77,13 @@ class Watch:
         if time.monotonic() >= self._scan_at:
             self._scan_at = time.monotonic() + SCAN_S
             self.agents += self._newcomers()
+        # Who has ended is told last: what it passed on until then is in another's memory, and is told before.
+        ended = [agent for agent in self.living() if select.select([agent.pidfd], [], [], 0)[0]]
         for agent in self.living():
             self._see(agent)
+        for agent in ended:
+            agent.gone = True
+            self.note("over", agent.pid, host=agent.host)
 
     def living(self) -> list[Agent]:
         """Agents that have not been seen to end."""
@@ -109,9 +114,6 @@ class Watch:
             agent.commit, agent.step = found
             name = ".".join(map(str, agent.commit))
             self.note("held", agent.pid, host=agent.host, commit=name, step=agent.step)
-        if not agent.gone and select.select([agent.pidfd], [], [], 0)[0]:
-            agent.gone = True
-            self.note("over", agent.pid, host=agent.host)
 
     def _newcomers(self) -> Iterator[Agent]:
         there = set(marks.pids())
