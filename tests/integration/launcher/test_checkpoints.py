@@ -87,7 +87,7 @@ def first_two(launched: Launched) -> list[Path]:
     """
     checkpoints = launched.directory / "checkpoints"
     two = sorted(path.parent for path in checkpoints.glob("*/manifest.json"))[:2]
-    for late in set(checkpoints.iterdir()) - set(two):
+    for late in [path for path in checkpoints.iterdir() if path.is_dir() and path not in two]:
         shutil.rmtree(late)
     return two
 
