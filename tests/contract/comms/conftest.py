@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import socket
 import sys
 from functools import cache
 from importlib.util import find_spec
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from hvd_elastic_ext.worker.comms.choose import HOW_TO_GET_MPI
+from tests.support import ports
 from tests.support.processes import RunningProcess, run_process
 
 HERE = Path(__file__).parent
@@ -112,9 +112,7 @@ def _launches(library: str, ranks: int) -> list[tuple[list[Any], dict[str, str |
 
 
 def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
+    return str(ports.free_port())
 
 
 def without_mpi() -> str | None:

@@ -168,6 +168,10 @@ class Session(Said):
             self._connection.shutdown(socket.SHUT_RDWR)
         self._thread.join(10)
 
+    def wait_for_end(self) -> None:
+        """Wait until everything that the agent has said is read: it may have ended before."""
+        wait_until(lambda: self.closed, what="the end of the connection", timeout=30)
+
     @property
     def hello(self) -> dict[str, Any]:
         wait_until(lambda: self.said or self.problem, what="a hello", show=lambda: (self._wire.ready, self.closed))

@@ -13,6 +13,7 @@ import pytest
 
 from tests.faults.agent.conftest import MakeFamily
 from tests.faults.agent.launching import (
+    GRACE_S,
     HOST,
     JOB,
     LINKED,
@@ -31,7 +32,7 @@ from tests.support.waiting import wait_until
 
 def test_without_a_launcher_everything_ends_when_the_grace_is_over(begin: Begin, family: MakeFamily) -> None:
     with launching(grace_s=1.0) as launcher:
-        agent = begin(launcher)
+        agent = begin(launcher, orphan_grace_s=GRACE_S)
         session = launcher.session()
         command, born = family("one")
         session.order(start_order(0, *command), linked(1, "say(say='parked'); hear()"))
@@ -48,7 +49,7 @@ def test_without_a_launcher_everything_ends_when_the_grace_is_over(begin: Begin,
 
 def test_training_that_needs_no_launcher_continues_until_it_needs_one(begin: Begin) -> None:
     with launching(grace_s=0.3) as launcher:
-        agent = begin(launcher)
+        agent = begin(launcher, orphan_grace_s=GRACE_S)
         session = launcher.session()
         entered = "say(say='entered', generation=1, rank=0, size=1)\n"
         session.order(python(0, LINKED + entered + WAIT, link=True))
@@ -67,8 +68,8 @@ def test_training_that_needs_no_launcher_continues_until_it_needs_one(begin: Beg
 
 def test_an_agent_with_nothing_to_do_does_not_outlive_its_launcher(begin: Begin) -> None:
     with launching(grace_s=0.3) as launcher:
-        agent = begin(launcher)
-        launcher.session()
+        agent = begin(launcher, orphan_grace_s=GRACE_S)
+        launcher.session().wait_for("beats")  # it has read its welcome, and has the short grace from now on
         launcher.close()
         assert agent.wait(20) == 0
 
@@ -197,8 +198,8 @@ def test_everything_on_a_host_can_be_ended_without_a_connection(begin: Begin, fa
         launcher.close()
         ending = begin(end_line(launcher))
         assert ending.wait() == 0
-        one.wait_for_end(timeout=2)
-        assert agent.wait(5) == 137
+        one.wait_for_end()
+        assert agent.wait() == 137
     nobody = begin(end_line(launcher))
     assert nobody.wait() == 0
 

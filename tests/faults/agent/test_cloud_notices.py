@@ -135,7 +135,7 @@ def test_a_killed_cloud_watcher_is_replaced_and_its_last_answer_holds(launcher: 
         second = child_of(agent)
         agent.kill()
         agent.wait()
-        wait_until(lambda: marks.start_time(second) is None, what="its end", timeout=5)
+        wait_until(lambda: marks.start_time(second) is None, what="its end")
 
 
 def test_the_next_launcher_may_choose_another_cloud_or_none(launcher: Launcher, begin: Begin) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from horovod.runner.common.util import codec
 
@@ -204,20 +205,30 @@ def knock_as_somebody_else(door: int, how: str, *, times: int) -> None:
 def test_other_users_cannot_use_a_rendezvous_proxy(agent: Agent, door: int) -> None:
     for how in ("reset", "closes", "stays"):
         knock_as_somebody_else(door, how, times=100)
-    assert "a process of user 65534 was refused by the rendezvous proxy" in agent.process.stderr
+    agent.process.wait_for("a process of user 65534 was refused by the rendezvous proxy")
     check_only_one_is_asked(agent, door)
 
 
 def test_an_agent_that_has_no_descriptor_left_refuses_every_client(agent: Agent, door: int) -> None:
     pid = agent.process.pid
     usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    highest = max(int(name) for name in os.listdir(f"/proc/{pid}/fd"))
-    free = highest + 1 - len(os.listdir(f"/proc/{pid}/fd"))
-    # Room for one connection, and none to ask the kernel whose it is.
-    fill = [socket.create_connection(("127.0.0.1", door)) for _ in range(free)]
+    fill: list[socket.socket] = []
+
+    def in_use() -> int | None:
+        """How many descriptors the agent has, once there is no gap between their numbers."""
+        numbers = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+        taken = {each.raddr.port for each in psutil.Process(pid).net_connections("tcp4") if each.raddr}
+        if not all(each.getsockname()[1] in taken for each in fill):
+            return None
+        if numbers == set(range(len(numbers))):
+            return len(numbers)
+        fill.append(socket.create_connection(("127.0.0.1", door)))
+        return None
+
     try:
-        wait_until(lambda: len(os.listdir(f"/proc/{pid}/fd")) == highest + 1, what="all numbers in use")
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (highest + 2, usual[1]))
+        count = wait_until(in_use, what="all numbers in use")
+        # Room for one connection, and none to ask the kernel whose it is.
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (count + 1, usual[1]))
         knock_as_somebody_else(door, "stays", times=3)
         knock_as_somebody_else(door, "reset", times=3)
     finally:
@@ -282,7 +293,7 @@ def test_a_process_that_does_not_read_delays_nothing(agent: Agent, linked: Calla
         agent.order({"do": "tell", "to": {"0": 1}, "message": {"tell": "x" * 100_000}})
     agent.start(1, "echo", "through")
     agent.wait_for("ended", 1)
-    assert "slot 0: its process does not read its messages: they are dropped" in agent.process.stderr
+    agent.process.wait_for("slot 0: its process does not read its messages: they are dropped")
 
 
 def test_without_the_link_option_a_process_has_neither_link_nor_rendezvous_proxy(agent: Agent) -> None:

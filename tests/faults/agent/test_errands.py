@@ -5,15 +5,35 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from tests.faults.agent.launching import Agent
+from tests.faults.agent.launching import AGENT, Agent
 from tests.support import marks
+from tests.support.processes import RunningProcess, run_process
+from tests.support.stopping import Stopping
 from tests.support.waiting import wait_until
+
+
+class Stoppable(Agent):
+    """An agent whose errands stop when a test wants that."""
+
+    def __init__(self, process: RunningProcess, stopping: Stopping) -> None:
+        super().__init__(process)
+        self.stopping = stopping
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Stoppable]:
+    stopping = Stopping(tmp_path / "stopping")
+    with run_process(AGENT, stdin=subprocess.PIPE, env=stopping.env) as process:
+        yield Stoppable(process, stopping)
+
 
 KEEP = """
 import os, sys, time
@@ -51,8 +71,8 @@ time.sleep(100)
 """Keeps its second commit, commits six more, and tells what it found when it began."""
 
 
-def write(store: Path, side: int) -> dict[str, Any]:
-    request = {"do": "write", "place": str(store), "commit": [5, 1, 1, 2], "parts": 1}
+def write(store: Path, side: int, *, number: int = 2) -> dict[str, Any]:
+    request = {"do": "write", "place": str(store), "commit": [5, 1, 1, number], "parts": 1}
     return {"do": "errand", "id": 1, "slots": [0], "request": {**request, "shares": {"0": [0, 0, side]}}}
 
 
@@ -69,14 +89,16 @@ def sealed(agent: Agent, store: Path) -> None:
     assert (ended["id"], ended["code"]) == (2, 0)  # the first was not waited for
 
 
-def test_errands_write_a_kept_commit_and_load_it_into_the_memory_of_another_slot(agent: Agent, tmp_path: Path) -> None:
+def test_errands_write_a_kept_commit_and_load_it_into_the_memory_of_another_slot(
+    agent: Stoppable, tmp_path: Path
+) -> None:
     sealed(agent, tmp_path)
     agent.order(load(3, tmp_path, 1))
     loaded = agent.wait_for("errand", count=3)["answer"]
     assert (loaded["step"], loaded["generation"]) == (2, 1)
     agent.python(1, KEEP)
     assert b"found (2, True)" in agent.wait_for_text(1, f"sums {[2000.0, 65.0]}".encode())
-    errand = stopped_errand(agent, write(tmp_path, int(agent.written(0).split()[-1])))
+    errand = stopped_errand(agent, write(tmp_path, int(agent.written(0).split()[-1]), number=3))
     agent.order({"do": "drop", "slots": [0]})
     agent.order(*({"do": "stop", "slot": slot, "grace_s": 0} for slot in range(2)), {"do": "finish"})
     agent.process.wait(30)
@@ -88,17 +110,20 @@ def load(number: int, store: Path, slot: int) -> dict[str, Any]:
     return {"do": "errand", "id": number, "slots": [slot], "request": request}
 
 
-def stopped_errand(agent: Agent, order: dict[str, Any]) -> int:
-    """Order an errand, and stop it before it has got anywhere."""
+def stopped_errand(agent: Stoppable, order: dict[str, Any]) -> int:
+    """Order an errand that stops before it has got anywhere."""
     before = errands_of(agent)
-    agent.order(order)
-    wait_until(lambda: set(errands_of(agent)) - set(before), what="the errand", timeout=30)
-    [pid] = set(errands_of(agent)) - set(before)
-    os.kill(pid, signal.SIGSTOP)
+    with agent.stopping.of(order["request"]["do"]):
+        agent.order(order)
+        [pid] = wait_until(
+            lambda: [pid for pid in errands_of(agent) if pid not in before and marks.stat(pid)[0] == "T"],
+            what="the errand",
+            timeout=30,
+        )
     return pid
 
 
-def test_a_dropped_errand_ends(agent: Agent, tmp_path: Path) -> None:
+def test_a_dropped_errand_ends(agent: Stoppable, tmp_path: Path) -> None:
     stopped_errand(agent, load(1, tmp_path, 0))
     second = stopped_errand(agent, load(2, tmp_path, 0))
     wait_until(lambda: errands_of(agent) == [second], what="the end of the first", timeout=30)
@@ -109,7 +134,7 @@ def test_a_dropped_errand_ends(agent: Agent, tmp_path: Path) -> None:
     assert agent.wait_for("errand_ended")["id"] == 3
 
 
-def test_a_dropped_errand_cannot_write_to_the_memory_of_the_next_process(agent: Agent, tmp_path: Path) -> None:
+def test_a_dropped_errand_cannot_write_to_the_memory_of_the_next_process(agent: Stoppable, tmp_path: Path) -> None:
     errand = stopped_errand(agent, load(1, tmp_path, 0))
     before = memory_of(errand)
     agent.order({"do": "drop", "slots": [0]})
@@ -120,7 +145,7 @@ def test_a_dropped_errand_cannot_write_to_the_memory_of_the_next_process(agent: 
     assert memory_of(started["pid"]).isdisjoint(before)
 
 
-def test_an_errand_that_fails_says_why(agent: Agent, tmp_path: Path) -> None:
+def test_an_errand_that_fails_says_why(agent: Stoppable, tmp_path: Path) -> None:
     agent.order({"do": "errand", "id": 9, "slots": [0], "request": {"do": "dance"}})
     ended = agent.wait_for("errand_ended")
     assert (ended["id"], ended["code"]) == (9, 1)
@@ -128,7 +153,7 @@ def test_an_errand_that_fails_says_why(agent: Agent, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
-def test_an_errand_ends_with_its_agent(agent: Agent, tmp_path: Path, end: signal.Signals) -> None:
+def test_an_errand_ends_with_its_agent(agent: Stoppable, tmp_path: Path, end: signal.Signals) -> None:
     errand = stopped_errand(agent, load(1, tmp_path, 0))
     agent.process.send_signal(end)
     agent.process.wait(30)

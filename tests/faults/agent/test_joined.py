@@ -48,6 +48,7 @@ def test_a_joined_agent_sends_its_hello_serves_and_finishes_on_order(
     session.wait_for("beats", count=2)
     session.order(start_order(0, "sh", "-c", "echo hello; exit 3"), {"do": "finish"})
     assert agent.wait() == 3
+    session.wait_for_end()
     events = [news["event"] for news in session.news() if news["event"] not in ("beats", "hello")]
     assert events == ["started", "output", "exited", "ended"]
     assert session.written(0) == b"hello\n"
@@ -71,6 +72,7 @@ def test_the_end_of_the_stream_that_started_it_neither_ends_nor_blocks_an_agent(
     talking = start_order(0, "sh", "-c", "echo through; exit 4", output="stderr")
     session.order({"do": "nonsense"}, talking, {"do": "finish"})
     assert agent.wait(20) == 4
+    session.wait_for_end()
     assert session.news("refused")
     assert session.written(0) == b"through\n"
 
@@ -152,11 +154,15 @@ def test_news_are_kept_while_there_is_no_launcher_and_too_much_output_is_counted
     session.hang_up()
     waiting = launcher.session(2)
     go.touch()
-    wait_until(lambda: len(agent.tree()) == 0, what="the end of the process")
+    wait_until(lambda: len(agent.tree()) == 0, what="the end of the process", timeout=30)
     launcher.welcomes = True
     waiting.hang_up()
-    again = launcher.session(3)
-    again.wait_for("ended", 0)
+    later = launcher.sessions
+    # An agent that was left waiting for long has connected more than once.
+    again = wait_until(
+        lambda: next((one for one in later[1:] if one.news("ended")), None), what="a connection that serves", timeout=30
+    )
+    assert again is not None
     seat = again.hello["seats"]["0"]
     assert (seat["done"], seat["state"], seat["code"]) == (True, "rest", 134)
     assert again.news("said", slot=0)[-1]["message"] == {"say": "done"}

@@ -10,10 +10,10 @@ def test_a_signal_is_a_notice_first_and_the_end_only_after_the_grace(launcher: L
     agent = begin(launcher)
     session = launcher.session()
     assert "notice" not in session.hello
-    session.order(python(0, WAIT, grace_s=0.5))
+    session.order(python(0, WAIT, grace_s=3.0))
     session.wait_for("output", 0)
     agent.terminate()
-    assert session.wait_for("notice") == {"event": "notice", "reason": "SIGTERM", "grace_s": 0.5}
+    assert session.wait_for("notice") == {"event": "notice", "reason": "SIGTERM", "grace_s": 3.0}
     session.order(start_order(1, "true"))
     assert session.wait_for("refused", 1)["reason"].startswith("nothing is started any more")
     assert agent.wait() == 143

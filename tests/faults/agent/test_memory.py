@@ -78,7 +78,8 @@ def test_forgetting_a_slot_ends_its_process_and_frees_its_memory(agent: Agent) -
     agent.python(0, show)
     device, *inodes = map(int, agent.wait_for_text(0, b"\n").split())
     memory = {(device, inode) for inode in inodes}
-    assert len(set(holders_of(memory))) == 3  # agent, holder and training process
+    # Agent, holder and training process; for a moment also a process that the agent is about to start.
+    wait_until(lambda: len(set(holders_of(memory))) == 3, what="three that hold it")
     agent.order({"do": "stop", "slot": 0})
     agent.wait_for("ended", 0)
     wait_until(lambda: set(holders_of(memory)) == {agent.process.pid}, what="the agent alone with the memory")

@@ -175,8 +175,11 @@ class Acts:
         if path is None:
             return Act("there is no place for it")
         draft = path.with_name(".draft")
-        draft.write_text(json.dumps(entry))
-        draft.replace(path)
+        try:
+            draft.write_text(json.dumps(entry))
+            draft.replace(path)
+        except FileNotFoundError:
+            return Act("its place has just been taken away")
         number = self._notices[agent.host] = self._notices.get(agent.host, 0) + 1
         return Act(f"agent {agent.pid} holds {agent.step}", Later(seconds, self._end_of(agent, number, gone=gone)))
 

@@ -77,8 +77,7 @@ class Watch:
         if time.monotonic() >= self._scan_at:
             self._scan_at = time.monotonic() + SCAN_S
             self.agents += self._newcomers()
-        for agent in self.living():
-            self._see(agent)
+        self._see(self.living())
 
     def living(self) -> list[Agent]:
         """Agents that have not been seen to end."""
@@ -94,7 +93,7 @@ class Watch:
 
     def kill(self, agent: Agent) -> None:
         """SIGKILL an agent. What it held until then is known."""
-        self._see(agent)
+        self._see([agent] if not agent.gone else [])
         self.note("killed", agent.pid, host=agent.host)
         agent.killed = True
         self.signal(agent, signal.SIGKILL)
@@ -103,13 +102,16 @@ class Watch:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(agent.pidfd, number)
 
-    def _see(self, agent: Agent) -> None:
-        found = _newest(agent.pid)
-        if found is not None and found[0] != agent.commit:
-            agent.commit, agent.step = found
-            name = ".".join(map(str, agent.commit))
-            self.note("held", agent.pid, host=agent.host, commit=name, step=agent.step)
-        if not agent.gone and select.select([agent.pidfd], [], [], 0)[0]:
+    def _see(self, agents: list[Agent]) -> None:
+        # Who has ended is told last: what it passed on until then is in another's memory, and is told before.
+        ended = [agent for agent in agents if select.select([agent.pidfd], [], [], 0)[0]]
+        for agent in agents:
+            found = _newest(agent.pid)
+            if found is not None and found[0] != agent.commit:
+                agent.commit, agent.step = found
+                name = ".".join(map(str, agent.commit))
+                self.note("held", agent.pid, host=agent.host, commit=name, step=agent.step)
+        for agent in ended:
             agent.gone = True
             self.note("over", agent.pid, host=agent.host)
 

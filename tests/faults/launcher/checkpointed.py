@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -14,11 +13,14 @@ import pytest
 import torch
 
 from hvd_elastic_ext.checkpoint.archive import catalog, export, read
-from hvd_elastic_ext.checkpoint.stores import open_store
+from hvd_elastic_ext.checkpoint.archive.retention import Entry
+from hvd_elastic_ext.checkpoint.stores import Store, open_store
 from hvd_elastic_ext.core.commit_record import KEPT_AT, PAGE, Identity, newest
+from hvd_elastic_ext.core.errors import ElasticError
 from tests.faults.launcher.kit import Training
 from tests.support import marks
 from tests.support.processes import RunningProcess
+from tests.support.stopping import Stopping
 from tests.support.waiting import wait_until
 
 EVERY: Final = 20
@@ -74,12 +76,13 @@ class Checkpointed(Training):
         self.checkpoints = directory / "storage" / "checkpoints"
         self.every = str(EVERY)
         self.launchers: list[RunningProcess] = []
+        self.stopping = Stopping(directory / "stopping")
 
     @contextlib.contextmanager
     def go(self, *options: str | Path, wrap: tuple[str, ...] = ()) -> Iterator[RunningProcess]:
         """Run it, or go on with it."""
         where = ("--checkpoint-dir", self.checkpoints, "--checkpoint-every", self.every)
-        with self.train("-np", "2", *where, *options, wrap=wrap) as process:
+        with self.train("-np", "2", *where, *options, env=self.stopping.env, wrap=wrap) as process:
             self.launchers.append(process)
             yield process
 
@@ -102,20 +105,18 @@ class Checkpointed(Training):
     def _is_ours(self, helper: Helper) -> bool:
         return helper.request.get("place") == str(self.checkpoints)
 
-    def stopped_helpers(self, count: int, *, do: str = "write") -> list[Helper]:
-        """Wait until ``count`` hosts ``do`` something at once, and stop those who do it."""
-        stopped: dict[int, Helper] = {}
+    def stopped_helpers(self, count: int, *, after: Callable[[], object] = lambda: None) -> list[Helper]:
+        """Stop the next helpers that are to write, of ``count`` hosts at once; ``after`` is done before they begin."""
+        found: list[Helper] = []
 
         def all_stopped() -> bool:
-            for helper in self.helpers():
-                if helper.pid not in stopped and helper.request["do"] == do:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(helper.pid, signal.SIGSTOP)
-                        stopped[helper.pid] = helper
-            return sum(_is_stopped(pid) for pid in stopped) == count
+            found[:] = [each for each in self.helpers() if each.request["do"] == "write" and _is_stopped(each.pid)]
+            return len(found) == count
 
-        self.wait_for(f"{count} helpers to {do}", all_stopped)
-        return [helper for helper in stopped.values() if _is_stopped(helper.pid)]
+        with self.stopping.of("write"):
+            after()
+            self.wait_for(f"{count} helpers to write", all_stopped)
+        return found
 
     def steps(self) -> list[int]:
         """Every step of the job, under whichever launcher. One may be told of twice."""
@@ -144,14 +145,21 @@ class Checkpointed(Training):
         there = [entry for entry in catalog.listing(store) if entry.sealed]
         assert there
         for entry in there:
-            read.verify(store, entry.name)
-            assert entry.step is not None
-            file = self.directory / f"{entry.name}.pt"
-            export.export(store, entry.name, file)
-            [weights] = _weights(torch.load(file, weights_only=True))
-            expected = -sum(count % 3 + 1 for count in range(entry.step))
-            assert weights.unique().tolist() == [expected], entry
+            try:
+                self._check_entry(store, entry)
+            except (ElasticError, OSError):
+                if any(each.sealed and each.name == entry.name for each in catalog.listing(store)):
+                    raise  # else a job that still runs has removed it meanwhile
         assert step is None or step in [entry.step for entry in there]
+
+    def _check_entry(self, store: Store, entry: Entry) -> None:
+        read.verify(store, entry.name)
+        assert entry.step is not None
+        file = self.directory / f"{entry.name}.pt"
+        export.export(store, entry.name, file)
+        [weights] = _weights(torch.load(file, weights_only=True))
+        expected = -sum(count % 3 + 1 for count in range(entry.step))
+        assert weights.unique().tolist() == [expected], entry
 
 
 def _helper(pid: int) -> Helper | None:

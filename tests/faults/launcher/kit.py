@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import sys
@@ -122,6 +123,10 @@ class Training(Launched):
 
         self.wait_for(f"{more} steps of a world of {size}", ranks, timeout=timeout)
 
+    def of_rank_0(self) -> list[Step]:
+        """The steps of rank 0 in the order in which they were done: those of two hosts may be shown in another one."""
+        return sorted((step for step in self.shown() if step.rank == 0), key=lambda step: step.mono)
+
     def causes(self) -> list[str]:
         return [record.get("cause") for record in self.events("resized")]
 
@@ -134,7 +139,7 @@ class Training(Launched):
         prints: dict[int, str] = {}
         for step in steps:
             assert prints.setdefault(step.count, step.fingerprint) == step.fingerprint, step
-        ranks_0 = [step for step in steps if step.rank == 0]
+        ranks_0 = self.of_rank_0()
         assert ranks_0
         assert ranks_0[0].count == first
         for before, after in pairwise(ranks_0):
@@ -146,9 +151,9 @@ class Training(Launched):
         assert counts == list(range(counts[0], counts[0] + len(counts)))
         assert not self.events("rolled_back")
 
-    def longest_pause(self, host: str, *, since: float) -> float:
-        """Seconds between two steps of a host, since that moment (mono)."""
-        times = [step.mono for step in self.shown() if step.host == host and step.mono >= since]
+    def longest_pause(self, host: str, *, since: float, until: float = math.inf) -> float:
+        """Seconds between two steps of a host, from one moment to another (mono)."""
+        times = [step.mono for step in self.shown() if step.host == host and since <= step.mono <= until]
         return max((after - before for before, after in pairwise(times)), default=0.0)
 
 

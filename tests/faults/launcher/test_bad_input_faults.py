@@ -123,7 +123,9 @@ def knock(address: tuple[str, int], words: Callable[[bytes], bytes]) -> None:
     with socket.create_connection(address, timeout=30) as stranger:
         greeting = b""
         while len(greeting) < len(MAGIC) + NONCE_SIZE:
-            greeting += stranger.recv(100)
+            heard = stranger.recv(100)
+            assert heard, "it has hung up"
+            greeting += heard
         assert greeting.startswith(MAGIC)
         with contextlib.suppress(ConnectionError):  # it may have hung up before it has heard everything
             stranger.sendall(words(greeting[len(MAGIC) :]))

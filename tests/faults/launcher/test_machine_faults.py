@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from hvd_elastic_ext.core.journal import EVENTS
 from tests.faults.launcher.kit import Training, training
 
 __all__ = ["training"]
@@ -113,15 +114,15 @@ def test_a_full_disk_under_journal_state_and_output_stops_nothing(training: Trai
         disk = Path(f"/proc/{process.pid}/root{folder}")  # as the job sees it
         training.journal = disk / "journal.jsonl"
         training.wait_for_size(2)
-        saved = (disk / "state" / "state.json").read_text()
         filled = fill(disk)
+        saved = (disk / "state" / "state.json").read_text()  # it was saved each second until then
         training.set_hosts("localhost:1", f"{BESIDE}:1", f"{THIRD}:1")
         training.wait_for_size(3)
         assert training.causes() == ["start"]  # nobody could write of the other one
         assert (disk / "state" / "state.json").read_text() == saved
         for path in filled:
             path.unlink()
-        training.wait_for("lines after a gap", lambda: [r for r in training.events("stepped") if r.get("dropped")])
+        training.wait_for("lines after a gap", lambda: [r for r in training.events(*EVENTS) if r.get("dropped")])
         training.set_hosts("localhost:1")
         training.wait_for_size(1)
         training.wait_for("a journal that goes on", lambda: training.causes() == ["start", "hosts removed"])

@@ -122,7 +122,7 @@ def test_a_newcomer_slower_than_gloos_timeout_joins_when_it_is_ready(training: T
         training.wait_for_size(3)
         spawned, parked = training.last("spawned").mono, training.last("parked").mono
         assert parked - spawned > boot_s > timeout_s
-        assert training.longest_pause("localhost", since=spawned) < timeout_s
+        assert training.longest_pause("localhost", since=spawned, until=parked) < timeout_s
     training.check_steps()
     training.check_uninterrupted("localhost")
     assert training.causes() == ["start", "hosts added"]

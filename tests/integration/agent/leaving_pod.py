@@ -27,8 +27,10 @@ def main() -> int:
     agent.stdin.write(json.dumps(order) + "\n")
     agent.stdin.flush()
     said = ""
-    while "ready" not in said:
-        said += agent.stdout.readline()
+    for line in agent.stdout:
+        said += line
+        if "ready" in said:
+            break
     outcome = left(within)
     if outcome["leave"] == 0:
         outcome |= {"agent": agent.wait(), "asked": '"asked' in agent.stdout.read()}

@@ -92,9 +92,15 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         yield Pair(launcher, sessions)
 
 
-def errands_of(session: Session) -> list[int]:
-    children = psutil.Process(session.hello["pid"]).children()
-    return [child.pid for child in children if "checkpoint.programs.agent_requests" in marks.command_line(child.pid)]
+def errand_of(session: Session) -> int:
+    """The one that is at work, once the one before it has ended."""
+
+    def at_work() -> list[int]:
+        children = [child.pid for child in psutil.Process(session.hello["pid"]).children()]
+        return [pid for pid in children if "checkpoint.programs.agent_requests" in marks.command_line(pid)]
+
+    wait_until(lambda: len(at_work()) == 1, what="one errand", show=at_work)
+    return at_work()[0]
 
 
 def hello_again(pair: Pair, host: str) -> dict[str, Any]:
@@ -144,13 +150,13 @@ def test_a_commit_goes_to_the_right_agent_and_to_another_slot_and_is_trained_on_
     with stalling(address, 10_000_000) as (door, stalled):
         pair.receive(door)
         assert stalled.wait(30)
-        [receiver] = errands_of(pair.sessions["h2"])
+        receiver = errand_of(pair.sessions["h2"])
         os.kill(receiver, signal.SIGKILL)
     assert pair.answer("h1", number, count=2)["for_good"] is False
     assert hello_again(pair, "h2")["2"]["held"] == [1, 1, 2, 20]
 
     number, address = pair.send()
-    [sender] = errands_of(pair.sessions["h1"])
+    sender = errand_of(pair.sessions["h1"])
     readable = Path(f"/proc/{sender}/cmdline").read_bytes() + Path(f"/proc/{sender}/environ").read_bytes()
     readable += json.dumps(pair.sessions["h1"].said).encode()
     secret = hmac.digest(pair.launcher.key, b"transfer" + TOKEN.encode(), "sha256").hex()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,12 +25,6 @@ def events(directory: Path, kind: str | None = None) -> list[Event]:
 
 def script(directory: Path, *, steps: int, pause: float) -> list[str]:
     return [os.fspath(SCRIPT), os.fspath(directory), str(steps), str(pause)]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def torchrun(endpoint: int, *, last_call: float) -> list[str]:

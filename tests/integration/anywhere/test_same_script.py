@@ -20,11 +20,11 @@ from tests.integration.anywhere.story import (
     SCRIPT,
     assert_finished_alike,
     events,
-    free_port,
     script,
     torchrun,
 )
 from tests.support import marks
+from tests.support.ports import free_port
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until
 

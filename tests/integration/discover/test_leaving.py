@@ -71,6 +71,17 @@ def test_rule_28_it_ends_in_under_two_seconds_where_no_connection_ever_comes_to_
     at_its_best(took)
 
 
+def test_rule_28_it_ends_in_under_two_seconds_while_its_server_refuses(place: Place, kube_tls: KubeServer) -> None:
+    def took() -> float:
+        with place.serve_as(options(place, kube_tls)) as daemon:
+            wait_until(lambda: kube_tls.watches("pods"), what="the watch", timeout=DEADLINE)
+            with kube_tls.down():
+                daemon.wait_for("pods of namespace default .*refused", timeout=DEADLINE)
+                return ends_in(daemon)
+
+    at_its_best(took)
+
+
 def test_rule_28_it_ends_in_under_two_seconds_while_it_waits_for_its_first_credentials(
     place: Place, kube_tls: KubeServer
 ) -> None:

@@ -146,8 +146,10 @@ def test_rule_27_a_restart_after_a_kill_never_shrinks_what_stands_before_it_know
     with Reader(following.place.hosts) as reader, following.daemon():
         late.wait(timeout=DEADLINE)
         following.until(workers.line(1))
+        wait_until(lambda: reader.seen[-1] == workers.line(1), what="the reader", timeout=DEADLINE)
         workers.add(3)
         following.until(workers.line(1, 3))
+        wait_until(lambda: reader.seen[-1] == workers.line(1, 3), what="the reader", timeout=DEADLINE)
     assert reader.seen == [workers.line(1, 2), workers.line(1), workers.line(1, 3)]
 
 

@@ -36,15 +36,15 @@ def test_a_finished_job_is_recognised_by_its_checkpoints_alone(
     launched: Launched,
 ) -> None:
     launched.set_hosts("localhost:1")
-    with launched.run(*job(launched, steps=100, every="notice", processes=1)) as first:
+    with launched.run(*job(launched, steps=400, every="notice", processes=1)) as first:
         launched.wait_for_steps(1)
         first.terminate()
         assert first.wait(110) == 143, first.output
     for number in range(2):
-        with launched.run(*job(launched, steps=100, every="notice", processes=1, state=f"other-{number}")) as again:
+        with launched.run(*job(launched, steps=400, every="notice", processes=1, state=f"other-{number}")) as again:
             assert again.wait(110) == 0, again.output
             assert ("the job is done" in again.output) == (number == 1)
-            assert ("done 100" in again.output) == (number == 0)
+            assert ("done 400" in again.output) == (number == 0)
 
 
 STOCK = """

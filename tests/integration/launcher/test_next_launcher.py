@@ -12,7 +12,7 @@ import pytest
 
 from hvd_elastic_ext.launcher.folder import saved_state, state_folder
 from tests.integration.launcher.conftest import COUNTER, Launched, records
-from tests.integration.launcher.test_over_ssh import command, directory, wait_for_size
+from tests.integration.launcher.test_over_ssh import command, directory, set_hosts, wait_for_size
 from tests.support import marks
 from tests.support.nethosts import NetHosts
 from tests.support.waiting import wait_until
@@ -71,7 +71,7 @@ def test_agents_find_the_next_launcher_at_the_last_ones_port(nethosts: MakeHosts
                 show=lambda: second.output,
             )
             second.wait_for("what may run on h[12] cannot be reached", timeout=60)
-            (directory / "hosts").write_text("h1:1\n")  # the second one is in charge when it can send one away
+            set_hosts(directory, "h1:1")  # the second one is in charge when it can send one away
             wait_until(
                 lambda: (
                     [record.get("cause") for record in records(directory / "journal.jsonl", "exited")]

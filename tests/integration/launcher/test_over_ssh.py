@@ -26,6 +26,13 @@ def command(hosts: NetHosts, directory: Path, *words: str | Path) -> list[str]:
     return [*ELASTIC, "run", *options, *key, *map(str, words)]
 
 
+def set_hosts(directory: Path, *lines: str) -> None:
+    """Put another list in the place of the last one, at once: half of a list is a list, too."""
+    fresh = directory / "hosts.new"
+    fresh.write_text("".join(f"{line}\n" for line in lines))
+    fresh.replace(directory / "hosts")
+
+
 def wait_for_size(directory: Path, job: RunningProcess, size: int) -> None:
     """Wait for a few steps of a world of ``size``, the newest that formed. (The file system is shared by all hosts.)"""
 
@@ -55,10 +62,10 @@ def test_environment_and_command_of_a_job_over_ssh_cannot_be_read_on_the_network
         env = {"MY_SECRET": "hunter2", "HVD_ELASTIC_SAMPLE": "0"}
         with hosts.launcher.popen(command(hosts, directory, *words), env=env, cwd=directory) as job:
             wait_for_size(directory, job, 1)
-            (directory / "hosts").write_text("localhost:1\nh1:1\n")
+            set_hosts(directory, "localhost:1", "h1:1")
             wait_for_size(directory, job, 2)
             assert records(journal, "exited") == []
-            (directory / "hosts").write_text("h1:1\nh2:1\n")
+            set_hosts(directory, "h1:1", "h2:1")
             wait_until(lambda: records(journal, "exited"), what="the end of the first", timeout=60)
             wait_for_size(directory, job, 2)
             spawned = {record.get("host"): record.get("pid") for record in records(journal, "spawned")}

@@ -18,6 +18,7 @@ from tests.integration.launcher.test_checkpoints import (
     lose_everything,
     sealed_steps,
     shown,
+    stored,
     went_on_as_before,
 )
 from tests.integration.launcher.test_sleep import TWO, lose, slept
@@ -42,14 +43,14 @@ def by_step(process: RunningProcess) -> dict[str, set[str]]:
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_training_from_user_files_ends_with_the_same_weights(
-    launched: Launched, monkeypatch: pytest.MonkeyPatch
+    launched: Launched, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     launched.set_hosts("localhost:2")
     with launched.run(*job(launched, "draws", steps=10**6)) as first:
         launched.wait_for("two checkpoints", lambda: len(sealed_steps(launched)) >= 2)
-        steps = sealed_steps(launched)[1] + 13
         lose_everything(launched)
     _, newest = first_two(launched)
+    steps = stored(launched, capsys)[0]["step"] + 13
     shutil.rmtree(newest)  # so that steps are done again
     with launched.run(*job(launched, steps=steps)) as refused:
         assert refused.wait(120) != 0, refused.output
@@ -140,9 +141,11 @@ def test_before_sleep_memory_is_saved_without_the_functions_and_loaded_without_t
     sleeps = ("--below-min", "sleep", "--sleep-after", "2", "--settle", "0.5", "--blacklist-cooldown-range", "1", "1")
     with launched.run(*job(launched, "own", steps=400, options=sleeps)) as process:
         launched.wait_for("a checkpoint", lambda: sealed_steps(launched))
+        first = sealed_steps(launched)[0]
+        launched.wait_for("a later commit", lambda: launched.events("committed")[-1].get("step") > first)
         lose(launched, process, "127.0.0.1")
         night = slept(launched)
-        assert night.get("step") > sealed_steps(launched)[0]
+        assert night.get("step") > first
         launched.set_hosts(*TWO)
         assert process.wait(120) == 0, process.output
     assert process.stdout.count("done 400") == 2
