@@ -98,7 +98,15 @@ class BadPublication(Permanent):
 
 
 class JobFailed(Permanent):
-    """Training failed; the message names the first cause."""
+    """Training failed; the message names the first cause. A value: two that say the same are equal."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, JobFailed) or type(self) is not type(other):
+            return NotImplemented
+        return (self.args, vars(self)) == (other.args, vars(other))
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.args))
 
 
 class Interrupted(JobFailed):

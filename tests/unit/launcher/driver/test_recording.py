@@ -126,6 +126,19 @@ def test_states_after_the_same_events_are_equal_and_after_others_are_not(tmp_pat
     assert whole != replayed(path)
 
 
+@pytest.mark.parametrize("why", [JobFailed("no host is left"), Interrupted(15, "SIGTERM")])
+def test_states_of_jobs_that_end_for_the_same_reason_are_equal(why: JobFailed) -> None:
+    def ended(event: events.Event) -> JobState:
+        job = Cluster(OPTIONS).driver.job
+        job.errands = 0  # drawn by chance, so that no errand has a number of another launcher's
+        reduce(job, event)
+        return job
+
+    first = ended(events.End(why))
+    assert first == ended(from_json(to_json(events.End(why), NOW), NOW))
+    assert first != ended(events.End(JobFailed("another reason")))
+
+
 class Breaks(Exception):
     """A defect of the driver."""
 
