@@ -67,3 +67,14 @@ def test_every_test_that_a_page_names_is_there(page: Path) -> None:
     missing |= set(re.findall(r"`(?:[\w/.]+::)?(test_\w+)`", text)) - FUNCTIONS
     missing |= set(re.findall(r"`(test_\w+\.py)(?:::[^`]*)?`", text)) - FILES
     assert missing == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_test_that_a_page_names_with_its_file_is_in_that_file(page: Path) -> None:
+    named = set(re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", page.read_text(encoding="utf-8")))
+    missing = {
+        f"{path}::{name}"
+        for path, name in named
+        if not (ROOT / path).is_file() or not re.search(rf"\bdef {name}\(", (ROOT / path).read_text(encoding="utf-8"))
+    }
+    assert missing == set()
