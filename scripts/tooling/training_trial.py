@@ -22,7 +22,7 @@ from .wheel_cache import cache_directory
 STEPS = 250
 """Of the README's script with two workers: five epochs of 3200 samples, 32 for each worker in a step."""
 RUN = "run -np 2 --hosts-file hosts --checkpoint-dir checkpoints --blacklist-cooldown-range 1 1 train.py"
-PATIENCE = 180.0
+PATIENCE = 300.0
 """Seconds until the next thing must have happened, on a busy machine."""
 SHOWN = ("torch", "numpy", "setuptools")
 
