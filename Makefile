@@ -9,10 +9,10 @@ export TORCH_INDEX REPEAT
 export HVD_DIE_WITH_PARENT = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak matrix lint check bench clean
+.PHONY: help setup demo test soak matrix matrix-training lint check bench clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 22
 
 setup: ## make or update .venv, Horovod included
 	@scripts/setup
@@ -28,6 +28,9 @@ soak: setup ## set up, then the slow tests: real time, repeats, random kills (RE
 
 matrix: ## tests of API server clients, with each version of the client on each installed Python
 	@scripts/matrix
+
+matrix-training: ## install and train on each installed Python, as a user does
+	@scripts/matrix-training
 
 lint: setup ## set up, then ruff
 	@scripts/lint

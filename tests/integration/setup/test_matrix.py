@@ -1,4 +1,4 @@
-"""The official client's versions, each in its own environment."""
+"""The official client's versions, and a user's training, each in an environment of its own."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 MATRIX = ROOT / "scripts/matrix"
+TRAINING = ROOT / "scripts/matrix-training"
 PYTHON = "python{}.{}".format(*sys.version_info)
 
 
@@ -33,6 +34,15 @@ def test_rule_30_the_default_versions_include_both_ends_of_the_range_and_the_pin
     assert pinned[1] in versions()
 
 
+def test_the_matrices_try_every_python_that_the_package_names():
+    package = (ROOT / "setup.py").read_text()
+    named = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', package)
+    tried = re.search(r'^PYTHONS="\$\{PYTHONS:-(.*)\}"$', (ROOT / "scripts/lib/pythons.sh").read_text(), re.MULTILINE)
+    assert tried is not None
+    assert tried[1].split() == [f"python{version}" for version in named]
+    assert f'python_requires=">={named[0]}"' in package
+
+
 def no_network(said: str) -> bool:
     """Whether this is what pip says when it does not get through to its index."""
     return re.search(r"\b(NewConnection|ConnectTimeout|ReadTimeout|NameResolution|Proxy)Error\b", said) is not None
@@ -46,11 +56,21 @@ def test_only_an_index_that_cannot_be_reached_is_a_network_error():
     assert not no_network("error: subprocess-exited-with-error")
 
 
-def test_a_matrix_without_any_python_fails():
+@pytest.mark.parametrize("matrix", [MATRIX, TRAINING], ids=lambda matrix: matrix.name)
+def test_a_matrix_without_any_python_fails(matrix: Path):
     environment = {**os.environ, "PYTHONS": "python3.0 python3.1"}
-    done = subprocess.run([MATRIX], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run([matrix], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "python3.1: not here\nmatrix: nothing was tested" in done.stderr
+    assert f"python3.1: not here\n{matrix.name}: nothing was tested" in done.stderr
+
+
+def test_a_python_for_which_there_is_no_torch_fails(tmp_path: Path):
+    nowhere = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PIP_CONFIG_FILE": os.devnull}
+    environment = {**os.environ, "PYTHONS": PYTHON, **nowhere}
+    done = subprocess.run([TRAINING], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "No matching distribution found for torch==2.13.0" in done.stderr
+    assert f"{PYTHON}: FAILED: Installing torch 2.13.0 failed (exit status 1)\n" in done.stderr
 
 
 @pytest.mark.soak
@@ -63,3 +83,15 @@ def test_rule_30_both_ends_follow_an_api_server(client: str):
         pytest.skip(f"needs a package index that has kubernetes {client}: {done.stderr[-500:]}")
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-8000:]
     assert f"{PYTHON}, kubernetes {client}: passed" in done.stderr
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1500)
+def test_a_fresh_environment_trains_through_a_kill_and_a_stop():
+    """Horovod's wheel comes from the cache, where the tests' own environment has it from, unless torch is another."""
+    environment = {**os.environ, "PYTHONS": PYTHON, "PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
+    done = subprocess.run([TRAINING], env=environment, capture_output=True, text=True, check=False)
+    if "FAILED: Installing" in done.stderr and no_network(done.stderr):
+        pytest.skip(f"needs a package index that has torch 2.13.0: {done.stderr[-500:]}")
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-8000:]
+    assert re.search(rf"^  {re.escape(PYTHON)}: passed; .* 250 steps, one worker killed", done.stderr, re.MULTILINE)
