@@ -9,10 +9,8 @@ PROGRAM: Final = "hvd_elastic_ext.worker.engines.slot_program"
 RANK: Final = "hvd_elastic_ext.worker.engines.mpirun_rank"
 """What ``mpirun`` starts, with the number of the world behind it, and the job's mark in its environment."""
 
-ENGINES: Final = ("mpirun", "torchrun")
-"""Engines that start other processes for each world."""
 ENGINE: Final = "HVD_ELASTIC_STARTED_FOR"
-"""One of :data:`ENGINES`: a process keeps its place as long as it lives, and another world is other processes."""
+"""An engine that starts other processes for each world: a process keeps its place as long as it lives."""
 GENERATION: Final = "HVD_ELASTIC_GENERATION"
 """Number of the world that the process was started for."""
 MARK: Final = "HVD_ELASTIC_MARK"

@@ -13,6 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from hvd_elastic_ext.core.engines import DEFAULT, ENGINES
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import FILE, FOLDERS
@@ -27,7 +28,6 @@ from hvd_elastic_ext.launcher.job import finished_check
 from hvd_elastic_ext.launcher.options.settings import (
     CLOUDS,
     ELASTIC_TIMEOUT_S,
-    ENGINES,
     CloudNotices,
     RunSettings,
     Sources,
@@ -47,7 +47,6 @@ PREFIX: Final = "HVD_ELASTIC_"
 RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE", "DEVICES", "NOTICE_FILE")
 """Environment names with our prefix that are no options of ``run``: workers and agents read them."""
 
-HOROVOD: Final = "horovod"
 BUILD: Final = "hvd-elastic build-horovod builds its wheel (docs/install.md)"
 WITHOUT: Final = "take --engine torchrun or mpirun, with elastic.init() in the script"
 
@@ -73,8 +72,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
         )
 
     args = horovod.parse(Words(argv, "hvd-elastic run", DESCRIPTION, add_options, layer))
-    if why_absent is not None and args.engine in (None, HOROVOD):
-        raise UsageError(f"{why_absent}, and --engine {HOROVOD}, the default, needs it: {BUILD}; or {WITHOUT}")
+    if why_absent is not None and ENGINES[args.engine or DEFAULT].needs_horovod:
+        raise UsageError(f"{why_absent}, and --engine {DEFAULT}, the default, needs it: {BUILD}; or {WITHOUT}")
     _check_sample(environ)
     problem = horovod.why_not_elastic(args) or why_not_elastic(environ) or too_large(environ, args.command)
     if problem is not None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any, Final, NamedTuple
 
+from hvd_elastic_ext.core.engines import DEFAULT, ENGINES
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.io.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.agents.environment import interface_of, unfit
@@ -26,7 +27,6 @@ ANYWHERE: Final = "192.0.2.1"
 PACKAGES: Final = ("horovod", "torch", "hvd-elastic-ext")
 """Must be of the same version on all hosts."""
 HOROVOD: Final = PACKAGES[0]
-"""Also the name of its engine."""
 
 
 class Route(NamedTuple):
@@ -128,12 +128,12 @@ def there(agents: Iterable[Agent]) -> dict[str, Mapping[str, Any]]:
     return {agent.host.name: agent.facts for agent in agents if agent.heard and not agent.finishing}
 
 
-def versions_here(engine: str = HOROVOD) -> dict[str, str | None]:
+def versions_here(engine: str = DEFAULT) -> dict[str, str | None]:
     """The version that each of :data:`PACKAGES` has on this machine; None where it is absent.
 
     Without Horovod where another engine forms worlds: hosts may or may not have it.
     """
-    return {package: _version(package) for package in PACKAGES if package != HOROVOD or engine == HOROVOD}
+    return {package: _version(package) for package in PACKAGES if package != HOROVOD or ENGINES[engine].needs_horovod}
 
 
 def route_to(host: str, *, given: Sequence[str] = (), local: bool = False) -> Route:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from hvd_elastic_ext.core.commands import module_command
+from hvd_elastic_ext.core.engines import ENGINES
 from hvd_elastic_ext.core.slot_protocol import ENGINE, JOB, MARK, PROGRAM, RANK
 from hvd_elastic_ext.io import core_dumps
 from hvd_elastic_ext.launcher.agents.transports.known_hosts import all_host_keys
@@ -36,7 +37,6 @@ LAST_S: Final = 3.0
 """How long one that is no more needed may take to end, before and after a SIGTERM."""
 HOW_TO_GET_IT: Final = "apt-get install openmpi-bin libopenmpi-dev, then pip install mpi4py"
 
-HOROVOD: Final = "horovod"
 MPIRUN: Final = "mpirun"
 
 _KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRARY_PATH", "SSH_AUTH_SOCK", "LANG")
@@ -46,12 +46,12 @@ _ITS_OWN: Final = ("OMPI_", "PMIX_", "ORTE_", "PRTE_", "OPAL_", "LC_")
 
 def slot_command(engine: str, command: Sequence[str]) -> tuple[str, ...]:
     """The job's command, or a program that stands by until that one's place is known."""
-    return tuple(command) if engine == HOROVOD else (*module_command(sys.executable, PROGRAM), *command)
+    return tuple(command) if ENGINES[engine].in_place else (*module_command(sys.executable, PROGRAM), *command)
 
 
 def slot_env(engine: str, *, job: str, mark: str) -> dict[str, str]:
     """What that program is told. Nothing secret: orders can be read on their way."""
-    return {} if engine == HOROVOD else {ENGINE: engine, JOB: job, MARK: mark}
+    return {} if ENGINES[engine].in_place else {ENGINE: engine, JOB: job, MARK: mark}
 
 
 def why_not(engine: str) -> str | None:

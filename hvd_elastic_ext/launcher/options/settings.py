@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hvd_elastic_ext.core import slot_protocol
+from hvd_elastic_ext.core.engines import DEFAULT, ENGINES, RESTARTING
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
@@ -53,8 +53,6 @@ class Sources:
             )
 
 
-ENGINES = ("horovod", *slot_protocol.ENGINES)
-"""What forms worlds: Horovod within the processes, the others with new ones."""
 CLOUDS = ("none", "auto", "aws", "gcp", "azure", "alibaba")
 """Clouds that may tell hosts that they are taken back; ``auto`` is the one that they are in."""
 
@@ -128,7 +126,7 @@ class RunSettings:
     failure_budget: int = 10
     adopt: bool = False
     restart_from_scratch: bool = False
-    engine: str = "horovod"
+    engine: str = DEFAULT
     below_min: str = "wait"
     sleep_after_s: float = 30.0
     max_wait_s: float | None = None
@@ -260,7 +258,7 @@ def _of_engines(s: RunSettings) -> Checks:
     return [
         (s.engine not in ENGINES, f"{named}: choose one of {', '.join(ENGINES)}"),
         (
-            s.adopt and s.engine != "horovod",
+            s.adopt and s.engine in RESTARTING,
             f"{named} and --adopt: only Horovod's scripts can be adopted; call elastic.init() in the script instead",
         ),
         (mpi and s.rsh == "pod", "--engine mpirun starts its ranks over ssh, which --rsh pod does without; use ssh"),

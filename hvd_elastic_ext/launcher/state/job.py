@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from hvd_elastic_ext.core.engines import ENGINES
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last
 from hvd_elastic_ext.launcher.rules.health.causes import Cause, announced
@@ -160,7 +161,7 @@ class JobState:
     @property
     def in_place(self) -> bool:
         """Whether processes survive a change of their world."""
-        return self.options.engine == "horovod"
+        return ENGINES[self.options.engine].in_place
 
     @property
     def formed(self) -> bool:

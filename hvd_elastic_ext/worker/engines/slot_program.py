@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from hvd_elastic_ext.core import slot_protocol as names
+from hvd_elastic_ext.core.engines import RESTARTING
 from hvd_elastic_ext.worker.engines import torchrun_env
 from hvd_elastic_ext.worker.engines.launcher_link import LauncherLink, LinkClosed
 from hvd_elastic_ext.worker.engines.mpirun_slot import serve
@@ -24,8 +25,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Return an exit code, unless this process becomes COMMAND."""
     try:
         link, engine = LauncherLink.of(environ), environ.get(names.ENGINE, "")
-        if engine not in names.ENGINES:
-            _complain(f"--engine {engine}: its worlds cannot be entered; known are {', '.join(names.ENGINES)}")
+        if engine not in RESTARTING:
+            _complain(f"--engine {engine}: its worlds cannot be entered; known are {', '.join(RESTARTING)}")
             return NOT_STARTED
         standby = SlotStandby(link, environ)
         membership = standby.join()

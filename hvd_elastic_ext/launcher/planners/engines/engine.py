@@ -1,8 +1,8 @@
-"""The table of engines: what each does when the world changes. No other planner knows an engine by name."""
+"""What an engine does when the world changes: in place, or with other processes. No planner knows one by name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.launcher.planners.engines import restarting
@@ -35,13 +35,12 @@ class Engine(NamedTuple):
     """What was to start the processes of a world has failed, or ended before they were done."""
 
 
+_IN_PLACE: Final = Engine()
 _RESTARTING: Final = Engine(
     restarting.decide, restarting.begun, restarting.look, restarting.judged, restarting.not_begun
 )
-ENGINES: Final[Mapping[str, Engine]] = {"horovod": Engine(), "mpirun": _RESTARTING, "torchrun": _RESTARTING}
-"""By the value of ``--engine``."""
 
 
 def engine_of(job: JobState) -> Engine:
     """The engine of a job."""
-    return ENGINES[job.options.engine]
+    return _IN_PLACE if job.in_place else _RESTARTING

@@ -6,7 +6,7 @@ import pytest
 
 from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.driver.events import News
-from hvd_elastic_ext.launcher.planners.engines.engine import ENGINES, Engine
+from hvd_elastic_ext.launcher.planners.engines.engine import Engine
 from hvd_elastic_ext.launcher.planners.membership import agents
 from hvd_elastic_ext.launcher.rules.membership import next_world
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
@@ -132,7 +132,7 @@ def test_a_look_at_an_intact_world_decides_as_the_rules_do_for_all_processes(mon
 
     def compared(job: JobState) -> Decision:
         short.append(job.intact)
-        found = ENGINES["horovod"].decide(job)
+        found = Engine().decide(job)
         assert found == next_world.decide(job.now, job.situation, job.options.limits)
         return found
 

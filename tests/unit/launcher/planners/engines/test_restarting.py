@@ -8,10 +8,11 @@ from functools import partial
 
 import pytest
 
+from hvd_elastic_ext.core.engines import ENGINES
 from hvd_elastic_ext.core.slot_protocol import START_AGAIN, TERMINATED
 from hvd_elastic_ext.launcher.driver.events import WorldNotBegun
-from hvd_elastic_ext.launcher.options import settings
-from hvd_elastic_ext.launcher.planners.engines.engine import ENGINES
+from hvd_elastic_ext.launcher.planners.engines import restarting
+from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
 from hvd_elastic_ext.launcher.planners.engines.restarting import BEHIND_S, NOTICE_S, STARTS_S
 from hvd_elastic_ext.launcher.planners.membership import resize_report
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits, Stage
@@ -220,5 +221,8 @@ def test_members_that_ended_well_end_nobody_elses_world() -> None:
     assert failed_beside.move is Move.NOTHING  # the job has failed then, but who is about to end may do so
 
 
-def test_every_engine_that_can_be_chosen_is_in_the_table() -> None:
-    assert set(settings.ENGINES) == set(ENGINES)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_processes_of_each_engine_stay_or_are_replaced_as_its_row_says(engine: str) -> None:
+    job = Cluster(JobOptions(LIMITS, engine=engine)).driver.job
+    assert job.in_place is ENGINES[engine].in_place
+    assert (engine_of(job).decide is restarting.decide) is not ENGINES[engine].in_place

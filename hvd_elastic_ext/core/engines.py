@@ -1,0 +1,27 @@
+"""The engines of ``run --engine``, with the facts that several programs need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+
+class EngineSpec(NamedTuple):
+    """``in_place``: processes live through changes of their world; else each world is other processes.
+
+    ``needs_horovod``: it cannot do without Horovod, on the launcher's machine and on all hosts.
+    """
+
+    in_place: bool
+    needs_horovod: bool
+
+
+DEFAULT: Final = "horovod"
+ENGINES: Final[Mapping[str, EngineSpec]] = {
+    DEFAULT: EngineSpec(in_place=True, needs_horovod=True),
+    "mpirun": EngineSpec(in_place=False, needs_horovod=False),
+    "torchrun": EngineSpec(in_place=False, needs_horovod=False),
+}
+"""By the value of ``--engine``."""
+RESTARTING: Final = tuple(name for name, spec in ENGINES.items() if not spec.in_place)
+"""Those that start other processes for each world."""
