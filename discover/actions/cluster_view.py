@@ -29,6 +29,6 @@ class ClusterView:
         return self.job is None or not self.job.uid or verdict.pod.owner == self.job.uid
 
     def reason(self, verdict: Verdict) -> str:
-        """All that speaks against a pod, in one line, without the advice."""
+        """Every reason why a pod is no host, in one line, without the advice."""
         said = verdict.reason.removesuffix(f"; {self.advice}") if self.advice else verdict.reason
         return "; ".join(filter(None, [said, self.notes.get(verdict.pod.key, "")]))

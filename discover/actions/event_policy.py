@@ -1,6 +1,6 @@
 """Which Events are written: hosts that leave or are lost, pods that run and are no hosts. Pure.
 
-What happens together is one Event, and each kind is limited.
+Changes that come together make one Event, and each kind of Event has a rate limit.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class EventState:
-    """What is remembered from look to look; times in monotonic seconds.
+    """State between looks; times in monotonic seconds.
 
     ``published``: of the last look, by UID; None before the first. ``waiting``: what is to be reported, ``since`` when;
     ``at``: when each kind was last. ``idle``: since when pods have run without being hosts, by UID; ``known``: those of
@@ -89,7 +89,7 @@ def decide_events(
 ) -> tuple[EventState, tuple[Message, ...], float | None]:
     """Decide which Events a look leads to: ``(state, messages, when time alone changes that)``.
 
-    The first look leads to none: what was there before is no news. ``reaped`` are reported, too.
+    The first look leads to no Event, because nothing is known to have changed. ``reaped`` are reported, too.
     """
     gone = _gone(state.published or {}, view)
     idle, excluded = _excluded(now, state, view, limits)
@@ -147,7 +147,7 @@ def _excluded(
 
 
 def _runs(verdict: Verdict, view: ClusterView) -> bool:
-    """Whether one might expect it to be a host: it was started, and does not leave."""
+    """Whether the pod could be a host: it belongs to the job, has started and is not leaving."""
     at_work = verdict.pod.phase in ("Running", "Unknown") and verdict.grade is not Grade.LEAVING
     return at_work and verdict.pod.deleting is None and view.owns(verdict)
 

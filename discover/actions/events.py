@@ -25,7 +25,7 @@ TURN: Final = 1.0
 """Seconds from one look to the next."""
 
 MAX_QUEUED: Final = 16
-"""Events that wait for the server; of more, the oldest are dropped."""
+"""Most Events that wait for the server. If more come, the oldest are dropped."""
 
 COMPONENT: Final = "hvd-discover"
 

@@ -1,7 +1,7 @@
 """Whether the daemon runs as an init container that is no sidecar, so that its pod waits for it to end.
 
-A native sidecar becomes that where the cluster, or the operator that makes the pod, does not know ``restartPolicy`` of
-init containers and drops it: the launcher never starts, and nothing says why.
+This happens to a native sidecar if the cluster, or the operator that makes the pod, drops the unknown field
+``restartPolicy`` of init containers. Then the launcher never starts, and no message says why.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Placement(Enum):
 
 
 def placement_of(pod: Mapping[str, Any]) -> tuple[Placement, str]:
-    """Say how the daemon stands in its own ``pod`` (an API object), and which container the pod waits for.
+    """Return the daemon's placement in its own ``pod`` (an API object), and the container that the pod waits for.
 
     The daemon does not know which container it is. But while an init container runs that is no sidecar, and there are
     no sidecars, no other container of the pod runs.

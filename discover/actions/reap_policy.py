@@ -1,7 +1,7 @@
 """Which pods of the job are deleted so that its controller makes new ones (``--reap-failed``). Pure.
 
-A controller that keeps failed pods never replaces them: so they are deleted, after a moment to look at them. A pod on a
-node that shuts down is deleted before it is killed: deleted pods are replaced, killed ones become failed ones.
+A controller that keeps failed pods never replaces them, so the daemon deletes them after a short delay. A pod on a node
+that shuts down is deleted before it is killed: deleted pods are replaced, killed ones become failed ones.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from discover.selection.signals import Table, node_signals
 from discover.selection.verdicts import Grade, Verdict
 
 SHUTDOWN: Final = ("node-shutdown", "gke-spot-shutdown")
-"""Signals of a kubelet that is about to kill all pods of its node. There is none for a lack of memory or disk: whom the
-kubelet chooses then is known only afterwards.
+"""Signals of a kubelet that is about to kill all pods of its node. A lack of memory or disk has no such signal, because
+nobody knows in advance which pods the kubelet kills then.
 """
 
 FAILED, EVICTED, SHUTTING_DOWN = "failed", "evicted", "shutdown"
@@ -52,7 +52,7 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class ReapState:
-    """What is remembered; times in monotonic seconds. ``since``: since when pods have been due, by UID. ``done``: UIDs
+    """State between looks; times in monotonic seconds. ``since``: since when pods have been due, by UID. ``done``: UIDs
     whose deletion was requested. ``recent``: when, within the last minute. ``names``: how often and when last.
     ``refused``: pods whose deletion failed, and when it is requested again, by UID.
     """
@@ -70,7 +70,8 @@ def decide_deletions(
     """Decide what to delete now: ``(state, deletions, when time alone changes that)``; the most urgent first, and of
     those the ones that were never refused.
 
-    Pass what was deleted to :func:`deleted`, what was refused to :func:`refused`; all else comes again the next time.
+    Pass each successful deletion to :func:`deleted` and each failed one to :func:`refused`. The next call returns all
+    others again.
     """
     worth = list(_worth(view, table))
     since = {each.uid: reaped.since.get(each.uid, now) for each in worth}
@@ -153,8 +154,8 @@ def _ready_at(deletion: Deletion, since: float, limits: ReapLimits) -> float:
 
 
 def _retry_at(memory: ReapState, deletion: Deletion, limits: ReapLimits) -> float:
-    """When its deletion may be requested after a refusal, or after that of another pod of its name: a pod that always
-    fails at once is not made all the time.
+    """When its deletion may be requested after a refusal, or after the deletion of another pod of its name. The pause
+    limits how often a pod that always fails at once is made again.
     """
     _, retry_at = memory.refused.get(deletion.uid, (None, float("-inf")))
     if deletion.key in memory.names:

@@ -93,14 +93,14 @@ class Reaper:
             if deletion.cause != SHUTTING_DOWN:
                 finished = self._job_finished(view) if finished is None else finished
                 if finished:
-                    break  # those that follow are not more urgent
+                    break  # the remaining ones are not more urgent
             try:
                 if deletion.key != self._own:
                     self._delete(deletion)
                 self._state = deleted(self._clock.mono(), self._state, deletion)
             except RequestFailed as error:
                 self._metrics.reap_failed()
-                self._view = None  # look again at what was not done
+                self._view = None  # so that the next look tries the rest
                 if _concerns_all(error):
                     if not error.lacks_right:  # this pod's webhook may hang: try others first
                         self._state = refused(self._clock.mono(), self._state, deletion, jitter=0.0)
@@ -111,7 +111,7 @@ class Reaper:
 
     def _job_finished(self, view: ClusterView) -> bool:
         """Whether the job has finished since it was read for ``view``: then its failed pods stay, for their logs. If
-        the job cannot be read, what was known of it holds."""
+        the job cannot be read, the last answer counts."""
         if view.job is None:
             return False
         if view.job.uid != self._finished_job or not self._finished_job:
@@ -127,7 +127,7 @@ class Reaper:
 
     def _delete(self, deletion: Deletion) -> None:
         """Raises :class:`RequestFailed` if the pod may still be there."""
-        if deletion.uid not in self._logged:  # before it is done: it is the record of why
+        if deletion.uid not in self._logged:  # logged before the deletion, as the record of its reason
             self._logged.add(deletion.uid)
             LOG.warning("reaping pod %s (%s): %s", deletion.key, deletion.cause, deletion.why)
         options: dict[str, Any] = {
@@ -150,7 +150,7 @@ class Reaper:
             self._reaped(PodNote(deletion.uid, deletion.key.name, deletion.why))
 
     def _refuse(self, deletion: Deletion, error: RequestFailed) -> None:
-        """One pod is not deleted for now; that does not delay others."""
+        """Postpone the deletion of one pod, without a delay for others."""
         least = max(FORBIDDEN_PAUSE if error.code == FORBIDDEN else 0.0, min(error.retry_after or 0.0, LONGEST_PAUSE))
         self._state = refused(self._clock.mono(), self._state, deletion, jitter=self._draw(), least=least)
         if self._refusals.get(deletion.uid) != str(error):
@@ -159,5 +159,5 @@ class Reaper:
 
 
 def _concerns_all(error: RequestFailed) -> bool:
-    """Whether every other pod would be refused, too. RBAC here knows no single pods."""
+    """Whether the same error would refuse every other pod. The RBAC rule covers all pods, not single ones."""
     return not error.code or error.code in (401, 429, 503) or error.lacks_right

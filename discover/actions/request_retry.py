@@ -1,4 +1,4 @@
-"""When requests that failed are sent again, and what is logged of that."""
+"""When to send failed requests again, and which log lines that writes."""
 
 from __future__ import annotations
 

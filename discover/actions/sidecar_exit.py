@@ -21,11 +21,11 @@ LOG = logging.getLogger("hvd-discover")
 OWN_POD: Final[Resource[PodView]] = Resource("own-pod", pod_view)
 
 End = Callable[[str, int], None]
-"""Is told why the daemon ends, and with which exit code."""
+"""Called with the reason why the daemon ends, and with its exit code."""
 
 
 def ending(pod: PodView, container: str) -> tuple[str, int] | None:
-    """Why the daemon ends, and its exit code, whatever that of the container; None while it goes on."""
+    """Why the daemon ends, and its own exit code, which does not depend on the container's; None while it continues."""
     found = next((each for each in pod.containers if each.name == container), None)
     if found is None:
         names = ", ".join(each.name for each in pod.containers)

@@ -31,7 +31,8 @@ LOG = logging.getLogger("hvd-discover")
 
 
 def source_of(settings: Settings, *, metrics: Metrics, clock: Clock) -> tuple[Source, KubeParts | None]:
-    """Make the source, and what goes with it where it is a cluster. Raises :class:`UsageError` if that cannot be."""
+    """Make the source and, for a cluster, the parts that belong to it. Raises :class:`UsageError` if that is
+    impossible."""
     match settings.source:
         case FileSettings() as file:
             return FileSource(file.watch, slots=file.slots), None
@@ -69,7 +70,7 @@ def serve(settings: Settings, *, life: str, inbox: EventQueue, clock: Clock | No
     try:
         state = _own(files, life)
         if cluster is not None and beyond and settings.outputs.hosts_file is None:
-            beyond[0].recall(inbox.changed)  # which may take long
+            beyond[0].recall(inbox.changed)  # may take long
             cluster.source.resume(beyond[0].recalled)
         elif cluster is not None:
             cluster.source.resume(lambda: state.seniority)
@@ -101,7 +102,7 @@ def serve(settings: Settings, *, life: str, inbox: EventQueue, clock: Clock | No
 
 
 def _configmaps(settings: Settings, cluster: KubeParts | None, life: str) -> list[ConfigMap]:
-    """The one that is wanted, or none."""
+    """The ConfigMap of the settings, if they name one."""
     name = settings.outputs.configmap
     return [cluster.configmap(name, life=life)] if cluster is not None and name else []
 
@@ -137,7 +138,7 @@ def _files(outputs: Outputs, metrics: Metrics, cluster: KubeParts | None, *, clo
     if outputs.hosts_file is not None:
         overlap = None if cluster is None else Overlap(alive=cluster.source.still_there, clock=clock)
         hosts_file = HostsFile(outputs.hosts_file, wrote=metrics.writes.inc, overlap=overlap)
-        if outputs.script is not None:  # first: where there are hosts, there is the script that prints them
+        if outputs.script is not None:  # the script first: once there is a hosts file, its script exists
             files.append(Script(outputs.script, hosts_file=hosts_file.path, wrote=metrics.writes.inc))
         files.append(hosts_file)
     return files

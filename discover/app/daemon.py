@@ -107,7 +107,7 @@ class ReasonLog:
 
 
 class Daemon:
-    """Follows one source until it is told to stop, whatever becomes of the source."""
+    """Follows one source until it is told to stop, even if the source fails."""
 
     def __init__(
         self,

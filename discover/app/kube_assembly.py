@@ -41,7 +41,8 @@ GENERATION: Final = 50_000
 
 
 class KubeParts:
-    """What one daemon has of a cluster: the source, and what reads its own pod and writes; over one way to the server.
+    """The cluster's parts of one daemon: its source, and the parts that read its own pod and write. They share one API
+    server.
 
     Raises :class:`UsageError` without a way to a cluster, or for a bad file of signals.
     """
@@ -129,7 +130,7 @@ class KubeParts:
         if self._settings.reap:
             reaper = Reaper(
                 self._cluster.sender(),
-                # While the job may still become readable, its pods are not guessed by their labels.
+                # Do not identify the job's pods by labels alone while the job may still become readable.
                 ViewOf(self.source, advice, stands_by=lambda: stands_by() or not self.source.job_settled),
                 self._table,
                 job=self._read_job,

@@ -35,7 +35,7 @@ class Unsettled:
 
 
 class Source(Protocol):
-    """Says which hosts there are, and when to look again.
+    """Returns the present hosts and reports when to read them again.
 
     :meth:`read` returns the whole current state, however many changes were missed. A source never decides what follows
     from a failed look.

@@ -208,7 +208,7 @@ class ClientCollection:
             return response
 
     def _pieces(self, response: urllib3.HTTPResponse, *, whole: bool) -> Generator[bytes, None, None]:
-        # A watch's pieces are the server's own: to read more would wait for the next one.
+        # Read a watch in the server's own chunks: a larger read would wait for the next event.
         size = CHUNK if whole else None if response.chunked else 1
         done = False
         try:
@@ -216,7 +216,7 @@ class ClientCollection:
                 yield from response.stream(size, decode_content=True)
             done = True
         finally:
-            # What was not read would come before the next answer.
+            # The unread rest would precede the next answer on this connection.
             if not done:
                 response.close()
             response.release_conn()
@@ -250,7 +250,7 @@ class ClientCollection:
             raise RequestFailed(Ending.UNREACHABLE, f"TLS: {error}") from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise RequestFailed(Ending.CUT, f"the connection broke: {error}") from None
-        except ValueError:  # a token that is no header, for one; the error's text would hold it
+        except ValueError:  # such as a token that is no valid header; the error's text would contain it
             why = "the connection broke" if started else "the credentials make no request"
             raise RequestFailed(Ending.CUT if started else Ending.NO_CREDENTIALS, why) from None
 

@@ -94,7 +94,7 @@ class Lookups:
         return self._job_due - now
 
     def _refresh_job(self, read: ReadJob, now: float) -> float:
-        """Keep the known job if it cannot be read. If it may not be read or does not exist, do without it."""
+        """Read the job; if that fails, keep the last one. If it is forbidden or missing, no longer wait for it."""
         try:
             self._job = read() or self._job
         except RequestFailed as error:

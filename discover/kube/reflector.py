@@ -219,7 +219,7 @@ class Reflector(Generic[V]):
                 for piece in pieces:
                     with reading():
                         changes = self._take(lines.feed(piece))
-                    # Later changes are news, and were not missed before.
+                    # Only changes right after the start were missed before; later ones are new.
                     self._check_silent_watch(changes if self._clock.mono() < answered + SHORT_WATCH else 0)
                     if (now := self._clock.mono()) >= updated + STATUS_INTERVAL:
                         updated = now

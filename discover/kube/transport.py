@@ -103,7 +103,7 @@ _REASONS: Final = {
 def refusal(
     why: str, *, code: int = 0, reason: str = "", causes: Container[str] = (), retry_after: float | None = None
 ) -> RequestFailed:
-    """What the server's Status says. It may lack its code, or its reason (rule R6)."""
+    """The fields of the server's Status. Code and reason may be missing (rule R6)."""
     if "ResourceVersionTooLarge" in causes or (code == 504 and "Too large resource version" in why):
         ending = Ending.AHEAD
     else:

@@ -1,7 +1,7 @@
 """Turns API objects (JSON) into :class:`PodView` and :class:`NodeView`. Pure.
 
-Missing fields are empty: objects are seen while they are being made. So are fields of a wrong type, except where that
-would make a host of something that is none.
+Missing fields are empty, because objects appear before they are complete. Fields of a wrong type are ignored, unless
+that would turn a non-host into a host.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TIME: Final = re.compile(
 
 
 def pod_view(raw: object) -> PodView:
-    """Return what is kept of a pod. Raises ``ValueError``, in one line, for what is none."""
+    """Return the view of a pod. Raises ``ValueError``, in one line, if ``raw`` is not a pod."""
     whole, metadata, key = _identity(raw, "Pod")
     if not key.namespace:
         raise ValueError(f"pod {key.name!r} has no metadata.namespace")
@@ -62,7 +62,7 @@ def pod_view(raw: object) -> PodView:
 
 
 def node_view(raw: object) -> NodeView:
-    """Return what is kept of a node. Raises ``ValueError``, in one line, for what is none."""
+    """Return the view of a node. Raises ``ValueError``, in one line, if ``raw`` is not a node."""
     whole, metadata, key = _identity(raw, "Node")
     spec = _table(whole, "spec")
     return NodeView(

@@ -1,8 +1,8 @@
 """Checks whether a watch still tells all changes: a server may keep a connection open for ever and send nothing.
 
-A read timeout finds that after 70 seconds; the notice of a machine may be over after 30. So when a watch has been
-silent for a while, the pods are listed beside it and compared. For many pods a list is tens of megabytes: then lists
-are rare.
+A read timeout detects that after 70 seconds, but a machine may be gone 30 seconds after its notice. So when a watch has
+been silent for a while, the pods are listed beside it and compared. For many pods a list is tens of megabytes: then
+lists are rare.
 
 Watches are served from the server's cache, and that may stand still: then all of them are silent, and lists from the
 cache agree. So the pods are listed from the store now and then.

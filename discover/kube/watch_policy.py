@@ -63,7 +63,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What one reflector knows of its server; ``next`` and ``version`` are its next request.
+    """State of one reflector; ``next`` and ``version`` are its next request.
 
     ``tried``: the one attempt without a pause was made. ``broken_since``: since when (monotonic seconds) the server has
     answered SERVER_ERROR at this version, and nothing else. ``allowed``: the objects were listed once.
@@ -164,7 +164,7 @@ def next_step(now: float, state: State, outcome: Outcome, *, jitter: float, opti
         forbidden_since=_forbidden_since(now, state, outcome, short=short),
     )
     if starting and state.forbidden_since is None:
-        backoff, pause = Backoff(), QUICK_RETRY * (0.5 + 0.5 * jitter)  # the server answers: what came before is over
+        backoff, pause = Backoff(), QUICK_RETRY * (0.5 + 0.5 * jitter)  # the server answers: earlier errors are over
     else:
         backoff, pause = _pause(now, state, outcome, wait=_wait(rule, state, short=short), jitter=jitter, hidden=hidden)
     step = Step(replace(ahead, backoff=backoff), pause, reload_credentials=rule.reload_credentials, hidden=hidden)

@@ -52,7 +52,7 @@ CHECK_INTERVAL: Final = 60.0
 """Seconds after which the ConfigMap is read again, as another client may have changed it."""
 
 OVERLAP: Final = OverlapLimits(least=150.0, most=150.0)
-"""A reader sees the volume as it was up to 150 seconds ago, and may miss what was there for less."""
+"""Seconds. A reader may see a state of the volume that is this old, and may miss a state that did not last as long."""
 
 TURN: Final = 1.0
 """Seconds from one turn to the next, as for files."""

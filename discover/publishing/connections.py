@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 
 class Held(Protocol):
-    """An open connection: of which source, and since when it does what it does."""
+    """An open connection: its source, and since when it is in its present state."""
 
     @property
     def source(self) -> str: ...
@@ -24,7 +24,7 @@ H = TypeVar("H", bound=Held)
 def choose_to_close(held: Collection[H]) -> H | None:
     """Return the oldest one of the source that has the most; None if there is none.
 
-    So a source that takes all it can displaces its own, and one that asks now and then is served.
+    So a source with many connections loses its own, and a source with few requests is served.
     """
     share = Counter(each.source for each in held)
     return max(held, key=lambda each: (share[each.source], -each.since), default=None)

@@ -10,7 +10,7 @@ from hvd_elastic_ext.core.publication import Publication
 
 @dataclass(frozen=True, slots=True)
 class ReaderPosition:
-    """What a waiting reader has: a sequence number, and of which run of the daemon, if it says so."""
+    """The newest publication that a waiting reader knows: its sequence number and, if given, its run of the daemon."""
 
     sequence: int
     source: str | None = None

@@ -40,8 +40,8 @@ class LeaseRecord:
 class Lease:
     """The Lease ``name``. ``me``: this daemon's unique identity. ``of``: what it guards.
 
-    A daemon that was stopped for longer than it lasts may still believe that it is the holder, for one request: so what
-    is written under it is written under a resourceVersion, too.
+    A daemon that was stopped for longer than the Lease lasts may send one more request as its holder. Therefore each
+    write names a resourceVersion, too.
     """
 
     def __init__(self, sender: Sender, *, namespace: str, name: str, me: str, of: str, clock: Clock) -> None:
@@ -69,12 +69,13 @@ class Lease:
 
     @property
     def others_until(self) -> float | None:
-        """When another's ends unless it is renewed (monotonic seconds); None without another holder."""
+        """When the Lease of another holder expires unless it is renewed (monotonic seconds); None without another
+        holder."""
         held = self._known
         return None if held is None or self._ours or held.holder in ("", self._me) else held.since + held.lasts
 
     def release(self) -> None:
-        """Let the next daemon have it at once, if it is ours. If that fails, it expires."""
+        """Release the Lease if this daemon holds it. If that fails, it expires."""
         if not self._ours or self._known is None:
             return
         self._ours = False

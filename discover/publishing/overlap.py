@@ -43,7 +43,7 @@ class OverlapLimits:
 
 @dataclass(frozen=True, slots=True)
 class PublishedHosts:
-    """Hosts that were shown from ``since`` on (monotonic seconds), and that a reader may still go by."""
+    """Hosts that were published from ``since`` on (monotonic seconds), and that a reader may still use."""
 
     hosts: HostSet
     since: float
@@ -60,8 +60,8 @@ def overlap(
 ) -> tuple[HostSet, str]:
     """Choose which hosts are shown: ``(hosts, reason)``; the reason is empty unless a host is kept.
 
-    ``shown`` is the past, newest last. Every set that a reader may still go by has a host in common with the result,
-    unless none of its hosts is ``alive``. ``left``: seconds until hosts go, for those with a notice.
+    ``shown`` is the past, newest last. The result shares a host with every list that a reader may still use, unless no
+    host of that list is ``alive``. ``left``: seconds until hosts go, for those with a notice.
     """
     kept: list[Host] = []
     for old in still_valid(now, shown, stand=stand):
@@ -75,13 +75,13 @@ def overlap(
 
 
 def _share_one(old: HostSet, wanted: HostSet, kept: list[Host]) -> bool:
-    """Mostly it is the first that they have in common, and the rest is not looked at."""
+    """Whether they have a host in common. Usually the first comparison finds one."""
     also = {host.name for host in kept}
     return any(host.name in wanted or host.name in also for host in old)
 
 
 def still_valid(now: float, shown: tuple[PublishedHosts, ...], *, stand: float) -> tuple[PublishedHosts, ...]:
-    """Return what a reader may still go by: the newest, and what was replaced less than ``stand`` ago."""
+    """Return the lists that a reader may still use: the newest, and those replaced less than ``stand`` seconds ago."""
     older = [each for each, newer in pairwise(shown) if now - newer.since < stand]
     return (*older, *shown[-1:])
 

@@ -1,4 +1,4 @@
-"""Events that wait for the launcher: in order and bounded; what does not fit is counted."""
+"""Events that wait for the launcher, in order. The queue is bounded and counts the events that do not fit."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: PTH118, PTH123, PTH208 - pathlib takes long to load
-"""Which devices this host has for training, without asking any library: that would take long, and hold a device."""
+"""Finds this host's devices for training without a library, which would be slow and would occupy a device."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Final
 
 GIVEN: Final = ("HVD_ELASTIC_DEVICES", "CUDA_VISIBLE_DEVICES")
-"""Variables that name them, the first one that is set holding."""
+"""Variables that name the devices. The first one that is set counts."""
 LONGEST: Final = 4096
-"""Characters beyond which it is no list of one host's devices."""
+"""Characters. A longer value is no list of one host's devices."""
 
 _GPUS: Final = "proc/driver/nvidia/gpus"
 
@@ -36,7 +36,7 @@ def _found(environ: Mapping[str, str], root: str) -> list[str]:
 
 
 def _described(root: str) -> list[dict[str, str]]:
-    """What the driver says of each, by bus address: CUDA's order among those that are alike."""
+    """The driver's data for each device, sorted by bus address, which is CUDA's order for devices of one model."""
     folder = os.path.join(root, _GPUS)
     found = []
     for name in sorted(_listdir(folder)):

@@ -1,4 +1,4 @@
-"""What a launcher should know of the host and of this interpreter before it trusts them with a process."""
+"""Facts about the host and this interpreter that the launcher checks before it starts a process there."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _plain(package: str) -> str:
 
 
 def _slowly(package: str) -> str | None:
-    """For installations of unusual kinds, and for what is not there."""
+    """The slow way, for unusual installations and missing packages."""
     import importlib.metadata
 
     try:
@@ -72,7 +72,7 @@ def interfaces() -> dict[str, str]:
 
 
 def through(address: str, known: dict[str, str]) -> str | None:
-    """Which of the ``known`` interfaces a connection leaves through, ``address`` being its own end's."""
+    """Which of the ``known`` interfaces a connection uses. ``address``: its local address."""
     for name, own in known.items():
         if own == address or (address.startswith("127.") and own.startswith("127.")):
             return name

@@ -204,7 +204,7 @@ def _folder(base: str, job: str, *, create: bool) -> int | None:
 
 
 def _key_digest(key: bytes) -> str:
-    """Differs for different keys, and reveals nothing of them."""
+    """A mark that differs for different keys and does not reveal them."""
     return hmac.new(key, b"folder", hashlib.sha256).hexdigest()[:16]
 
 

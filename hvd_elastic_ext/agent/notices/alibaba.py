@@ -1,11 +1,11 @@
 """Alibaba Cloud ECS.
 
-- Spot instances, of which is told 5 minutes ahead, to be looked for every 5 s:
+- Spot instances: the end is announced 5 minutes ahead; poll every 5 s:
   https://www.alibabacloud.com/help/en/ecs/user-guide/query-the-interruption-events-of-preemptible-instances
-- Metadata, and the hardened mode in which they take a token:
+- Metadata, and the hardened mode in which requests need a token:
   https://www.alibabacloud.com/help/en/ecs/user-guide/view-instance-metadata/
 
-404 means that there is nothing to tell.
+Status 404 means that nothing is announced.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAME: Final = "/latest/meta-data/instance-id"
 
 
 class Alibaba:
-    """The metadata service of ECS. It is asked with a token where it gives one."""
+    """The metadata service of ECS. Requests carry a token if the service gives one."""
 
     name = "alibaba"
     every_s = 5.0
@@ -40,5 +40,5 @@ class Alibaba:
 
 
 def interruption(body: str, _: float) -> list[Announcement]:
-    """What ``2020-04-07T17:03:00Z`` says."""
+    """Parse an answer such as ``2020-04-07T17:03:00Z``: when the instance ends."""
     return [Announcement("this spot instance is being taken back by Alibaba Cloud", iso_time(body))]

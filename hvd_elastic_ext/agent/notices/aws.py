@@ -1,14 +1,14 @@
 """Amazon EC2: the Instance Metadata Service, version 2.
 
 - Tokens: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-metadata-v2-how-it-works.html
-- Spot interruptions, 120 s ahead, to be looked for every 5 s:
+- Spot interruptions: announced 120 s ahead; poll every 5 s:
   https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
-- Rebalance recommendations, which may or may not be followed by one:
+- Rebalance recommendations: a spot interruption may follow, or may not:
   https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/rebalance-recommendations.html
 - Scheduled events: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/viewing_scheduled_events.html
 
-404 means that there is nothing to tell. The answer to the ``PUT`` for a token crosses one hop by default: a container
-with a network of its own gets none unless the instance's hop limit is 2.
+Status 404 means that nothing is announced. The answer to the ``PUT`` for a token crosses one hop by default: a
+container with a network of its own gets none unless the instance's hop limit is 2.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EVENTS: Final[Mapping[str, str]] = {
     "instance-reboot": "is going to reboot this instance",
     "system-reboot": "is going to reboot this instance's machine",
 }
-"""Of the scheduled events those that end what runs here."""
+"""Scheduled events that end the processes of this machine."""
 
 
 class Aws:
@@ -47,7 +47,7 @@ class Aws:
     def look(self, ask: Ask) -> list[Announcement]:
         """A spot interruption alone, if there is one; else a rebalance recommendation and scheduled events."""
         if taken_back := self._session.read(ask, SPOT, interruption):
-            return taken_back  # at once: nothing else can matter more
+            return taken_back  # at once: nothing else is more urgent
         for path, reading in ((REBALANCE, rebalance), (SCHEDULED, scheduled)):
             self._lesser[path] = or_before(
                 lambda path=path, reading=reading: self._session.read(ask, path, reading),  # type: ignore[misc]
@@ -57,20 +57,20 @@ class Aws:
 
 
 def interruption(body: str, _: float) -> list[Announcement]:
-    """What ``{"action": "terminate", "time": "2017-09-18T08:22:00Z"}`` says."""
+    """Parse an answer such as ``{"action": "terminate", "time": "2017-09-18T08:22:00Z"}``."""
     said: dict[str, Any] = json.loads(body)
     end = _ENDS.get(said["action"], "taken back")
     return [Announcement(f"this spot instance is going to be {end} by AWS", iso_time(said["time"]))]
 
 
 def rebalance(body: str, _: float) -> list[Announcement]:
-    """What ``{"noticeTime": "2020-10-27T08:22:00Z"}`` says."""
+    """Parse an answer such as ``{"noticeTime": "2020-10-27T08:22:00Z"}``."""
     iso_time(json.loads(body)["noticeTime"])
     return [Announcement("this spot instance is likely to be taken back by AWS", soft=True)]
 
 
 def scheduled(body: str, now: float) -> list[Announcement]:
-    """What a list of events, each with ``Code``, ``State`` and ``NotBefore``, says."""
+    """Parse a list of events, each with ``Code``, ``State`` and ``NotBefore``."""
     announcements = []
     for event in entries(body):
         if event.get("Code") in _EVENTS and event.get("State") == "active":

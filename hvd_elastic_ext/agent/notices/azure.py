@@ -4,9 +4,9 @@
 - Statuses, 410 and 429 among them, after which one should ask again:
   https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service
 
-The first question switches the service on, and may be answered after two minutes only. Events are those of a whole
-scale set or availability set: what counts is whether this machine's name is among their ``Resources``. Nothing is ever
-approved (``StartRequests``): that would hurry them, for all machines they name.
+The first request enables the service, and its answer may take two minutes. The service lists the events of a whole
+scale set or availability set. Only events that name this machine in ``Resources`` count. The agent approves no event
+(``StartRequests``), because the event would then start earlier on all machines that it names.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _GOING: Final[Mapping[str, str]] = {
     "Reboot": "this machine is going to be rebooted by Azure",
     "Redeploy": "this machine is going to be moved by Azure, without its memory",
 }
-"""``Freeze`` is not among them: a pause of seconds, after which all is as before."""
+"""``Freeze`` is not among them, because the machine continues after a pause of seconds."""
 
 
 class Azure:
@@ -72,9 +72,10 @@ def _own_name(ask: Ask) -> str:
 
 
 def events(body: str) -> Sequence[Mapping[str, Any]]:
-    """The events of a document. Raises ``ValueError``, ``KeyError`` or ``TypeError`` for what is none."""
+    """The events of a document. Raises ``ValueError``, ``KeyError`` or ``TypeError`` if ``body`` is no such
+    document."""
     document = json.loads(body)
-    # Its incarnation tells whether it has changed. It is read anyway: an event that is far off comes near by itself.
+    # The incarnation shows whether the document has changed. Read it even if not: a distant event comes near with time.
     if type(document["DocumentIncarnation"]) is not int or not isinstance(document["Events"], list):
         raise ValueError("no document of scheduled events")
     found: list[Mapping[str, Any]] = document["Events"]
@@ -82,7 +83,7 @@ def events(body: str) -> Sequence[Mapping[str, Any]]:
 
 
 def announcements_of(events: Sequence[Mapping[str, Any]], own: str, now: float) -> list[Announcement]:
-    """What is said of the machine called ``own``. An event that has started has no time."""
+    """The announcements for the machine called ``own``. An event that has started has no time."""
     announcements = []
     for event in events:
         kind, named = event["EventType"], [str(name).casefold() for name in event["Resources"]]

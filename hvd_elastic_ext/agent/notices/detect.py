@@ -34,7 +34,8 @@ _MADE_BY: Final = (
     ("sys_vendor", "Alibaba Cloud", "alibaba"),
     ("chassis_asset_tag", "7783-7084-3265-9085-8269-3286-77", "azure"),
 )
-"""What a cloud's firmware has in which place. Microsoft's name is in every Hyper-V, the tag in Azure only."""
+"""Firmware fields and values that identify a cloud. Every Hyper-V machine has Microsoft's name; only Azure has this
+tag."""
 
 
 class DetectedCloud:
@@ -59,7 +60,8 @@ class DetectedCloud:
         return self._candidates[0][1].ahead_s
 
     def look(self) -> list[Announcement]:
-        """All that the cloud says now. Raises :class:`NoAnswer` if it, or every candidate, gives no answer."""
+        """All present announcements of the cloud. Raises :class:`NoAnswer` if it, or every candidate, gives no
+        answer."""
         if len(self._candidates) == 1:
             [(cloud, ask)] = self._candidates
             return cloud.look(ask)

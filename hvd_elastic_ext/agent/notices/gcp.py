@@ -2,11 +2,11 @@
 
 - Questions, ``Metadata-Flavor`` and waiting for a change by its ETag:
   https://cloud.google.com/compute/docs/metadata/querying-metadata
-- Preemption, of which is told 30 s ahead at best: https://cloud.google.com/compute/docs/instances/spot#preemption
+- Preemption: announced 30 s ahead at best: https://cloud.google.com/compute/docs/instances/spot#preemption
 - Maintenance of the host, a minute ahead (an hour with GPUs):
   https://cloud.google.com/compute/docs/metadata/getting-live-migration-notice
 
-The same looks come from Kubernetes' and Docker's containers on such a machine.
+Containers of Kubernetes and Docker on such a machine can send the same requests.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ PREEMPTED: Final = "/computeMetadata/v1/instance/preempted"
 MAINTENANCE: Final = "/computeMetadata/v1/instance/maintenance-event"
 HEADERS: Final = {"Metadata-Flavor": "Google"}
 WAIT_S: Final = 20
-"""How long a question may wait for a change. Maintenance is looked at in between, a minute being its notice."""
+"""How long a request may wait for a change. Maintenance is read between two requests, as it is announced a minute
+ahead."""
 NOTICE_S: Final = 30.0
-"""From the notice of a preemption to its end."""
+"""Seconds from the notice of a preemption to its end."""
 _SLACK_S: Final = 5.0
 _LONGEST_TAG: Final = 128
 
@@ -72,13 +73,14 @@ def _genuine(request: Request, answer: Answer) -> str:
 
 
 def preemption(body: str) -> list[Announcement]:
-    """What ``TRUE`` or ``FALSE`` says."""
+    """Parse the answer ``TRUE`` or ``FALSE``: whether the machine is being preempted."""
     preempted = {"TRUE": True, "FALSE": False}[body.strip()]
     return [Announcement("this machine is being preempted by Google Cloud", within_s=NOTICE_S)] * preempted
 
 
 def maintenance(body: str) -> list[Announcement]:
-    """What is said of the host's maintenance. A machine that is moved live stays what it is."""
+    """Parse the maintenance event of the host. A live migration is no announcement, because the machine keeps
+    running."""
     if body.strip() != "TERMINATE_ON_HOST_MAINTENANCE":
         return []
     return [Announcement("this machine is going to be stopped by Google Cloud for maintenance of its host")]

@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 from hvd_elastic_ext.agent.notices.model import Answer, NoAnswer, Request, mail_time
 
 CONNECT_S: Final = 1.0
-"""A metadata service is on the same machine: it accepts a connection at once."""
+"""Seconds. A metadata service is on the same machine, so it accepts a connection at once."""
 MAX_BODY: Final = 64 << 10
 _MAX_ALL: Final = MAX_BODY + (32 << 10)
 _TRUSTED_S: Final = 5.0
-"""Clocks that differ by less are taken for one: an answer tells whole seconds only."""
+"""Seconds. A smaller difference between clocks is ignored, because answers have whole seconds only."""
 
 
 class HttpClient:
@@ -69,7 +69,7 @@ class HttpClient:
 
 
 def _ahead_s(date: str | None, now: float) -> float:
-    """How far the clock there is ahead of ours."""
+    """Seconds by which the service's clock is ahead of this machine's."""
     try:
         ahead_s = 0.0 if date is None else mail_time(date) - now
     except (ValueError, TypeError, OverflowError):
@@ -78,7 +78,7 @@ def _ahead_s(date: str | None, now: float) -> float:
 
 
 class _TimedStream(io.RawIOBase):
-    """What comes in over a connection, until the deadline and up to a size, however it drips."""
+    """Reads from a connection until the deadline and up to a size, even if the bytes arrive slowly."""
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         self._connection, self._deadline = connection, deadline

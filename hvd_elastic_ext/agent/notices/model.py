@@ -1,4 +1,4 @@
-"""The words that clouds and their pollers share: questions, answers, and what they come to. Pure."""
+"""The types that clouds and their pollers share: requests, answers and announcements. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 QUICK_S: Final = 2.0
-"""How long an answer from this very machine's host may take, unless it is known to wait for something."""
+"""Seconds for an answer from this machine's own host, unless the request waits for a change."""
 NEAR_S: Final = 300.0
-"""What is due later than this is told as advice: a host that is to restart in a week is no less of a host today."""
+"""Seconds. An event that is due later becomes advice: a host that restarts in a week can still train today."""
 
 T = TypeVar("T")
 
@@ -68,19 +68,19 @@ class Cloud(Protocol):
     every_s: float
 
     def look(self, ask: Ask) -> list[Announcement]:
-        """All it says now. Raises :class:`NoAnswer`; then the last answer holds."""
+        """All present announcements. Raises :class:`NoAnswer`; then the last answer stays valid."""
         ...
 
 
 def body_of(request: Request, answer: Answer) -> str:
-    """What a question that must be answered with 200 was answered with. Raises :class:`NoAnswer`."""
+    """The body of an answer. Raises :class:`NoAnswer` if its status is not 200."""
     if answer.status != 200:
         raise NoAnswer(f"{_shown(request)} is answered with {answer.status}")
     return answer.body
 
 
 def understood(request: Request, body: str, reading: Callable[[str], T]) -> T:
-    """Read ``body``. Raises :class:`NoAnswer` for what is none of its kind."""
+    """Parse ``body`` by ``reading``. Raises :class:`NoAnswer` if that fails."""
     try:
         return reading(body)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
@@ -88,7 +88,8 @@ def understood(request: Request, body: str, reading: Callable[[str], T]) -> T:
 
 
 def or_before(asking: Callable[[], list[Announcement]], before: list[Announcement]) -> list[Announcement]:
-    """The answer, or the one before if there is none: less important announcements must not hide others."""
+    """The answer, or the one before if there is none. So a failed request for one kind does not hide the other
+    kinds."""
     try:
         return asking()
     except NoAnswer:

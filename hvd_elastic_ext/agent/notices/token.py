@@ -8,14 +8,15 @@ from typing import Final
 from hvd_elastic_ext.agent.notices.model import Announcement, Answer, Ask, NoAnswer, Request, body_of, understood
 
 LIFE_S: Final = 21600
-"""Seconds a token is good for: as long as can be had."""
+"""Seconds for which a token is valid: the longest time that services allow."""
 _PATH: Final = "/latest/api/token"
 _LONGEST: Final = 1024
 _REFUSED: Final = (401, 403)
 
 
 class Session:
-    """``header`` is what the token travels in. Where it is not ``needed``, and there is none, nothing travels."""
+    """``header`` carries the token. If a token is not ``needed`` and the service gives none, requests have no such
+    header."""
 
     def __init__(self, header: str, *, needed: bool) -> None:
         self._header = header
@@ -23,7 +24,7 @@ class Session:
         self._token: str | None = None
 
     def get(self, ask: Ask, path: str) -> tuple[Request, Answer]:
-        """Ask for ``path``; once more with a new token if the one at hand is not taken. Raises :class:`NoAnswer`."""
+        """Request ``path``; if the token is refused, try once more with a new one. Raises :class:`NoAnswer`."""
         fresh = self._token is None
         request, answer = self._get(ask, path)
         if answer.status in _REFUSED:
@@ -33,7 +34,7 @@ class Session:
         return request, answer
 
     def read(self, ask: Ask, path: str, reading: Callable[[str, float], list[Announcement]]) -> list[Announcement]:
-        """What is answered at ``path``, read together with the time there; nothing for 404."""
+        """The announcements at ``path``, by ``reading`` from the body and the service's time; none for status 404."""
         request, answer = self.get(ask, path)
         if answer.status == 404:
             return []
@@ -51,7 +52,7 @@ class Session:
         if answer.status != 200 and not self._needed:
             return ""
         token = body_of(request, answer).strip()
-        # It becomes a line of a request's head: only plain characters may go there.
+        # It becomes a header line of a request, so only plain characters are allowed.
         if not 0 < len(token) <= _LONGEST or not all("!" <= letter <= "~" for letter in token):
             raise NoAnswer(f"PUT {_PATH} is answered with what is no token")
         return token

@@ -16,11 +16,12 @@ from hvd_elastic_ext.io import process_tree
 
 AGAIN_S: Final = 1.0
 AGAIN_MAX_S: Final = 60.0
-"""Pauses before a child that has ended is started again double from the one to the other, unless it has lasted."""
+"""Shortest and longest pause before an ended child is started again. It doubles each time, unless the child ran long
+enough."""
 
 
 class Listener(Protocol):
-    """What gets each change."""
+    """Receives each change."""
 
     def cloud_says(self) -> None: ...
     def cloud_advises(self, reason: str | None) -> None: ...
@@ -36,7 +37,7 @@ class CloudWatch:
         self._loop, self._listener = loop, listener
         self._advice: str | None = None
         self._problem: tuple[str, str] | None = None
-        """Which cloud cannot be asked, and why."""
+        """The cloud that does not answer, and why."""
         self._lines = Lines(CHUNK)
         self._end: socket.socket | None = None
         self._again_at: float | None = None

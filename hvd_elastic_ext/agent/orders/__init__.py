@@ -1,6 +1,6 @@
-"""What an agent may be told. Pure.
+"""The orders that an agent accepts. Pure.
 
 Belongs here: orders and their fields.
 
-Never here: doing it.
+Never here: their execution.
 """

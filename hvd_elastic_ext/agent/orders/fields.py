@@ -1,4 +1,4 @@
-"""Reads the fields of a JSON object one by one, and says of what is wrong neither more nor less than needed. Pure."""
+"""Reads JSON fields and reports each invalid one in a short line. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 MAX_SLOT: Final = 1023
 MAX_COUNT: Final = (1 << 63) - 1
-"""Of things that are counted for as long as a job lives."""
+"""Largest value of a count that grows for the whole life of a job."""
 
 _LONG_S: Final = 1e6
 _REQUIRED: Final = object()

@@ -1,4 +1,4 @@
-"""What an agent may be told: one JSON object a line, checked before anything is done about it. Pure."""
+"""The orders that an agent accepts: one JSON object a line, checked before execution. Pure."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def entry_of(line: bytes | None) -> dict[str, Any]:
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError) as error:
-        # Of the error only what holds no part of the line: an environment has secrets in it.
+        # Report no part of the line itself: an environment may contain secrets.
         where = f" at character {error.pos}" if isinstance(error, json.JSONDecodeError) else ""
         raise OrderError(f"is not JSON{where}") from None
     if not isinstance(entry, dict):
@@ -172,11 +172,11 @@ def completed(entry: dict[str, Any], order: Join) -> dict[str, Any]:
 
 
 def read_welcome(entry: dict[str, Any]) -> Welcome:
-    """Read what a launcher says first. Raises :class:`OrderError`."""
+    """Read the first message of a launcher. Raises :class:`OrderError`."""
     fields = Fields(entry)
     fields.choice("do", ("welcome",))
     incarnation = fields.whole("incarnation", most=MAX_COUNT)
-    # A later launcher may say more than this agent knows of.
+    # A later launcher may send fields that this agent does not know.
     return Welcome(incarnation, _pace(fields), fields.seconds("orphan_grace_s", None))
 
 

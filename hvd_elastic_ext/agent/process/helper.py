@@ -1,7 +1,7 @@
 """Work on commits beside training, in a process of its own: making them durable, or bringing them back.
 
-The agent starts it, gives it the memory, passes its answers on, and kills it when
-the launcher drops it. Launcher and program know the work (``hvd_elastic_ext.checkpoint``).
+The agent starts it, gives it the memory, passes its answers on, and kills it when the launcher drops it. Only the
+launcher and the program know the request's meaning (``hvd_elastic_ext.checkpoint``).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from hvd_elastic_ext.io import process_tree
 
 PROGRAM: Final = "hvd_elastic_ext.checkpoint.programs.agent_requests"
 MAX_ANSWER: Final = 4 << 20
-"""Bytes of one line of what it answers."""
+"""Longest line of an answer, in bytes."""
 MAX_WORDS: Final = 2000
-"""Characters kept of what it writes to its standard error."""
+"""Characters that are kept of its standard error."""
 
 
 class Errand:
@@ -57,7 +57,7 @@ class Errand:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, as long as the number is its own."""
+        """Number of the process while it is valid."""
         return self._process.pid if self._code is None else None
 
     def reaped(self, pid: int, code: int) -> None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from hvd_elastic_ext.agent.process.member import Job
 
 REAP_S: Final = 1.0
-"""Seconds that the agent waits at its end for what it killed: a process that waits for a disk ends late."""
+"""Seconds that the ending agent waits for the processes that it killed: a process that waits for a disk ends late."""
 FLUSH_S: Final = 2.0
 """Seconds that an agent without a launcher tries to send its last events."""
 
@@ -81,7 +81,8 @@ class Agent(DescriptorLoop):
         self._first = True
         self._finishing = False
         self._needed = False
-        """A signal asked it to end; it stays until the launcher says that its commits are not needed."""
+        """After a signal to end: True until the launcher no longer needs the agent's commits. The agent stays until
+        then."""
         self._ending_now = False
         self._end_at: float | None = None
         self._rested_at: float | None = None
@@ -113,12 +114,12 @@ class Agent(DescriptorLoop):
 
     @property
     def slots(self) -> Mapping[int, Slot]:
-        """By number, every slot that an order to start a process or a helper has named."""
+        """By number, every slot named by an order to start a process or a helper."""
         return self._slots
 
     @property
     def ending(self) -> bool:
-        """True if nothing can keep it from ending."""
+        """True if the agent is about to end and nothing can prevent that."""
         return self._ending_now or self._end_at is not None
 
     def resume(self) -> None:
@@ -127,7 +128,7 @@ class Agent(DescriptorLoop):
             self._finishing, self._rested_at = False, None
 
     def order(self, entry: dict[str, Any]) -> None:
-        """Carry out an order of the launcher."""
+        """Execute an order of the launcher."""
         self._try(lambda: read(entry))
 
     def end_all(self, reason: str, grace_s: float | None = None) -> None:
@@ -196,7 +197,7 @@ class Agent(DescriptorLoop):
             self._membership.tick()
 
     def _send_heartbeats(self, now: float) -> None:
-        """Send the newest heartbeat of each process; in a large job mostly of those that are silent only."""
+        """Send the newest heartbeat of each process. In a large job most messages report only silent processes."""
         if self._membership is None and all(slot.worker_link is None for slot in self._slots.values()):
             self._heartbeat_at = None
         elif self._heartbeat_at is None or now >= self._heartbeat_at:
@@ -208,7 +209,7 @@ class Agent(DescriptorLoop):
                 if (heartbeat := slot.heartbeat()) is not None and (figures or heartbeat["age"] > pace.heartbeat_s)
             }
             self.tell("beats", slots=slots, **({} if figures else {"part": True}))
-            # From now on, not from when it was due: after a pause no heartbeats are made up for.
+            # Count from now, not from the due time, so that no heartbeats accumulate after a pause.
             self._heartbeat_at = now + pace.heartbeat_s
 
     # --- orders ------------------------------------------------------------------------------------
@@ -334,7 +335,7 @@ class Agent(DescriptorLoop):
         least = GRACE_S if holds else 0.0  # the launcher may have its commit sent on
         grace_s = max((slot.grace_s for slot in busy), default=least) if membership.connected else 0.0
         if grace_s and membership.left_s is not None:
-            grace_s = max(grace_s, membership.left_s - grace_s)  # processes that are still there get theirs after it
+            grace_s = max(grace_s, membership.left_s - grace_s)  # leave time for their own grace afterwards
         membership.notice(name, grace_s)
         if not grace_s:
             self.end_all(f"the agent was sent {name}")

@@ -54,7 +54,7 @@ def join(agent: Agent, order: Join | End) -> Job:
     if isinstance(order, End):
         raise AgentExit(0)
     with contextlib.suppress(PermissionError):  # leads a group of its own already
-        os.setsid()  # what a terminal sends its programs is for the launcher
+        os.setsid()  # only the launcher gets the signals of a terminal
     return Job(agent, order, key, claim=claim)
 
 
@@ -119,15 +119,15 @@ class Job:
         self._lost_at: float | None = agent.now()
         self._failed = False
         self._notice: tuple[str, float] | None = None
-        """The signal that the agent was sent, and until when it waits for the launcher to do something about it."""
+        """The signal that the agent received, and until when it waits for the launcher's reaction."""
         self._warnings: set[str] = set()
         self._notices = self._notice_files()
         self._look_at = agent.now()
         self._going: Notice | None = None
-        """What the notice files and the cloud say."""
+        """The notices from the notice files and from the cloud."""
         self._cloud: CloudWatch | None = None
         self._warned = False
-        """They have said something at some time."""
+        """True once any of them has given a notice."""
         self._channel = Channel(agent, self, key)
         self._channel.aim(order.address)
         self._channel.tick()
@@ -159,7 +159,7 @@ class Job:
 
     @property
     def env(self) -> dict[str, str]:
-        """What every process of the job gets."""
+        """The environment that every process of the job gets."""
         return self._order.env
 
     def secret(self, transfer: str) -> str:
@@ -210,13 +210,13 @@ class Job:
                 self._agent.end_all(f"there has been no launcher for {self._grace_s:g} s")
 
     def look_for_notices(self) -> None:
-        """See what the notice files and the cloud say, and pass it on if it is news."""
+        """Read the notices from the notice files and the cloud, and report a change."""
         self._look_at = self._agent.now() + LOOK_S
         said = (self._notices.look(time.time()), None if self._cloud is None else self._cloud.going)
         going = soonest_of([each for each in said if each is not None])
         if going != self._going:
             self._going, self._warned = going, True
-            if self.connected:  # else it is told with the next welcome
+            if self.connected:  # otherwise the next welcome triggers the report
                 self._tell_notice()
 
     def _tell_notice(self) -> None:
@@ -230,7 +230,7 @@ class Job:
         return NoticeFiles([own] if own else [], [named] if named else [], warn=self.warn)
 
     def _ask_cloud(self) -> None:
-        """Have the cloud asked that the job names, if it names one, and no other."""
+        """Poll the cloud that the job names, if it names one, and no other cloud."""
         source = self._setting(CLOUD) or NONE
         wanted = None if source == NONE else (source, self._setting(CLOUD_URL))
         if self._cloud is not None and self._cloud.looks_at != wanted:
@@ -242,7 +242,7 @@ class Job:
             self._cloud = CloudWatch(self._agent, *wanted, listener=self)
 
     def _setting(self, name: str) -> str | None:
-        """The job's, or else this host's own."""
+        """The variable's value in the job's environment, or else in the agent's own."""
         return self._order.env.get(name) or os.environ.get(name) or None
 
     # --- what the cloud's watch needs --------------------------------------------------------------
@@ -256,7 +256,7 @@ class Job:
         self.put("advised", reason=reason)
 
     def cloud_problem(self, source: str, problem: str | None) -> None:
-        """Report why ``source`` cannot be asked; None: it answers again."""
+        """Report why ``source`` does not answer; None: it answers again."""
         self.put("notices_unavailable", source=source, reason=problem)
 
     def close(self) -> None:
@@ -315,7 +315,7 @@ class Job:
         """Report notices and open questions to the launcher; earlier failures no longer count."""
         self._lost_at, self._failed = None, False
         self._warnings.clear()
-        # The hello is older than the welcome, and what comes after it may be older still: news of before.
+        # The hello was made before the welcome, and queued events may be older still: report the present notice again.
         if self._warned:
             self._tell_notice()
         for slot in self._agent.slots.values():
@@ -323,7 +323,7 @@ class Job:
                 slot.worker_link.ask_again()
 
     def ordered(self, message: dict[str, Any]) -> None:
-        """Carry out an order, or each order in an ``all``; a start is completed with what the join order holds."""
+        """Execute an order, or each order in an ``all``. The join order's values complete a start order."""
         together = message.get("orders") if message.get("do") == "all" else None
         for entry in together if isinstance(together, list) else [message]:
             if isinstance(entry, dict):
@@ -360,7 +360,7 @@ class Job:
         self._ask_cloud()
         self._agent.resume()
         self._channel.aim(order.address)
-        self._lost_at = None  # this launcher has a grace of its own to be reached in
+        self._lost_at = None  # the new launcher gets a full grace in which the agent can reach it
         self._orphaned()
         return "adopted"
 
@@ -376,7 +376,8 @@ class Job:
 
 
 def _fitting(slots: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
-    """As much of the slots as there is room for in a first message, beside the facts; what they hold in any case."""
+    """The slots' state, cut to the size of a first message with the facts. The commits that they hold are always
+    included."""
     fitting = slots
     for left_out in ({"beat"}, {"beat", "code", "parked", "generation", "agreed", "done", "note"}):
         if len(json.dumps(fitting)) < MAX_FIRST - (8 << 10):

@@ -23,18 +23,18 @@ from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, close_all_but, si
 from hvd_elastic_ext.io import core_dumps, process_tree
 
 COMMIT_FDS: Final = "HVD_ELASTIC_COMMIT_FDS"
-"""Tells a training process the numbers of its commit memory's descriptors."""
+"""Variable with the descriptors of the training process's commit memory."""
 LINK: Final = "HVD_ELASTIC_LINK"
-"""Tells it the number of the descriptor through which it and the agent talk."""
+"""Variable with the descriptor of the link between process and agent."""
 DOOR: Final = "HVD_ELASTIC_DOOR"
-"""Tells it the port on 127.0.0.1 at which it asks for its rank."""
+"""Variable with the port on 127.0.0.1 at which the process asks for its rank."""
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ORPHANED: Final = 125
 """Exit code of a training process if its holder is gone before it begins."""
 
 
 class HolderPipes(NamedTuple):
-    """Descriptors of a holder: its two pipes to the agent, and what becomes the training process's output."""
+    """Descriptors of a holder: its two pipes to the agent, and the output streams of the training process."""
 
     down: int
     up: int
@@ -47,7 +47,7 @@ def hold(order: Start, inheritance: Inheritance, pipes: HolderPipes) -> None:
     close_all_but((*pipes, *_descriptors(inheritance)))
     wake = signals_as_bytes((*STOP_SIGNALS, signal.SIGCHLD))
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    os.setsid()  # a signal to the agent's whole group must not kill what cleans up after it
+    os.setsid()  # a signal to the agent's whole group must not kill the holder, which cleans up after the agent
     holder = Holder(order, pipes, wake=wake)
     left = holder.attend() if holder.start(inheritance) else []
     holder.tell(bye=left)
@@ -114,9 +114,9 @@ class Holder:
         )
 
     def attend(self) -> list[int]:
-        """Wait for the process's end and for that of everything it started, and help along when it is time.
+        """Wait until the process and its descendants have ended, and kill them when their time is over.
 
-        What comes back are processes that could not be killed.
+        Return the processes that could not be killed.
         """
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
@@ -133,7 +133,7 @@ class Holder:
         return process_tree.descendants(os.getpid()) if self._given_up else []
 
     def _some_left(self) -> bool:
-        """Reap whatever has ended; True until there is nothing more, or no hope."""
+        """Reap ended processes. Return False when none is left, or when the rest cannot be killed."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -158,7 +158,7 @@ class Holder:
         return max(process_tree.KILL_AGAIN_S, self._deadline - time.monotonic())
 
     def _listen(self) -> bool:
-        """Obey what the agent says; False if it is dead."""
+        """Execute the agent's orders; False if the agent is dead."""
         data = os.read(self._pipes.down, CHUNK)
         if not data:
             self._deadline = time.monotonic()
@@ -189,7 +189,7 @@ class Holder:
 
 
 def _ask(pids: Iterable[int]) -> None:
-    # A process that was stopped hears of it, too.
+    # SIGCONT: so a stopped process receives the signal, too.
     process_tree.send(pids, signal.SIGTERM, signal.SIGCONT)
 
 

@@ -23,7 +23,7 @@ _PHRASES: Final = {
 
 
 class BadRequest(ValueError):
-    """What is wrong with a request; ``status`` is what it is answered with."""
+    """An invalid request; ``status``: the HTTP status of the answer."""
 
     def __init__(self, status: int, problem: str) -> None:
         super().__init__(problem)
@@ -39,7 +39,7 @@ class Request(NamedTuple):
 
 
 class Reader:
-    """Puts one request together from the pieces in which it comes."""
+    """Assembles one request from the pieces that arrive."""
 
     def __init__(self) -> None:
         self._data = bytearray()

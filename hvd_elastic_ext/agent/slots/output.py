@@ -1,4 +1,4 @@
-"""What a training process writes, passed on as it comes."""
+"""Passes on the output of a training process as it arrives."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Outputs:
             self._end(descriptor)
 
     def _copy(self, descriptor: int) -> int:
-        """Pass on a piece; how many bytes that were."""
+        """Pass on a piece; return its size in bytes."""
         try:
             data = os.read(descriptor, CHUNK)
         except BlockingIOError:

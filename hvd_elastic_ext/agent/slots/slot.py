@@ -16,7 +16,7 @@ from hvd_elastic_ext.agent.slots.worker_status import UNKNOWN
 from hvd_elastic_ext.agent.system.streams import CHUNK
 
 NOT_STARTED: Final = 125
-"""What counts as the exit code of a process that could not be started."""
+"""Exit code of a process that could not be started."""
 
 
 class Slot:
@@ -56,7 +56,7 @@ class Slot:
 
     @property
     def grace_s(self) -> float:
-        """Of the process that was started last."""
+        """Grace of the process that was started last."""
         return self._order.grace_s
 
     @property
@@ -95,9 +95,10 @@ class Slot:
     # --- orders ------------------------------------------------------------------------------------
 
     def start(self, order: Start) -> None:
-        """Start a process, or have it started as soon as what the last one left is cleared away.
+        """Start a process now, or as soon as the last run's processes are cleared.
 
-        Raises :class:`OrderError` if there is one, or the memory is of another size.
+        Raises :class:`OrderError` if a process runs already, if the number of commit memories differs, or if the life
+        is not a new one.
         """
         ending = self._run is not None and self._run.code is not None and self._next is None
         if not self.at_rest and not ending:
@@ -115,13 +116,13 @@ class Slot:
         self._launch()
 
     def stop(self, reason: str, grace_s: float | None = None) -> None:
-        """End what runs."""
+        """End the slot's processes."""
         self._stopping = reason
         if self._run is not None:
             self._run.stop(self._order.grace_s if grace_s is None else grace_s)
 
     def kill(self) -> None:
-        """Kill what runs, at once."""
+        """Kill the slot's processes at once."""
         if self.holder is not None:
             os.kill(self.holder, signal.SIGCONT)  # not reaped yet, so the number is still its own
         self.stop("told to be killed", 0.0)
@@ -252,7 +253,7 @@ class Slot:
         return run is not None and run.silent and run.reaped and not run.finished
 
     def settle_if_lost(self) -> None:
-        """Go on after a killed holder, once no process of it is left."""
+        """Continue after the holder was killed and none of its processes is left."""
         if self.lost:
             self._settle()
 

@@ -14,7 +14,7 @@ from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.oom import OutOfMemory
 
 RANK: Final = "rank_and_size"
-"""In the path of Horovod's question for a rank."""
+"""Path component of Horovod's request for a rank."""
 
 
 class AgentServices(EventLoop, Protocol):
@@ -36,7 +36,7 @@ class Inheritance(NamedTuple):
 
 
 class WorkerLink:
-    """Of one slot. The proxy lives as long as the slot, a link as long as one process."""
+    """The connection of one slot. The proxy lives as long as the slot, a link as long as one process."""
 
     def __init__(self, slot: int, agent: AgentServices) -> None:
         self._slot = slot
@@ -128,7 +128,7 @@ class WorkerLink:
     # --- news --------------------------------------------------------------------------------------
 
     def tell_heartbeat(self) -> None:
-        """Send the newest heartbeat now: the launcher decides by what it says."""
+        """Send the newest heartbeat now, because the launcher's decision depends on it."""
         if self.worker.heartbeat is not None:
             message = {"say": "beat", **self.worker.heartbeat}
             self._agent.tell("said", slot=self._slot, life=self._life, message=message)

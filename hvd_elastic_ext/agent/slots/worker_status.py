@@ -1,4 +1,4 @@
-"""The status of one training process, by the messages it sent and got; and a limit on how many it may send. Pure."""
+"""The status of one training process, from its messages, and a limit on the rate of its messages. Pure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class WorkerStatus:
                 self._know_generation(message)
 
     def seen_working(self, now: float) -> None:
-        """It uses the processor: this counts as a heartbeat."""
+        """The process uses the processor, which counts as a heartbeat."""
         self._beat_at = now
 
     def told(self, message: Mapping[str, Any]) -> None:
@@ -57,7 +57,7 @@ class WorkerStatus:
                 self._know_generation(message)
 
     def status(self) -> dict[str, object]:
-        """What a new launcher gets of it. ``beat``: the newest heartbeat, None before the first."""
+        """The status for a new launcher. ``beat``: the newest heartbeat, None before the first."""
         world = {"generation": self.generation, "agreed": self.agreed}
         said = {"loops": self.loops, "done": self.done, "warned": self.warned, "beat": self.heartbeat}
         return {"parked": self.parked, **world, **said}
@@ -73,7 +73,7 @@ class WorkerStatus:
 
 
 UNKNOWN: Final = WorkerStatus(0.0)
-"""Of a process without a link."""
+"""The status of a process without a link."""
 
 
 class RateLimit:

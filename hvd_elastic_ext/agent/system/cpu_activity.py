@@ -1,8 +1,7 @@
-"""Whether a process that says nothing is at work all the same.
+"""Whether a process without heartbeats still works.
 
-Its thread that beats needs the interpreter, and long calls into C (a regular
-expression, a parser, a compiler) may keep that for minutes. Then its first
-thread uses the processor. One that is stopped, frozen or in a deadlock does not.
+The heartbeat thread needs the interpreter lock, which a long call into C (a regular expression, a parser, a compiler)
+may hold for minutes. Meanwhile the first thread uses the processor. A stopped, frozen or deadlocked process does not.
 """
 
 from __future__ import annotations

@@ -9,10 +9,11 @@ class OutOfMemory:
     def __init__(self, proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> None:
         self._files = [*_of_cgroup(f"{proc}/self/cgroup", cgroups), f"{proc}/vmstat"]
         self._explained = 0
-        """Up to here the counter is attributed to processes that have ended."""
+        """Value of the counter up to which kills are attributed to ended processes."""
 
     def explains(self, before: int) -> bool:
-        """Whether one process was killed so, ``before`` being :meth:`count` at its start. Each count serves once."""
+        """Whether the kernel killed one process for memory. ``before``: :meth:`count` at its start. Each count explains
+        one end."""
         first = max(before, self._explained)
         if self.count() <= first:
             return False

@@ -1,4 +1,4 @@
-"""Resolves a name in a child: the resolver may block, and the agent must not."""
+"""Resolves a name in a child process, because the resolver may block and the agent must not."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _be_child(name: str, writer: int) -> NoReturn:
 
 
 def resolve(name: str) -> Found:
-    """The addresses of ``name``, in the resolver's order. May take as long as it likes."""
+    """The addresses of ``name``, in the resolver's order. Takes any length of time."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -105,7 +105,7 @@ def resolve(name: str) -> Found:
 
 
 def family(address: str) -> int | None:
-    """Of a numeric address; None for a name."""
+    """Address family of a numeric address; None for a name."""
     for number in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(number, address)

@@ -21,7 +21,7 @@ _SAFE: Final = select.PIPE_BUF
 
 
 class Lines:
-    """Makes lines of the pieces in which they arrive. One longer than ``limit`` bytes comes out as None."""
+    """Makes lines from the pieces that arrive. A line longer than ``limit`` bytes becomes None."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -43,7 +43,7 @@ class Lines:
 
 
 class Outbox:
-    """Events on their way out through ``descriptor``, in order. Without a reader all are dropped."""
+    """Queue of events for ``descriptor``, in order. Without a reader all are dropped."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -91,7 +91,7 @@ class Outbox:
 
 
 def heard(connection: socket.socket) -> bytes | None:
-    """What has come; empty at the end of the connection, None if nothing has come."""
+    """The bytes that have arrived; empty at the end of the connection, None if nothing has arrived."""
     try:
         return connection.recv(CHUNK)
     except BlockingIOError:

@@ -92,7 +92,7 @@ def place_of(given: str | None) -> str:
     with journal.open(encoding="utf-8", errors="replace") as lines:
         made = [str(record.get("path")) for record in read_journal(lines) if record.event == "sealed"]
     if not made:
-        raise UsageError(f"{journal} tells of no checkpoint; give the folder or URL of --checkpoint-dir")
+        raise UsageError(f"{journal} has no record of a checkpoint; give the folder or URL of --checkpoint-dir")
     return made[-1].rpartition("/")[0]
 
 

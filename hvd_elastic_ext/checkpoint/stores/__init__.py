@@ -36,7 +36,7 @@ class Store(Protocol):
     def write(self, folder: str, file: str, blocks: Iterable[Sequence[memoryview]], *, length: int) -> None:
         """Write a new file of ``length`` bytes; it is on storage when this returns. The folder is made.
 
-        A file of which writing was not finished may be left, and is never taken for a whole one.
+        An interrupted write may leave a partial file. Readers never accept it.
         """
 
     def put(self, folder: str, file: str, data: bytes) -> None:

@@ -32,9 +32,9 @@ from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS, Ssh, sha
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.2
-"""How often it is looked whether ``mpirun`` has ended."""
+"""Time between two checks whether ``mpirun`` has ended."""
 LAST_S: Final = 3.0
-"""How long one that is no more needed may take to end, before and after a SIGTERM."""
+"""Time for an unneeded ``mpirun`` to exit, before and after SIGTERM."""
 HOW_TO_GET_IT: Final = "apt-get install openmpi-bin libopenmpi-dev, then pip install mpi4py"
 
 MPIRUN: Final = "mpirun"

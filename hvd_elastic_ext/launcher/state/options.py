@@ -1,4 +1,4 @@
-"""What the driver goes by: a job's options, as far as decisions read them. Times are in seconds."""
+"""The options of a job that decisions read. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """Each is the option of the same name, unless it says something else. ``None`` is never, or no limit."""
+    """Each field has the value of the ``run`` option of the same name, except where noted. ``None``: never, or no
+    limit."""
 
     limits: Limits
     cooldown_s: tuple[float, float]
@@ -18,7 +19,7 @@ class JobOptions:
     standby_timeout_s: float
     orphan_grace_s: float
     commit_wait_s: float
-    """How long a holder of the newest commit that cannot be reached is waited for."""
+    """How long to wait for an unreachable holder of the newest commit."""
     elastic_timeout_s: float
     reset_limit: int | None
     failure_budget: int

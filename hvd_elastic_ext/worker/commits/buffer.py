@@ -130,7 +130,7 @@ class CommitBuffer:
         populate([*(side.bytes for side in grown[:1]), *besides, *(side.bytes for side in grown[1:])])
 
     def receiving(self, record: Record, *, local: int) -> Tensor:
-        """Bytes of a spare side for the shared regions of a commit that arrives; see :meth:`received`."""
+        """Return the bytes of a spare side, for the shared regions of an arriving commit; see :meth:`received`."""
         self._arriving, side = self._spare(record.shared + local)
         return side.bytes[: record.shared]
 
@@ -145,12 +145,12 @@ class CommitBuffer:
         self.let_go()
 
     def let_go(self) -> None:
-        """Nothing is being written here: a commit that was arriving does not come any more."""
+        """Release every claimed side; an arriving commit is dropped."""
         for side in self._sides:
             side.release()
 
     def complete(self, local: bytes) -> None:
-        """Give the last commit, which was handed over without one, this rank's own part."""
+        """Add this rank's own part to the last commit, which was handed over without one."""
         index, record = self._sealed()
         assert not record.local, "the last commit has a part of its own"
         side = self._sides[index]
@@ -160,7 +160,7 @@ class CommitBuffer:
         self._seal(index, record._replace(local=len(local)))
 
     def catch_up(self) -> bool:
-        """Make what was handed over the last commit, if it is newer than that; whether there was anything."""
+        """If a newer commit was handed over, make it the last commit. Return whether there was one."""
         handed = self._handed_over()
         if handed is None:
             return False
@@ -175,7 +175,7 @@ class CommitBuffer:
 
     @property
     def can_keep(self) -> bool:
-        """Whether there is a side to spare while one is kept."""
+        """Whether a spare side remains while one side is kept."""
         return len(self._sides) > SIDES
 
     def prepare_to_keep(self) -> None:
@@ -191,16 +191,16 @@ class CommitBuffer:
                 populate([side.bytes])
 
     def keep(self) -> int:
-        """Leave the last commit where it is until the memory's owner releases it; return the number of its side.
+        """Keep the last commit in place until the memory's owner releases it; return the number of its side.
 
-        What was kept before is released.
+        A commit kept before is released.
         """
         kept, _ = self._sealed()
         self._keep_only(kept)
         return kept
 
     def keep_none(self) -> None:
-        """Release what is kept."""
+        """Release the kept commit, if there is one."""
         self._keep_only(None)
 
     def _keep_only(self, kept: int | None) -> None:
@@ -225,7 +225,7 @@ class CommitBuffer:
         self._seal(index, record._replace(identity=identity))
 
     def forget(self) -> None:
-        """Drop every commit, since the memory holds one of no use here; but not a commit received meanwhile."""
+        """Drop every commit, as this process cannot use them, except a commit that was handed over meanwhile."""
         last = None if self._current is None else self._sides[self._current]
         for side in sorted(self._sides, key=lambda side: side is last):
             if side.claim(shared=True):  # else one is being written there, and is no commit before that is done
@@ -235,7 +235,7 @@ class CommitBuffer:
         self._current = None
 
     def layout_digest(self) -> int:
-        """Equal for commits of the same tensors."""
+        """Return a digest of the layout; commits of the same tensors have the same one."""
         index, last = self._sealed()
         return zlib.crc32(self._sides[index].read(last.data, last.layout))
 
@@ -246,7 +246,7 @@ class CommitBuffer:
         return self._current, record
 
     def _spare(self, length: int) -> tuple[int, Side]:
-        """A side with room that holds no commit any more, claimed; never the one with the last, or one handed over."""
+        """Claim a side, clear it and make room. It is never the side of the last commit or of a handed-over one."""
         index = self._claimed()
         side = self._sides[index]
         side.open()
@@ -268,7 +268,7 @@ class CommitBuffer:
             self._sides[others[-1]].wait()
 
     def _others(self) -> list[HandedOver]:
-        """What others have sealed here, of worlds, since this process looked."""
+        """Commits of worlds that other processes have sealed here since this process last sealed one."""
         found = []
         for index, side in enumerate(self._sides):
             if side.renew():
@@ -279,13 +279,14 @@ class CommitBuffer:
         return found
 
     def _handed_over(self) -> HandedOver | None:
-        """What was handed over and is newer than the last commit."""
+        """The newest handed-over commit, if it is newer than the last commit; else None."""
         newest, mine = max(self._others(), default=None), self.record
         return newest if newest is not None and (mine is None or newest.record.age > mine.age) else None
 
     def _seal(self, index: int, record: Record) -> None:
-        # Above what was handed over and is no newer, and below what is: the higher number is what the next process
-        # takes up. Counted first: two commits of one number could not be told apart, one left out does no harm.
+        # The number is higher than that of every older handed-over commit and lower than that of every newer one: the
+        # next process takes up the commit with the highest number. Increase it before sealing: two commits of one
+        # number could not be told apart, but an unused number does no harm.
         passed = [handed.sequence for handed in self._others() if handed.record.age <= record.age]
         self._sequence = max([self._sequence, *passed]) + 1
         self._sides[index].seal(self._sequence, record)
@@ -311,5 +312,5 @@ class CommitBuffer:
 
 
 def digest_of(data: Tensor) -> int:
-    """A number for bytes of a side, for comparing them with those of other ranks."""
+    """Return a checksum of a side's bytes, to compare with the checksums of other ranks."""
     return zlib.crc32(data.numpy().data) if data.numel() else 0

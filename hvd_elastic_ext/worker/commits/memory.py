@@ -86,7 +86,7 @@ class Side:
         return True
 
     def renew(self) -> bool:
-        """See what others have made of it; True if it had grown, and so had to be mapped again."""
+        """Map the side again if another process has lengthened it. Return whether it was."""
         size = os.fstat(self._descriptor).st_size
         grew = size > PAGE + self.bytes.numel()
         if grew:
@@ -114,7 +114,7 @@ class Side:
             fcntl.flock(self._lock.file, fcntl.LOCK_UN)
 
     def release(self) -> None:
-        """The end of :meth:`claim`, if there was one."""
+        """Release the lock of :meth:`claim`, if this process holds it."""
         if self._locked and self._lock is not None:
             fcntl.flock(self._lock.file, fcntl.LOCK_UN)
             self._locked = False
@@ -126,7 +126,7 @@ class Side:
 
     @property
     def kept(self) -> bool:
-        """Whether what is sealed here has to stay, though it is not the last commit."""
+        """Whether the commit sealed here has to stay, even after it is no longer the last one."""
         return self._map is not None and self._map[KEPT_AT] == 1
 
     @kept.setter
@@ -136,15 +136,15 @@ class Side:
         self._map[KEPT_AT] = int(stays)
 
     def open(self) -> None:
-        """Nothing is sealed here from now on: what lies here may be overwritten."""
+        """Remove the seal, so that the contents may be overwritten."""
         if self._map is not None:
             for start in PLACES:
                 self._map[start : start + len(NO_HEAD)] = NO_HEAD
 
     def seal(self, sequence: int, record: Record) -> None:
-        """What lies here is a commit, once the last byte of one small record is stored.
+        """Make the contents a commit. It becomes valid when the last byte of one small record is stored.
 
-        A record of these very bytes, sealed before, stays readable until then.
+        An earlier record of the same bytes stays readable until then.
         """
         assert self._map is not None
         before = newest(self._map, self.bytes.numel())

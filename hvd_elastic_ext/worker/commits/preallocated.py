@@ -14,7 +14,7 @@ _Kind = tuple[torch.dtype, torch.Size, tuple[int, ...]]
 
 
 class Reserve:
-    """New tensors by their kind. What it has not got is made when it is asked for.
+    """New tensors by their kind. A tensor that is not there is made on request.
 
     While a newcomer creates its optimizer's state all other ranks wait for it, and
     first writes to new memory take several times as long as the copying.

@@ -47,7 +47,7 @@ class Written:
     versions: Versions | None
 
     def difference(self, now: Written, committed: Sequence[Tensor]) -> Difference | None:
-        """What has changed since; ``committed`` are the tensors of the commit. None if nothing has."""
+        """Which kind of content has changed since, or None. ``committed``: the tensors of the commit."""
         if self.versions is None or self.versions != now.versions or not resembles(now.tensors, committed):
             return "tensors"
         return None if self.tree == now.tree else "values"
@@ -70,7 +70,7 @@ class Inventory:
 
     @property
     def names(self) -> frozenset[str]:
-        """Of all parts and plain values."""
+        """Names of all parts and plain values."""
         return frozenset((*self.parts, *self._names))
 
     def values(self) -> dict[str, Any]:

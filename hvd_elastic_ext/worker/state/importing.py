@@ -32,11 +32,11 @@ Source = str | os.PathLike[str] | Mapping[str, Any]
 DDP: Final = "module."
 """What torch's DistributedDataParallel puts before every name."""
 SAID: Final = 3
-"""So many names are said at most."""
+"""Most names in one message."""
 
 
 class Importing:
-    """Of one State: what is put into it, and what ranks say of that to one another in the first sync."""
+    """What one State loads, and what the ranks report about it in the first sync."""
 
     ABSENT: Final = 1
     HELD: Final = 2
@@ -46,7 +46,8 @@ class Importing:
         self._where = ""
 
     def take(self, source: Source, inventory: Inventory, names: Names) -> bool:
-        """Put it in; False if there is no such file here. Raises :class:`StateError`; parts may have changed then."""
+        """Load the source into the State; False if the file does not exist here. Raises :class:`StateError`; parts may
+        have changed then."""
         self._where = named(source)
         tree: Any = source
         if not isinstance(source, Mapping):
@@ -82,7 +83,7 @@ def _put(inventory: Inventory, tree: Any, names: Names) -> None:
     for name, given in ready.items():
         try:
             inventory.parts[name].restore(given)
-        except Exception as error:  # what a user's own load_state_dict raises is for it to choose
+        except Exception as error:  # a user's own load_state_dict may raise anything
             raise StateError(f"{name}: {' '.join(str(error).split()) or type(error).__name__}") from error
     for name, given in chosen:
         if name not in ready:
@@ -90,12 +91,13 @@ def _put(inventory: Inventory, tree: Any, names: Names) -> None:
 
 
 def _chosen(inventory: Inventory, tree: Mapping[str, Any], names: Names) -> list[tuple[str, Any]]:
-    """What goes where. Raises :class:`StateError` for names that are not there, on either side."""
+    """Names of the State and the value for each. Raises :class:`StateError` for names that the State or the source
+    lacks."""
     values = inventory.values()
     known = {*inventory.parts, *values} - {""}
     if names is None:
         foreign = [name for name in tree if not _has(inventory, known, name)]
-        # Where there is nothing, nothing is missed: a State without an optimizer has one that is None.
+        # A value of None may be absent: a State without an optimizer has one that is None.
         absent = sorted(name for name in known - tree.keys() if values.get(name, name) is not None)
         _demand(foreign, absent, "; say by names={…} what is to be taken")
         return list(tree.items())
@@ -128,7 +130,7 @@ def _said(names: Iterable[str]) -> str:
 
 
 def _fitted(part: Part, given: Any, name: str) -> Any:
-    """``given`` as the part takes it back. Raises :class:`StateError` for what is of another one."""
+    """Return ``given`` in the form that the part restores. Raises :class:`StateError` if it does not fit the part."""
     if isinstance(part, ModelPart):
         problems, given = _of_model(part, given)
     elif isinstance(part, OptimizerPart):

@@ -107,7 +107,7 @@ class Keeper:
         began = self.thinning.began()
         written, last = self._inventory.write(), self._buffer.record
         if last is not None and last.step == self._steps.done and self._mark is not None:
-            self._by_hand |= self._mark.firm_differs(written)  # no step of a world's did that
+            self._by_hand |= self._mark.firm_differs(written)  # no step of a world changed them
         self._take(self._next_identity(), written)
         self.thinning.made(began)
         if self._held is not None:
@@ -141,7 +141,7 @@ class Keeper:
         """
         self._calls.demand_none()
         self._status.progress += 1
-        self._steps.between()  # there is no request within a step: one that raised is over
+        self._steps.between()  # no check runs within `optimizer.step()`: one that raised is over
         if not self._stopping.due() or self._within_a_step():
             return False
         if self.thinning.left_out or self._difference() is not None:
@@ -151,7 +151,7 @@ class Keeper:
         return True
 
     def _within_a_step(self) -> bool:
-        """True between backward passes, unless the user never asks anywhere else."""
+        """True between backward passes, unless the script has no check elsewhere."""
         within = any(map(accumulating, self._inventory.optimizers().values()))
         return within and self._stopping.may_wait(step=self._steps.done)
 
@@ -163,7 +163,7 @@ class Keeper:
             self._record("stepped", values=plain(self._inventory.values()))
 
     def _count_a_missed_deadline(self) -> None:
-        """Say once that a host will be gone before the next check, and what that costs: the others roll back."""
+        """Record once that a host will be gone before the next check, and how many steps the others then lose."""
         reason = self._stopping.newly_missed()
         if reason is not None:
             record = self._buffer.record
@@ -194,7 +194,7 @@ class Keeper:
         self._synced(election, said)
 
     def _enter(self) -> None:
-        """Make live and last commit the same. Weights that differ were changed by no step of a world's."""
+        """Make the live state and the last commit equal. If weights differ, no step of a world has changed them."""
         if self._buffer.catch_up():
             self._by_hand = False
             return self._inherit(handed_over=True)
@@ -219,7 +219,7 @@ class Keeper:
         return True
 
     def _begin(self) -> None:
-        """The first commit of a history that no rank knows yet."""
+        """Take the first commit, before the first sync gives it a lineage."""
         self._buffer.forget()
         self._take(Identity(0, self._settings.incarnation, 0, 0))
 
@@ -298,7 +298,7 @@ class Keeper:
         self._take(self._identity())
 
     def _settle_in(self) -> None:
-        """The same on every rank, the root too: what the interrupted step left behind goes."""
+        """Run the user's own syncs and drop the remains of the interrupted step, on every rank and on the root too."""
         if self._inventory.sync_users():
             self._take(self._identity())
         self._inventory.settle()
@@ -326,9 +326,9 @@ class Keeper:
         )  # fmt: skip
 
     def returned(self) -> None:
-        """The training function has returned: what it left is committed, for the job's last checkpoint.
+        """Commit the state that the training function left when it returned, for the job's last checkpoint.
 
-        A commit that fails costs that checkpoint, and not the training, which is done.
+        If the commit fails, that checkpoint is lost, but the finished training is not.
         """
         if self._held is None or not self._settings.last_commit:
             return
@@ -346,13 +346,14 @@ class Keeper:
                 self._record("not_sealed", reason=failed[:LONGEST_REASON])
 
     def ended(self) -> None:
-        """Training is over: its optimizer may step on, for others."""
+        """Training is over. Another training may use its optimizer, so later steps start no reduction."""
         self._stopping.drop()
 
     # Changes by the user
 
     def load(self, source: Source, names: Names) -> bool:
-        """Begin with a checkpoint from before; False if there is something newer, or no such file here."""
+        """Start from an earlier checkpoint. Return False if this rank has a newer commit, or if the file does not exist
+        here."""
         if self._generation:
             raise UsageError("a checkpoint from before is loaded before training: before train(state) is called")
         if self._inherited:
@@ -376,12 +377,12 @@ class Keeper:
         return self._inventory.assigning(name, value)
 
     def assigned(self) -> None:
-        """Something else is kept under a name of the State: that is committed at once, as in Horovod."""
+        """An attribute of the State holds another object now. Commit it at once, as Horovod does."""
         self._steps.watch(self._counted_optimizer())
         self.save()
 
     def optimizers_changed(self) -> None:
-        """The State of a mixin has got another optimizer: its steps are counted."""
+        """Count the steps of the new optimizer after the State of a mixin has changed it."""
         self._steps.watch(self._counted_optimizer())
 
     # Inside
@@ -400,7 +401,7 @@ class Keeper:
             self._buffer.prepare(expected, besides=self._inventory.make_ready())
 
     def _keep_files(self) -> int:
-        """Keep what the user's function saves in place of the commit that was just taken."""
+        """Keep what the user's function saves, in place of the newest commit."""
         assert self._checkpoint is not None
         with self._calls.of("save"), user_files.written(self._checkpoint, self._local()) as contents:
             return self._buffer.keep_instead(contents, self._identity(), step=self._steps.done)
@@ -444,7 +445,7 @@ class Keeper:
         if files:
             with self._calls.of("load"):
                 user_files.take_back(self._checkpoint, commit)
-            self._by_hand = True  # what it leaves out each rank has its own of
+            self._by_hand = True  # each rank keeps its own value for what `load` does not restore
         else:
             self._put_back(commit)
         states = rank_local.read(commit).states

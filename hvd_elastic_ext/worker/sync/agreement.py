@@ -16,8 +16,8 @@ _NAME = "agreement"
 class Agreement:
     """One number, the largest that any rank wants; 0 is nothing.
 
-    Every rank steps and asks in the same order. Without a step between two
-    questions (evaluation, or nothing that steps) the second one is asked on the spot.
+    Every rank steps and asks in the same order. If no step lies between two questions (as in an evaluation), the second
+    one starts a reduction and waits for it.
     """
 
     def __init__(self, comms: Comms) -> None:
@@ -28,7 +28,7 @@ class Agreement:
 
     def stepped(self, wanted: int) -> None:
         """A step is done: take the last step's answer and start the next reduction."""
-        # Forgotten before it is waited for: one that fails, fails once.
+        # Clear it first, so that an error is raised only once.
         pending, self._pending = self._pending, None
         if pending is not None:
             self._agreed = max(self._agreed, pending.wait())
@@ -36,7 +36,7 @@ class Agreement:
         self._stepped = True
 
     def ask(self, wanted: int) -> int:
-        """What the ranks agree on; the same answer everywhere."""
+        """Return the number that the ranks agree on, the same on every rank."""
         if self._comms.size() == 1:
             return wanted
         pending, self._stepped, stepped = self._pending, False, self._stepped
@@ -55,7 +55,7 @@ class Agreement:
             return _Lost(error)
 
     def drop(self) -> None:
-        """The world ends: forget what is under way. It is never waited for, its answer may be another world's."""
+        """The world ends: drop the pending reduction without waiting, as its answer may belong to another world."""
         self._pending = None
         self._agreed = 0
         self._stepped = False
@@ -63,7 +63,7 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class _Lost:
-    """A reduction that could not even begin."""
+    """A reduction that failed to start."""
 
     error: Exception
 
@@ -74,8 +74,8 @@ class _Lost:
 def missed_deadline(now: float, deadline: float | None, *, next_check: float | None) -> tuple[bool, str]:
     """Whether a host will be gone before the ranks can agree to let it go, and why; all in seconds of one clock.
 
-    Then it goes with what it committed last. ``next_check`` is when the ranks are
-    expected to ask the next time; None if that cannot be told.
+    Such a host leaves with its last commit. ``next_check`` is when the ranks are expected to ask the next time; None if
+    that cannot be told.
     """
     if deadline is None:
         return False, "nothing hurries"

@@ -17,17 +17,18 @@ import torch
 from hvd_elastic_ext.worker.process.link import Message, Status
 
 MOST: Final = 1 << 20
-"""No more calls than this lie between two commits."""
+"""The longest interval, in calls."""
 STOP: Final = 1 << 30
-"""In the number that ranks agree on: the world is to end. Below it stands how many fewer than :data:`MOST`."""
+"""This bit of the agreed number means: end the world. The lower bits hold ``MOST + 1`` minus the interval, or 0."""
 CALLS: Final = 8
-"""So many times between two calls are averaged: one that has an evaluation in it is not how long a step takes."""
+"""Number of gaps between calls that are averaged. A gap with an evaluation in it is not a step time."""
 
 
 class Thinning:
-    """Of one State; the link's thread asks, the main thread counts. ``named``: whether a certain commit is waited for.
+    """Decides for one State which calls commit. The link's thread sets the interval, the main thread counts calls.
 
-    As long as it is, no call is left out: such a commit is named by its number, and soon to come.
+    ``named``: whether the launcher waits for a commit of a certain number. Meanwhile every call commits, so that this
+    number comes soon.
     """
 
     def __init__(
@@ -48,17 +49,17 @@ class Thinning:
         """Calls since the last commit that did not commit."""
 
     def asked(self, message: Message) -> None:
-        """The launcher says how many calls one commit is to be. On the link's thread."""
+        """Take in the interval that the launcher requests, in calls. Runs on the link's thread."""
         every = message.get("every")
         self._asked = min(every, MOST) if type(every) is int and every > 0 else 1
 
     def wanted(self, *, stop: bool) -> int:
-        """What this rank has to say to the others; the largest number of all ranks is what they agree on."""
+        """The number that this rank proposes. All ranks agree on the largest one."""
         every = 1 if self._named() else self._asked
         return (STOP if stop else 0) + (0 if every is None else MOST + 1 - every)
 
     def agreed(self, number: int) -> bool:
-        """Take in what all have agreed on. Whether the world is to end."""
+        """Take in the agreed number. Return whether the world is to end."""
         if wish := number % STOP:
             self._goes_by(MOST + 1 - wish)
         return number >= STOP
@@ -78,7 +79,8 @@ class Thinning:
     def began(self) -> float:
         """A commit begins; hand what this returns to :meth:`made`.
 
-        What the device has still to do is waited for, as the copies would: it is no part of what they take.
+        First wait for the device's pending work. The copies would wait for it too, but it is not part of the commit's
+        time.
         """
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.current_stream().synchronize()
@@ -93,7 +95,7 @@ class Thinning:
             self._from = now
 
     def reset(self) -> None:
-        """The world ends, or the last commit is all there is: in the next one all begin with every call."""
+        """The world ends: drop the counts. In the next world every call commits at first."""
         self.left_out, self._from = 0, None
         self._goes_by(1)
 

@@ -71,8 +71,8 @@ class Election(NamedTuple):
 def elect(candidates: Sequence[Candidate]) -> Election:
     """Choose the holder of the newest commit, the lowest rank among equals.
 
-    Commits of a job that has not synced yet are worth nothing, however many:
-    then rank 0 sends, as scripts expect that load a checkpoint there, or one that let us load it.
+    Before the first sync of a job, commits do not count. Then rank 0 sends, as scripts that load a
+    checkpoint there expect, or a rank that loaded one by our ``load``.
     """
     generation = 1 + max(candidate.entered for candidate in candidates)
     if not any(candidate.lineage for candidate in candidates):
@@ -98,7 +98,7 @@ def elect(candidates: Sequence[Candidate]) -> Election:
 
 
 def _commit(candidate: Candidate) -> tuple[Identity, int]:
-    """Which commit it holds. Ranks that commit by their own clocks number the same what they took after other steps."""
+    """Which commit it holds. With time-based commits, two ranks may give one number to commits of different steps."""
     return candidate.identity, candidate.step
 
 

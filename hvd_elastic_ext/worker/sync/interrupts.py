@@ -44,13 +44,14 @@ class Stopping:
         return self._thinning.wanted(stop=self.inbox.pending > 0)
 
     def may_wait(self, *, step: int) -> bool:
-        """Whether to go on to the end of the step under way. False in a later one: the script asks nowhere else."""
+        """Whether to finish the present step first. Returns False in a later step, because the script has no other
+        check."""
         if self._deferred is None:
             self._deferred = step
         return self._deferred == step
 
     def newly_missed(self) -> str | None:
-        """Why a host will be gone before the next check; None if none will, or if that has been said."""
+        """Why a host will be gone before the next check; None if no host will, or if this was returned before."""
         deadline = self.inbox.deadline
         if deadline is None:
             return None
@@ -61,19 +62,19 @@ class Stopping:
         return reason
 
     def wait_for_all(self) -> None:
-        """Return when every rank is about to leave: one that left at once would break the last step of the others.
+        """Wait until every rank is about to leave. A rank that left earlier would break the last step of the others.
 
         Raises ``HorovodInternalError`` if one is lost meanwhile.
         """
         self._comms.max(0, name="leaving")
 
     def leave(self) -> None:
-        """The world ends. What was heard so far will be in the next; what is under way is dropped, never waited for."""
+        """The world ends. The next one covers all notices so far. Pending reductions are dropped without waiting."""
         self.inbox.leave()
         self.drop()
 
     def drop(self) -> None:
-        """Forget what is under way, but nothing that was heard."""
+        """Drop pending reductions and answers, but keep the notices."""
         self._agreement.drop()
         self._in_world = self._due = False
         self._deferred = None

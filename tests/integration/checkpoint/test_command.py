@@ -80,7 +80,7 @@ def test_a_job_without_a_checkpoint_is_told_in_one_line(
     (job / "journal.jsonl").touch()
     monkeypatch.chdir(tmp_path)
     assert main(["checkpoints", "list", "young"]) == 2
-    assert "young/journal.jsonl tells of no checkpoint; give the folder or URL" in capsys.readouterr().err
+    assert "young/journal.jsonl has no record of a checkpoint; give the folder or URL" in capsys.readouterr().err
 
 
 def test_verify_reads_every_byte(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,7 +69,7 @@ def end(job: JobState, why: JobFailed) -> None:
         return
     for worker in job.roster.workers.values():
         orders.kill(job, worker, Cause.TOLD)
-    state.hurried = True  # missing hosts are not waited for; after another call, none is
+    state.hurried = True  # do not wait for missing hosts; after another call, wait for no host
     if state.gone_by is not None:
         state.gone_by = job.now
 

@@ -151,7 +151,7 @@ def _ask_for_unreported_ends(job: JobState) -> None:
         for worker in workers:
             worker.in_heartbeat_at = None
         names = ", ".join(str(worker.seat) for worker in workers)
-        log.warning("%s must have ended without a report; its agent is asked for it", names)
+        log.warning("%s ended without a report; its agent has to reconnect and report again", names)
         job.do(actions.HangUp(host, "its report was lost"))
 
 

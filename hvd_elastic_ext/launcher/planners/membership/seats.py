@@ -41,5 +41,5 @@ def check_start(job: JobState) -> Plan:
     elif wanted or job.roster.going() or job.faults.first is None or not hosts:
         return NOTHING
     elif not (job.options.woken or job.has_trained):  # such a job sleeps on, or waits for hosts
-        job.fail(JobFailed(f"no process has come as far as training: {job.faults.first}"))
+        job.fail(JobFailed(f"no process started training: {job.faults.first}"))
     return NOTHING

@@ -1,4 +1,4 @@
-"""One checkpoint on its way, when it is time for one, and which commit it is made of. Pure."""
+"""One checkpoint in progress, when the next one is due, and which commit it contains. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
 
 AHEAD_S: Final = 0.5
-"""Commits of so many seconds lie between the newest one and the one that is named: that long it may take to say so."""
+"""Seconds. The named commit is this far ahead of the newest one, so that the message reaches all ranks before it."""
 
 Name = tuple[int, int, int]
 """Of a commit: incarnation, generation, number."""
@@ -32,19 +32,20 @@ class Kept(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What the members on one host write of a commit that goes into ``parts``: which part, or their own state alone."""
+    """Which of a commit's ``parts`` each member on one host writes; None for a member that writes only its own
+    state."""
 
     parts: int
     of: Mapping[Life, int | None]
 
 
 Work = Mapping[str, Parts]
-"""Of each host that has something to write."""
+"""The parts of each host that writes."""
 
 
 @dataclass(slots=True)
 class Attempt:
-    """One checkpoint on its way. ``ranks``: of each member of the world whose commit it is to be."""
+    """One checkpoint in progress. ``ranks``: the rank of each member of the world whose commit it contains."""
 
     number: int
     generation: int
@@ -58,7 +59,7 @@ class Attempt:
     kept: dict[Life, Kept] = field(default_factory=dict)
     misses: int = 0
     waits_for: set[str] = field(default_factory=set)
-    """Hosts that are at work on it."""
+    """Hosts that still work on it."""
     written: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     sealing: bool = False
     answer: Mapping[str, Any] = field(default_factory=dict)
@@ -84,7 +85,8 @@ class Attempt:
         return found
 
     def work(self, *, apart: bool) -> Work:
-        """What each host writes, if hosts share their storage, or are ``apart``: those that have something whole."""
+        """What each host writes, if hosts share their storage. If they are ``apart``, each host writes a whole
+        checkpoint, or none."""
         giver = next((life for life, kept in self.kept.items() if kept.files), None)
         if giver is None:
             return {
@@ -102,7 +104,7 @@ class Attempt:
 
     @property
     def root(self) -> str:
-        """The host that makes it exist."""
+        """The host of the lowest rank, which completes the checkpoint."""
         return min(self.ranks.items(), key=lambda item: item[1])[0].seat.host
 
 
@@ -123,7 +125,7 @@ def due(now: float, step: int, last: Last, every: Cadence, interval_s: float) ->
 
 
 def ahead(newest: Name, per_s: float, misses: int, *, age_s: float = 0.0) -> Name:
-    """Name a commit that no rank has passed when it hears of it. Pure.
+    """Choose a commit that no rank has passed when the message arrives. Pure.
 
     ``per_s``: commits a second; ``age_s``: how long ago ``newest`` was the newest. The checkpoint waits for the
     commit, so it is as near as possible; a missed one costs a message and another try.

@@ -13,14 +13,15 @@ from typing import Final
 EVERY_S: Final = 8 * 3600.0
 """Assumed seconds between failures of each unit at first. Rather too few: an extra checkpoint costs little."""
 WEIGHT: Final = 0.25
-"""Failures that this prior is worth: the first one that is seen counts for four times as much."""
+"""Weight of this assumption, in failures: the first observed failure counts four times as much."""
 MEMORY: Final = 0.85
-"""What is left of all older evidence at each failure: about the last 7 failures count, however long they took."""
+"""Each failure multiplies all older evidence by this factor: about the last 7 failures count, over any length of
+time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """``per_s``: failures a second. ``seen``: how many that rests on."""
+    """``per_s``: failures a second. ``seen``: how many were observed."""
 
     per_s: float
     seen: int = 0
@@ -45,7 +46,7 @@ class Failures:
     seen: int = 0
 
     def watched(self, seconds: float, units: int = 1) -> Failures:
-        """So many seconds have passed in which failures would have been seen.
+        """Add ``seconds`` in which a failure would have been observed.
 
         ``units``: how many things fail independently at this rate: hosts for commits, 1 for a loss of all copies.
         """

@@ -28,18 +28,18 @@ from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Rate
 from hvd_elastic_ext.launcher.rules.health.host_requests import duration
 
 FIRST_S: Final = 60.0
-"""When the first seal is made, of which nothing was measured: soon, since it is what is measured."""
+"""Seconds until the first seal. It is early, because the first seal gives the first measurement."""
 LATEST: Final = 9
 """Seals (or commits) of which the median counts: one slow write is chance, five are the storage."""
 TOLERANCE: Final = 1.25
-"""A choice stays while the best is no further off than by this factor, which costs 2.5 % of what is lost anyway."""
+"""A choice stays while the best interval differs by no more than this factor, which adds 2.5 % to the loss."""
 WRITES: Final = 2.0
-"""An interval is at least so many times as long as a seal takes to be durable: the storage is others' for the rest."""
+"""The interval is at least this many times the time until a seal is durable, so that others can use the storage too."""
 LEAST_S: Final = 10.0
 MOST_S: Final = 3600.0
 """The longest interval: a job without any failure so far loses at most an hour to the first one."""
 FREE_SHARE: Final = 0.01
-"""A share of the time that is not worth a lost step: commits that take no more are not thinned."""
+"""Commits that take no more than this share of the time are not thinned: so small a gain is not worth a lost step."""
 MAX_SHARE: Final = 0.05
 """The largest share of the time that commits take, where thinning can have that."""
 MAX_LOST_S: Final = 60.0
@@ -118,7 +118,7 @@ def checkpoint_interval(seals: Sequence[Seal], rate: Rate, *, before: Choice | N
 
 
 def _bound(best: float, wanted: float) -> str:
-    """What was in the way of the best, if anything was."""
+    """Text about the bound that replaced the best interval; empty if none did."""
     if wanted > best:
         least = f"{WRITES:g} × that" if wanted > LEAST_S else f"{wanted:.3g} s"
         return f"; every {best:.3g} s would be best, and {least} is the least"
@@ -148,7 +148,7 @@ def commit_every(commits_s: Sequence[float], step_s: float, rate: Rate, *, befor
 
 
 def _training_between(cost_s: float, failures_per_s: float) -> float:
-    """Of the best interval what is not the copy: ``x - r · cost``, which is ``1 - e^-x`` at the best."""
+    """The best interval without the copy: ``x - r · cost``, which equals ``1 - e^-x`` at the best interval."""
     interval = best_interval(cost_s, failures_per_s)
     return interval if interval == math.inf else -math.expm1(-interval * failures_per_s) / failures_per_s
 

@@ -36,8 +36,8 @@ class Cadence:
 class Durability:
     """Where checkpoints go (a folder, or a URL that fsspec knows), how often, and how many are left there.
 
-    ``mark``: by it a checkpoint of the end of training tells of which command that was the end. With ``train_on`` such
-    a one is gone on from as from any other.
+    ``mark`` identifies the command; a checkpoint of the end of training contains the mark of its command. With
+    ``train_on`` the job continues from such a checkpoint as from any other.
     """
 
     place: str

@@ -20,12 +20,12 @@ class Ended(NamedTuple):
 
 
 class Fate(Enum):
-    """Of a world with processes that have no elastic loop, as far as is known."""
+    """The fate of a world whose processes have no elastic loop, as far as is known."""
 
     STANDS = "stands"
     """Some processes live, and none has ended well. Next: any other."""
     ENDING = "ending"
-    """The script has come to its end in some; the others are about to. Next: DONE or FAILED."""
+    """Some processes have ended well, and the others are about to end. Next: DONE or FAILED."""
     DONE = "done"
     FAILED = "failed"
     LOST = "lost"
@@ -40,7 +40,8 @@ class Verdict(NamedTuple):
 
 
 def fate(size: int, alive: int, ended: Sequence[Ended]) -> Verdict:
-    """Say what becomes of a world of ``size``. A process that neither lives nor has ended was lost with its host."""
+    """Return the fate of a world of ``size`` processes. A process that neither lives nor has ended was lost with its
+    host."""
     well = sum(each.well for each in ended)
     if alive:
         return Verdict(Fate.ENDING, "some have ended well; the others are about to") if well else Verdict(Fate.STANDS)
@@ -52,7 +53,7 @@ def fate(size: int, alive: int, ended: Sequence[Ended]) -> Verdict:
 
 
 def alone(ended: Iterable[Ended], *, wanted: int) -> str | None:
-    """Why programs that need no world have failed, though no more of them is to be run; None if they have not.
+    """Why programs that need no world have failed, after the last of them has ended; None if they have not.
 
     ``ended``: the last one of each seat. ``wanted``: how many were to end well. Another one may have taken the place
     of one that failed.

@@ -1,4 +1,4 @@
-"""What ``hvd-elastic hosts`` asks and how it is answered, by a running launcher or over its saved state. Pure.
+"""Requests of ``hvd-elastic hosts`` and their answers, by a running launcher or from its saved state. Pure.
 
 Requests: ``{"do": "list"}``, ``{"do": "block", "host": H, "for": seconds or null, "reason": text}``,
 ``{"do": "clear", "host": H}``. ``H`` is a host, or a node that is known. Answers: ``{"hosts": [row, …]}``,
@@ -80,7 +80,7 @@ def _host_row(ledger: HealthLedger, host: Host, mine: Iterable[Subject], *, now:
     verdict = ledger.blocked(now, host)
     usable = ledger.usable_slots(now, host)
     held = [(subject, ledger.records[subject]) for subject in mine]
-    # A host that works in part is told with what keeps the rest of it back.
+    # The row of a host that works in part gives the reason for a blocked slot.
     missing = [ledger.blocked(now, host, slot) for slot in range(host.slots) if slot not in usable]
     why = verdict if verdict.blocked else missing[0] if missing else None
     return {

@@ -62,9 +62,9 @@ def stall(now: float, members: Sequence[Member], limit: float, *, idle: bool = T
 
 
 def left_waiting(now: float, members: Sequence[Member], finished: Sequence[Member], limit: float) -> Stall | None:
-    """Whether ``members`` have only waited, for ``limit`` seconds, for those that are done with training.
+    """Whether all ``members`` have waited for ``limit`` seconds, and only for processes that are done with training.
 
-    A rank that does more steps than another one waits for it for ever: ranks have to do the same number of steps.
+    Ranks have to do the same number of steps: a rank with more steps waits for ever for a rank that has finished.
     """
     still = min((now - member.moved_at for member in members), default=0.0)
     if not finished or still < limit or not all(member.waiting for member in members):

@@ -41,7 +41,7 @@ class Reach(Enum):
     AWAY = "not connected"
     """It may come back. Next: HERE, or GONE when its end is told."""
     GONE = "gone"
-    """Its memory is no more."""
+    """Its memory is lost."""
 
 
 class Holding(NamedTuple):
@@ -74,7 +74,7 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that a verdict may see.
+    """The input of a verdict.
 
     ``members``: seats that would form the world, the preferred receiver first; empty if there is none.
     ``ready``: they are to form it now. ``writable``: seats whose memory may be written: they have no process, or one
@@ -110,16 +110,16 @@ class Facts:
 
 
 class Act(Enum):
-    """What is to be done now."""
+    """The next action."""
 
     FORM = "form"
-    """The world may form (or: nothing is to be done, where none is about to)."""
+    """The world may form. Without members: nothing is to be done."""
     WAIT = "wait"
-    """It may not. Next: any."""
+    """The world may not form yet. Next: any."""
     SEND = "send"
-    """It may not before ``source`` has sent its commit to ``target``."""
+    """The world may not form until ``source`` has sent its commit to ``target``."""
     LOAD = "load"
-    """It may not before ``target`` has loaded the newest checkpoint."""
+    """The world may not form until ``target`` has loaded the newest checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Loss:
 
     @property
     def steps(self) -> int:
-        """Steps that are to be done again."""
+        """Number of steps that training repeats."""
         return max(0, self.newest[1] - (0 if self.left is None else self.left[1]))
 
 
@@ -223,7 +223,7 @@ def awaited(now: float, facts: Facts, wait_s: float) -> float | None:
 
 
 def _rescue(facts: Facts, wait_s: float) -> Verdict:
-    """There are no members. What only a leaving host holds goes to one that stays."""
+    """There are no members. Send a commit that only a leaving host holds to a host that stays."""
     here = [each for each in facts.holdings if each.reach is Reach.HERE]
     staying = _newest(each for each in here if _stays(each))
     leaving = [each for each in here if not _stays(each) and _newer(each, staying)]
@@ -274,7 +274,7 @@ def _can_send(each: Holding, facts: Facts, wait_s: float) -> bool:
 
 
 def _awaited_until(now: float, each: Holding, wait_s: float) -> float | None:
-    """Until when a holder that cannot be asked is waited for (mono); None if it is not."""
+    """Until when to wait for a holder that is not connected (mono); None if the wait is over or useless."""
     if each.reach is not Reach.AWAY:
         return None
     until = each.since + wait_s
@@ -303,7 +303,8 @@ def _waiting(awaited: Mapping[Holding, float], now: float) -> str:
 
 
 def _loss(facts: Facts, at_hand: Holding | None, better: Iterable[Holding]) -> Loss | None:
-    """What the world forms behind; None if that is nothing, or was told when a world before formed behind it."""
+    """The commit that the world forms without; None if there is none, or if the loss was reported for an earlier
+    world."""
     left = None if at_hand is None else (at_hand.commit, at_hand.step)
     better = [each for each in better if not each.told]
     told = {each.commit: each.step for each in better}

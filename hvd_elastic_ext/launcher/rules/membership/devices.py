@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 DEVICES: Final = "HVD_ELASTIC_DEVICES"
-"""Names a host's devices, as in ``CUDA_VISIBLE_DEVICES``, in place of what its agent finds; empty: it has none."""
+"""Names a host's devices, as ``CUDA_VISIBLE_DEVICES`` does, and overrides what its agent finds; empty: no devices."""
 DEVICE: Final = "HVD_ELASTIC_DEVICE"
-"""Tells a process which one is its slot's, and that its local rank is to lead there as long as it lives."""
+"""Tells a process the device of its slot. The process keeps a local rank that selects it."""
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 
 
@@ -38,16 +38,15 @@ def local_ranks(slots: Iterable[int], living: Mapping[int, int]) -> dict[int, in
 
 
 def devices_of(env: Mapping[str, str], facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """Devices of a host: what its processes are to be given by the launcher's environment, else what its agent found.
-
-    Empty where there are none, or where they cannot be told apart (CUDA takes no device twice).
+    """Devices of a host: those that the processes' environment names, else those that its agent found. Empty if there
+    are none, or if one name occurs twice (CUDA takes no device twice).
     """
     names = named(str(env.get(DEVICES, env.get(VISIBLE, facts.get("devices", "")))))
     return names if len(set(names)) == len(names) else ()
 
 
 def named(text: str) -> tuple[str, ...]:
-    """Read a list as CUDA does: what follows an entry that is none does not count."""
+    """Read a list of devices. Entries after the first invalid one are ignored, as CUDA does."""
     names: list[str] = []
     for entry in map(str.strip, text.split(",")):
         if not entry or entry.startswith("-") or entry == "NoDevFiles":

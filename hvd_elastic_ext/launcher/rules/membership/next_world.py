@@ -57,7 +57,7 @@ class Process(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """All that a decision may see.
+    """The input of a decision.
 
     ``wanted``: seats that ought to be filled, most senior first. ``processes``:
     those that live. ``members``: of the newest world, dead ones too. ``formed``:
@@ -207,7 +207,7 @@ class _View:
         has = newest is not None and any(process.holds == newest for process in self.staying)
         if has or (self.staying and self.situation.settled):
             return []
-        # One that holds the newest commit; any, if none is known.
+        # Prefer a member that holds the newest commit. If no commit is known, take any member.
         return sorted(self.going, key=lambda process: process.holds != newest)[: 1 if self.staying else None]
 
     def chosen(self, processes: Sequence[Process]) -> tuple[Life, ...]:
@@ -232,7 +232,7 @@ def _begin(view: _View) -> Decision:
 
 
 def _mend(view: _View) -> Decision:
-    """The newest world cannot continue as it is."""
+    """Decide about a newest world that has lost a process or its connections."""
     candidates = [*view.must_stay, *view.staying, *view.parked]
     chosen = view.chosen(candidates)
     cause = "worker failed" if view.lost else "connection lost"
@@ -244,7 +244,7 @@ def _mend(view: _View) -> Decision:
 
 
 def _let_go(view: _View) -> Decision | None:
-    """Members are not wanted any more; None if they have to stay for now."""
+    """Remove members that are no longer wanted; None if they have to stay for now."""
     going = ", ".join(str(process.seat) for process in view.going)
     chosen = view.chosen([*view.staying, *view.parked])
     if view.staying and chosen:
@@ -255,7 +255,7 @@ def _let_go(view: _View) -> Decision | None:
     closes = view.window_closes if hurry is None else min(view.window_closes, hurry - HURRY_S)
     if view.coming and view.now < closes:
         return Decision(None, "", f"{going} stays until its replacements are ready", closes)
-    # None of the next world holds a commit: for one world one of those that do is in it, too.
+    # No new member holds a commit. Keep one old member for one world, to send it.
     together = (view.going[0].life, *view.chosen(view.parked))
     return Decision(together, "hosts changed", f"{going} may go when the others have the state")
 

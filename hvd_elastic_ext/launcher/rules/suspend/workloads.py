@@ -1,6 +1,6 @@
-"""What makes a job's worker pods in a cluster, and how it is told how many: paths, patches and answers. Pure.
+"""Objects that make a job's worker pods, and how to set their replica count: paths, patches and answers. Pure.
 
-Each operator has its own mind about none at all, read in the sources of the versions named at :data:`KINDS`.
+Operators treat 0 replicas differently. :data:`KINDS` names the versions whose sources show how.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import UsageError
 
 BEFORE: Final = "hvd-elastic-ext/workers-before-sleep"
-"""Annotation of a job after its workers were let go: how many there were."""
+"""Annotation of a job that sleeps: the number of its workers before."""
 
 Body = dict[str, Any]
 
@@ -23,11 +23,10 @@ Body = dict[str, Any]
 class Kind:
     """``resource``: group, version and plural. ``at``: where an object has the number of its workers.
 
-    ``scale``: told by its scale subresource, which is a right to this number and to nothing else; else by a patch of
-    the object. ``selector``: labels of the workers, ``{job}`` being the name; "" if the scale subresource says it.
-    ``fewest``: the smallest number that it takes. ``stands_still``: with 0 it takes the whole job for invalid and does
-    nothing about it, neither for its pods nor against them: those are deleted here. ``suspends``: the job as a whole
-    can be suspended.
+    ``scale``: set through the scale subresource, else by a patch of the object. That permission covers only the replica
+    count. ``selector``: labels of the workers, ``{job}`` being the name; "" if the scale subresource says it.
+    ``fewest``: the smallest number that it accepts. ``stands_still``: with 0 it treats the whole job as invalid and
+    neither makes nor deletes pods, so the launcher deletes them. ``suspends``: the job as a whole can be suspended.
     """
 
     name: str
@@ -41,7 +40,7 @@ class Kind:
 
     @property
     def valid(self) -> int:
-        """The smallest number with which it goes about the job."""
+        """The smallest number with which the operator manages the job."""
         return 1 if self.stands_still else self.fewest
 
 

@@ -152,7 +152,7 @@ class _Play:
     def _ended_early(self) -> None:
         assert self._cluster.launcher is not None
         outcome = self._cluster.launcher.driver.outcome
-        none_trained = "no process has come as far as training" in str(outcome)
+        none_trained = "no process started training" in str(outcome)
         if self._cluster.oracle.begun or not none_trained:
             raise Broken("outcome", f"the job ended before training was done: {outcome}")
 

@@ -55,7 +55,7 @@ FOUND = {
     "a holder that is back is asked again": """
         0 hosts a:1 b:1; 2.6 kill a; 2.6 hosts a:1 b:1 c:1; 3.7 kill b; 4.91 agent c; 5.01 transfer 4
         5.01 cut b; 7.31 stop a; 12.61 well""",
-    # The only host had no network for a while: "no process has come as far as training".
+    # The only host had no network for a while: "no process started training".
     "a launcher that finds nobody after a restart does not end a job that has trained": """
         0 hosts a:1; 7.8 launcher 5; 10.1 cut a; 22.2 well""",
     # It found a process at work, took that for enough, and went on with the older commit in its memory.
