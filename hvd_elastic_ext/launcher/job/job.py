@@ -31,6 +31,7 @@ from hvd_elastic_ext.launcher.job.session import Session
 from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.planners.membership import waiting
+from hvd_elastic_ext.launcher.planners.membership.waiting import SAY_S, Wait
 from hvd_elastic_ext.launcher.rules.health import host_requests
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.suspend import releaser
@@ -67,6 +68,8 @@ class Job:
         self._session: Session
         """The present session; in a sleep or a pause, the last one."""
         self._sleeping: SleepingJob | None = None
+        self._pause: Wait | None = None
+        """The pause before a restart."""
         self._stop: Interrupted | None = None
         """The signal that asked the job to stop."""
         self._pods = PodTransport.found() if settings.rsh == "pod" else None
@@ -145,7 +148,9 @@ class Job:
 
     def _status(self) -> str:
         """What the job does at this moment."""
-        return waiting.status(self._session.driver.job) if self._sleeping is None else "asleep"
+        if self._sleeping is not None:
+            return "asleep"
+        return self._session.status() if self._pause is None else waiting.line(self._pause, self._clock.mono())
 
     async def _run_session(self, known: Handover) -> JobFailed | None:
         """Run one session. Return why it ended; None if training is done."""
@@ -198,8 +203,11 @@ class Job:
             pause_s=pause,
             reason=str(failure),
         )
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._stop_requested.wait(), pause)
+        self._pause = Wait("for the restart of the job", self._clock.mono() + pause)
+        try:
+            await pause_until(self._pause, self._stop_requested, self._clock)
+        finally:
+            self._pause = None
         if self._stop is not None:
             raise self._stop
 
@@ -270,3 +278,14 @@ class Job:
             return
         log.warning("%s: the job ends; its processes have %g s to end", name, self._settings.grace_s)
         self._session.end(self._stop)
+
+
+async def pause_until(wait: Wait, stopped: asyncio.Event, clock: Clock) -> None:
+    """Wait until that time, or until ``stopped`` is set, and say so at each :data:`SAY_S`."""
+    assert wait.until is not None
+    while not stopped.is_set() and (left := wait.until - clock.mono()) > 0:
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(stopped.wait(), min(left, SAY_S))
+        now = clock.mono()
+        if not stopped.is_set() and now < wait.until:
+            waiting.say(wait, now)

@@ -62,8 +62,10 @@ from hvd_elastic_ext.launcher.job.addresses import Addresses, there, versions_he
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.console import Console, seat_of
 from hvd_elastic_ext.launcher.job.engine_programs import MPIRUN, MpiRuns, mark_of, slot_command, slot_env
+from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts
 from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
+from hvd_elastic_ext.launcher.planners.membership import waiting
 from hvd_elastic_ext.launcher.rules.health.causes import SSH_FAILED
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
@@ -105,6 +107,8 @@ class Session:
         self._look_soon = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._superseded = False
+        self._first: FirstHosts | None = None
+        """The wait for the first host list, while it lasts."""
         self._adapted_to = (0, 0)
         self._program: MpiRuns | None = None
         self._launches = Launches(console.remark)
@@ -199,21 +203,26 @@ class Session:
     async def _first_hosts(self) -> None:
         """Wait for the first host list: the address to listen on depends on it."""
         options = options_of(self._settings)
-        wait_s = options.elastic_timeout_s if options.sleep_after_s is None else options.sleep_after_s
-        deadline = self._clock.mono() + wait_s
+        first = FirstHosts(
+            self._feed,
+            self._settings.sources,
+            self._clock,
+            elastic_timeout_s=options.elastic_timeout_s,
+            sleep_after_s=options.sleep_after_s,
+        )
+        self._first = first
         while not self._feed.hosts():
-            if self._feed.failure is not None:
-                raise JobFailed(str(self._feed.failure))
+            self._look_soon.clear()
             if self.driver.outcome is not None:
                 raise self.driver.outcome
-            if self._clock.mono() >= deadline:
-                why = self._feed.reason or "the list of hosts is empty, or none has come"
-                if options.sleep_after_s is not None:
-                    raise Asleep(f"no host in --sleep-after {wait_s:g} s: {why}")
-                raise JobFailed(f"no host in --elastic-timeout {self._settings.elastic_timeout_s:g} s: {why}")
-            self._look_soon.clear()
+            pause = first.look()
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._look_soon.wait(), 1.0)
+                await asyncio.wait_for(self._look_soon.wait(), pause)
+        self._first = None
+
+    def status(self) -> str:
+        """What the session does at this moment, in one line."""
+        return waiting.status(self.driver.job) if self._first is None else self._first.status()
 
     def hosts_changed(self) -> None:
         """Take in the host list. Call it in the loop's thread."""

@@ -77,6 +77,12 @@ class HostFeed:
         with self._lock:
             return self._reason
 
+    @property
+    def answered(self) -> bool:
+        """Whether a list was accepted, be it an empty one."""
+        with self._lock:
+            return self._accepted is not None
+
     def departing(self) -> tuple[Departure, ...]:
         """Hosts that are about to go, as the newest accepted publication says."""
         with self._lock:

@@ -72,7 +72,9 @@ class SleepingJob:
         """Wait until the job goes on. Raises :class:`Asleep` if it is not to wait any longer."""
         held = {} if asleep.path is None else {"path": asleep.path, "step": asleep.step}
         kept = "" if asleep.path is None else f"; step {asleep.step} is in {asleep.path}"
-        log.warning("asleep: %s%s; it goes on by itself when %d slots may work", asleep, kept, self._limits.least)
+        ends = "" if self._max_wait_s is None else f"; it waits {self._max_wait_s:g} s at most (--max-wait-time)"
+        wakes = f"it goes on by itself when {self._limits.least} slots may work"
+        log.warning("asleep: %s%s; %s%s", asleep, kept, wakes, ends)
         self._record("slept", reason=str(asleep), **held)
         _release_memory()
         self._known = frozenset(hosts_before.names)

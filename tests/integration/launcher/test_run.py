@@ -104,6 +104,24 @@ def test_a_job_that_cannot_continue_ends_with_exit_code_1_and_the_reason(
     assert launched.events("finished")[-1].get("code") == 1
 
 
+def test_an_empty_hosts_file_at_the_start_is_said_with_a_rest_of_time_that_falls(launched: Launched) -> None:
+    launched.set_hosts()
+    said = rf"waiting: for a first host: no host in {launched.hosts}; at most (\d+) s more, then the job fails"
+    with launched.run("-np", "1", "--job", "empty", "--elastic-timeout", "300", PYTHON, COUNTER) as process:
+        process.wait_for(rf"(?s){said}.*{said}")
+        first, second = (int(rest) for rest in re.findall(said, process.stderr)[:2])
+        assert 3 <= first - second <= 5
+        with run_process([*ELASTIC, "status", "empty"], cwd=launched.directory) as status:
+            assert status.wait(60) == 0, status.output
+        found = re.search(said, status.stdout)
+        assert found is not None, status.output
+        assert int(found[1]) <= second
+        launched.set_hosts("localhost:1")
+        launched.wait_for_steps(1)
+        process.terminate()
+        assert process.wait(60) == 143, process.output
+
+
 def test_a_discovery_script_that_hangs_later_removes_no_host(launched: Launched) -> None:
     script = launched.directory / "discover.sh"
     script.write_text("#!/bin/sh\n[ -e hang ] && echo >>hung && exec sleep 1000\necho localhost:1\n")

@@ -200,6 +200,7 @@ def test_a_failed_job_is_restarted_up_to_the_backoff_limit(launched: Launched) -
     policy = ["--job-restart-policy", "OnFailure", "--job-backoff-limit", 1, "--failure-budget", 0]
     with launched.run("-np", 1, *policy, sys.executable, script) as process:
         assert process.wait(120) == 1, process.output
+        assert process.stderr.count("waiting: for the restart of the job; at most ") >= 1
     assert [record.get("number") for record in launched.events("job_restarted")] == [1]
     assert launched.events("finished")[-1].get("code") == 1
 

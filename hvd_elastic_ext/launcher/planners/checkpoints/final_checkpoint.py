@@ -33,9 +33,14 @@ def decide(waited_s: float, *, saved: bool, answered: bool, durable_s: float) ->
         return False, ""
     if answered and waited_s >= FAILING_S:
         return False, f"it could not be written for {waited_s:.0f} s"
-    if waited_s >= max(ANSWER_S, TIMES * durable_s):
+    if waited_s >= longest_s(durable_s):
         return False, f"storage gave no answer for {waited_s:.0f} s"
     return True, "the end of training is made durable"
+
+
+def longest_s(durable_s: float) -> float:
+    """Seconds after which storage that gives no answer is not waited for any longer. Pure."""
+    return max(ANSWER_S, TIMES * durable_s)
 
 
 def plan(job: JobState) -> Plan:

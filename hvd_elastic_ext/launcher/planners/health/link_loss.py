@@ -31,6 +31,15 @@ def alone(now: float, heard: Sequence[float], *, limit_s: float, grace_s: float)
     return limit_s / 2 < now - max(heard) <= max(limit_s, grace_s)
 
 
+def until(job: JobState) -> float | None:
+    """When decisions are made again at the latest (mono); None if the link is not lost."""
+    state, options = job.link_loss, job.options
+    if state.since is None or state.back_by is not None:
+        return state.back_by
+    newest = max((agent.heard for agent in _agents(job)), default=job.now)
+    return newest + max(options.heartbeat_timeout_s, options.orphan_grace_s)
+
+
 def plan(job: JobState) -> Plan:
     """Hold all decisions back while the launcher has lost its link."""
     job.paused = _is_alone(job)

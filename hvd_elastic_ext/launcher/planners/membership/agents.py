@@ -26,7 +26,7 @@ def plan(job: JobState) -> Plan:
         if name not in agents and host is not None:
             agents[name] = Agent(host, now)
             job.do(actions.StartAgent(host))
-    timeout = JOIN_S + JOIN_EACH_S * sum(not agent.heard for agent in agents.values())
+    timeout = join_timeout_s(sum(not agent.heard for agent in agents.values()))
     for name, agent in list(agents.items()):
         # A finishing agent ends in any case; if its host is wanted again, a new agent follows.
         leaves = agent.finishing or (name not in needed and name not in job.fleet.hosts)
@@ -38,6 +38,11 @@ def plan(job: JobState) -> Plan:
             detail = f"no agent came within {timeout:g} s"
             blame.strike(job, Cause.UNREACHABLE, agent.host, detail=detail, tried_s=now - agent.since)
     return NOTHING
+
+
+def join_timeout_s(starting: int) -> float:
+    """Seconds from its start in which each of so many agents has to come."""
+    return JOIN_S + JOIN_EACH_S * starting
 
 
 def _may_end(job: JobState, host: str) -> bool:

@@ -61,10 +61,13 @@ def going_on(job: JobState, life: Life, generation: int, message: Mapping[str, A
 
 def look(job: JobState) -> None:
     """Write the line without a first step if that takes too long."""
-    if (change := job.resize.change) is not None:
-        timeout_s = UNTOLD_S if change.stopped_at is None else UNTOLD_BY_OTHERS_S
-        if job.now - change.at >= timeout_s:
-            close(job)
+    if (change := job.resize.change) is not None and job.now >= told_by(change):
+        close(job)
+
+
+def told_by(change: Change) -> float:
+    """When the line is written at the latest (mono)."""
+    return change.at + (UNTOLD_S if change.stopped_at is None else UNTOLD_BY_OTHERS_S)
 
 
 def to_json(job: JobState, now: float, *, wall: float) -> dict[str, Any] | None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
+from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, cost, final_checkpoint
+from hvd_elastic_ext.launcher.planners.health import link_loss, liveness
+from hvd_elastic_ext.launcher.planners.membership import agents, resize_report
+from hvd_elastic_ext.launcher.rules.membership.next_world import STILL_FORMING, Stage
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
@@ -44,23 +47,29 @@ def plan(job: JobState) -> Plan:
     lasts = wait.since is not None and job.now - wait.since >= SAY_S
     due = lasts if job.say_at is None else job.now >= job.say_at
     if due:
-        log.info("%s", _line(job, wait))
+        say(wait, job.now)
     if due or job.say_at is None:
         job.say_at = job.now + SAY_S
     return Plan(job.say_at)
 
 
-def _line(job: JobState, wait: Wait) -> str:
+def say(wait: Wait, now: float) -> None:
+    """Print a wait. Whoever waits without a look calls it at the same pause, :data:`SAY_S`."""
+    log.info("%s", line(wait, now))
+
+
+def line(wait: Wait, now: float) -> str:
+    """One wait in one line. Pure."""
     if wait.until is None:
         return f"waiting: {wait.what}"
-    return f"waiting: {wait.what}; at most {max(0.0, wait.until - job.now):.0f} s more{wait.then}"
+    return f"waiting: {wait.what}; at most {max(0.0, wait.until - now):.0f} s more{wait.then}"
 
 
 def status(job: JobState) -> str:
     """What the job does at this moment, in one short line for a terminal."""
     wait = waits_for(job)
     if wait is not None:
-        return _line(job, wait)
+        return line(wait, job.now)
     members = job.roster.present(job.world.members)
     parts = [f"world {job.generation}", f"size {len(members)}"]
     if step := max((worker.step for worker in members), default=0):
@@ -78,30 +87,104 @@ def status(job: JobState) -> str:
 def waits_for(job: JobState) -> Wait | None:
     """What the job waits for; None if it trains, or nothing has to be waited for."""
     if job.ending:
-        names = _names(job.shutdown.running or job.roster.agents)
-        return Wait(f"for the end on {names}", job.shutdown.ends_by) if names else None
+        return _end(job)
+    if job.before_exit.why is not None:
+        return _last_checkpoint(job, job.before_exit.until)
     if job.adoption.until is not None:
         names = _names(job.adoption.missing)
         return Wait(f"for hosts of the launcher before this one: {names}", job.adoption.until) if names else None
     if job.link_loss.since is not None:
-        return Wait("no host is heard: is this machine's own link down?")
+        then = ", then hosts that are not heard count as failed"
+        return Wait("no host is heard: is this machine's own link down?", link_loss.until(job), then)
     if job.custody.holds_back:
         verdict = job.custody.verdict
         return Wait(f"for the newest commit: {verdict.reason}", verdict.until)
     if not job.standing:
-        return _shortage(job)
+        return _save(job) or _shortage(job)
     if not job.formed:
-        absent = [str(life.seat) for life in _unasked(job)]
-        return Wait(f"world {job.generation} forms" + (f": not there yet: {_some(absent)}" if absent else ""))
-    return _silence(job)
+        return _forming(job)
+    return _silence(job) or _first_step(job)
+
+
+def _end(job: JobState) -> Wait | None:
+    state, final = job.shutdown, job.final_checkpoint
+    if job.outcome.failure is None and final.since is not None and not final.over:
+        return _last_checkpoint(job, final.since + final_checkpoint.longest_s(cost.durable_s(job)))
+    if state.gone_by is not None:
+        names = _some(sorted(state.pending | (state.asked & job.roster.agents.keys())))
+        return Wait(f"for the end on {names}, told without a connection", state.gone_by) if names else None
+    names = _names(state.running or job.roster.agents)
+    return Wait(f"for the end on {names}", state.ends_by) if names else None
+
+
+def _last_checkpoint(job: JobState, until: float | None) -> Wait:
+    doing = _saving(job)
+    return Wait("for the last checkpoint" + (f": {doing}" if doing else ""), until, ", then the job ends without it")
+
+
+def _save(job: JobState) -> Wait | None:
+    """Memory is saved because no process trains: the job will sleep if that lasts."""
+    state, attempt = job.before_sleep, job.checkpoints.attempt
+    if state.since is None or not (doing := _saving(job)):
+        return None
+    at = state.asked_at + before_sleep.ANSWER_S if attempt is None else attempt.deadline
+    until = at if math.isfinite(at) else None  # infinite before anything is written
+    return Wait(f"for the checkpoint before the job sleeps: {doing}", until, ", then it is tried again")
+
+
+def _saving(job: JobState) -> str:
+    """How far the checkpoint on its way is; empty if there is none."""
+    state, attempt = job.before_sleep, job.checkpoints.attempt
+    if attempt is not None:
+        if absent := [str(life.seat) for life in attempt.ranks if life not in attempt.kept]:
+            return f"the commit is not kept yet by {_some(absent)}"
+        step = next(iter(attempt.kept.values())).step
+        return f"step {step} is {'completed' if attempt.sealing else 'written'} by {_some(sorted(attempt.waits_for))}"
+    if not state.asked:
+        return ""
+    asked, stored = _names(state.asked), state.known.stored
+    if not state.known.looked or stored is None:
+        return f"no answer yet from {asked} on what memory and storage hold"
+    return f"step {stored.step} is read back by {asked}"
+
+
+def _forming(job: JobState) -> Wait:
+    absent = [life for life in job.world.members if life not in job.rendezvous.waiting]
+    what = f"world {job.generation} forms"
+    if not absent:
+        return Wait(what)
+    what += f": not there yet: {_some([str(life.seat) for life in absent])}"
+    workers = [worker for life in absent if (worker := job.roster.alive(life)) is not None]
+    new = [worker.live_at for worker in workers if not worker.generation and worker.live_at is not None]
+    if len(new) < len(absent):
+        return Wait(f"{what}; no limit")  # a step in the world before may take long
+    return Wait(what, min(new) + liveness.GO_S, ", then a newcomer that is not there is ended")
+
+
+def _first_step(job: JobState) -> Wait | None:
+    """A world that has formed and does not train yet. A look at a world that trains costs no look at its members."""
+    what = f"for the first step of world {job.generation}"
+    if job.decision.reason == STILL_FORMING.reason:
+        members = job.roster.present(job.world.members)
+        outside = [str(worker.seat) for worker in members if worker.generation < job.generation]
+        if outside:
+            return Wait(f"{what}: not connected to the others yet: {_some(outside)}; no limit")
+        behind = [str(worker.seat) for worker in members if worker.agreed < job.generation]
+        if behind and any(worker.loops for worker in members):  # without an elastic loop they may train already
+            return Wait(f"{what}: no agreement on the state yet: {_some(behind)}; no limit")
+    change = job.resize.change
+    if change is None:
+        return None
+    then = ", then the world is reported without its cost"
+    return Wait(f"{what} by rank 0 ({change.first.seat})", resize_report.told_by(change), then)
 
 
 def _silence(job: JobState) -> Wait | None:
     """The silence of hosts, and of processes whose host is heard: after ``--heartbeat-timeout`` it is a failure."""
     limit = job.options.heartbeat_timeout_s
     after = max(SAY_S, SILENT * limit)
-    agents, workers = job.roster.agents.items(), job.roster.present(job.world.members)
-    silent = {name: job.now - agent.heard for name, agent in agents if agent.heard and job.now - agent.heard > after}
+    hosts, workers = job.roster.agents.items(), job.roster.present(job.world.members)
+    silent = {name: job.now - agent.heard for name, agent in hosts if agent.heard and job.now - agent.heard > after}
     silent |= {
         str(worker.seat): worker.silent_s
         for worker in workers
@@ -123,8 +206,14 @@ def _shortage(job: JobState) -> Wait:
     what = [job.decision.reason or "no world is formed yet"]
     if not job.fleet.hosts.names:
         what.append("no host is published")
+    if starting := {name: agent for name, agent in job.roster.agents.items() if not agent.heard}:
+        latest = min(agent.since for agent in starting.values()) + agents.join_timeout_s(len(starting))
+        what.append(f"no agent yet on {_names(starting)} ({max(0.0, latest - job.now):.0f} s more)")
     if blocked := _left_out(job):
         what.append(f"left out: {_some(blocked)}")
+    if job.before_sleep.going:
+        then = ", then it saves what memory holds and sleeps (--sleep-after)"
+        return Wait("; ".join(what), before_sleep.next_look(job), then)
     until = None if job.short_since is None else job.short_since + job.options.elastic_timeout_s
     return Wait("; ".join(what), until, ", then the job fails (--elastic-timeout)")
 
@@ -137,10 +226,6 @@ def _left_out(job: JobState) -> list[str]:
         if verdict.blocked:
             found.append(host.name if verdict.until is None else f"{host.name} ({verdict.until - job.now:.0f} s more)")
     return found
-
-
-def _unasked(job: JobState) -> list[Life]:
-    return [life for life in job.world.members if life not in job.rendezvous.waiting]
 
 
 def _names(hosts: Mapping[str, object]) -> str:

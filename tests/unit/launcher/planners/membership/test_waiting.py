@@ -6,9 +6,14 @@ import logging
 
 import pytest
 
-from hvd_elastic_ext.launcher.planners.membership.waiting import SAY_S, status, waits_for
+from hvd_elastic_ext.launcher.planners.membership.waiting import SAY_S, line, status, waits_for
+from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated import Cluster, JobOptions, running
+from tests.unit.launcher.simulated_processes import Process
+from tests.unit.launcher.storing import Stored, storing
 
 
 @pytest.fixture(autouse=True)
@@ -108,3 +113,179 @@ def test_programs_that_never_ask_for_a_world_are_told_to_have_run_each_by_itself
     assert {each["reason"] for each in cluster.events("exited")} == {
         "ended with exit code 0 without having asked for a world"
     }
+
+
+SHORT = (
+    "train a b least=2 sleep_after_s=30.0; run 10; takes held 10; takes write 20; takes verify 10; hosts a; kill b; "
+)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "told"),
+    [
+        (
+            "start a b; comes b 30; run 10",
+            "processes ready: 1, needed: 2; no agent yet on b (53 s more); at most 592 s more, then the job fails "
+            "(--elastic-timeout)",
+        ),
+        (
+            "train a b; run 20; cut a b; sees isolated <20; run 10",
+            "no host is heard: is this machine's own link down?; at most 40 s more, then hosts that are not heard "
+            "count as failed",
+        ),
+        (
+            "train a b; run 5; takes held 10; finish; run 5.5",
+            "for the last checkpoint: no answer yet from a, b on what memory and storage hold; at most 296 s more, "
+            "then the job ends without it",
+        ),
+        (
+            "train a b; run 5; takes write 60; finish; run 45",
+            "for the last checkpoint: step 5 is written by a, b; at most 256 s more, then the job ends without it",
+        ),
+        (
+            "train a b; run 5; takes seal 60; finish; run 5.5",
+            "for the last checkpoint: step 5 is completed by a; at most 296 s more, then the job ends without it",
+        ),
+        (
+            "train a b; run 5; takes write 60; interrupt; run 17",
+            "for the last checkpoint: step 8 is written by a, b; at most 4 s more, then the job ends without it",
+        ),
+        (
+            SHORT + "run 24.5",
+            "lost b[0]; processes left: 1, needed: 2; at most 6 s more, then it saves what memory holds and sleeps "
+            "(--sleep-after)",
+        ),
+        (
+            SHORT + "run 39",
+            "for the checkpoint before the job sleeps: no answer yet from a, b on what memory and storage hold; "
+            "at most 894 s more, then it is tried again",
+        ),
+        (
+            SHORT + "run 59",
+            "for the checkpoint before the job sleeps: step 10 is written by a, b; at most 884 s more, then it is "
+            "tried again",
+        ),
+        (
+            SHORT + "run 80",
+            "for the checkpoint before the job sleeps: step 10 is read back by a; at most 894 s more, then it is "
+            "tried again",
+        ),
+        ("train a; run 3; deaf a; end; run 5.5", "for the end on a; at most 26 s more"),
+    ],
+)
+def test_a_wait_is_named_with_what_ends_it(scenario: str, told: str, caplog: pytest.LogCaptureFixture) -> None:
+    play(scenario, storing(ON_NOTICE), steps=Stored)
+    assert waits(caplog)[-1] == f"waiting: {told}"
+
+
+@pytest.mark.parametrize(
+    ("scenario", "seconds"),
+    [
+        ("train a b; run 5; takes write 60; finish; run 40", 40.0),
+        ("train a b; run 5; takes write 60; interrupt; run 19", 19.0),
+        (SHORT + "run 85", 85.0),
+    ],
+)
+def test_no_wait_is_silent_for_more_than_5_s(scenario: str, seconds: float, caplog: pytest.LogCaptureFixture) -> None:
+    play(scenario, storing(ON_NOTICE), steps=Stored)
+    assert len(waits(caplog)) >= seconds // 5.0
+
+
+def test_a_checkpoint_of_a_commit_that_is_not_kept_yet_names_those_that_do_not_keep_it() -> None:
+    job = play(SHORT + "run 5", storing(ON_NOTICE), steps=Stored).driver.job
+    lives = {worker.life: rank for rank, worker in enumerate(job.roster.workers.values())}
+    job.checkpoints.attempt = Attempt(1, job.generation, lives, job.now, (1, 1, 99))
+    wait = waits_for(job)
+    assert wait is not None
+    assert line(wait, job.now) == (
+        "waiting: for the checkpoint before the job sleeps: the commit is not kept yet by a[0]"
+    )
+
+
+class Slow(Cluster):
+    """How far its processes come after they have their ranks is for the test to say."""
+
+    halts = False
+
+    def enter(self, process: Process) -> None:
+        if not self.halts:
+            super().enter(process)
+
+
+def slow() -> Slow:
+    cluster = Slow(JobOptions(Limits(start=2, settle_s=0.1)))
+    cluster.halts = True
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: cluster.driver.job.formed and len(cluster.world) == 2)
+    return cluster
+
+
+def test_processes_that_are_not_connected_to_the_others_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = slow()
+    caplog.clear()
+    cluster.run(SAY_S + 1.5)
+    assert set(waits(caplog)) == {
+        "waiting: for the first step of world 1: not connected to the others yet: a[0], b[0]; no limit"
+    }
+
+
+def test_processes_that_have_not_agreed_on_the_state_are_named_at_least_every_5_s(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = slow()
+    for process in cluster.training:
+        cluster.say(process, "entered", generation=1)
+        cluster.say(process, "looping")
+    cluster.says("a", "synced")
+    cluster.run(1.0)
+    caplog.clear()
+    cluster.run(60.0)
+    assert set(waits(caplog)) == {
+        "waiting: for the first step of world 1: no agreement on the state yet: b[0]; no limit"
+    }
+    assert len(waits(caplog)) >= 60.0 // 5.0
+    cluster.says("b", "synced")
+    cluster.run(1.0)
+    assert waits_for(cluster.driver.job) is None
+
+
+def test_a_script_without_an_elastic_loop_is_not_said_to_wait_for_agreement(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = slow()
+    for process in cluster.training:
+        cluster.say(process, "entered", generation=1)
+    cluster.run(1.0)
+    caplog.clear()
+    cluster.run(8.0)
+    assert waits(caplog) == []
+
+
+def test_the_first_step_of_a_changed_world_is_waited_for_with_a_limit(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = running("a", "b", "c")
+    cluster.run(1.0)
+    for process in cluster.training:
+        cluster.say(process, "going_on", pause_s=None)
+    cluster.run(1.0)
+    cluster.kill("c")
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    caplog.clear()
+    cluster.run(5.5)
+    assert waits(caplog) == [
+        "waiting: for the first step of world 2 by rank 0 (a[0]); at most 6 s more, then the world is reported "
+        "without its cost"
+    ]
+    cluster.run(6.0)
+    assert waits_for(cluster.driver.job) is None
+
+
+def test_a_newcomer_that_does_not_come_to_its_world_is_named_with_its_limit(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(JobOptions(Limits(start=2, settle_s=0.1)))
+    cluster.hosts(a=1, b=1)
+    cluster.lose["go"] = 1
+    cluster.until(lambda: cluster.driver.job.generation == 1)
+    cluster.stop("b")
+    caplog.clear()
+    cluster.run(5.5)
+    assert waits(caplog)[-1] == (
+        "waiting: world 1 forms: not there yet: a[0], b[0]; at most 55 s more, then a newcomer that is not there is "
+        "ended"
+    )

@@ -141,6 +141,24 @@ def test_woken_in_vain_it_wakes_at_once_for_other_hosts_only(others: bool) -> No
     asyncio.run(play())
 
 
+@pytest.mark.parametrize(
+    ("max_wait_s", "end"), [(None, "slots may work"), (60.0, "it waits 60 s at most (--max-wait-time)")]
+)
+def test_the_line_of_a_sleep_says_what_ends_it(
+    max_wait_s: float | None, end: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play() -> None:
+        slumber = Slumber(max_wait_s=max_wait_s)
+        sleep = asyncio.create_task(slumber.dormant.sleep(Asleep("too few hosts"), HostSet()))
+        await asyncio.sleep(0)
+        slumber.publish("a", "b")
+        await asyncio.wait_for(sleep, 30.0)
+
+    asyncio.run(play())
+    assert "asleep: too few hosts; it goes on by itself when 2 slots may work" in caplog.messages[0]
+    assert caplog.messages[0].endswith(end)
+
+
 @pytest.mark.parametrize("waits", [True, False])
 def test_told_to_stop_or_after_the_longest_wait_it_ends_resumable(waits: bool) -> None:
     async def play() -> None:

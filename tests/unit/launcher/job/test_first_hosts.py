@@ -1,0 +1,105 @@
+"""The wait for the first host list is said from its beginning: for what, why, and for how long at most."""
+
+from __future__ import annotations
+
+import io
+import logging
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.core.clock import ManualClock
+from hvd_elastic_ext.core.errors import Asleep, BadPublication, ElasticError, JobFailed
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.core.publication import Publication
+from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts
+from hvd_elastic_ext.launcher.options.settings import Sources
+from hvd_elastic_ext.launcher.sources.feed import HostFeed
+
+FILE, SCRIPT, DAEMON = Sources(Path("hosts")), Sources(script="sleep 60"), Sources(discovery_url="unix:///run/d.sock")
+
+
+class Waiting:
+    """A wait for 30 s, and the feed that it looks at."""
+
+    def __init__(self, sources: Sources = FILE, *, sleep_after_s: float | None = None) -> None:
+        self.clock = ManualClock()
+        self.feed = HostFeed(Journal(io.StringIO(), self.clock))
+        self.first = FirstHosts(self.feed, sources, self.clock, elastic_timeout_s=30.0, sleep_after_s=sleep_after_s)
+
+    def answer(self) -> None:
+        """The source names no host."""
+        self.feed.offer(Publication("source", 1, HostSet()))
+
+    def run(self, seconds: float) -> None:
+        """Look as often as it asks for."""
+        end = self.clock.mono() + seconds
+        while (left := end - self.clock.mono()) > 0:
+            self.clock.advance(min(left, self.first.look()))
+
+
+@pytest.fixture(autouse=True)
+def info(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+
+@pytest.mark.parametrize(
+    ("sources", "answered", "why"),
+    [
+        (FILE, False, "hosts is not read yet"),
+        (FILE, True, "no host in hosts"),
+        (SCRIPT, False, "'sleep 60' has not answered yet"),
+        (SCRIPT, True, "'sleep 60' names no host"),
+        (DAEMON, False, "the daemon at unix:///run/d.sock has not answered yet"),
+        (DAEMON, True, "the daemon at unix:///run/d.sock names no host"),
+        (Sources(hosts=HostSet()), True, "--hosts names none"),
+    ],
+)
+def test_a_source_without_a_host_is_named_within_1_s_with_the_reason_and_the_limit(
+    sources: Sources, why: str, caplog: pytest.LogCaptureFixture, *, answered: bool
+) -> None:
+    waiting = Waiting(sources)
+    if answered:
+        waiting.answer()
+    waiting.run(1.0)
+    line = f"waiting: for a first host: {why}; at most 30 s more, then the job fails (--elastic-timeout)"
+    assert caplog.messages == [line]
+    waiting.clock.advance(9.0)
+    assert waiting.first.status() == line.replace("30 s", "20 s")
+
+
+def test_the_wait_is_said_at_least_every_5_s_and_the_rest_of_it_falls(caplog: pytest.LogCaptureFixture) -> None:
+    waiting = Waiting()
+    waiting.run(30.0)
+    rest = [int(message.split("at most ")[1].split()[0]) for message in caplog.messages]
+    assert rest == [30, 26, 22, 18, 14, 10, 6, 2]
+    with pytest.raises(JobFailed, match="no host in --elastic-timeout 30 s"):
+        waiting.first.look()
+
+
+def test_a_source_that_answers_at_once_is_not_said_to_be_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    Waiting().run(0.4)
+    assert caplog.messages == []
+
+
+def test_a_refused_list_is_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    waiting = Waiting()
+    waiting.feed.refuse(BadPublication("hosts:1: 'a slots=2' is a line for mpirun"))
+    waiting.run(1.0)
+    assert "for a first host: hosts:1: 'a slots=2' is a line for mpirun; at most " in caplog.text
+
+
+def test_a_job_that_may_sleep_says_so_and_sleeps(caplog: pytest.LogCaptureFixture) -> None:
+    waiting = Waiting(sleep_after_s=5.0)
+    waiting.run(5.0)
+    assert caplog.messages[0].endswith("at most 4 s more, then the job sleeps (--sleep-after)")
+    with pytest.raises(Asleep, match="no host in --sleep-after 5 s"):
+        waiting.first.look()
+
+
+def test_a_source_that_gives_up_ends_the_wait_at_once() -> None:
+    waiting = Waiting()
+    waiting.feed.fail(ElasticError("the script cannot be run"))
+    with pytest.raises(JobFailed, match="the script cannot be run"):
+        waiting.first.look()
