@@ -93,9 +93,14 @@ def _horovods_options() -> tuple[Any, str | None]:
 
 
 def runnable(command: Sequence[str]) -> tuple[str, ...]:
-    """``command``, with this Python before a script that is no program itself, as torchrun has it."""
+    """``command``, with this Python before a script that is no program itself, as torchrun has it.
+
+    Raises :class:`UsageError` for a ``NAME.py`` that is neither in this folder nor a program.
+    """
     words = tuple(command[1:] if command[:1] == ["--"] else command)
     script = words[0] if words else ""
+    if script.endswith(".py") and os.sep not in script and not Path(script).exists() and shutil.which(script) is None:
+        raise UsageError(f"there is no {script} in {Path.cwd()}; give the script's path")
     if not script.endswith(".py") or not Path(script).is_file() or shutil.which(script) is not None:
         return words
     return (sys.executable, *words)
@@ -106,7 +111,12 @@ def _slots_there(sources: Sources, default_slots: int | None) -> int:
     if sources.hosts is not None:
         return sources.hosts.slots
     if sources.hosts_file is not None:
-        return read_hosts_file(sources.hosts_file, default_slots=default_slots).slots
+        slots = read_hosts_file(sources.hosts_file, default_slots=default_slots).slots
+        if not slots:
+            raise UsageError(
+                f"{sources.hosts_file} lists no host; write lines of HOST:SLOTS, or give -np to wait for them"
+            )
+        return slots
     raise UsageError("-np is missing: how many processes are needed to start? Hosts are not known before the start")
 
 

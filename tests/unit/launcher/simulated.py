@@ -167,9 +167,9 @@ class Cluster(Processes):
         process = self.agents[host][slot]
         self._end(process, code)
 
-    def fail(self, host: str, error: str, slot: int = 0) -> None:
-        """Have the training script of a process raise an error."""
-        process = self.agents[host][slot]
+    def fail(self, host: str, error: str) -> None:
+        """Have the training script of a host's first process raise an error."""
+        process = self.agents[host][min(self.agents[host])]
         self.say(process, "failed", digest=error, error=error, traceback="")
         self._end(process, 1)
 

@@ -88,10 +88,10 @@ def failed(job: JobState, worker: Worker, cause: Cause, how: str, *, members: tu
     state = job.faults
     state.first = state.first or f"{worker.seat} {how}"
     well = _others_healthy(job, worker, members)
-    newcomer = well and worker.life not in members
+    newcomer = well and bool(members) and worker.life not in members
     if worker.failure is not None and not newcomer and _is_script_error(job, worker, members, well=well):
         _, error, traceback = worker.failure
-        how_often = " again and again" if well else ""
+        how_often = " again and again" if well and members else ""
         return JobFailed(f"the training script fails{how_often}: {error}\n{traceback}".rstrip())
     tried_s = worker.tried_s(job.now)
     strike(job, cause, worker.host, worker.seat.slot, detail=how, tried_s=tried_s)
@@ -133,9 +133,10 @@ def _count(job: JobState, host: str, *, well: bool) -> bool:
 
 
 def _others_healthy(job: JobState, worker: Worker, members: tuple[Life, ...]) -> bool:
-    """Whether another member lives that has not reported the same error."""
+    """Whether another member lives that has not reported the same error; before the first world, another process."""
     digest = worker.failure and worker.failure[0]
-    others = [each for each in job.roster.present(members) if each is not worker]
+    present = job.roster.present(members) if members else job.roster.workers.values()
+    others = [each for each in present if each is not worker]
     return any(each.killed is None and not (each.failure and each.failure[0] == digest) for each in others)
 
 

@@ -56,9 +56,19 @@ def test_a_script_is_run_by_this_python(tmp_path: Path, monkeypatch: pytest.Monk
     )
 
 
+def test_a_script_that_is_not_there_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=f"there is no trian.py in {tmp_path}; give the script's path"):
+        parse(["-np", "1", "trian.py", "--lr", "1"], {})
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
-    [(None, "does not exist; write it first: lines of host:slots"), ("a slots=2\n", "hosts:1: 'a slots=2' is a line")],
+    [
+        (None, "does not exist; write it first: lines of host:slots"),
+        ("a slots=2\n", "hosts:1: 'a slots=2' is a line"),
+        ("# none yet\n", "hosts lists no host; write lines of HOST:SLOTS, or give -np to wait for them"),
+    ],
 )
 def test_a_hosts_file_that_cannot_be_used_is_refused_at_once(
     text: str | None, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -42,6 +42,15 @@ NEWCOMERS = {
     "its error again and again is not every rank's": f"""
         train a cooldown_s=(1.0,4.0); hosts a b; {3 * "state b booting <20; run 0.5; fail b disk not mounted; "}
         run 1; world a; goes-on""",
+    "before the first world one host's error is not the job's while another still boots": """
+        begin start=3 cooldown_s=(1.0,4.0); boot a 60; hosts a b:2; sees spawned 3 <20; run 0.5
+        fail b disk not mounted; fail b disk not mounted; run 0.5; goes-on; only struck.host b""",
+    "before the first world the same error of all processes ends the job": """
+        begin start=2; boot b 60; hosts b:2; sees spawned 2 <20; run 0.5; fail b no such file; fail b no such file
+        fails the training script fails: no such file""",
+    "before the first world the same error on two hosts ends the job": """
+        begin start=3; boot c 60; hosts a b c; sees spawned 3 <20; run 0.5; fail a no such file; fail b no such file
+        fails the training script fails: no such file""",
     "killed while it goes live": """
         train a b; run 2; hosts a b c; begun 2; kill c; sees resized 2 <1; until a b <1; is resized.size 2, 2
         only struck.host c""",
