@@ -1,7 +1,7 @@
 """Train a small convolutional network on handwritten digits, on any number of workers.
 
 Alone:      python train.py
-Elastic:    hvd-elastic run -np 2 --min-np 1 --hosts-file hosts python train.py
+Elastic:    hvd-elastic run -np 2 --min-np 1 --hosts-file hosts train.py
 Horovod's:  horovodrun -np 2 --min-np 1 --host-discovery-script ./discover_hosts.sh python train.py
 Torch's:    torchrun --nproc-per-node 2 --max-restarts 3 train.py
 MPI:        mpirun -np 2 python train.py

@@ -26,6 +26,7 @@ from hvd_elastic_ext.launcher.folder import runs, state_folder
 from hvd_elastic_ext.launcher.job import finished_check
 from hvd_elastic_ext.launcher.job.output import Log, Outlets
 from hvd_elastic_ext.launcher.options.settings import (
+    CHECKPOINTS,
     RunSettings,
 )
 from hvd_elastic_ext.launcher.rules.checkpoints import finished
@@ -70,10 +71,24 @@ def _run(settings: RunSettings, outlets: Outlets) -> None:
         fresh = runs.name_of(time.time(), secrets.randbits(16))
         saved = runs.begun(folder.load(), fresh=fresh, resume=settings.resume)
         done = _finished(settings, saved)
+        log = logging.getLogger(__name__)
+        if (unused := unused_checkpoints(settings, saved)) is not None:
+            log.warning("%s", unused)
         if done is None:
             _run_with_journal(settings, folder, saved, outlets)
         else:
-            logging.getLogger(__name__).warning("%s", done)
+            log.warning("%s", done)
+
+
+def unused_checkpoints(settings: RunSettings, saved: state_folder.Saved) -> str | None:
+    """A warning that training starts from the beginning although this job has checkpoints; None if it does not."""
+    place = settings.state_dir / CHECKPOINTS
+    if settings.durability is not None or saved.more.get("hosts") or not any(place.glob("*/manifest.json")):
+        return None
+    return (
+        f"training starts from the beginning: {place} has checkpoints of this job, and no --checkpoint-every is given; "
+        "give --checkpoint-every auto to go on from the newest"
+    )
 
 
 def _finished(settings: RunSettings, saved: state_folder.Saved) -> str | None:

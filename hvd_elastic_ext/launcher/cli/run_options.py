@@ -26,6 +26,7 @@ from hvd_elastic_ext.launcher.cli import own_options
 from hvd_elastic_ext.launcher.cli.parser import Words
 from hvd_elastic_ext.launcher.job import finished_check
 from hvd_elastic_ext.launcher.options.settings import (
+    CHECKPOINTS,
     CLOUDS,
     ELASTIC_TIMEOUT_S,
     CloudNotices,
@@ -335,7 +336,7 @@ def _durability(args: argparse.Namespace, state_dir: Path, *, mark: str) -> Dura
         return None
     if args.checkpoint_keep < 1:
         raise UsageError(f"--checkpoint-keep is {args.checkpoint_keep}; keep at least 1, or leave checkpoints off")
-    place = args.checkpoint_dir or str(state_dir / "checkpoints")
+    place = args.checkpoint_dir or str(state_dir / CHECKPOINTS)
     secret = secret_in_url(place)
     if secret is not None:
         raise UsageError(

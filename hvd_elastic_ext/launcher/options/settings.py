@@ -53,6 +53,8 @@ class Sources:
             )
 
 
+CHECKPOINTS = "checkpoints"
+"""The folder of checkpoints below the job's, unless ``--checkpoint-dir`` names another one."""
 CLOUDS = ("none", "auto", "aws", "gcp", "azure", "alibaba")
 """Clouds that may tell hosts that they are taken back; ``auto`` is the one that they are in."""
 
@@ -162,7 +164,7 @@ def _of_sizes(s: RunSettings) -> Checks:
     low, most = s.min_num_proc, s.max_num_proc
     sizes = ",".join(map(str, s.allowed_sizes))
     return [
-        (not s.command, "no command was given; write it last: hvd-elastic run [options] python train.py"),
+        (not s.command, "no command was given; write it last: hvd-elastic run [options] train.py"),
         (s.num_proc < 1, f"-np is {s.num_proc}; at least 1 process is needed"),
         (low < 1, f"--min-np is {low}; at least 1 process is needed"),
         (
