@@ -71,7 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         why = users_mistake(error)
         if why is None:
             raise
-        discard(sys.stdout)
+        if error.filename is None:
+            discard(sys.stdout)
         say(sys.stderr, f"{program}: {why}\n")
         return 1
     return code

@@ -55,6 +55,8 @@ def test_build_horovod_tells_a_mistake_in_two_lines(tmp_path: Path) -> None:
         ("run -np 1 --output-filename f/x true", "--output-filename f/x cannot be written: Not a directory; name ano"),
         ("run -np 1 --output-filename f true", "--output-filename f cannot be written: it is no folder; name another"),
         ("run --hosts-file job true", "--hosts-file job is a directory; name a text file of host:slots lines\n"),
+        ("run --hosts-file f/x true", "--hosts-file f/x not a directory; give a text file of host:slots lines\n"),
+        ("run --hosts-file none true", "--hosts-file none does not exist; write it first: lines of host:slots\n"),
         ("doctor --hosts-file job", "--hosts-file job cannot be read: Is a directory; name a text file of host:slots"),
     ],
 )

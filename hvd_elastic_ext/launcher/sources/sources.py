@@ -22,7 +22,7 @@ from urllib.parse import urlencode, urlsplit
 from hvd_elastic_ext.core.errors import BadPublication, ElasticError, SourceUnavailable, UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, from_json, parse_hosts_text
-from hvd_elastic_ext.io.file_watch import MAX_BYTES, BeingWritten, FileWatch, read_text
+from hvd_elastic_ext.io.file_watch import MAX_BYTES, MISSING, BeingWritten, FileWatch, read_text
 from hvd_elastic_ext.io.peers import user_of
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 
@@ -71,7 +71,8 @@ def read_hosts_file(path: Path, *, default_slots: int | None) -> HostSet:
     except BeingWritten:
         return HostSet()
     except SourceUnavailable as error:
-        remedy = "" if ";" in error.why else "; write it first: lines of host:slots"
+        do = "write it first: lines of host:slots" if error.why == MISSING else "give a text file of host:slots lines"
+        remedy = "" if ";" in error.why else f"; {do}"
         raise UsageError(f"--hosts-file {error.where} {error.why}{remedy}") from None
 
 
