@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import logging
 import os
 import secrets
@@ -20,9 +19,11 @@ from discover.publishing.addresses import parse_listen
 from discover.selection.operators import GPUS, OPERATORS
 from discover.sources.admission_probe import parse_probe
 from hvd_elastic_ext import __version__
-from hvd_elastic_ext.core.errors import ElasticError, UsageError
+from hvd_elastic_ext.core.errors import ElasticError, UsageError, users_mistake
+from hvd_elastic_ext.core.option_parser import Parser
 from hvd_elastic_ext.core.options import layered_argv
 from hvd_elastic_ext.io.config_file import read_config
+from hvd_elastic_ext.io.writer_thread import discard
 
 PREFIX = "HVD_DISCOVER_"
 
@@ -34,7 +35,7 @@ Exit codes: 0 done, or stopped by SIGTERM; 1 failed; 2 usage, or bad hosts with 
 """
 
 
-class _Parser(argparse.ArgumentParser):
+class _ConfigParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see {self.prog} --help")
 
@@ -51,14 +52,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = settings_from(sys.argv[1:] if argv is None else argv, os.environ)
         life = f"{settings.source.kind}-{secrets.token_hex(8)}"
         if settings.once:
-            sys.stdout.write(assembly.look_once(settings, life=life))
-            return 0
+            return _print(assembly.look_once(settings, life=life))
         return _serve(settings, life)
     except ElasticError as error:
         sys.stderr.write(f"hvd-discover: {error}\n")
         return error.exit_code
     except KeyboardInterrupt:  # only while looking once: the daemon takes signals as events
         return 130
+
+
+def _print(text: str) -> int:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        discard(sys.stdout)
+        return 141  # the reader went away; what the shell reports for SIGPIPE
+    except OSError as error:
+        discard(sys.stdout)
+        raise ElasticError(users_mistake(error) or f"the output cannot be written: {error.strerror}") from None
+    return 0
 
 
 def _serve(settings: Settings, life: str) -> int:
@@ -84,19 +97,16 @@ def settings_from(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
         prefix=PREFIX,
         reserved=["CONFIG"],
     )
-    options, unknown = parser.parse_known_args(layered)
-    if unknown:
-        known = [string for action in parser._actions for string in action.option_strings]
-        near = difflib.get_close_matches(unknown[0], known, n=1) if unknown[0].startswith("-") else []
-        hint = f"did you mean {near[0]}?" if near else "see hvd-discover --help"
-        raise UsageError(f"{unknown[0]!r} is not an option; {hint}")
+    options = parser.parse_args(layered)
     return Settings(source=_source(options), outputs=_outputs(options), once=options.once, output=options.output)
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all options; it raises :class:`UsageError` where ``argparse`` would exit with an error."""
-    parser = _Parser(
+    parser = Parser(
         prog="hvd-discover",
+        see="",  # one line: it stands in the log of a pod
+        surplus="each word belongs to an option; see hvd-discover --help",
         description="Follow a source of hosts and publish them, atomically and only when they change.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -178,7 +188,7 @@ def _add_kubernetes_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _config_parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="hvd-discover", add_help=False, allow_abbrev=False)
+    parser = _ConfigParser(prog="hvd-discover", add_help=False, allow_abbrev=False)
     parser.add_argument("--config", metavar="FILE", help="options in YAML, or TOML if the name ends in .toml")
     return parser
 

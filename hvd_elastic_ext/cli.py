@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import sys
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext import __version__
-from hvd_elastic_ext.core.errors import ElasticError
-from hvd_elastic_ext.io.writer_thread import say
+from hvd_elastic_ext.core.errors import ElasticError, UsageError, users_mistake
+from hvd_elastic_ext.core.option_parser import nearest
+from hvd_elastic_ext.io.writer_thread import discard, say
 
 
 class Command(NamedTuple):
@@ -52,33 +52,51 @@ def usage() -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. An error raised on purpose is one line and its exit code, never a traceback."""
+    """Run one command. A user's mistake and an error raised on purpose are a line and an exit code, no traceback."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = arguments[0] if arguments else "--help"
-    if name in ("-h", "--help"):
-        sys.stdout.write(usage() + "\n")
-        return 0 if arguments else 2
-    if name == "--version":
-        sys.stdout.write(f"hvd-elastic {__version__}\n")
-        return 0
-    if name not in COMMANDS:
-        sys.stderr.write(f"hvd-elastic: no command {name!r}; there are: {', '.join(COMMANDS)}\n")
-        return 2
+    program = f"hvd-elastic {name}" if name in COMMANDS else "hvd-elastic"
     try:
-        code = importlib.import_module(_module(name, arguments[1:])).main(arguments[1:])
+        code = _command(name, arguments[1:]) if name in COMMANDS else _no_command(name, given=bool(arguments))
+        sys.stdout.flush()  # here, where a failure can be told
     except ElasticError as error:
-        say(sys.stderr, f"hvd-elastic {name}: {error}\n")
+        say(sys.stderr, f"{program}: {error}\n")
         return error.exit_code
     except KeyboardInterrupt:
         return 130  # what the shell reports for SIGINT
     except BrokenPipeError:
+        discard(sys.stdout)
         return 141  # the reader of our output went away; what the shell reports for SIGPIPE
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        why = users_mistake(error)
+        if why is None:
             raise
-        say(sys.stderr, f"hvd-elastic {name}: no space is left where the output goes\n")
+        if error.filename is None:
+            discard(sys.stdout)
+        say(sys.stderr, f"{program}: {why}\n")
         return 1
-    return int(code)
+    return code
+
+
+def _command(name: str, arguments: Sequence[str]) -> int:
+    try:
+        return int(importlib.import_module(_module(name, arguments)).main(arguments))
+    except SystemExit as end:
+        if end.code:
+            raise
+        return 0  # the help was printed
+
+
+def _no_command(name: str, *, given: bool) -> int:
+    """Answer a first word that is no command."""
+    if name in ("-h", "--help"):
+        sys.stdout.write(usage() + "\n")
+        return 0 if given else 2
+    if name == "--version":
+        sys.stdout.write(f"hvd-elastic {__version__}\n")
+        return 0
+    hint = nearest(name, [*COMMANDS, "--help", "--version"])
+    raise UsageError(f"there is no command {name!r}; {hint}\n`hvd-elastic --help` lists all commands")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from discover.common.metrics import Metrics
 from discover.common.source import Source
 from discover.publishing.publishers import Publishers
 from hvd_elastic_ext.core.clock import Clock
-from hvd_elastic_ext.core.errors import ElasticError
+from hvd_elastic_ext.core.errors import ElasticError, SourceUnavailable
 
 LOG = logging.getLogger("hvd-discover")
 
@@ -184,10 +184,10 @@ class Daemon:
             return error
         except Exception as error:
             # A source must never end the daemon.
-            why = f"unexpected failure, a defect of hvd-discover: {error!r}; keeping the hosts known so far"
-            if why != self._problem:
+            failure = SourceUnavailable("unexpected failure, a defect of hvd-discover", repr(error))
+            if not self._problem.startswith(str(failure)):
                 LOG.exception("source: unexpected failure")
-            return ElasticError(why)
+            return failure
 
     def _publish(self) -> None:
         self._published_at = self._clock.mono()

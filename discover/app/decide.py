@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from discover.common.source import Observation, Unsettled
-from hvd_elastic_ext.core.errors import ElasticError, SourceUnavailable
+from hvd_elastic_ext.core.errors import KEEPING, ElasticError, SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostChange, HostSet, diff, keep_seniority
 from hvd_elastic_ext.core.publication import Publication
 
@@ -47,15 +47,17 @@ class Decision:
 
 def decide(now: float, state: DaemonState, seen: Seen) -> tuple[Decision, str]:
     """Take in one look: ``(decision, reason)``. Whatever goes wrong, the last good hosts stay."""
+    kept = KEEPING if state.last is not None or state.seniority else ""
     if isinstance(seen, Unsettled):
         since = now if state.unsettled_since is None else state.unsettled_since
         waiting = replace(state, unsettled_since=since)
         if now - since < SETTLE_TIMEOUT:
             return Decision(waiting), "waiting for the source to settle"
-        problem = str(SourceUnavailable(seen.where, seen.why))
+        problem = f"{SourceUnavailable(seen.where, seen.why)}{kept}"
         return Decision(waiting, problem=problem), problem
     if isinstance(seen, ElasticError):
-        return Decision(replace(state, unsettled_since=None), problem=str(seen)), str(seen)
+        problem = f"{seen}{kept}" if isinstance(seen, SourceUnavailable) else str(seen)
+        return Decision(replace(state, unsettled_since=None), problem=problem), problem
     seniority = seen.earlier if state.last is None and seen.earlier else state.seniority
     return _follow(replace(state, unsettled_since=None, seniority=seniority), seen)
 

@@ -32,6 +32,11 @@ keeps the last good hosts and waits for the next text.
 
 from __future__ import annotations
 
+import errno
+
+KEEPING = "; keeping the hosts known so far"
+"""What an error of a source leads to, where hosts are known."""
+
 
 class ElasticError(Exception):
     """Base of all. ``str(error)`` is one line a user can act on."""
@@ -44,12 +49,15 @@ class Transient(ElasticError):
 
 
 class SourceUnavailable(Transient):
-    """A host list could not be read just now; ``where`` names the file, script or URL."""
+    """A host list could not be read just now; ``where`` names the file, script or URL.
+
+    Whoever holds hosts from before appends :data:`KEEPING`.
+    """
 
     def __init__(self, where: str, why: str) -> None:
         self.where = where
         self.why = why
-        super().__init__(f"{where}: {why}; keeping the hosts known so far")
+        super().__init__(f"{where}: {why}")
 
 
 class Permanent(ElasticError):
@@ -131,3 +139,12 @@ class Asleep(JobFailed):
         self.path = path
         self.step = step
         super().__init__(why)
+
+
+def users_mistake(error: OSError) -> str | None:
+    """One line for an error of the system that has to do with a path or a full disk; None for any other. Pure."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"no space is left where {error.filename or 'the output'} goes"
+    if error.filename is None:
+        return None
+    return f"{error.filename}: {error.strerror}; check that the path is right and that this user may use it"

@@ -15,6 +15,7 @@ from typing import Final, TextIO
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.option_parser import Parser
 from hvd_elastic_ext.core.publication import render_hosts_text
 from hvd_elastic_ext.demo.job import (
     Folder,
@@ -61,7 +62,7 @@ def plan_of(*, quick: bool, seed: int) -> Plan:
 
 def parser() -> argparse.ArgumentParser:
     """The options of ``hvd-elastic demo``."""
-    options = argparse.ArgumentParser(
+    options = Parser(
         prog="hvd-elastic demo",
         description="Train a small network on handwritten digits while hosts come, crash, are taken away and return.",
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.option_parser import Parser
 from hvd_elastic_ext.install import files
 
 FOLDER = "docker/manifests"
@@ -18,7 +18,7 @@ FOLDER = "docker/manifests"
 
 def main(argv: Sequence[str]) -> int:
     """Run the command. Raises :class:`UsageError` for a name that no manifest has."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="hvd-elastic manifest",
         description="List the manifests for a cluster, or print one: hvd-elastic manifest rbac | kubectl apply -f -",
         epilog="docs/kubernetes.md says when to use which.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -15,6 +15,8 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+EXPECTED: Final = "name a YAML file, or a TOML file whose name ends in .toml"
 
 YAMLError = yaml.YAMLError
 """What a YAML file that is none raises in any reader, Horovod's own included."""
@@ -28,8 +30,10 @@ def read_config(path: Path, *, option: str = "--config") -> Mapping[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         document = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{option} {path} cannot be read: {error}") from None
+    except OSError as error:
+        raise UsageError(f"{option} {path} cannot be read: {error.strerror}; {EXPECTED}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{option} {path} cannot be read: {error}; {EXPECTED}") from None
     except (yaml.YAMLError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{option} {path}: {' '.join(str(error).split())}") from None
     if document is None:

@@ -39,6 +39,9 @@ LOG = logging.getLogger(__name__)
 MAX_BYTES = 1 << 20
 """Larger than any host list; what is larger was named by mistake."""
 
+MISSING = "does not exist"
+"""Why there is no text, if there is no file."""
+
 SETTLE = 0.03
 """Seconds a file must stand still where the kernel cannot say whether it is open."""
 
@@ -368,7 +371,7 @@ def _identity(directory: Path) -> _Identity | None:
 
 def _why(error: OSError) -> str:
     if error.errno == errno.ENOENT:
-        return "does not exist"
+        return MISSING
     if error.errno in (errno.EACCES, errno.EPERM):
         return "may not be read by this user"
     return (error.strerror or str(error)).lower()

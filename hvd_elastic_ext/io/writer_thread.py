@@ -199,6 +199,15 @@ def say(stream: TextIO | None, text: str) -> None:
     outlet.close()
 
 
+def discard(stream: TextIO) -> None:
+    """Drop what ``stream`` still holds and all that is written to it later: it cannot be written, also not at exit."""
+    descriptor = _descriptor(stream)
+    if descriptor is not None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)
+
+
 def _cost(text: str) -> int:
     return len(text) + _EACH
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import Record, parse_line
+from hvd_elastic_ext.core.option_parser import Parser
 from hvd_elastic_ext.io.job_folders import find_journal
 from hvd_elastic_ext.report.job_report import JobReport, build_report
 from hvd_elastic_ext.report.runs import choose, runs
@@ -18,7 +19,7 @@ from hvd_elastic_ext.report.runs import choose, runs
 
 def parser() -> argparse.ArgumentParser:
     """The options of ``hvd-elastic events``."""
-    options = argparse.ArgumentParser(
+    options = Parser(
         prog="hvd-elastic events",
         description="What happened in a job and why, from its journal.",
         allow_abbrev=False,  # --replay is another command, chosen by its full name

@@ -13,6 +13,7 @@ from . import prerequisites
 from .errors import ToolingError
 from .horovod_source import HOROVOD_VERSION, SDIST_SHA256, unpack, verify
 from .interpreter import Interpreter, add_to_path, examine
+from .options import Parser
 from .processes import clean_environment, raise_on_sigterm, run_logged, say
 from .wheel_cache import WheelCache, cache_directory, locked
 from .wheel_key import build_flags, facts_of_this_machine
@@ -73,7 +74,7 @@ def _program(name: str) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line's parser."""
-    result = argparse.ArgumentParser(
+    result = Parser(
         prog=os.environ.get("INVOKED_AS", "scripts/build-horovod"),
         description=f"Build a wheel of Horovod {HOROVOD_VERSION} for PyTorch with Gloo, once, and print its path.",
         epilog="The wheel is kept under $XDG_CACHE_HOME/hvd-elastic-ext (or ~/.cache/hvd-elastic-ext). "

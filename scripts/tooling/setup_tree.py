@@ -13,6 +13,7 @@ from pathlib import Path
 from . import build_horovod, guard, prerequisites
 from .build_horovod import CONSTRAINTS, PINNED_TORCH, make_environment, pip_install
 from .errors import ToolingError
+from .options import Parser
 from .pip_plan import Plan, describe, parse_report
 from .processes import clean_environment, raise_on_sigterm, run_logged, say
 from .setup_plan import Action, Found, Options, Stamp, decide, hash_inputs, read_stamp
@@ -51,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line's parser."""
-    result = argparse.ArgumentParser(
+    result = Parser(
         prog="scripts/setup",
         description="Make .venv in this tree with pinned versions of everything, Horovod included.",
         epilog="Options are remembered until they are given again. Nothing outside the tree changes except pip's "

@@ -17,6 +17,7 @@ from hvd_elastic_ext.checkpoint.stores import Store, open_store
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.journal import FILE
 from hvd_elastic_ext.core.journal import read as read_journal
+from hvd_elastic_ext.core.option_parser import Parser
 from hvd_elastic_ext.core.secrets import USER, secret_in_options, secret_in_url
 from hvd_elastic_ext.io import tables
 from hvd_elastic_ext.io.job_folders import find_journal
@@ -29,7 +30,7 @@ OPTIONS_HELP: Final = (
 
 def parser() -> argparse.ArgumentParser:
     """The options of ``hvd-elastic checkpoints``."""
-    where = argparse.ArgumentParser(add_help=False)
+    where = Parser(add_help=False)
     where.add_argument(
         "store",
         metavar="DIR",
@@ -37,9 +38,9 @@ def parser() -> argparse.ArgumentParser:
         help="a folder, an fsspec URL such as s3://bucket/folder, or a job (default: the newest job here)",
     )
     where.add_argument("--store-options", metavar="JSON|@FILE", help=OPTIONS_HELP)
-    said = argparse.ArgumentParser(add_help=False)
+    said = Parser(add_help=False)
     said.add_argument("--json", action="store_true", help="for programs")
-    options = argparse.ArgumentParser(
+    options = Parser(
         prog="hvd-elastic checkpoints",
         description="See, check, copy out and remove checkpoints. Nothing that is in one is ever run.",
     )

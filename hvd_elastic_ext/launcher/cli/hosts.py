@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.journal import FOLDERS
+from hvd_elastic_ext.core.option_parser import Parser
 from hvd_elastic_ext.io import tables
 from hvd_elastic_ext.launcher.folder import ownership, runs, state_folder
 from hvd_elastic_ext.launcher.job import admin_socket
@@ -33,22 +34,24 @@ _NOBODY: Final = "no launcher runs; the next one will heed this"
 
 def parser() -> argparse.ArgumentParser:
     """The options of ``hvd-elastic hosts``."""
-    where = argparse.ArgumentParser(add_help=False)
+    where = Parser(add_help=False)
     where.add_argument("--job", metavar="NAME", help="the job, if several have a folder here")
     where.add_argument("--state-dir", metavar="DIR", type=Path, help="the job's folder (default: ./.hvd-elastic/JOB)")
-    options = argparse.ArgumentParser(
+    options = Parser(
         prog="hvd-elastic hosts",
         description="See and change which hosts a job may use. Works on a running job; without one, on what the next "
         "launcher of the job will go by.",
     )
     commands = options.add_subparsers(dest="do", metavar="COMMAND", required=True)
     listing = commands.add_parser("list", parents=[where], help="hosts, who is blocked, why and for how long")
+    listing.add_argument("named", metavar="JOB", nargs="?", help="the job's name, as with --job")
     listing.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
-    block = commands.add_parser("block", parents=[where], help="use a host no more, until it is cleared")
+    changes: dict[str, Any] = {"parents": [where], "surplus": "a job is named with --job NAME"}
+    block = commands.add_parser("block", **changes, help="use a host no more, until it is cleared")
     block.add_argument("host", metavar="HOST", help="a host, or a node under pods")
     block.add_argument("--for", dest="seconds", metavar="TIME", help="30s, 10m, 2h (default: until cleared)")
     block.add_argument("--reason", metavar="TEXT", default="", help="for `hosts list` and the journal")
-    clear = commands.add_parser("clear", parents=[where], help="forget all that is held against a host")
+    clear = commands.add_parser("clear", **changes, help="forget all that is held against a host")
     clear.add_argument("host", metavar="HOST", help="a host, or a node under pods")
     return options
 
@@ -56,6 +59,10 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> int:
     """Answer one command. Raises :class:`UsageError`, one line, for what makes no sense."""
     options = parser().parse_args(argv)
+    if getattr(options, "named", None) is not None:
+        if options.job not in (None, options.named):
+            raise UsageError(f"{options.named!r} and --job {options.job!r} are two jobs; name one")
+        options.job = options.named
     request = _request(options)
     folder = folder_of(options, os.environ)
     answer = _ask(folder, request)
@@ -92,7 +99,7 @@ def folder_of(options: argparse.Namespace, environ: Mapping[str, str]) -> Path:
     job = options.job or environ.get("HVD_ELASTIC_JOB")
     if named is None and job is not None:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", job):
-            raise UsageError(f"--job {job!r} is no job's name")
+            raise UsageError(f"{job!r} is no job's name; write letters, digits, '.', '_' and '-', as --job of `run`")
         named = ROOT / job
     if named is not None:
         if not Path(named).is_dir():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.option_parser import Parser
 from hvd_elastic_ext.launcher.driver import plan, recording
 from hvd_elastic_ext.launcher.driver.events import Event, Look
 from hvd_elastic_ext.launcher.driver.reduce import reduce
@@ -19,6 +20,7 @@ from hvd_elastic_ext.launcher.state.job import JobState
 
 DIFFERENT: Final = 1
 """Exit code if the driver decides otherwise than it did."""
+GIVE: Final = "give a file that `hvd-elastic run --record-events FILE` of this version wrote"
 CLOSE_S: Final = 1e-6
 """Times that differ by less are the same: a recorded time is a rounded one."""
 
@@ -34,9 +36,7 @@ class Recorded:
 
 def parser() -> argparse.ArgumentParser:
     """The options of ``hvd-elastic events --replay``."""
-    options = argparse.ArgumentParser(
-        prog="hvd-elastic events", description="Run the driver over recorded events.", allow_abbrev=False
-    )
+    options = Parser(prog="hvd-elastic events", description="Run the driver over recorded events.", allow_abbrev=False)
     options.add_argument("--replay", metavar="FILE", type=Path, required=True, help="what --record-events wrote")
     options.add_argument("--quiet", action="store_true", help="only say whether it decides the same")
     options.add_argument("--state", action="store_true", help="print the state of the job after the last event")
@@ -58,10 +58,8 @@ def main(argv: Sequence[str]) -> int:
                 continue
             now, event, before = line["mono"], recording.from_json(line["event"], line["mono"]), Recorded(line)
         except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(
-                f"{options.replay}:{number}: no recorded event ({type(error).__name__}: {error}); give a file that "
-                "`hvd-elastic run --record-events` of the same version wrote"
-            ) from None
+            why = f" ({error})" if isinstance(error, ValueError) else ""
+            raise UsageError(f"{options.replay}:{number}: is no line of a recording{why}; {GIVE}") from None
         if job is None:
             raise UsageError(f"{options.replay}:{number}: an event before its launcher has begun; give a whole file")
         if before.number != last + 1:
@@ -72,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
             sys.stdout.write(f"{options.replay}:{number}: {problem}\n")
             return DIFFERENT
     if job is None:
-        raise UsageError(f"{options.replay}: is empty; give a file that `hvd-elastic run --record-events` wrote")
+        raise UsageError(f"{options.replay}: is no recording, or an empty one; {GIVE}")
     if options.state:
         sys.stdout.write(f"{job}\n")
     sys.stdout.write(f"{count} events: the same decisions\n")
@@ -83,16 +81,21 @@ def _lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}; give a file that --record-events wrote") from None
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UsageError(f"{path}: cannot be read: {why}; {GIVE}") from None
     *lines, torn = text.split("\n")
-    if torn:
+    if torn and lines:
         sys.stderr.write(f"hvd-elastic events: {path}: the last line is cut off; passed over\n")
     for number, line in enumerate(lines, 1):
         try:
-            yield number, json.loads(line)
+            found = json.loads(line)
         except ValueError:
-            if number == 1:
-                raise UsageError(f"{path}:1: is no JSON; give a file that --record-events wrote") from None
+            found = None
+        if isinstance(found, dict):
+            yield number, found
+        elif number == 1 or found is not None:
+            raise UsageError(f"{path}:{number}: is no line of a recording; {GIVE}")
+        else:
             sys.stderr.write(f"hvd-elastic events: {path}:{number}: the line is cut off; passed over\n")
 
 

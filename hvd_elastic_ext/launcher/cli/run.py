@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -104,6 +105,7 @@ def _run_with_journal(
     settings: RunSettings, folder: state_folder.StateDir, saved: state_folder.Saved, outlets: Outlets
 ) -> None:
     """Run the job, and write into its journal how it ended."""
+    make_output_folder(settings.output_dir)
     journal = open_journal(settings.journal)
     name = {"job": settings.job, "run": saved.more[runs.RUN]}
     journal.record("started", generation=0, **name, pid=os.getpid(), version=__version__, command=settings.command[0])
@@ -140,6 +142,21 @@ def _run_with_journal(
         journal.record("finished", generation=feed.generation, code=end.code, reason="stopped while starting")
         raise
     journal.record("finished", generation=feed.generation, code=0, reason="training is done")
+
+
+def make_output_folder(path: Path | None) -> None:
+    """Make the folder of ``--output-filename``. Raises :class:`UsageError` if nothing can be written there."""
+    if path is None:
+        return
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return
+    except OSError as error:
+        why = "it is no folder" if isinstance(error, FileExistsError) else error.strerror
+        raise UsageError(
+            f"--output-filename {path} cannot be written: {why}; name another folder with --output-filename"
+        ) from None
 
 
 def open_journal(path: Path) -> Journal:

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.option_parser import Parser
 from hvd_elastic_ext.launcher.cli import hosts
 
 
 def main(argv: Sequence[str]) -> int:
     """Print the line; 1 if no launcher of the job runs. Raises :class:`UsageError` if there is no such job."""
-    parser = argparse.ArgumentParser(prog="hvd-elastic status", description=__doc__.partition(": ")[2])
+    parser = Parser(prog="hvd-elastic status", description=__doc__.partition(": ")[2])
     parser.add_argument("job", metavar="JOB", nargs="?", help="its name (default: the newest job here)")
     parser.add_argument("--state-dir", metavar="DIR", type=Path, help="the job's folder (default: ./.hvd-elastic/JOB)")
     options = parser.parse_args(argv, argparse.Namespace(do="status"))

@@ -22,7 +22,7 @@ from urllib.parse import urlencode, urlsplit
 from hvd_elastic_ext.core.errors import BadPublication, ElasticError, SourceUnavailable, UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, from_json, parse_hosts_text
-from hvd_elastic_ext.io.file_watch import MAX_BYTES, BeingWritten, FileWatch, read_text
+from hvd_elastic_ext.io.file_watch import MAX_BYTES, MISSING, BeingWritten, FileWatch, read_text
 from hvd_elastic_ext.io.peers import user_of
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 
@@ -33,6 +33,7 @@ SCRIPT_TIMEOUT_S: Final = 30.0
 LONG_POLL_S: Final = 30
 RETRY_S: Final = (0.2, 5.0)
 """First and longest pause before asking a discovery URL again."""
+BY_HAND: Final = "run it by hand: it must print lines of host:slots and end with exit code 0"
 STOP_S: Final = 2.0
 """How long a source's thread may take to end; what it blocks on is closed or killed first, where that can be done."""
 MAX_BODY: Final = 4 * 1024 * 1024
@@ -70,7 +71,9 @@ def read_hosts_file(path: Path, *, default_slots: int | None) -> HostSet:
     except BeingWritten:
         return HostSet()
     except SourceUnavailable as error:
-        raise UsageError(f"--hosts-file {error.where} {error.why}; write it first: lines of host:slots") from None
+        do = "write it first: lines of host:slots" if error.why == MISSING else "give a text file of host:slots lines"
+        remedy = "" if ";" in error.why else f"; {do}"
+        raise UsageError(f"--hosts-file {error.where} {error.why}{remedy}") from None
 
 
 class HostsFileSource:
@@ -166,9 +169,10 @@ class ScriptSource(_Looping):
             hosts = parse_hosts_text(self._run(), where=self._command, default_slots=self._default_slots)
         except ElasticError as error:
             if not self._stopped.is_set():
-                self._feed.refuse(error)
                 if self._sequence == 0:
-                    self._feed.fail(error)
+                    self._feed.fail(error)  # which ends the job with this error, so that it is told once
+                else:
+                    self._feed.refuse(error)
             return self._interval_s
         self._sequence += 1
         self._feed.offer(Publication(self._command, self._sequence, hosts))
@@ -187,7 +191,7 @@ class ScriptSource(_Looping):
                 start_new_session=True,
             )
         except OSError as error:
-            raise SourceUnavailable(self._command, f"cannot be run ({error})") from None
+            raise SourceUnavailable(self._command, f"cannot be run ({error.strerror}); {BY_HAND}") from None
         with self._running as process:
             if self._stopped.is_set():  # after stop() had looked for something to kill
                 self._kill(process)
@@ -195,14 +199,14 @@ class ScriptSource(_Looping):
                 output = _all_of(process, deadline=time.monotonic() + self._timeout_s)
             except TimeoutError:
                 self._kill(process)
-                why = f"gave no list within {self._timeout_s:g} s and was killed"
+                why = f"gave no list within {self._timeout_s:g} s and was killed; {BY_HAND}"
                 raise SourceUnavailable(self._command, why) from None
             if len(output) > MAX_OUTPUT:
                 self._kill(process)
                 why = f"printed more than {MAX_OUTPUT} bytes and was killed; it is to print host:slots lines only"
                 raise SourceUnavailable(self._command, why)
         if process.returncode != 0:
-            raise SourceUnavailable(self._command, f"ended with exit code {process.returncode}")
+            raise SourceUnavailable(self._command, f"{_ended(process.returncode)}; {BY_HAND}")
         return output.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
 
     def _interrupt(self) -> None:
@@ -216,6 +220,14 @@ class ScriptSource(_Looping):
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
             return
+
+
+def _ended(code: int) -> str:
+    """How a shell ended that ran a script."""
+    if code < 0:
+        return f"was killed by signal {-code}"
+    meaning = {126: " (it is not executable)", 127: " (there is no such program)"}.get(code, "")
+    return f"ended with exit code {code}{meaning}"
 
 
 def _all_of(process: subprocess.Popen[bytes], *, deadline: float) -> bytes:
@@ -263,7 +275,7 @@ class PushSource(_Looping):
         except (OSError, http.client.HTTPException) as error:
             self._drop()
             if not self._stopped.is_set():
-                self._feed.refuse(SourceUnavailable(self._url, str(error) or type(error).__name__))
+                self._feed.refuse(SourceUnavailable(self._url, _no_answer(error)))
         except BadPublication as error:
             self._drop()
             self._feed.refuse(error)
@@ -305,6 +317,14 @@ class PushSource(_Looping):
                 connection.sock.shutdown(socket.SHUT_RDWR)
             except OSError:
                 return
+
+
+def _no_answer(error: OSError | http.client.HTTPException) -> str:
+    """Why a daemon gave no hosts, and what to check."""
+    if isinstance(error, PermissionError) and error.errno is None:
+        return str(error)  # of :class:`_UnixConnection`, which says what to do
+    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
+    return f"{why}; check that hvd-discover runs, and that its --listen is this address"
 
 
 def connector(url: str, *, user: int | None = None) -> Callable[[float], http.client.HTTPConnection]:

@@ -12,6 +12,7 @@ from typing import Final, TextIO
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import name_error
+from hvd_elastic_ext.core.option_parser import Parser
 from hvd_elastic_ext.core.publication import parse_hosts_text
 from hvd_elastic_ext.launcher.cli.doctor.findings import Finding, breaks_a_job, judge
 from hvd_elastic_ext.launcher.cli.doctor.probes import Reach, gather
@@ -31,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """All options, documented."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="hvd-elastic doctor",
         description="Say what on this machine, and on the hosts given, would break a job, and what mends it. "
         "Nothing is changed. Exit code 0: nothing would; 1: something would.",
@@ -65,7 +66,10 @@ def wanted_hosts(named: Sequence[str], hosts_file: str | None) -> tuple[str, ...
         try:
             text = Path(hosts_file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"--hosts-file {hosts_file} cannot be read: {error}") from None
+            why = error.strerror if isinstance(error, OSError) else error
+            raise UsageError(
+                f"--hosts-file {hosts_file} cannot be read: {why}; name a text file of host:slots lines"
+            ) from None
         listed = parse_hosts_text(text, where=hosts_file, default_slots=1).names
     return tuple(dict.fromkeys([*named, *listed]))
 

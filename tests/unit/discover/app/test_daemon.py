@@ -116,7 +116,7 @@ def test_a_problem_is_logged_once_and_its_end_too(manual_clock, caplog):
     rig = Rig(manual_clock, A, GONE, GONE, GONE, A)
     rig.run(Note.CHANGED, Note.TICK, Note.TICK, Note.TICK, STOP)
     lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("source:")]
-    assert lines == [f"source: {GONE}", "source: recovered"]
+    assert lines == [f"source: {GONE}; keeping the hosts known so far", "source: recovered"]
 
 
 def test_a_file_written_forever_becomes_a_problem(manual_clock):

@@ -80,7 +80,7 @@ def test_an_empty_list_is_a_list():
 def test_an_error_is_a_problem_and_publishes_nothing():
     decision, reason = decide(0.0, known(a=1), ERROR)
     assert not decision.news
-    assert decision.problem == reason == str(ERROR)
+    assert decision.problem == reason == f"{ERROR}; keeping the hosts known so far"
 
 
 def test_what_is_in_doubt_is_followed_and_a_problem():
@@ -131,3 +131,11 @@ def test_hosts_of_an_earlier_run_do_not_count_after_the_first_publication():
     first = decide(0.0, DaemonState("life"), Observation(HostSet.of({"a": 1, "b": 1})))[0].state
     late = Observation(HostSet.of({"a": 1, "b": 1, "c": 1}), earlier=HostSet.of({"b": 1, "a": 1}))
     assert decide(1.0, first, late)[0].state.last.hosts.names == ("a", "b", "c")
+
+
+def test_hosts_are_kept_only_where_some_are_known():
+    assert decide(0.0, DaemonState("life"), ERROR)[1] == "hosts: does not exist"
+    waiting = DaemonState("life", unsettled_since=0.0)
+    assert decide(9.0, waiting, HALF)[1] == "hosts: is being written"
+    for state in (known(a=1), DaemonState("life", seniority=HostSet.of({"a": 1}))):
+        assert decide(0.0, state, ERROR)[1] == "hosts: does not exist; keeping the hosts known so far"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.clock import ManualClock
-from hvd_elastic_ext.core.errors import BadHosts
+from hvd_elastic_ext.core.errors import BadHosts, SourceUnavailable
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.publication import Departure, Publication
@@ -96,3 +96,13 @@ def test_a_departure_alone_is_news() -> None:
     feed.offer(publication(1, a=1, b=1))
     feed.offer(Publication("file", 2, HostSet.of({"a": 1}), (Departure("b", "spot notice", 1.0),)))
     assert lines(sink, "published")[-1]["departing"] == ["b"]
+
+
+def test_only_where_hosts_are_known_a_source_that_fails_leaves_them() -> None:
+    feed, sink = make()
+    feed.refuse(SourceUnavailable("here", "no answer"))
+    assert feed.reason == "here: no answer"
+    feed.offer(publication(1, a=1))
+    feed.refuse(SourceUnavailable("here", "no answer"))
+    assert feed.reason == "here: no answer; keeping the hosts known so far"
+    assert [line["reason"] for line in lines(sink, "refused")][-1] == feed.reason

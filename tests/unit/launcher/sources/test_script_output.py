@@ -19,6 +19,7 @@ class Feed:
     def __init__(self) -> None:
         self.offered: list[Publication] = []
         self.refused: list[ElasticError] = []
+        self.failed: list[ElasticError] = []
         self.told = threading.Event()
 
     def offer(self, publication: Publication) -> None:
@@ -29,7 +30,8 @@ class Feed:
         self.told.set()
 
     def fail(self, error: ElasticError) -> None:
-        pytest.fail(f"the job ends: {error}")
+        self.failed.append(error)
+        self.told.set()
 
 
 def source(command: str, feed: Feed | None = None, *, timeout_s: float = 30.0) -> ScriptSource:
@@ -48,9 +50,9 @@ def test_a_script_that_prints_without_end_is_killed_and_the_hosts_stay(tmp_path:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert [publication.hosts.names for publication in feed.offered] in ([["a"]], [("a",)])
+    assert not feed.failed
     assert isinstance(feed.refused[0], SourceUnavailable)
     assert f"printed more than {sources.MAX_OUTPUT} bytes and was killed" in str(feed.refused[0])
-    assert "keeping the hosts known so far" in str(feed.refused[0])
     assert peak < 8 * sources.MAX_OUTPUT
 
 
@@ -89,3 +91,23 @@ def test_a_list_of_bad_lines_is_told_by_the_first_and_a_count_and_costs_no_memor
     finally:
         tracemalloc.stop()
     assert peak < 12 * len(text)  # the lines themselves
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("exit 3", "exit 3: ended with exit code 3; run it by hand: it must print lines of host:slots"),
+        ("/nowhere/it", "/nowhere/it: ended with exit code 127 (there is no such program); run it by hand"),
+        ("kill -9 $$", "kill -9 $$: was killed by signal 9; run it by hand"),
+    ],
+)
+def test_a_first_run_that_fails_is_told_once_with_what_to_do(command: str, line: str) -> None:
+    feed = Feed()
+    script = source(command, feed)
+    script.start()
+    try:
+        assert feed.told.wait(25)
+    finally:
+        script.stop()
+    assert str(feed.failed[0]).startswith(line)
+    assert not feed.refused

@@ -1,0 +1,110 @@
+"""A parser that tells a mistake on a command line in two lines: what is wrong and what is nearest; where help is."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NoReturn
+
+from hvd_elastic_ext.core.errors import UsageError
+
+MISSING: Final = "the following arguments are required: "
+"""How ``argparse`` begins its error for words that are missing."""
+
+
+class Parser(argparse.ArgumentParser):
+    """``argparse``'s parser, also of subcommands, which raises :class:`UsageError` where that would print and exit.
+
+    An unknown option or subcommand is told before anything else that is wrong. ``see`` is the second line of each
+    error (default: how to get the help of this command); an empty one leaves it out. ``surplus`` says what to do about
+    a word too many.
+    """
+
+    def __init__(self, *args: Any, see: str | None = None, surplus: str = "leave it out", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.see = f"`{self.prog} --help` lists all options" if see is None else see
+        self.surplus = surplus
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Return the options and an empty list. Raises :class:`UsageError`, for words that are left over, too."""
+        words = list(sys.argv[1:] if args is None else args)
+        refuse_unknown(self, words)
+        found, left = super().parse_known_args(words, namespace)
+        if left:
+            self.error(f"{left[0]!r} is one word too many; {self.surplus}")
+        return found, left
+
+    def error(self, message: str) -> NoReturn:
+        """Raise :class:`UsageError`."""
+        if message.startswith(MISSING):
+            message = f"{message.removeprefix(MISSING)} is missing"
+        raise UsageError("\n".join(filter(None, (message, self.see))))
+
+
+def refuse_unknown(parser: argparse.ArgumentParser, argv: Sequence[str], *, command_follows: bool = False) -> None:
+    """Call ``parser.error`` for the first word that looks like an option and is none, or is no subcommand.
+
+    ``command_follows``: the first word that is no option ends the look; what comes after it belongs to that command.
+    """
+    words, known = list(argv), parser._option_string_actions
+    below = _subcommands(parser)
+    while words and words[0] != "--":
+        word, equals, _ = words.pop(0).partition("=")
+        if not word.startswith("-") or word == "-":
+            if below and word not in below:
+                parser.error(f"there is no command {word!r}; {nearest(word, below)}")
+            if below or command_follows:
+                return
+            continue
+        action = _meant(parser, word)
+        if action is None and word[:2] in known and not word.startswith("--"):
+            continue  # -p2222
+        if action is None:
+            parser.error(_unknown(parser, word, below))
+        if isinstance(action, argparse._HelpAction | argparse._VersionAction):
+            return  # that is answered, whatever follows
+        _skip_values(words, action, equals)
+    if below and not words:
+        parser.error(f"which command? There are {', '.join(below)}")
+
+
+def nearest(word: str, there: Iterable[str]) -> str:
+    """``did you mean …?``; all that is there if nothing is near. Pure."""
+    known = list(there)
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+
+
+def _subcommands(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
+    found = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return next(found, {})
+
+
+def _meant(parser: argparse.ArgumentParser, word: str) -> argparse.Action | None:
+    """The option that ``word`` is or, where that is allowed, begins."""
+    known = parser._option_string_actions
+    if word in known or not (parser.allow_abbrev and word.startswith("--")):
+        return known.get(word)
+    return next((known[name] for name in known if name.startswith(word)), None)
+
+
+def _unknown(parser: argparse.ArgumentParser, word: str, below: Mapping[str, argparse.ArgumentParser]) -> str:
+    for name, each in below.items():
+        if word in each._option_string_actions:
+            return f"{word} comes after the command, as in: {parser.prog} {name} {word}"
+    known = [name for each in (parser, *below.values()) for name in each._option_string_actions]
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.0)
+    return f"{word} is no option; did you mean {near[0]}?" if near else f"{word} is no option; there are none"
+
+
+def _skip_values(words: list[str], action: argparse.Action, equals: str) -> None:
+    """Remove the words that are values of an option."""
+    if action.nargs in ("+", "*", "?"):
+        most = 1 if action.nargs == "?" else len(words)
+        while words and most and not equals and not words[0].startswith("-"):
+            words.pop(0)
+            most -= 1
+    elif not equals:
+        del words[: 1 if action.nargs is None else action.nargs if isinstance(action.nargs, int) else 0]

@@ -1,0 +1,74 @@
+"""Mistakes on a command line: the real one first, with what is nearest to it."""
+
+from __future__ import annotations
+
+import pytest
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.option_parser import Parser, nearest
+
+
+def parser() -> Parser:
+    options = Parser(prog="tool")
+    options.add_argument("--quiet", action="store_true")
+    commands = options.add_subparsers(dest="do", required=True)
+    move = commands.add_parser("move", surplus="a place is named with --to")
+    move.add_argument("what", metavar="WHAT")
+    move.add_argument("--to", required=True)
+    move.add_argument("--pair", nargs=2)
+    move.add_argument("--many", nargs="*")
+    move.add_argument("-p", type=int)
+    commands.add_parser("remove", allow_abbrev=False).add_argument("--force", action="store_true")
+    return options
+
+
+@pytest.mark.parametrize(
+    ("words", "line", "help_of"),
+    [
+        ("", "which command? There are move, remove", "tool"),
+        ("--quiet", "which command? There are move, remove", "tool"),
+        ("mov x", "there is no command 'mov'; did you mean move?", "tool"),
+        ("zzz", "there is no command 'zzz'; there are move, remove", "tool"),
+        ("--quite move x", "--quite is no option; did you mean --quiet?", "tool"),
+        ("--to y move x", "--to comes after the command, as in: tool move --to", "tool"),
+        ("move", "WHAT, --to is missing", "tool move"),
+        ("move x --too y", "--too is no option; did you mean --to?", "tool move"),
+        ("move --pair a --b --quiet", "--quiet is no option", "tool move"),
+        ("move --many a b --mani", "--mani is no option; did you mean --many?", "tool move"),
+        ("move x y --to z", "'y' is one word too many; a place is named with --to", "tool move"),
+        ("move x --to z -p q", "argument -p: invalid int value: 'q'", "tool move"),
+        ("remove --forc", "--forc is no option; did you mean --force?", "tool remove"),
+        ("remove x", "'x' is one word too many; leave it out", "tool remove"),
+    ],
+)
+def test_a_mistake_is_two_lines_with_the_nearest_option(words: str, line: str, help_of: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parser().parse_args(words.split())
+    first, second = str(error.value).splitlines()
+    assert first.startswith(line)
+    assert second == f"`{help_of} --help` lists all options"
+
+
+def test_what_is_right_is_read() -> None:
+    found = parser().parse_args(["--qui", "move", "-p22", "--pair", "a", "b", "--to=z", "--", "--x"])
+    assert (found.quiet, found.do, found.p, found.pair, found.to, found.what) == (
+        *(True, "move", 22, ["a", "b"]),
+        *("z", "--x"),
+    )
+
+
+def test_help_is_given_whatever_follows(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        parser().parse_args(["move", "--help", "--nonsense"])
+    assert not end.value.code
+    assert "usage: tool move" in capsys.readouterr().out
+
+
+def test_without_a_second_line_an_error_is_one() -> None:
+    with pytest.raises(UsageError, match=r"^--x is no option; did you mean --help\?$"):
+        Parser(prog="tool", see="").parse_args(["--x"])
+
+
+def test_all_that_is_there_is_named_where_nothing_is_near() -> None:
+    assert nearest("moev", ["move", "remove"]) == "did you mean move?"
+    assert nearest("q", ["move", "remove"]) == "there are move, remove"

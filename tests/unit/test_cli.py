@@ -1,0 +1,118 @@
+"""``hvd-elastic``: a user's mistake is two lines at most, whatever the command; never a traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext import cli
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("evnts", "hvd-elastic: there is no command 'evnts'; did you mean events?"),
+        ("--hepl", "hvd-elastic: there is no command '--hepl'; did you mean --help?"),
+        ("events --plto x", "hvd-elastic events: --plto is no option; did you mean --plot?"),
+        ("events --replay x --stte", "hvd-elastic events: --stte is no option; did you mean --state?"),
+        ("checkpoints lst", "hvd-elastic checkpoints: there is no command 'lst'; did you mean list?"),
+        ("checkpoints export --tto x", "hvd-elastic checkpoints: --tto is no option; did you mean --to?"),
+        ("hosts block", "hvd-elastic hosts: HOST is missing"),
+        ("hosts block a NAME", "hvd-elastic hosts: 'NAME' is one word too many; a job is named with --job NAME"),
+        ("hosts lits", "hvd-elastic hosts: there is no command 'lits'; did you mean list?"),
+        ("status --state-dri x", "hvd-elastic status: --state-dri is no option; did you mean --state-dir?"),
+        ("doctor --lcal", "hvd-elastic doctor: --lcal is no option; did you mean --local?"),
+        ("manifest --hlep", "hvd-elastic manifest: --hlep is no option; did you mean --help?"),
+        ("demo --sed 3", "hvd-elastic demo: --sed is no option; did you mean --seed?"),
+        ("run --journl x true", "hvd-elastic run: --journl is no option; did you mean --journal?"),
+    ],
+)
+def test_every_command_tells_a_mistake_in_two_lines(words: str, line: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words.split()) == 2
+    first, second = capfd.readouterr().err.splitlines()
+    assert first == line
+    assert "--help` lists all" in second
+
+
+def test_build_horovod_tells_a_mistake_in_two_lines(tmp_path: Path) -> None:
+    done = run("build-horovod", "--tocrh", "2", cwd=tmp_path)
+    assert done.returncode == 2
+    first, second = done.stderr.splitlines()
+    assert first == "hvd-elastic build-horovod: --tocrh is no option; did you mean --torch?"
+    assert second == "`hvd-elastic build-horovod --help` lists all options"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("checkpoints list job", "job/journal.jsonl: Is a directory; check that the path is right"),
+        ("events " + "x" * 300, "File name too long; check that the path is right"),
+        ("run -np 1 --config job true", "--config job cannot be read: Is a directory; name a YAML file, or a TOML"),
+        ("run -np 1 --output-filename f/x true", "--output-filename f/x cannot be written: Not a directory; name ano"),
+        ("run -np 1 --output-filename f true", "--output-filename f cannot be written: it is no folder; name another"),
+        ("run --hosts-file job true", "--hosts-file job is a directory; name a text file of host:slots lines\n"),
+        ("run --hosts-file f/x true", "--hosts-file f/x not a directory; give a text file of host:slots lines\n"),
+        ("run --hosts-file none true", "--hosts-file none does not exist; write it first: lines of host:slots\n"),
+        ("doctor --hosts-file job", "--hosts-file job cannot be read: Is a directory; name a text file of host:slots"),
+    ],
+)
+def test_a_path_that_cannot_be_used_is_one_line(words: str, line: str, tmp_path: Path) -> None:
+    (tmp_path / "job" / "journal.jsonl").mkdir(parents=True)
+    (tmp_path / "f").touch()
+    done = run(*words.split(), cwd=tmp_path)
+    assert done.returncode in (1, 2)
+    assert line in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything: run the tests as another user")
+def test_a_journal_that_may_not_be_read_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "journal.jsonl").touch(mode=0)
+    done = run("checkpoints", "list", str(tmp_path), cwd=tmp_path)
+    assert "Permission denied; check" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", [["--help"], ["manifest", "rbac"]])
+def test_a_reader_that_went_away_ends_a_command_silently(words: list[str], unbuffered: str, tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as gone:
+        done = run(*words, cwd=tmp_path, stdout=gone, unbuffered=unbuffered)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = run("manifest", "rbac", cwd=tmp_path, stdout=full, unbuffered="")
+    assert done.stderr == "hvd-elastic manifest: no space is left where the output goes\n"
+    assert done.returncode == 1
+
+
+def test_a_job_is_named_by_one_word_for_hosts_list_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        (tmp_path / ".hvd-elastic" / name).mkdir(parents=True, mode=0o700)
+    assert cli.main(["hosts", "list", "one"]) == 0
+    assert "no host is blocked" in capfd.readouterr().out
+    assert cli.main(["hosts", "list", "none"]) == 2
+    assert ".hvd-elastic/none is no job's folder" in capfd.readouterr().err
+    assert cli.main(["hosts", "list", "one", "--job", "two"]) == 2
+    assert "'one' and --job 'two' are two jobs; name one" in capfd.readouterr().err
+
+
+def run(
+    *words: str, cwd: Path, stdout: object = subprocess.PIPE, unbuffered: str = "1"
+) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    command = [sys.executable, "-m", "hvd_elastic_ext.cli", *words]
+    return subprocess.run(  # type: ignore[call-overload,no-any-return]
+        command, cwd=cwd, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=60, env=environ
+    )
