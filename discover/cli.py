@@ -20,9 +20,9 @@ from discover.selection.operators import GPUS, OPERATORS
 from discover.sources.admission_probe import parse_probe
 from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core.errors import ElasticError, UsageError, users_mistake
-from hvd_elastic_ext.core.option_parser import Parser
 from hvd_elastic_ext.core.options import layered_argv
 from hvd_elastic_ext.io.config_file import read_config
+from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.io.writer_thread import discard
 
 PREFIX = "HVD_DISCOVER_"

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core.errors import ElasticError, UsageError, users_mistake
-from hvd_elastic_ext.core.option_parser import nearest
+from hvd_elastic_ext.io.option_parser import nearest
 from hvd_elastic_ext.io.writer_thread import discard, say
 
 

@@ -15,7 +15,6 @@ from typing import Final, TextIO
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.core.option_parser import Parser
 from hvd_elastic_ext.core.publication import render_hosts_text
 from hvd_elastic_ext.demo.job import (
     Folder,
@@ -30,6 +29,7 @@ from hvd_elastic_ext.demo.scenario import START, Event, full_scenario, quick_sce
 from hvd_elastic_ext.demo.view import LiveView, PlainView
 from hvd_elastic_ext.install import files
 from hvd_elastic_ext.io import process_tree
+from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.report.command import read_journal
 from hvd_elastic_ext.report.job_report import build_report
 from hvd_elastic_ext.report.picture import draw

@@ -10,8 +10,8 @@ from itertools import takewhile
 from pathlib import Path
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.option_parser import Parser
 from hvd_elastic_ext.install import files
+from hvd_elastic_ext.io.option_parser import Parser
 
 FOLDER = "docker/manifests"
 

@@ -1,7 +1,7 @@
 """Access to the machine that more than one part needs, one third-party package a module.
 
 Belongs here: thin adapters without decisions: a watched file, a configuration file, a file that lines are appended to,
-text for slow readers, credentials of a cluster, trees of processes, calls that may take long.
+text for slow readers, words of a command line, credentials of a cluster, trees of processes, calls that may take long.
 
 Never here: anything that decides, and anything of ours but ``core``.
 """

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import Record, parse_line
-from hvd_elastic_ext.core.option_parser import Parser
 from hvd_elastic_ext.io.job_folders import find_journal
+from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.report.job_report import JobReport, build_report
 from hvd_elastic_ext.report.runs import choose, runs
 

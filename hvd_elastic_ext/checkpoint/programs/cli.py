@@ -17,10 +17,10 @@ from hvd_elastic_ext.checkpoint.stores import Store, open_store
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.journal import FILE
 from hvd_elastic_ext.core.journal import read as read_journal
-from hvd_elastic_ext.core.option_parser import Parser
 from hvd_elastic_ext.core.secrets import USER, secret_in_options, secret_in_url
 from hvd_elastic_ext.io import tables
 from hvd_elastic_ext.io.job_folders import find_journal
+from hvd_elastic_ext.io.option_parser import Parser
 
 HEADINGS: Final = ("checkpoint", "step", "ranks", "size", "state")
 OPTIONS_HELP: Final = (

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.journal import FOLDERS
-from hvd_elastic_ext.core.option_parser import Parser
 from hvd_elastic_ext.io import tables
+from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.folder import ownership, runs, state_folder
 from hvd_elastic_ext.launcher.job import admin_socket
 from hvd_elastic_ext.launcher.rules.health import host_requests, ledger_json

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.option_parser import refuse_unknown
+from hvd_elastic_ext.io.option_parser import refuse_unknown
 
 AddOptions = Callable[[argparse.ArgumentParser], None]
 SEE_HELP: Final = "`hvd-elastic run --help` lists all options; the command comes last: hvd-elastic run -np 2 train.py"

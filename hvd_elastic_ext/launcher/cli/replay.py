@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.option_parser import Parser
+from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.driver import plan, recording
 from hvd_elastic_ext.launcher.driver.events import Event, Look
 from hvd_elastic_ext.launcher.driver.reduce import reduce

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.option_parser import Parser
+from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.cli import hosts
 
 

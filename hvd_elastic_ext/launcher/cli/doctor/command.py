@@ -12,8 +12,8 @@ from typing import Final, TextIO
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import name_error
-from hvd_elastic_ext.core.option_parser import Parser
 from hvd_elastic_ext.core.publication import parse_hosts_text
+from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.cli.doctor.findings import Finding, breaks_a_job, judge
 from hvd_elastic_ext.launcher.cli.doctor.probes import Reach, gather
 

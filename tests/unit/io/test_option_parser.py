@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.option_parser import Parser, nearest
+from hvd_elastic_ext.io.option_parser import Parser, nearest
 
 
 def parser() -> Parser:
