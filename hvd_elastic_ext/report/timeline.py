@@ -18,6 +18,9 @@ from hvd_elastic_ext.core.journal import Record
 SLACK_S: Final = 1.0
 """How far a restarted launcher's first record may lie before the last one on the same clock."""
 
+LONGEST_S: Final = 1e12
+"""A clock that is further from 0 is none: 30,000 years. NaN is not nearer, and sums of larger times may overflow."""
+
 LONGEST_TEXT: Final = 300
 """Characters kept of a text: a traceback must not flood the table."""
 
@@ -54,7 +57,7 @@ def _clocks(records: Iterable[Record]) -> list[list[Record]]:
     parts: list[list[Record]] = []
     newest = -math.inf
     for record in records:
-        if not math.isfinite(record.mono):
+        if not abs(record.mono) < LONGEST_S:
             continue
         if not parts or (record.event == "started" and record.mono < newest - SLACK_S):
             parts.append([])

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.journal import EVENTS, Record, read
@@ -338,8 +338,13 @@ RECORDS = st.lists(
 )
 
 
+def times(*mono: float) -> list[Record]:
+    return [Record(t=0.0, mono=at, generation=0, event="started", fields={}) for at in mono]
+
+
 @slowly
 @given(RECORDS)
+@example(times(0.0, 1.7976931348623157e308, 9.9792015476736e291))
 def test_any_journal_has_a_report_that_is_valid_json(records: list[Record]) -> None:
     report = build_report(records)
     json.loads(to_json(report))

@@ -6,7 +6,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import EVERY_S, MEMORY, Failures, Rate
@@ -176,9 +176,12 @@ def test_what_lies_between_two_commits_is_bounded(commit: float, step: float, ra
 
 
 @given(SECONDS, STEPS)
+@example(3.0, 31.0)
 def test_where_failures_are_rare_commits_take_little_of_the_time(commit: float, step: float) -> None:
     thinning = commit_every([commit], step, Rate(1e-12))
-    assert commit / (thinning.steps * step) <= MAX_SHARE * (1 + step / MAX_LOST_S) * A_BIT
+    most = max(MAX_LOST_S, commit / MAX_SHARE)
+    between = max(step, most - step)  # whole steps: a part of one is left of the time that may lie between two commits
+    assert commit / (thinning.steps * step) <= MAX_SHARE * most / between * A_BIT
 
 
 def test_commits_that_cost_next_to_nothing_are_all_done() -> None:
