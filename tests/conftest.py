@@ -14,6 +14,8 @@ settings.register_profile(
     "tests",
     deadline=None,
     max_examples=int(os.environ.get("HVD_TEST_EXAMPLES", "60")),
+    # CI asks whether a change is right, and is to answer the same twice; runs by hand search on.
+    derandomize=os.environ.get("HVD_TEST_STRICT") == "1",
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("tests")
