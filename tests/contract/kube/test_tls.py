@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import time
@@ -79,6 +80,25 @@ def test_a_handshake_can_hang_and_does_not_hold_up_the_end(kube_tls: KubeServer)
         began = time.monotonic()
         kube_tls.stop()
         assert time.monotonic() - began < web.HANDSHAKE_S / 2
+
+
+def test_a_request_that_is_cut_off_is_no_request(kube_tls: KubeServer) -> None:
+    context = trusting(kube_tls.ca_file)
+    before = kube_tls.counts.of("", "nodes")
+    for sent in (
+        b"GET /api/v1/nodes HTTP/1.1\r\nHost: x\r\n",
+        b"POST /api/v1/nodes HTTP/1.1\r\nContent-Length: 9\r\n\r\n{}",
+    ):
+        with socket.create_connection(("127.0.0.1", kube_tls.port)) as plain:
+            tls = context.wrap_socket(plain, server_hostname="127.0.0.1", suppress_ragged_eofs=False)
+            tls.sendall(sent)
+            socket.socket.shutdown(tls, socket.SHUT_WR)  # the end of the connection without the end of the session
+            with contextlib.suppress(OSError):
+                assert tls.recv(1) == b""
+            tls.close()
+    kube_tls.stop()
+
+    assert kube_tls.counts.of("", "nodes") == before
 
 
 @pytest.mark.parametrize("way", ["token", "file", "certificate"])

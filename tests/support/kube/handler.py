@@ -52,6 +52,8 @@ class Handler(BaseHTTPRequestHandler):
         try:
             length = int(self.headers.get("Content-Length") or 0)
             body = self.rfile.read(length)
+            if len(body) < length:
+                raise ConnectionResetError
             user = self._authenticated()
             if (known := self._unauthorized_paths()) is not None:
                 self._whole(200, known)
@@ -65,13 +67,21 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _authenticated(self) -> User:
-        certificate = self.connection.getpeercert() if isinstance(self.connection, ssl.SSLSocket) else None
+        certificate = self._certificate()
         try:
             return self.server.access.authenticate(self.headers.get("Authorization", ""), certificate)
         except statuses.ApiError:
             path = urlsplit(self.path).path
             self.server.counts.asked(counts.Seen(counts.now(), self.command.lower(), "", {}, "", path, 401))
             raise
+
+    def _certificate(self) -> Any:
+        if not isinstance(self.connection, ssl.SSLSocket):
+            return None
+        try:
+            return self.connection.getpeercert()
+        except ValueError:  # no session any more: the connection was reset while the request was read
+            raise ConnectionResetError from None
 
     def _unauthorized_paths(self) -> bytes | None:
         path = urlsplit(self.path).path
