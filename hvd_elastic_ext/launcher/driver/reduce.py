@@ -21,6 +21,7 @@ from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question, Seat, seat_of
 from hvd_elastic_ext.launcher.state import commit_holders, orders
 from hvd_elastic_ext.launcher.state.actions import Record
+from hvd_elastic_ext.launcher.state.errands import Answer, Purpose, answer_of
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent, LaunchEnd, Worker, seconds, take_heartbeat, take_message
 
@@ -157,16 +158,18 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
     if agent is None:
         return
     agent.heard = job.now
-    if news.get("event") == "beats":
+    event = news.get("event")
+    if event == "beats":
         _beats(job, agent, news.get("slots"), part=news.get("part") is True)
-        return
-    if any(part.take(job, agent, news) for part in (notices, coordinator, restore, before_sleep, transfers)):
-        return
-    _note_held(job, agent, news)
-    handler = _NEWS.get(str(news.get("event")))
-    worker = job.roster.of(host, news.get("slot"), news.get("life"))
-    if handler is not None and worker is not None:
-        handler(job, worker, news)
+    elif event in ("errand", "errand_ended"):
+        for purpose, asked in job.on_errand.items():
+            if (host, news.get("id")) in asked.items():
+                _ANSWERED[purpose](job, agent, answer_of(news))
+    elif not notices.take(job, agent, news):
+        _note_held(job, agent, news)
+        worker = job.roster.of(host, news.get("slot"), news.get("life"))
+        if (handler := _NEWS.get(str(event))) is not None and worker is not None:
+            handler(job, worker, news)
 
 
 def _note_held(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
@@ -273,6 +276,12 @@ _Handler = Callable[[JobState, Worker, Mapping[str, Any]], None]
 _RESERVED_FIELDS: Final = frozenset({"t", "mono", "at_mono", "generation", "event", "dropped"})
 """Fields of a journal line that no process may set."""
 
+_ANSWERED: Final[Mapping[Purpose, Callable[[JobState, Agent, Answer], None]]] = {
+    Purpose.CHECKPOINT: coordinator.answered,
+    Purpose.RESTORE: restore.answered,
+    Purpose.SLEEP: before_sleep.answered,
+    Purpose.TRANSFER: transfers.answered,
+}
 _NEWS: Final[Mapping[str, _Handler]] = {
     "started": lambda job, worker, news: inventory.started(job, worker, news.get("pid")),
     "said": _said,

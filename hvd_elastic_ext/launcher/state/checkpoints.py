@@ -108,12 +108,11 @@ class CommitInterval:
 class Loading:
     """A host loads a checkpoint into the memory that ``agent`` owns: another agent's is empty.
 
-    ``number``: of the errand it is on, for ``slots``; ``again_at``: when it is sent on another (mono); ``seats``: those
-    with the checkpoint in their memory.
+    ``slots``: those with memory that its errand may write to; ``again_at``: when it is sent on another (mono);
+    ``seats``: those with the checkpoint in their memory.
     """
 
     agent: str
-    number: int | None = None
     ready: bool = False
     again_at: float | None = None
     for_good: bool = False
@@ -123,7 +122,7 @@ class Loading:
     @property
     def under_way(self) -> bool:
         """Whether the memory may be written to."""
-        return self.number is not None and not self.ready
+        return bool(self.slots) and not self.ready
 
 
 @dataclass(slots=True)
@@ -177,8 +176,6 @@ class BeforeSleep:
     known: Known = field(default_factory=Known)
     skip: list[str] = field(default_factory=list)
     """Checkpoints that look complete and are not."""
-    asked: dict[str, int] = field(default_factory=dict)
-    """Number of the errand of each host whose answer is waited for."""
     answers: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     asked_at: float = -math.inf
     again_at: float = -math.inf

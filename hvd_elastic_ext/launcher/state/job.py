@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from hvd_elastic_ext.launcher.state.checkpoints import (
 )
 from hvd_elastic_ext.launcher.state.departures import Notices, Outcome, Preemption, Shutdown
 from hvd_elastic_ext.launcher.state.engine import Restarting
+from hvd_elastic_ext.launcher.state.errands import Purpose
 from hvd_elastic_ext.launcher.state.health import Faults, LinkLoss, Liveness, Loopless
 from hvd_elastic_ext.launcher.state.membership import (
     Adoption,
@@ -98,6 +99,9 @@ class JobState:
     shutdown: Shutdown = field(default_factory=Shutdown)
     outcome: Outcome = field(default_factory=Outcome)
 
+    on_errand: dict[Purpose, dict[str, int]] = field(default_factory=lambda: {purpose: {} for purpose in Purpose})
+    """For each purpose, the hosts with an answer that is waited for, and the number of their errand. Its planner takes
+    a host out when it waits no more; an answer of any other errand is ignored."""
     wanted: tuple[Seat, ...] = ()
     """Seats that should have a process, by the newest look."""
     decision: Decision = field(default_factory=lambda: Decision(None, "", ""))
@@ -239,7 +243,7 @@ class JobState:
         """Hosts with agents that may be on an errand for a checkpoint."""
         attempt = self.checkpoints.attempt
         loading = (host for host in self.restore.hosts if (each := self.loading_of(host)) and each.under_way)
-        return frozenset((*(() if attempt is None else attempt.hosts), *self.before_sleep.asked, *loading))
+        return frozenset((*(() if attempt is None else attempt.hosts), *self.on_errand[Purpose.SLEEP], *loading))
 
     def loading_of(self, host: str) -> Loading | None:
         """How far the present agent of a host has loaded the newest checkpoint; None if it was not told to."""
@@ -326,7 +330,10 @@ class JobState:
             order = {"do": "answer", "slot": life.seat.slot, "id": number, "status": status, "body": text}
             self.send(life.seat.host, order)
 
-    def new_errand(self) -> int:
-        """A number for the next errand."""
+    def send_errand(self, purpose: Purpose, host: str, slots: Sequence[int], request: Mapping[str, Any]) -> bool:
+        """Send a host's agent on an errand with the memory of ``slots``; False if it is not connected."""
         self.errands += 1
-        return self.errands
+        self.on_errand[purpose][host] = self.errands
+        order = {"do": "errand", "id": self.errands, "slots": slots, "request": request}
+        self.do(actions.SendCommit(host, order) if request["do"] == "send" else actions.Send(host, order))
+        return self.is_connected(host)

@@ -136,13 +136,12 @@ class Adoption:
 
 @dataclass(slots=True)
 class Transfer:
-    """A transfer under way. ``source``: None for a checkpoint. ``asked``: the host of each open errand."""
+    """A transfer under way. ``source``: None for a checkpoint."""
 
     target: Seat
     source: Holding | None
     token: str
     began: float
-    asked: dict[int, str]
 
     @property
     def hosts(self) -> tuple[str, ...]:

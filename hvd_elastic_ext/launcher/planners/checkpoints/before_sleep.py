@@ -15,9 +15,10 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.launcher.planners.checkpoints import coordinator, cost
 from hvd_elastic_ext.launcher.planners.checkpoints.before_preemption import lead_s
-from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Kept, failure_of
+from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Kept
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.state.checkpoints import Found, Identity, Known
+from hvd_elastic_ext.launcher.state.errands import Answer, Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent
 
@@ -67,22 +68,22 @@ def save_before(job: JobState, *, short: str | None, hurry: bool = False, read_b
     state.since = job.now if state.since is None else state.since
     if job.now < _not_before(job) or (job.checkpoints.attempt is not None) or job.transferring:
         return None
-    if state.asked:
+    if asked := job.on_errand[Purpose.SLEEP]:
         if job.now >= state.asked_at + ANSWER_S:
-            _try_later(job, f"no answer from {', '.join(sorted(state.asked))} after {ANSWER_S:g} s")
+            _try_later(job, f"no answer from {', '.join(sorted(asked))} after {ANSWER_S:g} s")
         return None
     return _next(job, short)
 
 
 def is_waiting(job: JobState) -> bool:
     """Whether an agent still has to answer, or writes a checkpoint."""
-    return bool(job.before_sleep.asked) or (job.checkpoints.attempt is not None)
+    return bool(job.on_errand[Purpose.SLEEP]) or (job.checkpoints.attempt is not None)
 
 
 def next_look(job: JobState) -> float | None:
     """When the next step may be due (mono)."""
     state = job.before_sleep
-    waits = state.since is None or state.asked or (job.checkpoints.attempt is not None)
+    waits = state.since is None or job.on_errand[Purpose.SLEEP] or (job.checkpoints.attempt is not None)
     return None if waits else _not_before(job)
 
 
@@ -105,25 +106,20 @@ def _ready_at(job: JobState, since: float) -> float:
 
 def lost(job: JobState, host: str) -> None:
     """A connection was lost, and with it perhaps an answer: ask all again."""
-    state = job.before_sleep
-    if host in state.asked or any(seat.host == host for seat in state.known.held):
+    if host in job.on_errand[Purpose.SLEEP] or any(seat.host == host for seat in job.before_sleep.known.held):
         _forget(job)
 
 
-def take(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
-    """Take in what an agent says of its errand; False if it is about something else."""
-    state = job.before_sleep
-    host, event = agent.host.name, news.get("event")
-    if event not in ("errand", "errand_ended") or host not in state.asked or state.asked[host] != news.get("id"):
-        return False
-    if (why := failure_of(news)) is not None:
-        _try_later(job, f"{host}: {why}")
-    else:
-        del state.asked[host]
-        state.answers[host] = news["answer"]
-        if not state.asked:
-            _take_answers(job)
-    return True
+def answered(job: JobState, agent: Agent, answer: Answer) -> None:
+    """A host has reported or verified what is saved, or failed."""
+    host, asked = agent.host.name, job.on_errand[Purpose.SLEEP]
+    if answer.failed is not None:
+        _try_later(job, f"{host}: {answer.failed}")
+        return
+    del asked[host]
+    job.before_sleep.answers[host] = answer.told
+    if not asked:
+        _take_answers(job)
 
 
 def _next(job: JobState, short: str) -> Asleep | None:
@@ -135,7 +131,6 @@ def _next(job: JobState, short: str) -> Asleep | None:
             _write(job)
         case Step.VERIFY:
             assert state.known.stored is not None
-            state.answers = {}
             _ask(job, [state.known.stored.host], do="verify", name=state.known.stored.name)
         case Step.WAIT if state.hurry:
             return Asleep(short)
@@ -162,7 +157,6 @@ def _ask_all(job: JobState, short: str) -> Asleep | None:
     if not agents:
         path, step = job.checkpoints.newest
         return Asleep(short, path=path, step=step)
-    state.answers = {}
     _ask(job, [agent.host.name for agent in agents], do="held", skip=state.skip)
     return None
 
@@ -170,19 +164,13 @@ def _ask_all(job: JobState, short: str) -> Asleep | None:
 def _ask(job: JobState, hosts: Sequence[str], **request: Any) -> None:
     state = job.before_sleep
     assert job.options.durability is not None
-    state.asked_at = job.now
+    state.asked_at, state.answers = job.now, {}
     for host in hosts:
-        number = job.new_errand()
+        slots = sorted(seat.slot for seat in job.roster.lives if seat.host == host)
         full = {"place": job.options.durability.place, **request}
-        if not job.send(host, _order(job, host, number, full)):
+        if not job.send_errand(Purpose.SLEEP, host, slots, full):
             _try_later(job, f"{host} is not connected")
             return
-        state.asked[host] = number
-
-
-def _order(job: JobState, host: str, number: int, request: Mapping[str, Any]) -> dict[str, Any]:
-    slots = sorted(seat.slot for seat in job.roster.lives if seat.host == host)
-    return {"do": "errand", "id": number, "slots": slots, "request": request}
 
 
 def _take_answers(job: JobState) -> None:
@@ -248,18 +236,14 @@ def training_resumed(job: JobState) -> None:
 def _forget(job: JobState) -> None:
     state = job.before_sleep
     state.known, state.again_at = Known(), -math.inf
-    state.asked.clear()
+    job.on_errand[Purpose.SLEEP].clear()
 
 
 def _try_later(job: JobState, why: str) -> None:
     state = job.before_sleep
     _forget(job)
     state.again_at = job.now + AGAIN_S
-    _report(job, f"the job does not {'end' if state.hurry else 'go to sleep'} yet: {why}")
-
-
-def _report(job: JobState, what: str) -> None:
-    state = job.before_sleep
+    what = f"the job does not {'end' if state.hurry else 'go to sleep'} yet: {why}"
     if what != state.said:
         state.said = what
         log.warning("%s", what)

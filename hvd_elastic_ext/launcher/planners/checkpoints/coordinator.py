@@ -14,9 +14,10 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.launcher.planners.checkpoints import cost
-from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt, Kept, Last, Name, ahead, due, failure_of
+from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt, Kept, Last, Name, ahead, due
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
+from hvd_elastic_ext.launcher.state.errands import Answer, Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Agent, Worker, seconds
@@ -94,7 +95,7 @@ def write_memory(job: JobState, held: Mapping[Life, Kept]) -> None:
     held = {**held, **files}
     now, name = job.now, next(iter(held.values())).commit[1:]
     ranks = {life: rank for rank, life in enumerate(held)}
-    state.attempt = Attempt(0, job.generation, ranks, now, name, at_rest=True, kept=dict(held))
+    state.attempt = Attempt(job.generation, ranks, now, name, at_rest=True, kept=dict(held))
     _write(job, state.attempt)
 
 
@@ -175,7 +176,7 @@ def plan(job: JobState) -> Plan:
     ):
         _give_up(job, "the world has changed", blame=False)
     elif now >= attempt.deadline:
-        _give_up(job, f"no answer from {', '.join(sorted(attempt.waits_for))} after {WRITE_S:g} s")
+        _give_up(job, f"no answer from {', '.join(sorted(job.on_errand[Purpose.CHECKPOINT]))} after {WRITE_S:g} s")
     return Plan(_next_look(job))
 
 
@@ -260,7 +261,7 @@ def _begin(job: JobState) -> None:
     if newest is None or len(ranks) != len(job.world.members) or not _reachable(job, ranks):
         return
     wanted = ahead(newest, _pace_per_s(job), 0, age_s=_age_s(job, newest))
-    state.attempt = Attempt(job.new_errand(), job.generation, ranks, now, wanted, state.asked and state.stay)
+    state.attempt = Attempt(job.generation, ranks, now, wanted, state.asked and state.stay)
     _ask(job, state.attempt)
 
 
@@ -282,8 +283,9 @@ def kept(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
 
 def not_kept(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
     """A process made the named commit before it received the name: name one further ahead."""
-    attempt, wanted, newest = job.checkpoints.attempt, message.get("wanted"), message.get("newest")
-    if attempt is None or worker.life not in attempt.ranks or attempt.waits_for or wanted != [*attempt.wanted]:
+    attempt, writing = job.checkpoints.attempt, job.on_errand[Purpose.CHECKPOINT]
+    wanted, newest = message.get("wanted"), message.get("newest")
+    if attempt is None or worker.life not in attempt.ranks or writing or wanted != [*attempt.wanted]:
         return
     if isinstance(failed := message.get("failed"), str):
         _give_up(job, f"{worker.seat}: {failed}")
@@ -305,7 +307,6 @@ def _write(job: JobState, attempt: Attempt) -> None:
         _give_up(job, "ranks made commits of one number after different steps; commit at the same step on all ranks")
         return
     assert job.options.durability is not None
-    attempt.number = job.new_errand()  # the end of the errand before may not be reported yet
     attempt.kept_at = job.now
     if attempt.measurable:
         job.cost.slowing.begins(attempt.kept_at, _step(job))
@@ -323,38 +324,28 @@ def _send(job: JobState, attempt: Attempt, host: str, lives: list[Life], **reque
     assert job.options.durability is not None
     commit = next(iter(attempt.kept.values())).commit
     full = {"place": job.options.durability.place, "commit": commit, **request}
-    slots = [life.seat.slot for life in lives]
-    attempt.waits_for.add(host)
-    if not job.send(host, {"do": "errand", "id": attempt.number, "slots": slots, "request": full}):
+    if not job.send_errand(Purpose.CHECKPOINT, host, [life.seat.slot for life in lives], full):
         _give_up(job, f"{host} is not connected", blame=False)
         return False
     return True
 
 
-def take(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
-    """Take in what an agent says of its errand; False if it is about something else."""
-    event, attempt, host = news.get("event"), job.checkpoints.attempt, agent.host.name
-    if event not in ("errand", "errand_ended") or attempt is None or news.get("id") != attempt.number:
-        return False
-    if host not in attempt.waits_for:
-        return True
-    if (why := failure_of(news)) is not None:
-        _give_up(job, f"{host}: {why}")
-    else:
-        _answered(job, attempt, host, news["answer"])
-    return True
-
-
-def _answered(job: JobState, attempt: Attempt, host: str, answer: Mapping[str, Any]) -> None:
-    attempt.waits_for.discard(host)
+def answered(job: JobState, agent: Agent, answer: Answer) -> None:
+    """A host has written its share, or completed the checkpoint, or failed."""
+    attempt, host, asked = job.checkpoints.attempt, agent.host.name, job.on_errand[Purpose.CHECKPOINT]
+    assert attempt is not None
+    if answer.failed is not None:
+        _give_up(job, f"{host}: {answer.failed}")
+        return
+    del asked[host]
     if attempt.sealing:
-        attempt.answer = answer if host == attempt.root else attempt.answer
-        if not attempt.waits_for:
-            _completed(job, attempt, attempt.answer)
+        attempt.answer = answer.told if host == attempt.root else attempt.answer
     else:
-        attempt.written[host] = answer
-        if not attempt.waits_for:
-            _complete(job, attempt)
+        attempt.written[host] = answer.told
+    if not asked and attempt.sealing:
+        _completed(job, attempt)
+    elif not asked:
+        _complete(job, attempt)
 
 
 def _complete(job: JobState, attempt: Attempt) -> None:
@@ -368,7 +359,7 @@ def _complete(job: JobState, attempt: Attempt) -> None:
         )
         _write(job, attempt)
         return
-    attempt.sealing, attempt.number = True, job.new_errand()
+    attempt.sealing = True
     facts = cost.facts(job, ended=attempt.stay or attempt.at_rest)
     newest = job.roster.commits.newest
     if state.done and attempt.at_rest and (newest is None or attempt.wanted >= newest):
@@ -384,9 +375,8 @@ def _complete(job: JobState, attempt: Attempt) -> None:
             return
 
 
-def _completed(job: JobState, attempt: Attempt, answer: Mapping[str, Any]) -> None:
-    state = job.checkpoints
-    now = job.now
+def _completed(job: JobState, attempt: Attempt) -> None:
+    state, now, answer = job.checkpoints, job.now, attempt.answer
     step = next(iter(attempt.kept.values())).step
     took = now - attempt.kept_at + attempt.stall_s
     if not attempt.at_rest:
@@ -436,6 +426,7 @@ def _give_up(job: JobState, why: str, *, blame: bool = True) -> None:
 
 def _drop(job: JobState, attempt: Attempt) -> None:
     job.checkpoints.attempt = None
+    job.on_errand[Purpose.CHECKPOINT].clear()
     for host, lives in attempt.hosts.items():
         job.send(host, {"do": "drop", "slots": [life.seat.slot for life in lives]})
 

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.planners.checkpoints import coordinator
-from hvd_elastic_ext.launcher.rules.checkpoints.attempt import answer_of, failure_of
 from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.checkpoints import Loading
 from hvd_elastic_ext.launcher.state.commit_holders import read
+from hvd_elastic_ext.launcher.state.errands import Answer, Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Agent
@@ -57,6 +57,7 @@ def plan(job: JobState) -> Plan:
         if loading is None and (found := job.roster.on(host)):
             if all(worker.stage is not Stage.LIVE for worker in found):
                 job.restore.hosts[host] = Loading(agent.identity, ready=True)  # found running: it has what it needs
+                job.on_errand[Purpose.RESTORE].pop(host, None)
             # Else they are of a lost world: they are sent away, and their commits may be old.
         elif loading is None or (loading.again_at is not None and now >= loading.again_at):
             _load(job, agent, slots)
@@ -142,43 +143,39 @@ def _abandon(job: JobState) -> None:
                 if commits.commit_of(Seat(host, slot)) is None:  # the rest of an ended load
                     job.send(host, {"do": "forget", "slot": slot})
         del job.restore.hosts[host]
+    job.on_errand[Purpose.RESTORE].clear()
 
 
 def _load(job: JobState, agent: Agent, slots: Mapping[str, int]) -> None:
     assert job.options.durability is not None
-    number, host = job.new_errand(), agent.host.name
+    host = agent.host.name
     if job.roster.on(host):
         job.restore.hosts[host].again_at = job.now + EMPTY_S
         return
     done = None if job.options.durability.train_on else job.options.durability.mark
     request = {"do": "load", "place": job.options.durability.place, "ranks": slots, "done": done}
-    numbers = [int(slot) for slot in slots]
-    order = {"do": "errand", "id": number, "slots": numbers, "request": request}
-    if job.send(host, order):
-        job.restore.hosts[host] = Loading(agent.identity, number, slots=numbers)
+    loading = job.restore.hosts[host] = Loading(agent.identity, slots=[int(slot) for slot in slots])
+    job.send_errand(Purpose.RESTORE, host, loading.slots, request)
 
 
 def lost(job: JobState, host: str) -> None:
     """A connection was lost, and with it perhaps an answer."""
+    job.on_errand[Purpose.RESTORE].pop(host, None)
     loading = job.restore.hosts.get(host)
     if loading is not None and not loading.ready:
         loading.again_at = job.now
 
 
-def take(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
-    """Take in an agent's answer; False if it is about something else."""
-    host, event = agent.host.name, news.get("event")
-    loading = job.restore.hosts.get(host)
-    if event not in ("errand", "errand_ended") or loading is None or loading.number != news.get("id"):
-        return False
-    if loading.ready or loading.again_at is not None:
-        return True
-    if (why := failure_of(news)) is not None:
-        _failed(job, host, loading, why, for_good=answer_of(news).get("for_good") is True)
+def answered(job: JobState, agent: Agent, answer: Answer) -> None:
+    """A host has loaded the newest checkpoint, or found none, or failed."""
+    host = agent.host.name
+    loading = job.restore.hosts[host]
+    del job.on_errand[Purpose.RESTORE][host]
+    if answer.failed is not None:
+        _failed(job, host, loading, answer.failed, for_good=answer.told.get("for_good") is True)
     else:
         loading.ready = True
-        _loaded(job, agent, loading, news["answer"])
-    return True
+        _loaded(job, agent, loading, answer.told)
 
 
 def _loaded(job: JobState, agent: Agent, loading: Loading, answer: Mapping[str, Any]) -> None:
@@ -216,7 +213,7 @@ def _loaded(job: JobState, agent: Agent, loading: Loading, answer: Mapping[str, 
 
 def _failed(job: JobState, host: str, loading: Loading, why: str, *, for_good: bool = False) -> None:
     now = job.now
-    loading.number, loading.again_at, loading.for_good = None, now + AGAIN_S, for_good
+    loading.slots, loading.again_at, loading.for_good = [], now + AGAIN_S, for_good
     log.warning("%s cannot load a checkpoint: %s", host, why)
     job.record("not_resumed", host=host, reason=why)
     if _holding(job):

@@ -10,11 +10,10 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hvd_elastic_ext.launcher.rules.checkpoints.attempt import answer_of, failure_of
 from hvd_elastic_ext.launcher.rules.membership.custody import Holding
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.commit_holders import read
+from hvd_elastic_ext.launcher.state.errands import Answer, Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.membership import FailedTries, Transfer
 from hvd_elastic_ext.launcher.state.roster import Agent
@@ -83,8 +82,8 @@ def formed(job: JobState) -> None:
 
 def send(job: JobState, source: Holding, target: Seat) -> None:
     """Have ``source`` send its commit to ``target``."""
-    token = f"{job.new_errand():032x}"  # not a secret: the agents authenticate by the job's key
-    job.transfers.current = Transfer(target, source, token, job.now, {})
+    token = f"{job.errands + 1:032x}"  # by its errand; not a secret: the agents authenticate by the job's key
+    job.transfers.current = Transfer(target, source, token, job.now)
     commit = [*source.commit]
     if source.seat.host == target.host:
         slots = [source.seat.slot, target.slot]
@@ -96,7 +95,7 @@ def send(job: JobState, source: Holding, target: Seat) -> None:
 
 def load(job: JobState, target: Seat) -> None:
     """Have ``target`` load the newest checkpoint."""
-    job.transfers.current = Transfer(target, None, "", job.now, {})
+    job.transfers.current = Transfer(target, None, "", job.now)
     assert job.options.durability is not None
     request = {"do": "load", "place": job.options.durability.place, "ranks": {str(target.slot): 0}}
     _ask(job, target.host, [target.slot], request)
@@ -130,35 +129,25 @@ def came(job: JobState, host: str) -> None:
 
 
 def _ask(job: JobState, host: str, slots: list[int], request: Mapping[str, Any]) -> None:
-    assert job.transfers.current is not None
-    number = job.new_errand()
-    job.transfers.current.asked[number] = host
-    order = {"do": "errand", "id": number, "slots": slots, "request": request}
-    job.do(actions.SendCommit(host, order) if request["do"] == "send" else actions.Send(host, order))
-    if not job.is_connected(host):
+    if not job.send_errand(Purpose.TRANSFER, host, slots, request):
         _failed(job, f"{host} is not connected", blame=False)
 
 
 # --- answers
 
 
-def take(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
-    """Apply an agent's message about a transfer; False if the message is about something else."""
-    transfer, number = job.transfers.current, news.get("id")
-    if transfer is None or news.get("event") not in ("errand", "errand_ended"):
-        return False
-    host = transfer.asked.get(number) if isinstance(number, int) else None
-    if host != agent.host.name:
-        return False
-    answer, why, receives = answer_of(news), failure_of(news), host == transfer.target.host
-    if why is not None:
-        if receives or news.get("code") != 0:  # the sender ends before the receiver
-            _failed(job, f"{host}: {why}", for_good=answer.get("for_good") is True and not receives)
-    elif isinstance(address := answer.get("listening"), list):
+def answered(job: JobState, agent: Agent, answer: Answer) -> None:
+    """One end of the transfer listens for the other, or is done, or has failed."""
+    transfer, host = job.transfers.current, agent.host.name
+    assert transfer is not None
+    receives, told = host == transfer.target.host, answer.told
+    if answer.failed is not None:
+        if receives or not answer.ended_well:  # the sender ends before the receiver
+            _failed(job, f"{host}: {answer.failed}", for_good=told.get("for_good") is True and not receives)
+    elif isinstance(address := told.get("listening"), list):
         _receive(job, transfer, address)
     elif receives:
-        _done(job, transfer, agent, answer)
-    return True
+        _done(job, transfer, agent, told)
 
 
 def _receive(job: JobState, transfer: Transfer, address: list[Any]) -> None:
@@ -174,6 +163,7 @@ def _done(job: JobState, transfer: Transfer, agent: Agent, answer: Mapping[str, 
         _failed(job, f"{transfer.target.host}: an invalid answer")
         return
     job.transfers.current = None
+    job.on_errand[Purpose.TRANSFER].clear()
     if transfer.source is None:
         job.transfers.looked[transfer.target.host] = agent.identity
     if held is None:
@@ -217,5 +207,6 @@ def _drop(job: JobState, transfer: Transfer) -> None:
     slots = {transfer.target.host: [transfer.target.slot]}
     if transfer.source is not None:
         slots.setdefault(transfer.source.seat.host, []).append(transfer.source.seat.slot)
-    for host in dict.fromkeys(transfer.asked.values()):
+    for host in job.on_errand[Purpose.TRANSFER]:
         job.send(host, {"do": "drop", "slots": slots.get(host, [])})
+    job.on_errand[Purpose.TRANSFER].clear()

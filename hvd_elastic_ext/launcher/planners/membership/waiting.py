@@ -11,6 +11,7 @@ from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, cost, fi
 from hvd_elastic_ext.launcher.planners.health import link_loss, liveness
 from hvd_elastic_ext.launcher.planners.membership import agents, resize_report
 from hvd_elastic_ext.launcher.rules.membership.next_world import STILL_FORMING, Stage
+from hvd_elastic_ext.launcher.state.errands import Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
@@ -139,10 +140,11 @@ def _saving(job: JobState) -> str:
         if absent := [str(life.seat) for life in attempt.ranks if life not in attempt.kept]:
             return f"the commit is not kept yet by {_some(absent)}"
         step = next(iter(attempt.kept.values())).step
-        return f"step {step} is {'completed' if attempt.sealing else 'written'} by {_some(sorted(attempt.waits_for))}"
-    if not state.asked:
+        hosts = _some(sorted(job.on_errand[Purpose.CHECKPOINT]))
+        return f"step {step} is {'completed' if attempt.sealing else 'written'} by {hosts}"
+    if not job.on_errand[Purpose.SLEEP]:
         return ""
-    asked, stored = _names(state.asked), state.known.stored
+    asked, stored = _names(job.on_errand[Purpose.SLEEP]), state.known.stored
     if not state.known.looked or stored is None:
         return f"no answer yet from {asked} on what memory and storage hold"
     return f"step {stored.step} is read back by {asked}"

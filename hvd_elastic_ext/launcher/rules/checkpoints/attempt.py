@@ -47,7 +47,6 @@ Work = Mapping[str, Parts]
 class Attempt:
     """One checkpoint in progress. ``ranks``: the rank of each member of the world whose commit it contains."""
 
-    number: int
     generation: int
     ranks: Mapping[Life, int]
     began: float
@@ -58,8 +57,6 @@ class Attempt:
     """No process trains: it is the commit in memory."""
     kept: dict[Life, Kept] = field(default_factory=dict)
     misses: int = 0
-    waits_for: set[str] = field(default_factory=set)
-    """Hosts that still work on it."""
     written: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     sealing: bool = False
     answer: Mapping[str, Any] = field(default_factory=dict)
@@ -132,16 +129,3 @@ def ahead(newest: Name, per_s: float, misses: int, *, age_s: float = 0.0) -> Nam
     """
     margin = 1 + math.ceil(per_s * (age_s + AHEAD_S))
     return (newest[0], newest[1], newest[2] + margin * 2**misses)
-
-
-def answer_of(news: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The answer of an errand; empty if there is none."""
-    return answer if isinstance(answer := news.get("answer"), dict) else {}
-
-
-def failure_of(news: Mapping[str, Any]) -> str | None:
-    """Why an errand has failed, by its answer or because it has ended without one; None if its answer is good."""
-    if isinstance(news.get("answer"), dict):
-        return why if isinstance(why := answer_of(news).get("failed"), str) else None
-    words = str(news.get("words") or "").splitlines()
-    return words[-1] if words else f"it ended with exit code {news.get('code')}"

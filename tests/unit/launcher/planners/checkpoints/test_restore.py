@@ -67,7 +67,7 @@ def test_a_slot_that_is_used_in_place_of_the_one_that_had_loaded_is_loaded_first
 
 
 def test_launchers_do_not_take_answers_to_each_other_for_their_own() -> None:
-    assert len({Storing(ON_NOTICE).driver.job.new_errand() for _ in range(3)}) == 3
+    assert len({Storing(ON_NOTICE).driver.job.errands for _ in range(3)}) == 3
 
 
 def test_what_is_left_of_a_world_that_is_gone_keeps_no_host_from_loading() -> None:

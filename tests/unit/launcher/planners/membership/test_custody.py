@@ -11,6 +11,7 @@ from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence
 from hvd_elastic_ext.launcher.rules.health.ledger import Subject
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.state.errands import Purpose
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated import Cluster, JobOptions, running
 from tests.unit.launcher.simulated_processes import Process
@@ -135,10 +136,10 @@ def test_a_connection_that_is_lost_in_a_transfer_begins_it_anew() -> None:
 
 def test_a_host_that_works_on_a_checkpoint_sends_no_commit_meanwhile() -> None:
     cluster = only_holder()
-    cluster.driver.job.before_sleep.asked["a"] = 1
+    cluster.driver.job.on_errand[Purpose.SLEEP]["a"] = 1
     cluster.run(8.0)
     assert not cluster.transferred
-    cluster.driver.job.before_sleep.asked.clear()
+    cluster.driver.job.on_errand[Purpose.SLEEP].clear()
     cluster.until(lambda: cluster.world == ["b"], within=20.0)
 
 

@@ -194,7 +194,7 @@ def test_no_wait_is_silent_for_more_than_5_s(scenario: str, seconds: float, capl
 def test_a_checkpoint_of_a_commit_that_is_not_kept_yet_names_those_that_do_not_keep_it() -> None:
     job = play(SHORT + "run 5", storing(ON_NOTICE), steps=Stored).driver.job
     lives = {worker.life: rank for rank, worker in enumerate(job.roster.workers.values())}
-    job.checkpoints.attempt = Attempt(1, job.generation, lives, job.now, (1, 1, 99))
+    job.checkpoints.attempt = Attempt(job.generation, lives, job.now, (1, 1, 99))
     wait = waits_for(job)
     assert wait is not None
     assert line(wait, job.now) == (

@@ -1,0 +1,240 @@
+"""An answer of an errand goes to the planner that waits for it; all other news of errands change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from hvd_elastic_ext.launcher.driver.events import AgentJoined, News
+from hvd_elastic_ext.launcher.driver.reduce import reduce
+from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator, restore
+from hvd_elastic_ext.launcher.planners.membership import transfers
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
+from hvd_elastic_ext.launcher.state.errands import Answer, Purpose, answer_of
+from hvd_elastic_ext.launcher.state.job import JobState
+from tests.unit.launcher.scenarios import play
+from tests.unit.launcher.simulated import Cluster
+from tests.unit.launcher.storing import Stored, storing
+
+
+class Asked(NamedTuple):
+    """A cluster whose agents never answer; of each errand, the host and its number, in their order."""
+
+    cluster: Cluster
+    errands: list[tuple[str, int]]
+
+
+def begun(text: str, kind: Callable[[Any], Cluster] = Cluster) -> Asked:
+    asked = Asked(play(text, kind, steps=Stored), [])
+
+    def errand(host: str, order: dict[str, Any]) -> None:
+        if order["do"] == "errand":
+            asked.errands.append((host, order["id"]))
+
+    asked.cluster._errand = errand  # type: ignore[method-assign]
+    return asked
+
+
+def for_checkpoint() -> Asked:
+    asked = begun("train a b; run 10", storing(ON_NOTICE))
+    asked.cluster.ask(coordinator.request)
+    return asked
+
+
+def for_restore() -> Asked:
+    asked = begun("begin start=2", storing(ON_NOTICE))
+    asked.cluster.hosts(a=1, b=1)
+    return asked
+
+
+def for_sleep() -> Asked:
+    asked = begun("train a b c least=3 sleep_after_s=30.0; run 10", storing(ON_NOTICE))
+    asked.cluster.lose_agent("c")
+    asked.cluster.lose_world("a")
+    asked.cluster.hosts(a=1, b=1)
+    return asked
+
+
+def for_transfer() -> Asked:
+    asked = begun("train a cooldown_s=(20.0,300.0); run 3")
+    asked.cluster.kill("a")
+    asked.cluster.hosts(a=1, b=1)
+    return asked
+
+
+BEGIN = {
+    Purpose.CHECKPOINT: for_checkpoint,
+    Purpose.RESTORE: for_restore,
+    Purpose.SLEEP: for_sleep,
+    Purpose.TRANSFER: for_transfer,
+}
+GOOD: dict[Purpose, dict[str, Any]] = {
+    Purpose.CHECKPOINT: {"store": "here"},
+    Purpose.RESTORE: {"path": "/store/y", "step": 40, "generation": 3},
+    Purpose.SLEEP: {"held": {}, "newest": None},
+    Purpose.TRANSFER: {"listening": ["address of a", 4711]},
+}
+GIVE_UP: dict[Purpose, Callable[[JobState], object]] = {
+    Purpose.CHECKPOINT: coordinator.withdraw_request,
+    Purpose.RESTORE: restore._abandon,
+    Purpose.SLEEP: before_sleep.training_resumed,
+    Purpose.TRANSFER: transfers.cancel,
+}
+each_purpose = pytest.mark.parametrize("purpose", Purpose, ids=lambda purpose: purpose.name.lower())
+
+
+def on_errand(purpose: Purpose) -> Asked:
+    """Host a is on an errand for it, and b too if there may be two."""
+    asked = BEGIN[purpose]()
+    asked.cluster.until(lambda: len(asked.errands) == (1 if purpose is Purpose.TRANSFER else 2))
+    assert asked.errands[0][0] == "a"
+    return asked
+
+
+def news_of(number: Any, answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """Whatever may be said of an errand."""
+    return [
+        {"event": "errand", "id": number, "answer": answer},
+        {"event": "errand", "id": number, "answer": {"failed": "no room", "for_good": True}},
+        {"event": "errand_ended", "id": number, "code": 0, "words": ""},
+        {"event": "errand_ended", "id": number, "code": 1, "words": "no room"},
+    ]
+
+
+def changes(cluster: Cluster, host: str, news: dict[str, Any]) -> bool:
+    """Whether news change the state or cause an action."""
+    job = cluster.driver.job
+    reduce(job, News(host, {"event": "nothing"}))  # the host is heard
+    job.take_actions()
+    before = repr(job)
+    reduce(job, News(host, news))
+    return repr(job) != before or bool(job.take_actions())
+
+
+@each_purpose
+def test_only_the_number_of_the_errand_from_the_host_that_was_sent_counts(purpose: Purpose) -> None:
+    cluster, errands = on_errand(purpose)
+    host, number = errands[0]
+    others = [(host, number + 1000), (host, None), (host, str(number)), (host, [number]), ("b", number)]
+    others += [(host, other) for of, other in errands if of != host]
+    for teller, told in others:
+        for news in news_of(told, GOOD[purpose]):
+            assert not changes(cluster, teller, news), (teller, news)
+    assert changes(cluster, host, news_of(number, GOOD[purpose])[0])
+
+
+def test_each_errand_has_a_number_of_its_own() -> None:
+    for purpose in Purpose:
+        numbers = [number for _, number in on_errand(purpose).errands]
+        assert len(set(numbers)) == len(numbers)
+
+
+@each_purpose
+def test_an_errand_that_fails_is_reported_to_its_planner(purpose: Purpose) -> None:
+    for news in (1, 3):
+        cluster, [(host, number), *_] = on_errand(purpose)
+        assert changes(cluster, host, news_of(number, {})[news])
+
+
+def cut(asked: Asked, _: Purpose) -> None:
+    asked.cluster.disconnect("a")
+    asked.cluster.reconnect("a")
+
+
+def cut_and_asked_anew(asked: Asked, purpose: Purpose) -> None:
+    cut(asked, purpose)
+    asked.cluster.until(lambda: [host for host, _ in asked.errands].count("a") > 1)
+
+
+def agent_replaced(asked: Asked, _: Purpose) -> None:
+    asked.cluster.lose_agent("a")
+    asked.cluster.until(lambda: "a" in asked.cluster.agents)
+
+
+def given_up(asked: Asked, purpose: Purpose) -> None:
+    asked.cluster.ask(GIVE_UP[purpose])
+
+
+def failed(asked: Asked, _: Purpose) -> None:
+    host, number = asked.errands[0]
+    asked.cluster.driver.tell(News(host, news_of(number, {})[1]))
+
+
+@each_purpose
+@pytest.mark.parametrize("end", [cut, cut_and_asked_anew, agent_replaced, given_up, failed])
+def test_an_answer_that_comes_when_nobody_waits_any_more_is_ignored(
+    purpose: Purpose, end: Callable[[Asked, Purpose], None]
+) -> None:
+    asked = on_errand(purpose)
+    host, number = asked.errands[0]
+    end(asked, purpose)
+    for news in news_of(number, GOOD[purpose]):
+        assert not changes(asked.cluster, host, news), news
+
+
+def test_a_host_whose_agent_is_another_one_with_processes_has_no_errand_of_the_agent_before() -> None:
+    asked = on_errand(Purpose.RESTORE)
+    host, number = asked.errands[0]
+    found = {"0": {"life": 1, "pid": 1, "state": "running", "code": None, "parked": True}}
+    hello = {**asked.cluster._hello(host), "agent": "another", "seats": found}
+    asked.cluster.driver.tell(AgentJoined(host, hello))
+    asked.cluster.driver.look()
+    assert restore.ready(asked.cluster.driver.job, host)
+    for news in news_of(number, GOOD[Purpose.RESTORE]):
+        assert not changes(asked.cluster, host, news), news
+
+
+@each_purpose
+def test_the_end_of_an_errand_after_its_answer_says_nothing_new(purpose: Purpose) -> None:
+    cluster, [(host, number), *_] = on_errand(purpose)
+    answer, *_, end, _ = news_of(number, GOOD[purpose])
+    assert changes(cluster, host, answer)
+    assert not changes(cluster, host, end)
+
+
+def receiving() -> tuple[Cluster, int, int]:
+    """A sends to b; the numbers of both errands."""
+    cluster, errands = on_errand(Purpose.TRANSFER)
+    cluster.driver.tell(News("a", news_of(errands[0][1], GOOD[Purpose.TRANSFER])[0]))
+    cluster.until(lambda: len(errands) == 2)
+    assert [host for host, _ in errands] == ["a", "b"]
+    return cluster, errands[0][1], errands[1][1]
+
+
+def test_both_ends_of_a_transfer_are_heard_until_the_receiver_has_the_commit() -> None:
+    cluster, sends, receives = receiving()
+    sent, _, ended, broken = news_of(sends, {"sent": True})
+    assert not changes(cluster, "a", sent)
+    assert not changes(cluster, "a", ended)  # the sender ends before the receiver
+    [held] = [entry for (host, _), entry in cluster.memory.items() if host == "a"]
+    assert changes(cluster, "b", news_of(receives, {"held": held, "bytes": 8})[0])
+    for news in (broken, *news_of(receives, {"held": held})):
+        assert not changes(cluster, "a" if news is broken else "b", news)
+
+
+@pytest.mark.parametrize("end", ["the sender's", "the receiver's", "the receiver's without an answer"])
+def test_a_transfer_fails_with_either_end(end: str) -> None:
+    cluster, sends, receives = receiving()
+    news = {"the sender's": ("a", sends, 3), "the receiver's": ("b", receives, 3)}.get(end, ("b", receives, 2))
+    host, number, which = news
+    cluster.driver.tell(News(host, news_of(number, {})[which]))
+    assert len(cluster.events("not_sent")) == 1
+    for late in (*news_of(sends, GOOD[Purpose.TRANSFER]), *news_of(receives, {"held": [1, 1, 1, 1]})):
+        assert not changes(cluster, "a" if late["id"] == sends else "b", late)
+
+
+@pytest.mark.parametrize(
+    ("news", "answer"),
+    [
+        ({"answer": {"step": 1}}, Answer({"step": 1}, None, False)),
+        ({"answer": {"failed": "no"}}, Answer({"failed": "no"}, "no", False)),
+        ({"answer": {"failed": None}}, Answer({"failed": None}, None, False)),
+        ({"answer": [1], "words": "a\nb"}, Answer({}, "b", False)),
+        ({"code": 0, "words": ""}, Answer({}, "it ended with exit code 0", True)),
+        ({"code": 9, "words": "Traceback\nOSError: no room"}, Answer({}, "OSError: no room", False)),
+    ],
+)
+def test_news_of_an_errand_as_an_answer(news: dict[str, Any], answer: Answer) -> None:
+    assert answer_of(news) == answer
