@@ -24,6 +24,7 @@ from hvd_elastic_ext.launcher.agents.capacity import USUAL, Pace
 from hvd_elastic_ext.launcher.agents.connection import Acceptor, Session
 from hvd_elastic_ext.launcher.agents.poller import DescriptorPoller
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import slot_number
+from hvd_elastic_ext.launcher.state.events import AgentJoined, AgentLost, News
 
 log = logging.getLogger(__name__)
 
@@ -35,30 +36,6 @@ _BACKLOG: Final = 4096
 _MAX_NAMED: Final = 1024
 _MAX_AGENT_ID: Final = 64
 _STOPS: Final = "the launcher stops"
-
-
-@dataclass(frozen=True, slots=True)
-class AgentJoined:
-    """An agent has connected, or connected again; ``hello`` lists what it runs and holds. Its welcome is on the way."""
-
-    host: str
-    hello: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class AgentLost:
-    """The connection to an agent is lost. It may connect again; only its silence counts as a fault."""
-
-    host: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """A message from an agent; ``news["event"]`` is a string, the rest is unchecked."""
-
-    host: str
-    news: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

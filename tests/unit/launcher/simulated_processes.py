@@ -15,7 +15,7 @@ from typing import Any
 
 from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.launcher.driver.driver import Driver
-from hvd_elastic_ext.launcher.driver.events import News
+from hvd_elastic_ext.launcher.state.events import News
 
 STEP_S = 0.02
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.launcher.driver.events import AgentJoined, News
 from hvd_elastic_ext.launcher.state.errands import Purpose
+from hvd_elastic_ext.launcher.state.events import AgentJoined, News
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated import Cluster, running
 from tests.unit.launcher.storing import Stored

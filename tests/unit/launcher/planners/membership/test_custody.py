@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence
 from hvd_elastic_ext.launcher.rules.health.ledger import Subject
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 from hvd_elastic_ext.launcher.state.errands import Purpose
+from hvd_elastic_ext.launcher.state.events import News
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated import Cluster, JobOptions, running
 from tests.unit.launcher.simulated_processes import Process
