@@ -1,8 +1,9 @@
 """The launcher's control port: a session with every agent; events come in and orders go out.
 
-Frames are those of :mod:`hvd_elastic_ext.core.wire`. Connections without the job's key are refused, counted and logged
-once; agents reach the driver as :data:`ControlEvent`. All runs in the driver's loop and nothing waits: a slow handler
-delays reading, and an agent that does not read is disconnected. It reconnects, and orders follow from the state.
+Frames are those of :mod:`hvd_elastic_ext.core.messages.wire`. Connections without the job's key are refused, counted
+and logged once; agents reach the driver as :data:`ControlEvent`. All runs in the driver's loop and nothing waits: a
+slow handler delays reading, and an agent that does not read is disconnected. It reconnects, and orders follow from the
+state.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import name_error
-from hvd_elastic_ext.core.wire import WireError
+from hvd_elastic_ext.core.messages.wire import WireError
 from hvd_elastic_ext.launcher.agents.capacity import USUAL, Pace
 from hvd_elastic_ext.launcher.agents.connection import Acceptor, Session
 from hvd_elastic_ext.launcher.agents.poller import DescriptorPoller

@@ -20,7 +20,7 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
-from hvd_elastic_ext.core.rank_info import Place
+from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.agents.capacity import Pace, pace, raise_file_limit, too_few_files
 from hvd_elastic_ext.launcher.agents.environment import job_env, seat_env
 from hvd_elastic_ext.launcher.agents.server import Control, ControlEvent, Superseded

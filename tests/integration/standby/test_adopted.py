@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.core.rank_info import Place
+from hvd_elastic_ext.core.messages.rank_info import Place
 from tests.integration.launcher.conftest import Launched
 from tests.integration.standby.kit import HERE, Job
 

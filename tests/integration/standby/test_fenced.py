@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 
-from hvd_elastic_ext.core.rank_info import Place
+from hvd_elastic_ext.core.messages.rank_info import Place
 from tests.integration.standby.kit import HERE, Job
 
 

@@ -7,7 +7,7 @@ import socket
 import sys
 from pathlib import Path
 
-from hvd_elastic_ext.core.rank_info import Place
+from hvd_elastic_ext.core.messages.rank_info import Place
 from tests.integration.standby.kit import HERE, Job, Member
 from tests.support.waiting import wait_until
 

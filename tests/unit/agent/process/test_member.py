@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hvd_elastic_ext.agent.process.member import _fitting
-from hvd_elastic_ext.core.wire import MAX_FIRST
+from hvd_elastic_ext.core.messages.wire import MAX_FIRST
 
 
 def test_what_slots_hold_is_told_however_little_room_there_is() -> None:

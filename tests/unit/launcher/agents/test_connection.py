@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from hvd_elastic_ext.core.wire import WireError
+from hvd_elastic_ext.core.messages.wire import WireError
 from hvd_elastic_ext.launcher.agents import admission, connection
 from hvd_elastic_ext.launcher.agents.server import ControlEvent
 from hvd_elastic_ext.launcher.state.events import AgentJoined, AgentLost, News

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from hvd_elastic_ext.core.engines import ENGINES
-from hvd_elastic_ext.core.slot_protocol import START_AGAIN, TERMINATED
+from hvd_elastic_ext.core.messages.slot_protocol import START_AGAIN, TERMINATED
 from hvd_elastic_ext.launcher.planners.engines import restarting
 from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
 from hvd_elastic_ext.launcher.planners.engines.restarting import BEHIND_S, NOTICE_S, STARTS_S
