@@ -1,6 +1,6 @@
 """Processes of a cluster that exists in memory, and what their agents say of them.
 
-What they are told, and when, is the business of :mod:`tests.unit.launcher.simulated`.
+What they are told, and when, is the business of :mod:`tests.unit.launcher.simulated_cluster`.
 """
 
 from __future__ import annotations

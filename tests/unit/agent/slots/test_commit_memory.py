@@ -10,7 +10,7 @@ import pytest
 from hvd_elastic_ext.agent.slots.commit_memory import CommitMemory
 from hvd_elastic_ext.agent.slots.slot import Slot
 from hvd_elastic_ext.core.commit_record import Identity
-from tests.unit.worker.commit_kit import buffer_over, contents
+from tests.unit.worker.made_commits import buffer_over, contents
 
 
 def take(memory: CommitMemory, *identities: Identity) -> None:

@@ -14,9 +14,9 @@ from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
 from hvd_elastic_ext.launcher.state.errands import Answer, Purpose, answer_of
 from hvd_elastic_ext.launcher.state.events import AgentJoined, News
 from hvd_elastic_ext.launcher.state.job import JobState
+from tests.unit.launcher.checkpointing_cluster import Stored, storing
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated import Cluster
-from tests.unit.launcher.storing import Stored, storing
+from tests.unit.launcher.simulated_cluster import Cluster
 
 
 class Asked(NamedTuple):

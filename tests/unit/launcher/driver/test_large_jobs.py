@@ -12,7 +12,7 @@ from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question
 from hvd_elastic_ext.launcher.state.events import News
 from hvd_elastic_ext.launcher.state.job import JobState
-from tests.unit.launcher.simulated import Cluster, JobOptions, running
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
 
 
 def calm(*names: str) -> Cluster:

@@ -30,7 +30,7 @@ from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.options import JobOptions
 from tests.unit.launcher.model.history import History, drawn, script
 from tests.unit.launcher.model.play import play
-from tests.unit.launcher.simulated import Cluster
+from tests.unit.launcher.simulated_cluster import Cluster
 
 NOW = 1000.0
 OPTIONS = JobOptions(

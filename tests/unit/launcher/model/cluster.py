@@ -16,9 +16,9 @@ from tests.unit.launcher.model.agent import LATENCY_S, Agent, Line, Message
 from tests.unit.launcher.model.errands import Errands
 from tests.unit.launcher.model.launcher import Launcher
 from tests.unit.launcher.model.oracle import Oracle
-from tests.unit.launcher.model.sim import Sim
 from tests.unit.launcher.model.training import Process, Training
-from tests.unit.launcher.simulated import JobOptions
+from tests.unit.launcher.model.virtual_time import Sim
+from tests.unit.launcher.simulated_cluster import JobOptions
 
 BOOT_S: Final = 1.0
 LOST_S: Final = 10.0

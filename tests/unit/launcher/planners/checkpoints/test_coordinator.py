@@ -14,8 +14,8 @@ from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last, ahead, due
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, ON_NOTICE, Cadence
 from hvd_elastic_ext.launcher.state.events import Expected
+from tests.unit.launcher.checkpointing_cluster import Stored, Storing
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.storing import Stored, Storing
 
 
 def trained(every: Cadence, seconds: float = 30.0, **slots: int) -> Storing:

@@ -21,7 +21,7 @@ from hvd_elastic_ext.launcher.state.events import WorldNotBegun
 from tests.unit.launcher.planners.membership.test_resize_report import first_step
 from tests.unit.launcher.rules.membership.test_next_world import LIMITS, process, situation
 from tests.unit.launcher.scenarios import Scenario, play
-from tests.unit.launcher.simulated import Cluster, JobOptions
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
 
 

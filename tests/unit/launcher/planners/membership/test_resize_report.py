@@ -13,7 +13,7 @@ from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.folder.saved_state import Saved, write_noted_change
 from hvd_elastic_ext.launcher.planners.membership import resize_report
 from hvd_elastic_ext.launcher.state.events import News
-from tests.unit.launcher.simulated import Cluster, causes, running
+from tests.unit.launcher.simulated_cluster import Cluster, causes, running
 from tests.unit.launcher.simulated_processes import Process
 
 

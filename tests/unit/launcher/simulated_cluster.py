@@ -384,7 +384,7 @@ class Cluster(Processes):
         return True
 
     def _errand(self, host: str, order: Mapping[str, Any]) -> None:
-        """A commit is sent to another slot; for all else see :mod:`tests.unit.launcher.storing`."""
+        """A commit is sent to another slot; for all else see :mod:`tests.unit.launcher.checkpointing_cluster`."""
         request = order.get("request", {})
         match request.get("do"):
             case "send":
