@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.support.frame", "tests.support.nethosts"]
+pytest_plugins = ["tests.support.pytest_plugin", "tests.support.nethosts"]
 
 # Machines differ in speed and are shared: no test may fail for being slow, but for the timeout of pytest itself.
 settings.register_profile(

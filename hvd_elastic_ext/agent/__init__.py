@@ -5,8 +5,8 @@ all their descendants. Standard library only, and of that only what loads in a
 few milliseconds (named tuples, since dataclasses load slowly).
 ``prestop`` is a program of its own: what a worker pod runs before it ends.
 
-Never here: anything of ours but ``core.wire``, ``core.commit_record``, ``core.commands`` and the small modules of
-``io``; anything foreign; decisions about hosts or worlds.
+Never here: anything of ours but ``core.messages.wire``, ``core.commit_record``, ``core.commands`` and the small
+modules of ``io``; anything foreign; decisions about hosts or worlds.
 
 Orders come in and events go out as JSON, over one connection to the launcher, or
 as lines over the agent's own pipes; ``docs/agent.md`` has them all::

@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import BadHosts, BadPublication
 from hvd_elastic_ext.core.hosts import Host, HostSet, name_error
@@ -175,27 +175,20 @@ def from_json(text: str | bytes, *, where: str) -> Publication:
         raise BadPublication(f"{where}: {error}") from None
 
 
+_FACTS: Final = {field.name: field.default for field in fields(Host) if field.default is not MISSING}
+"""What a source may know of a host beside its name and slots, with what stands for not known."""
+
+
 def _host_out(host: Host) -> dict[str, Any]:
-    out: dict[str, Any] = {"name": host.name, "slots": host.slots}
-    if host.uid:
-        out["uid"] = host.uid
-    if host.node:
-        out["node"] = host.node
-    if host.life:
-        out["life"] = host.life
-    return out
+    facts = {name: fact for name, unknown in _FACTS.items() if (fact := getattr(host, name)) != unknown}
+    return {"name": host.name, "slots": host.slots, **facts}
 
 
 def _host_in(entry: object) -> Host:
     if not isinstance(entry, dict):
         raise ValueError(f"a host is a JSON object, not {_shown(entry)}")
-    return Host(
-        name=_typed(entry, "name", str),
-        slots=_typed(entry, "slots", int),
-        uid=_typed({"uid": "", **entry}, "uid", str),
-        node=_typed({"node": "", **entry}, "node", str),
-        life=_typed({"life": "", **entry}, "life", str),
-    )
+    facts = {name: _typed({name: unknown, **entry}, name, type(unknown)) for name, unknown in _FACTS.items()}
+    return Host(_typed(entry, "name", str), _typed(entry, "slots", int), **facts)
 
 
 def _departure_in(entry: object) -> Departure:

@@ -5,10 +5,9 @@ those below it::
 
     cli                        commands: options in, exit code out
     job                        one process that runs a job: its loop, its files, its sockets
-    folder                     what is kept in the job's folder, for the next launcher
-    driver, suspend            what an event means; what happens while a job sleeps
-    planners                   each looks at what is known, asks the rules, and has something done
-    state, agents, sources, options
+    folder, driver, suspend    what is kept for the next launcher; what an event means; a job that sleeps
+    planners, agents, sources  what is to be done; connections with agents; where hosts come from
+    state, options             what is known, and what the user has asked for
     rules                      decisions: pure, they know nothing but their arguments
 
 Never here: the daemon, the worker and the agent. The launcher starts programs of theirs by name.

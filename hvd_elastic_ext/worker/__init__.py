@@ -7,13 +7,10 @@ Never here: the daemon, the launcher, the agent, or anything that decides about 
 
 Each folder may import those below it::
 
-    patches, kubeai            what is put into Horovod; Alibaba's SDK
+    hook                       the folder for ``PYTHONPATH``: it applies the patches
+    patches, kubeai, engines   what is put into Horovod; Alibaba's SDK; programs that stand by for torchrun and mpirun
     state                      commit, roll back, sync: the State and its loop
     parts, sync, data, optim   what a State is made of; what ranks agree on; samples; optimizers
-    comms                      collectives, one door a library
-    commits                    commits as bytes in memory
-    stock                      Horovod's classes, or stand-ins where there is no Horovod
-    process                    this process: its link to the agent, how it enters a world
-
-``hook`` is a folder for ``PYTHONPATH``. ``engines`` holds the programs that stand by in a slot for torchrun and mpirun.
+    comms, commits             collectives, one door a library; commits as bytes in memory
+    stock, process             Horovod's classes, or stand-ins; this process, its link, its way into a world
 """

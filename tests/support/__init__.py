@@ -12,7 +12,7 @@ module                 use
 ``waiting``            ``wait_until(lambda: value_or_false, what="the hosts file", timeout=10)`` returns the value
 ``processes``          ``with run_process([...], env={"A": "1"}) as p: p.wait_for("ready"); assert p.wait() == 0``
 ``nethosts``           the fixture ``nethosts``: real hosts on one machine, with sshd; cut, freeze, kill them
-``frame``              the pytest plugin loaded by tests/conftest.py: leak checks, strict mode, fixtures
+``pytest_plugin``      the pytest plugin loaded by tests/conftest.py: leak checks, strict mode, fixtures
 =====================  ==========================================================================================
 
 Fixtures every test can ask for: ``manual_clock`` (a ``ManualClock``) and ``nethosts``.

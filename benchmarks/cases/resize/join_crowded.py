@@ -20,7 +20,7 @@ from typing import Final
 from benchmarks import jobs
 from benchmarks.model import BenchmarkError, Case, Figure, Timing, Trial, Values
 from benchmarks.scripts.control_port import ADDRESS, JOB, KEY
-from hvd_elastic_ext.core.wire import AgentWire
+from hvd_elastic_ext.core.messages.wire import AgentWire
 
 ALONE: Final = "agent's first packet to its welcome, nobody else there"
 IDLE: Final = "the same, 2,000 silent connections of another user"

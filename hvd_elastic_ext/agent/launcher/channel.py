@@ -15,7 +15,7 @@ from hvd_elastic_ext.agent.launcher.backlog import Backlog, QueuedEvent
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.resolver import Found, Lookup, family
 from hvd_elastic_ext.agent.system.streams import CHUNK
-from hvd_elastic_ext.core.wire import AgentWire, WireError
+from hvd_elastic_ext.core.messages.wire import AgentWire, WireError
 
 FIRST_PAUSE_S: Final = 0.2
 LAST_PAUSE_S: Final = 5.0

@@ -39,6 +39,9 @@ class Alibaba:
         return self._session.read(ask, SPOT, interruption)
 
 
+CLOUD: Final = Alibaba
+
+
 def interruption(body: str, _: float) -> list[Announcement]:
     """Parse an answer such as ``2020-04-07T17:03:00Z``: when the instance ends."""
     return [Announcement("this spot instance is being taken back by Alibaba Cloud", iso_time(body))]

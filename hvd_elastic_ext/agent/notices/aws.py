@@ -56,6 +56,9 @@ class Aws:
         return [announcement for announcements in self._lesser.values() for announcement in announcements]
 
 
+CLOUD: Final = Aws
+
+
 def interruption(body: str, _: float) -> list[Announcement]:
     """Parse an answer such as ``{"action": "terminate", "time": "2017-09-18T08:22:00Z"}``."""
     said: dict[str, Any] = json.loads(body)

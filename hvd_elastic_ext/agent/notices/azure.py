@@ -63,6 +63,9 @@ class Azure:
         return understood(request, body, lambda body: announcements_of(events(body), own, answer.now))
 
 
+CLOUD: Final = Azure
+
+
 def _own_name(ask: Ask) -> str:
     request = Request("GET", NAME, HEADERS)
     name = body_of(request, ask(request)).strip()

@@ -1,41 +1,19 @@
 """Which cloud this machine is in: by the setting, by its firmware, or by which service answers.
 
-A new cloud is a module beside this one, its row in :data:`CLOUDS` and, if the firmware says where the machine is, in
-:data:`_MADE_BY`. ``tests/contract/notices/test_clouds.py`` then asks for all that belongs to it elsewhere.
+A new cloud is a row in ``core/clouds.py`` and a module of that name beside this one, with its class as ``CLOUD``.
+``tests/contract/notices/test_clouds.py`` then asks for all that belongs to it elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from importlib import import_module
 from typing import Final
 
-from hvd_elastic_ext.agent.notices.alibaba import Alibaba
-from hvd_elastic_ext.agent.notices.aws import Aws
-from hvd_elastic_ext.agent.notices.azure import Azure
-from hvd_elastic_ext.agent.notices.gcp import Gcp
 from hvd_elastic_ext.agent.notices.model import Announcement, Ask, Cloud, NoAnswer
-
-AUTO: Final = "auto"
-_LINK_LOCAL: Final = "http://169.254.169.254"
-CLOUDS: Final[Mapping[str, tuple[Callable[[], Cloud], str]]] = {
-    # Services that cannot be mistaken for others come first.
-    "gcp": (Gcp, _LINK_LOCAL),
-    "azure": (Azure, _LINK_LOCAL),
-    "aws": (Aws, _LINK_LOCAL),
-    "alibaba": (Alibaba, "http://100.100.100.200"),
-}
-"""Each cloud by name, and the usual URL of its service."""
+from hvd_elastic_ext.core.clouds import AUTO, CLOUDS
 
 _DMI: Final = "/sys/class/dmi/id/"
-_MADE_BY: Final = (
-    ("sys_vendor", "Amazon EC2", "aws"),
-    ("bios_version", "amazon", "aws"),
-    ("product_name", "Google Compute Engine", "gcp"),
-    ("sys_vendor", "Alibaba Cloud", "alibaba"),
-    ("chassis_asset_tag", "7783-7084-3265-9085-8269-3286-77", "azure"),
-)
-"""Firmware fields and values that identify a cloud. Every Hyper-V machine has Microsoft's name; only Azure has this
-tag."""
 
 
 class DetectedCloud:
@@ -83,12 +61,19 @@ def choose(
         raise ValueError(f"{source!r} is no cloud that is known; known are {', '.join(sorted(CLOUDS))}")
     named = made_by(firmware) if source == AUTO else source
     chosen = [name for name in CLOUDS if named in (None, name)]
-    return DetectedCloud([(make(), ask_at(url or home)) for make, home in (CLOUDS[name] for name in chosen)])
+    return DetectedCloud([(class_of(name)(), ask_at(url or CLOUDS[name].url)) for name in chosen])
+
+
+def class_of(name: str) -> type[Cloud]:
+    """The class in the module of a cloud's name."""
+    found: type[Cloud] = import_module(f"{__package__}.{name}").CLOUD
+    return found
 
 
 def made_by(firmware: Callable[[str], str]) -> str | None:
     """The cloud by the firmware; None if it does not say."""
-    return next((name for place, word, name in _MADE_BY if word in firmware(place)), None)
+    marks = ((name, place, word) for name, spec in CLOUDS.items() for place, word in spec.firmware)
+    return next((name for name, place, word in marks if word in firmware(place)), None)
 
 
 def firmware(place: str) -> str:

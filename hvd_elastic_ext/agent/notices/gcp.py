@@ -65,6 +65,9 @@ class Gcp:
         return self._maintenance
 
 
+CLOUD: Final = Gcp
+
+
 def _genuine(request: Request, answer: Answer) -> str:
     body = body_of(request, answer)
     if answer.headers.get("metadata-flavor") != "Google":

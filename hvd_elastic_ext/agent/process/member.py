@@ -27,7 +27,7 @@ from hvd_elastic_ext.agent.orders.orders import End, Join, Pace, completed, read
 from hvd_elastic_ext.agent.process.loop import Agent, AgentExit
 from hvd_elastic_ext.agent.system.resolver import Found, Lookup
 from hvd_elastic_ext.agent.system.streams import warn
-from hvd_elastic_ext.core.wire import MAX_FIRST, WireError, key_from_hex
+from hvd_elastic_ext.core.messages.wire import MAX_FIRST, WireError, key_from_hex
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.agent.notices.watch import CloudWatch

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines
-from hvd_elastic_ext.core.wire import decode
+from hvd_elastic_ext.core.messages.wire import decode
 
 MAX_LINE_FROM_WORKER: Final = 64 << 10
 """Bytes of the longest line that a process may send."""

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from hvd_elastic_ext.core.wire import LauncherWire, WireError
+from hvd_elastic_ext.core.messages.wire import LauncherWire, WireError
 from hvd_elastic_ext.io.peers import is_trusted, owner, owner_lookup
 from hvd_elastic_ext.launcher.agents.admission import Unauthenticated, most_for
 

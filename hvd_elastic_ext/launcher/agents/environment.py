@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from hvd_elastic_ext.core.rank_info import Place
+from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.agents.transports.child_process import LONGEST_INPUT
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 

@@ -1,8 +1,9 @@
 """The launcher's control port: a session with every agent; events come in and orders go out.
 
-Frames are those of :mod:`hvd_elastic_ext.core.wire`. Connections without the job's key are refused, counted and logged
-once; agents reach the driver as :data:`ControlEvent`. All runs in the driver's loop and nothing waits: a slow handler
-delays reading, and an agent that does not read is disconnected. It reconnects, and orders follow from the state.
+Frames are those of :mod:`hvd_elastic_ext.core.messages.wire`. Connections without the job's key are refused, counted
+and logged once; agents reach the driver as :data:`ControlEvent`. All runs in the driver's loop and nothing waits: a
+slow handler delays reading, and an agent that does not read is disconnected. It reconnects, and orders follow from the
+state.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import name_error
-from hvd_elastic_ext.core.wire import WireError
+from hvd_elastic_ext.core.messages.wire import WireError
 from hvd_elastic_ext.launcher.agents.capacity import USUAL, Pace
 from hvd_elastic_ext.launcher.agents.connection import Acceptor, Session
 from hvd_elastic_ext.launcher.agents.poller import DescriptorPoller
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import slot_number
+from hvd_elastic_ext.launcher.state.events import AgentJoined, AgentLost, News
 
 log = logging.getLogger(__name__)
 
@@ -35,30 +37,6 @@ _BACKLOG: Final = 4096
 _MAX_NAMED: Final = 1024
 _MAX_AGENT_ID: Final = 64
 _STOPS: Final = "the launcher stops"
-
-
-@dataclass(frozen=True, slots=True)
-class AgentJoined:
-    """An agent has connected, or connected again; ``hello`` lists what it runs and holds. Its welcome is on the way."""
-
-    host: str
-    hello: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class AgentLost:
-    """The connection to an agent is lost. It may connect again; only its silence counts as a fault."""
-
-    host: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """A message from an agent; ``news["event"]`` is a string, the rest is unchecked."""
-
-    host: str
-    news: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

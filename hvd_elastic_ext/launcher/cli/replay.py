@@ -13,9 +13,9 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.driver import plan, recording
-from hvd_elastic_ext.launcher.driver.events import Event, Look
 from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.folder.saved_state import again
+from hvd_elastic_ext.launcher.state.events import Event, Look
 from hvd_elastic_ext.launcher.state.job import JobState
 
 DIFFERENT: Final = 1

@@ -27,8 +27,8 @@ from hvd_elastic_ext.launcher.cli.parser import Words
 from hvd_elastic_ext.launcher.job import finished_check
 from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
-    CLOUDS,
     ELASTIC_TIMEOUT_S,
+    NOTICES_FROM,
     CloudNotices,
     RunSettings,
     Sources,
@@ -180,7 +180,7 @@ def _of_hosts(add: Adders) -> None:
     add.option("--allowed-sizes", type=_sizes, metavar="N,N,…", help="sizes that a world may have (default: any)")
     add.option(
         "--notices-from",
-        choices=CLOUDS,
+        choices=NOTICES_FROM,
         default="none",
         help="cloud that hosts ask whether they will be reclaimed; auto finds out which (none)",
     )

@@ -14,14 +14,10 @@ from typing import Any, Final, get_args
 from hvd_elastic_ext.core.errors import Interrupted, JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Sink
-from hvd_elastic_ext.launcher.driver import events
-from hvd_elastic_ext.launcher.driver.events import Event
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.health import ledger_json
-from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
-from hvd_elastic_ext.launcher.state import actions
+from hvd_elastic_ext.launcher.state import actions, events
 from hvd_elastic_ext.launcher.state.actions import Action
-from hvd_elastic_ext.launcher.state.options import JobOptions
+from hvd_elastic_ext.launcher.state.events import Event
 
 VERSION: Final = 2
 _KINDS: Final[Mapping[str, type[Event]]] = {kind.__name__: kind for kind in get_args(Event)}
@@ -115,31 +111,6 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any], float], Event]]] = {
     "End": _end,
 }
 """Of events with fields that JSON has no words for."""
-
-
-# --- options
-
-
-def options_to_json(options: JobOptions) -> dict[str, Any]:
-    """The options of a job as JSON."""
-    plain = {field.name: getattr(options, field.name) for field in fields(JobOptions)}
-    nested = {name: plain[name] for name in ("limits", "durability", "commit_every")}
-    return {**plain, **{name: None if value is None else asdict(value) for name, value in nested.items()}}
-
-
-def options_from_json(told: Mapping[str, Any]) -> JobOptions:
-    """The options that :func:`options_to_json` wrote. Raises as :func:`from_json`."""
-    limits = Limits(**{**told["limits"], "allowed": tuple(told["limits"]["allowed"])})
-    how, cadence = told["durability"], told["commit_every"]
-    return JobOptions(
-        **{
-            **told,
-            "limits": limits,
-            "cooldown_s": tuple(told["cooldown_s"]),
-            "durability": None if how is None else Durability(**{**how, "every": Cadence(**how["every"])}),
-            "commit_every": None if cadence is None else Cadence(**cadence),
-        }
-    )
 
 
 # --- what was done

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from hvd_elastic_ext.core import journal
-from hvd_elastic_ext.launcher.driver import events, inventory
-from hvd_elastic_ext.launcher.driver.events import Event
+from hvd_elastic_ext.launcher.driver import inventory
 from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator, restore
 from hvd_elastic_ext.launcher.planners.departures import exits, notices, shutdown
 from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
@@ -19,9 +18,10 @@ from hvd_elastic_ext.launcher.planners.membership import adoption, custody, host
 from hvd_elastic_ext.launcher.rules.health.causes import NOT_STARTED, SSH_FAILED, Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question, Seat, seat_of
-from hvd_elastic_ext.launcher.state import commit_holders, orders
+from hvd_elastic_ext.launcher.state import commit_holders, events, orders
 from hvd_elastic_ext.launcher.state.actions import Record
 from hvd_elastic_ext.launcher.state.errands import Answer, Purpose, answer_of
+from hvd_elastic_ext.launcher.state.events import Event
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent, LaunchEnd, Worker, seconds, take_heartbeat, take_message
 

@@ -14,9 +14,9 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.io.background_calls import BackgroundCalls
-from hvd_elastic_ext.launcher.driver import recording
 from hvd_elastic_ext.launcher.folder import runs
 from hvd_elastic_ext.launcher.folder.state_folder import Saved
+from hvd_elastic_ext.launcher.options import options_json
 from hvd_elastic_ext.launcher.planners.membership import custody, resize_report
 from hvd_elastic_ext.launcher.rules.health import ledger_json
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
@@ -94,12 +94,12 @@ def job_of(
 def start_of(saved: Saved, job: JobState, *, wall: float, expects: str | None) -> dict[str, Any]:
     """What :func:`again` needs to begin as ``job`` did, for a recording of its events."""
     own = {"mono": job.now, "wall": wall, "errands": job.errands, "expects": expects}
-    return {**own, "options": recording.options_to_json(job.options), "saved": asdict(saved)}
+    return {**own, "options": options_json.to_json(job.options), "saved": asdict(saved)}
 
 
 def again(start: Mapping[str, Any]) -> JobState:
     """The state with which a recorded launcher began. Raises ``KeyError``, ``TypeError`` or ``ValueError``."""
-    saved, options = Saved(**start["saved"]), recording.options_from_json(start["options"])
+    saved, options = Saved(**start["saved"]), options_json.from_json(start["options"])
     now, wall = start["mono"], start["wall"]
     return job_of(saved, options, now=now, wall=wall, errands=start["errands"], expects=start["expects"])
 

@@ -24,7 +24,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.commands import module_command
 from hvd_elastic_ext.core.engines import ENGINES
-from hvd_elastic_ext.core.slot_protocol import ENGINE, JOB, MARK, PROGRAM, RANK
+from hvd_elastic_ext.core.messages.slot_protocol import ENGINE, JOB, MARK, PROGRAM, RANK
 from hvd_elastic_ext.io import core_dumps
 from hvd_elastic_ext.launcher.agents.transports.known_hosts import all_host_keys
 from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS, Ssh, shared_options

@@ -20,10 +20,10 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
-from hvd_elastic_ext.core.rank_info import Place
+from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.agents.capacity import Pace, pace, raise_file_limit, too_few_files
 from hvd_elastic_ext.launcher.agents.environment import job_env, seat_env
-from hvd_elastic_ext.launcher.agents.server import AgentJoined, Control, ControlEvent, News, Superseded
+from hvd_elastic_ext.launcher.agents.server import Control, ControlEvent, Superseded
 from hvd_elastic_ext.launcher.agents.transports.launches import Launches
 from hvd_elastic_ext.launcher.agents.transports.transports import (
     PodTransport,
@@ -32,19 +32,7 @@ from hvd_elastic_ext.launcher.agents.transports.transports import (
     ssh_of,
     transport_of,
 )
-from hvd_elastic_ext.launcher.driver import events
 from hvd_elastic_ext.launcher.driver.driver import Driver
-from hvd_elastic_ext.launcher.driver.events import (
-    AgentEnded,
-    End,
-    Expected,
-    HealthChanged,
-    HostsChanged,
-    LaunchEnded,
-    LauncherPaused,
-    PeersChanged,
-    WorldNotBegun,
-)
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.folder import runs
 from hvd_elastic_ext.launcher.folder.saved_state import (
@@ -70,6 +58,20 @@ from hvd_elastic_ext.launcher.rules.health.causes import SSH_FAILED
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
+from hvd_elastic_ext.launcher.state import events
+from hvd_elastic_ext.launcher.state.events import (
+    AgentEnded,
+    AgentJoined,
+    End,
+    Expected,
+    HealthChanged,
+    HostsChanged,
+    LaunchEnded,
+    LauncherPaused,
+    News,
+    PeersChanged,
+    WorldNotBegun,
+)
 
 log = logging.getLogger(__name__)
 

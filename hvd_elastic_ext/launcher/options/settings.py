@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hvd_elastic_ext.core.clouds import AUTO, CLOUDS
 from hvd_elastic_ext.core.engines import DEFAULT, ENGINES, RESTARTING
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
@@ -55,8 +56,8 @@ class Sources:
 
 CHECKPOINTS = "checkpoints"
 """The folder of checkpoints below the job's, unless ``--checkpoint-dir`` names another one."""
-CLOUDS = ("none", "auto", "aws", "gcp", "azure", "alibaba")
-"""Clouds that may tell hosts that they are taken back; ``auto`` is the one that they are in."""
+NOTICES_FROM = ("none", AUTO, *CLOUDS)
+"""Values of ``--notices-from``: clouds that may tell hosts that they are taken back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,8 @@ class CloudNotices:
     url: str | None = None
 
     def __post_init__(self) -> None:
-        if self.source not in CLOUDS:
-            raise UsageError(f"--notices-from {self.source!r} is none of {', '.join(CLOUDS)}")
+        if self.source not in NOTICES_FROM:
+            raise UsageError(f"--notices-from {self.source!r} is none of {', '.join(NOTICES_FROM)}")
         if self.url is not None and not re.fullmatch(r"http://[^\s/?#@]+(/[^\s?#]*)?", self.url):
             raise UsageError(f"--metadata-url {self.url!r} is no address; write it as http://host:port")
 

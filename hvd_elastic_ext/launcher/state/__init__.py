@@ -1,7 +1,7 @@
-"""The job as one value (``job.JobState``), and the words in which planners ask for something to be done.
+"""The job as one value (``job.JobState``), what happens to it, and what planners ask for.
 
-Belongs here: what is known of agents, processes, the present world, commits, checkpoints and health; actions; orders
-that several planners give.
+Belongs here: what is known of agents, processes, the present world, commits, checkpoints and health; events; actions;
+orders that several planners give.
 
 Never here: sockets, files, clocks, and decisions.
 """

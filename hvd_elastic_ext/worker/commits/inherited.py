@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from hvd_elastic_ext.core.errors import StateError, UsageError
-from hvd_elastic_ext.core.slot_protocol import COMMITS
+from hvd_elastic_ext.core.messages.slot_protocol import COMMITS
 from hvd_elastic_ext.io.homes import private_home
 from hvd_elastic_ext.worker.commits import torchrun_keeper as keeper
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hvd_elastic_ext.core.slot_protocol import COMMITS
+from hvd_elastic_ext.core.messages.slot_protocol import COMMITS
 
 UNLIMITED: Final = 1 << 60
 """What a cgroup of the first version says for "no limit" is a little below 2**63; no machine has this much."""

@@ -19,7 +19,7 @@ from mpi4py import MPI
 from mpi4py.run import set_abort_status
 from torch import Tensor
 
-from hvd_elastic_ext.core.slot_protocol import START_AGAIN
+from hvd_elastic_ext.core.messages.slot_protocol import START_AGAIN
 from hvd_elastic_ext.worker.comms import Comms, Pending
 from hvd_elastic_ext.worker.comms.tensors import Finished, copy_back, pieces, reducible
 from hvd_elastic_ext.worker.process import standby

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hvd_elastic_ext.core.clock import SystemClock
-from hvd_elastic_ext.core.slot_protocol import ENGINE, START_AGAIN
+from hvd_elastic_ext.core.messages.slot_protocol import ENGINE, START_AGAIN
 from hvd_elastic_ext.worker.comms import Comms, Pending
 from hvd_elastic_ext.worker.comms.pinned_tensors import pin
 from hvd_elastic_ext.worker.comms.tensors import Finished, copy_back, pieces, reducible

@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from hvd_elastic_ext.core import slot_protocol as names
+from hvd_elastic_ext.core.messages import slot_protocol as names
 from hvd_elastic_ext.io import process_tree
 from hvd_elastic_ext.worker.engines.descriptor_passing import Handover, address, is_ours, receive_handover
 from hvd_elastic_ext.worker.process.link import VARIABLE as LINK

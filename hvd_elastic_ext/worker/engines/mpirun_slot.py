@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from hvd_elastic_ext.core import slot_protocol as names
+from hvd_elastic_ext.core.messages import slot_protocol as names
 from hvd_elastic_ext.worker.engines.descriptor_passing import Handover, address, is_ours, send_handover
 from hvd_elastic_ext.worker.engines.launcher_link import LauncherLink
 from hvd_elastic_ext.worker.engines.standby import Membership, NotNeeded

@@ -9,8 +9,8 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from hvd_elastic_ext.core import slot_protocol as names
 from hvd_elastic_ext.core.engines import RESTARTING
+from hvd_elastic_ext.core.messages import slot_protocol as names
 from hvd_elastic_ext.worker.engines import torchrun_env
 from hvd_elastic_ext.worker.engines.launcher_link import LauncherLink, LinkClosed
 from hvd_elastic_ext.worker.engines.mpirun_slot import serve

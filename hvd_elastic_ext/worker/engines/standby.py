@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from hvd_elastic_ext.core.rank_info import Place, place_of
+from hvd_elastic_ext.core.messages.rank_info import Place, place_of
 from hvd_elastic_ext.worker.engines.launcher_link import LauncherLink, LinkClosed, Message
 
 DOOR: Final = "HVD_ELASTIC_DOOR"

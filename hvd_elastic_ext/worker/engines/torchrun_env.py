@@ -9,7 +9,7 @@ import struct
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from hvd_elastic_ext.core.rank_info import VARIABLES, Place
+from hvd_elastic_ext.core.messages.rank_info import VARIABLES, Place
 
 MAX_RESTARTS: Final = 1_000_000
 """What workers see as --max-restarts: the launcher's own budget ends a job."""

@@ -17,8 +17,8 @@ from types import ModuleType
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.rank_info import Place
-from hvd_elastic_ext.core.slot_protocol import ENGINE
+from hvd_elastic_ext.core.messages.rank_info import Place
+from hvd_elastic_ext.core.messages.slot_protocol import ENGINE
 from hvd_elastic_ext.worker.process import link, standby
 from hvd_elastic_ext.worker.process.link import Message
 from hvd_elastic_ext.worker.process.standby import Standby

@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, Final
 
-from hvd_elastic_ext.core.rank_info import ALONE, VARIABLES, Place, place_of
-from hvd_elastic_ext.core.slot_protocol import ENGINE, GENERATION
+from hvd_elastic_ext.core.messages.rank_info import ALONE, VARIABLES, Place, place_of
+from hvd_elastic_ext.core.messages.slot_protocol import ENGINE, GENERATION
 from hvd_elastic_ext.worker.process import error_report, link
 from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE, Fence
 from hvd_elastic_ext.worker.process.link import Link, Message

@@ -15,7 +15,7 @@ from torch import optim
 
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.slot_protocol import COMMITS
+from hvd_elastic_ext.core.messages.slot_protocol import COMMITS
 from hvd_elastic_ext.worker import stock
 from hvd_elastic_ext.worker.commits import inherited
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer

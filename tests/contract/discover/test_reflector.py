@@ -11,7 +11,7 @@ import pytest
 from discover.kube.client import Access, Timeouts
 from discover.kube.reflector import NODES
 from discover.kube.watch_audit import SMALL_JOB
-from tests.contract.discover.following import HurriedClock, eventually, followed, rechecked
+from tests.contract.discover.followed_server import HurriedClock, eventually, followed, rechecked
 from tests.support.kube import bodies, statuses
 
 FAST = 25.0

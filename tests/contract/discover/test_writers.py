@@ -31,7 +31,7 @@ from discover.selection.signal_table import BUILT_IN
 from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from tests.contract.discover.writing import Writing
-from tests.support.kube import acts, bodies, statuses
+from tests.support.kube import bodies, cluster_events, statuses
 from tests.support.kube.server import KubeServer
 from tests.support.manifests import problems
 from tests.support.waiting import wait_until
@@ -330,7 +330,7 @@ class Reaping:
             self.job = self.read_job(writing.sender())
         for name in failed:
             self.worker(name)
-            acts.fail(self.kube, name)
+            cluster_events.fail(self.kube, name)
         if failed:
             self.look()
             self.turn()
@@ -368,7 +368,7 @@ class Reaping:
 def test_a_failed_pod_is_gone_after_its_time_and_told(writing: Writing, caplog: pytest.LogCaptureFixture) -> None:
     reaping = Reaping(writing)
     uid = reaping.worker("w-0")
-    acts.fail(writing.kube, "w-0", reason="Evicted")
+    cluster_events.fail(writing.kube, "w-0", reason="Evicted")
     reaping.look()
     reaping.turn()
     assert reaping.names() == ["w-0"]
@@ -382,7 +382,7 @@ def test_a_failed_pod_is_gone_after_its_time_and_told(writing: Writing, caplog: 
 
 def test_a_pod_that_took_the_name_meanwhile_is_not_deleted(writing: Writing) -> None:
     reaping = Reaping(writing, "w-0")
-    new = acts.recreate(writing.kube, "w-0")
+    new = cluster_events.recreate(writing.kube, "w-0")
     reaping.turn(after=5.0)
     assert writing.kube.get("pods", "w-0")["metadata"]["uid"] == new
     assert "deletionTimestamp" not in writing.kube.get("pods", "w-0")["metadata"]
@@ -486,7 +486,7 @@ def test_no_pod_is_deleted_by_labels_alone_while_the_job_may_become_readable(
     writing: Writing, tmp_path: Path, settled: bool
 ) -> None:
     other = writing.kube.put("pods", bodies.pod("w-0", owner=("MPIJob", "other", "another-uid")))
-    acts.fail(writing.kube, "w-0")
+    cluster_events.fail(writing.kube, "w-0")
     verdict = Verdict(pod_view(writing.kube.get("pods", "w-0")), Grade.UNFIT, "pod has failed")
     picture = SimpleNamespace(
         selection=Selection((verdict,)),
@@ -537,7 +537,7 @@ def test_if_the_job_goes_on_failed_pods_are_deleted_after_one_read_of_it(writing
 def test_the_daemon_asks_for_the_very_job_that_it_follows(writing: Writing, tmp_path: Path, over: bool) -> None:
     job = JobView(uid=OWNER[2])
     writing.kube.put("pods", bodies.pod("w-0", owner=OWNER))
-    acts.fail(writing.kube, "w-0")
+    cluster_events.fail(writing.kube, "w-0")
     metadata = {"name": "digits", "uid": OWNER[2]}
     body = {**bodies.mpi_job("digits"), "metadata": metadata, **({"status": OVER} if over else {})}
     writing.kube.put("mpijobs", body)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import horovod.torch as hvd
 import pytest
 
-from tests.contract.worker.users import with_handlers
+from tests.contract.worker.user_states import with_handlers
 
 
 @pytest.fixture(scope="session")

@@ -19,12 +19,12 @@ from torch import nn
 
 import hvd_elastic_ext.torch as elastic
 from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
-from tests.contract.worker import running
+from tests.contract.worker import run_worlds
 from tests.contract.worker import test_state_in_a_world as in_a_world
-from tests.contract.worker.mixed import MIXED
-from tests.contract.worker.running import HOROVODS, USERS
+from tests.contract.worker.run_worlds import HOROVODS, USERS
 from tests.contract.worker.training import train
-from tests.contract.worker.users import OLD
+from tests.contract.worker.user_states import OLD
+from tests.contract.worker.user_states_with_mixin import MIXED
 from tests.integration.standby import test_standby
 from tests.support.processes import run_process
 
@@ -145,9 +145,9 @@ Lives = list[tuple[int, bool, int]]
 
 @functools.cache
 def lives(*wanted: str, seed: int = 0, anew: int = 1) -> dict[str, Lives]:
-    command = [sys.executable, "-m", "tests.contract.guarantees.lives", str(seed), str(anew), *wanted]
-    env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(running.ROOT)}
-    with run_process(command, cwd=running.ROOT, env=env) as process:
+    command = [sys.executable, "-m", "tests.contract.guarantees.killed_processes", str(seed), str(anew), *wanted]
+    env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(run_worlds.ROOT)}
+    with run_process(command, cwd=run_worlds.ROOT, env=env) as process:
         assert process.wait(timeout=350) == 0, process.output
         return {kind: [tuple(life) for life in seen] for kind, seen in json.loads(process.stdout).items()}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.contract.kube.conftest import Space, eventually
-from tests.support.kube import acts, bodies
+from tests.support.kube import bodies, cluster_events
 from tests.support.kube.server import KubeServer
 from tests.support.kube.workers import Workers
 
@@ -79,7 +79,7 @@ def test_an_evicted_pod_comes_back_under_its_name_once_it_is_gone(
 
 def test_a_failed_pod_is_not_made_again_until_somebody_deletes_it(fake: KubeServer, workers: Workers) -> None:
     eventually(lambda: len(ready(fake)) == 2, "two workers")
-    acts.fail(fake, "j-worker-1", reason="Evicted")
+    cluster_events.fail(fake, "j-worker-1", reason="Evicted")
     workers.scale(3)
     eventually(lambda: ready(fake) == ["j-worker-0", "j-worker-2"], "the third worker")
     assert fake.get("pods", "j-worker-1")["status"]["phase"] == "Failed"

@@ -1,4 +1,4 @@
-"""Each cloud that agents know has its option, its tests and its lines in the docs."""
+"""Each cloud has its module, its tests and its lines in the docs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.agent.notices import detect
-from hvd_elastic_ext.launcher.options import settings
+from hvd_elastic_ext.agent.notices.detect import class_of
+from hvd_elastic_ext.core.clouds import CLOUDS
 from tests.contract.notices.test_looks import KINDS
 from tests.contract.notices.test_services import SERVICES
 from tests.unit.agent.notices.test_detect import FIRMWARE
@@ -15,11 +15,11 @@ from tests.unit.agent.notices.test_detect import FIRMWARE
 DOCS = Path(__file__).parents[3] / "docs"
 
 
-@pytest.mark.parametrize("cloud", detect.CLOUDS)
+@pytest.mark.parametrize("cloud", CLOUDS)
 def test_a_cloud_has_all_that_belongs_to_it(cloud: str) -> None:
     health, run = ((DOCS / page).read_text(encoding="utf-8") for page in ("health.md", "run.md"))
     there = {
-        "launcher/options/settings.py: CLOUDS": cloud in settings.CLOUDS,
+        "agent/notices: a module of its name, with its class as CLOUD": class_of(cloud)().name == cloud,
         "a stand-in in tests/support/metadata, and its entry in test_looks.py: KINDS": cloud in KINDS,
         "tests/contract/notices/test_services.py: SERVICES": cloud in SERVICES,
         "tests/unit/agent/notices/test_detect.py: FIRMWARE": any(name.partition(",")[0] == cloud for name in FIRMWARE),

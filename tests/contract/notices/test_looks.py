@@ -11,7 +11,7 @@ import pytest
 
 from hvd_elastic_ext.agent.notices import gcp
 from hvd_elastic_ext.agent.notices.aws import REBALANCE, SCHEDULED
-from hvd_elastic_ext.agent.notices.detect import CLOUDS
+from hvd_elastic_ext.agent.notices.detect import class_of
 from hvd_elastic_ext.agent.notices.gcp import MAINTENANCE, PREEMPTED
 from hvd_elastic_ext.agent.notices.http import HttpClient
 from hvd_elastic_ext.agent.notices.model import NEAR_S, Announcement, NoAnswer
@@ -46,7 +46,7 @@ class Looking:
 
     def __init__(self, kind: str, server: MetadataServer[Any]) -> None:
         self.kind, self.server, self.service = KINDS[kind], server, server.service
-        self.cloud = CLOUDS[kind.partition(",")[0]][0]()
+        self.cloud = class_of(kind.partition(",")[0])()
         self.web = HttpClient(server.url)
 
     def give(self) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hvd_elastic_ext.agent.notices.detect import CLOUDS
+from hvd_elastic_ext.core.clouds import CLOUDS
 from tests.support.metadata import AlibabaService, AwsService, AzureService, GcpService, MetadataServer
 
 REAL = os.environ.get("HVD_TEST_METADATA")
@@ -104,6 +104,6 @@ def test_a_question_is_answered_as_is_documented(question: str) -> None:
     cloud = question.partition(":")[0]
     method, path, headers, status, body = QUESTIONS[question]
     with served(cloud) as (ours, _):
-        for endpoint in [ours] + [Endpoint(cloud, CLOUDS[cloud][1])] * (cloud == REAL):
+        for endpoint in [ours] + [Endpoint(cloud, CLOUDS[cloud].url)] * (cloud == REAL):
             reply = endpoint.with_token(path) if headers is None else endpoint.ask(path, headers, method=method)
             assert (reply.status, reply.body[: len(body)]) == (status, body), endpoint

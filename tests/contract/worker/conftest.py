@@ -7,26 +7,26 @@ from collections.abc import Iterator
 import horovod.torch as hvd
 import pytest
 
-from tests.contract.worker import running
-from tests.contract.worker.running import Saw
+from tests.contract.worker import run_worlds
+from tests.contract.worker.run_worlds import Saw
 
 
 @pytest.fixture(scope="session")
 def ours() -> dict[str, Saw]:
     """What two ranks with our State saw, by check."""
-    return running.saw(running.OURS)
+    return run_worlds.saw(run_worlds.OURS)
 
 
 @pytest.fixture(scope="session")
 def stock() -> dict[str, Saw]:
     """The same for the stock State."""
-    return running.saw(running.STOCK)
+    return run_worlds.saw(run_worlds.STOCK)
 
 
 @pytest.fixture(scope="session")
 def three() -> dict[str, Saw]:
     """What three ranks with our State saw."""
-    return running.saw(running.THREE)
+    return run_worlds.saw(run_worlds.THREE)
 
 
 @pytest.fixture(scope="session")

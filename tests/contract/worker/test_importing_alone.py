@@ -15,7 +15,7 @@ from torch import nn
 import hvd_elastic_ext.torch as elastic
 from hvd_elastic_ext.core.errors import StateError, UsageError
 from tests.contract.worker.training import step, trained
-from tests.contract.worker.users import Own
+from tests.contract.worker.user_states import Own
 
 pytestmark = pytest.mark.usefixtures("alone")
 

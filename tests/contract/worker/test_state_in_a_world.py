@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.worker.running import HOROVODS, KINDS, LIMIT_S, USERS, Saw
+from tests.contract.worker.run_worlds import HOROVODS, KINDS, LIMIT_S, USERS, Saw
 
 STALLS = {"unused_parameters_do_not_stall"}
 """Checks from which the stock State never returns; in all others it does, with something wrong."""

@@ -12,7 +12,7 @@ import torch
 import hvd_elastic_ext.torch as elastic
 from hvd_elastic_ext.core.errors import UsageError
 from tests.contract.worker.training import step, trained
-from tests.contract.worker.users import Own
+from tests.contract.worker.user_states import Own
 
 pytestmark = pytest.mark.usefixtures("alone")
 

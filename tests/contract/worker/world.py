@@ -18,10 +18,20 @@ from pathlib import Path
 import horovod.torch as hvd
 import torch
 
-from tests.contract.worker.worlds import agreement, batches, mixins, newest, optimizers, own, samples, sync, wire
+from tests.contract.worker.worlds import (
+    agreement,
+    batches,
+    mixins,
+    newest_commit,
+    optimizers,
+    random_generators,
+    samples,
+    sync,
+    wire,
+)
 from tests.contract.worker.worlds.registry import CHECKS
 
-MODULES = (agreement, batches, mixins, newest, optimizers, own, samples, sync, wire)
+MODULES = (agreement, batches, mixins, newest_commit, optimizers, random_generators, samples, sync, wire)
 
 LONGEST_S = {"ours": 20.0, "stock": 10.0}
 """A check that takes longer has stalled, and so have those after it: the process ends, and with it the world."""

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.e2e.kubernetes.kit import LONGEST_S, ClusterJob, cluster_job, host
+from tests.e2e.kubernetes.mpijob import LONGEST_S, ClusterJob, cluster_job, host
 from tests.support import marks
-from tests.support.kube import acts
+from tests.support.kube import cluster_events
 from tests.support.waiting import wait_until
 
 __all__ = ["cluster_job"]
@@ -46,7 +46,7 @@ def spot_notice_that_is_taken_back(job: ClusterJob, pod: str) -> None:
     """The job goes on without the pod while that still runs, and takes it back when it may stay."""
     uid, node, before = job.uid(pod), job.node(pod), len(job.notices(pod))
     since = time.monotonic()
-    acts.taint(job.kube, node, SPOT)
+    cluster_events.taint(job.kube, node, SPOT)
     left = job.resized_without(pod, since=since)
     job.trains(1)
     notice = job.notices(pod)[before]
@@ -55,7 +55,7 @@ def spot_notice_that_is_taken_back(job: ClusterJob, pod: str) -> None:
     assert (left.get("cause"), left.get("steps_lost")) == ("hosts removed", 0)
     assert left.mono < notice.get("deadline")
     assert uid not in job.kubelets.ended
-    acts.untaint(job.kube, node, SPOT)
+    cluster_events.untaint(job.kube, node, SPOT)
     job.trains(2)
     assert job.uid(pod) == uid
     assert job.causes()[-1] == "hosts added"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.kubernetes.kit import LONGEST_S, ClusterJob, cluster_job
+from tests.e2e.kubernetes.mpijob import LONGEST_S, ClusterJob, cluster_job
 from tests.support import marks
-from tests.support.kube import acts
+from tests.support.kube import cluster_events
 from tests.support.kube.containers import PORT
 from tests.support.processes import RunningProcess
 from tests.support.waiting import wait_until
@@ -68,10 +68,10 @@ def test_rule_29_stock_horovod_is_scaled_from_two_to_four_to_one_and_takes_a_blo
             job.workers.scale(4)
             trains(horovodrun, 4)
             for pod in pods[1:]:
-                acts.taint(job.kube, job.node(pod), SPOT)
+                cluster_events.taint(job.kube, job.node(pod), SPOT)
             trains(horovodrun, 1)
             assert published(job) == pods[:1]
-            acts.untaint(job.kube, job.node(pods[1]), SPOT)
+            cluster_events.untaint(job.kube, job.node(pods[1]), SPOT)
             trains(horovodrun, 2)
             (victim,) = (pid for pid in job.kubelets.container(pods[1]).pids() if is_trainee(pid, train))
             os.kill(victim, signal.SIGKILL)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from hvd_elastic_ext.agent.prestop import REASON
-from tests.e2e.kubernetes.kit import LONGEST_S, MANIFEST, Body, ClusterJob, host
+from tests.e2e.kubernetes.mpijob import LONGEST_S, MANIFEST, Body, ClusterJob, host
 from tests.support import manifests, marks
 from tests.support.kube.containers import Main, command
 from tests.support.nethosts import NetHosts

@@ -18,7 +18,7 @@ from tests.support import marks
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until
 
-FAMILY = Path(__file__).with_name("family.py")
+FAMILY = Path(__file__).with_name("descendants.py")
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
 
 @dataclass(frozen=True)
 class Family:
-    """Who belongs to one ``family.py``, and what it holds."""
+    """Who belongs to one ``descendants.py``, and what it holds."""
 
     pids: list[int]
     shared: str

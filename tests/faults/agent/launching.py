@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from hvd_elastic_ext.core.wire import KEY_SIZE, LauncherWire, WireError
+from hvd_elastic_ext.core.messages.wire import KEY_SIZE, LauncherWire, WireError
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until
 

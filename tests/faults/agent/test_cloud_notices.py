@@ -19,8 +19,8 @@ from tests.support.processes import RunningProcess
 from tests.support.waiting import wait_until
 
 OFTEN = """
-from hvd_elastic_ext.agent.notices.detect import CLOUDS
-for cloud, _ in CLOUDS.values(): cloud.every_s = 0.1
+from hvd_elastic_ext.agent.notices.detect import CLOUDS, class_of
+for name in CLOUDS: class_of(name).every_s = 0.1
 """
 
 

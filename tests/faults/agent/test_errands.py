@@ -16,7 +16,7 @@ import pytest
 from tests.faults.agent.launching import AGENT, Agent
 from tests.support import marks
 from tests.support.processes import RunningProcess, run_process
-from tests.support.stopping import Stopping
+from tests.support.stopped_helpers import Stopping
 from tests.support.waiting import wait_until
 
 
@@ -41,7 +41,7 @@ import torch
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import open_sides
-from tests.unit.worker.commit_kit import contents
+from tests.unit.worker.made_commits import contents
 from hvd_elastic_ext.checkpoint.values.write import write as text_of
 from hvd_elastic_ext.worker.commits.buffer import Contents
 

@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from hvd_elastic_ext.core.wire import KEY_SIZE, NONCE_SIZE, LauncherWire
+from hvd_elastic_ext.core.messages.wire import KEY_SIZE, NONCE_SIZE, LauncherWire
 from tests.faults.agent.launching import (
     AGENT,
     HOST,

@@ -6,7 +6,7 @@ import signal
 import subprocess
 
 from tests.faults.agent.launching import AGENT, WAIT, Agent
-from tests.support.memory import limited
+from tests.support.memory_cgroup import limited
 from tests.support.processes import run_process
 
 LIMIT = 192 << 20

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.faults.chaos.acts import Acts
 from tests.faults.chaos.checker import violations
+from tests.faults.chaos.faults import Acts
 from tests.faults.chaos.job import LOOK_S, Job
 from tests.faults.chaos.plan import FAULTS_S, Fault, Plan
 

@@ -23,9 +23,10 @@ from hvd_elastic_ext.checkpoint.format.safetensors_header import Piece
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values.read import _MAKERS, plain, read
 from hvd_elastic_ext.checkpoint.values.write import write
-from hvd_elastic_ext.core import publication, wire
+from hvd_elastic_ext.core import publication
 from hvd_elastic_ext.core.errors import ElasticError
 from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.messages import wire
 from hvd_elastic_ext.core.publication import Departure, Publication
 from tests.support.checkpoints import held
 

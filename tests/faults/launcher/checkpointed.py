@@ -17,10 +17,10 @@ from hvd_elastic_ext.checkpoint.archive.retention import Entry
 from hvd_elastic_ext.checkpoint.stores import Store, open_store
 from hvd_elastic_ext.core.commit_record import KEPT_AT, PAGE, Identity, newest
 from hvd_elastic_ext.core.errors import ElasticError
-from tests.faults.launcher.kit import Training
+from tests.faults.launcher.stepping_jobs import Training
 from tests.support import marks
 from tests.support.processes import RunningProcess
-from tests.support.stopping import Stopping
+from tests.support.stopped_helpers import Stopping
 from tests.support.waiting import wait_until
 
 EVERY: Final = 20

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.agent.prestop import notice_files
-from tests.faults.launcher.kit import Training, training
+from tests.faults.launcher.stepping_jobs import Training, training
 from tests.support import marks
 from tests.support.waiting import wait_until
 

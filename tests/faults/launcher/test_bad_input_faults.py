@@ -16,8 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hvd_elastic_ext.core.wire import MAGIC, NONCE_SIZE
-from tests.faults.launcher.kit import Training, training
+from hvd_elastic_ext.core.messages.wire import MAGIC, NONCE_SIZE
+from tests.faults.launcher.stepping_jobs import Training, training
 
 __all__ = ["training"]
 

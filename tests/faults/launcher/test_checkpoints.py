@@ -12,7 +12,7 @@ import pytest
 
 from hvd_elastic_ext.core.journal import Record
 from tests.faults.launcher.checkpointed import Checkpointed, job, wait_until_gone
-from tests.faults.launcher.kit import COMMIT_EVERY
+from tests.faults.launcher.stepping_jobs import COMMIT_EVERY
 from tests.faults.launcher.test_agent_faults import agent_of
 from tests.support import marks
 from tests.support.waiting import wait_until

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.faults.launcher.kit import Training, training
+from tests.faults.launcher.stepping_jobs import Training, training
 from tests.support import namespaces
 from tests.support.metadata import AwsService, GcpService, MetadataServer
 from tests.support.nethosts import NetHost, NetHosts

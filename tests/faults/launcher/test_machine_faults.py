@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.core.journal import EVENTS
-from tests.faults.launcher.kit import Training, training
+from tests.faults.launcher.stepping_jobs import Training, training
 
 __all__ = ["training"]
 

@@ -18,7 +18,7 @@ from typing import Final
 import psutil
 import pytest
 
-from tests.faults.launcher.kit import JOB, QUICK, TRAINEE, Training, training
+from tests.faults.launcher.stepping_jobs import JOB, QUICK, TRAINEE, Training, training
 from tests.support.waiting import wait_until
 
 __all__ = ["training"]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.faults.launcher.kit import Training, training
+from tests.faults.launcher.stepping_jobs import Training, training
 from tests.support import marks
 from tests.support.nethosts import NetHosts
 from tests.support.waiting import wait_until

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.launcher.kit import Training, training
 from tests.faults.launcher.spot import Cloud, Life
+from tests.faults.launcher.stepping_jobs import Training, training
 from tests.faults.launcher.test_agent_faults import agent_of
 from tests.support.waiting import wait_until
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.launcher.kit import Training, training
+from tests.faults.launcher.stepping_jobs import Training, training
 
 __all__ = ["training"]
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.core.wire import KEY_SIZE
+from hvd_elastic_ext.core.messages.wire import KEY_SIZE
 from hvd_elastic_ext.launcher.agents.capacity import Pace
-from hvd_elastic_ext.launcher.agents.server import AgentJoined, Control, ControlEvent, News
+from hvd_elastic_ext.launcher.agents.server import Control, ControlEvent
 from hvd_elastic_ext.launcher.agents.transports.transports import Local, join_line
+from hvd_elastic_ext.launcher.state.events import AgentJoined, News
 
 
 class Seen:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.contract.comms.conftest import without_mpi
-from tests.integration.anywhere.story import (
+from tests.integration.anywhere.script_runs import (
     BESIDE,
     COMMIT_EVERY,
     QUIET,

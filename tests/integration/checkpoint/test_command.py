@@ -13,7 +13,7 @@ from hvd_elastic_ext.checkpoint.programs import cli
 from hvd_elastic_ext.checkpoint.stores.local import LocalStore
 from hvd_elastic_ext.cli import main
 from hvd_elastic_ext.core.commit_record import Identity
-from tests.integration.checkpoint.kit import Trained, kept, save, trained
+from tests.integration.checkpoint.made_checkpoints import Trained, kept, save, trained
 from tests.support import checkpoints
 from tests.support.checkpoints import held, identity
 

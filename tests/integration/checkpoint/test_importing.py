@@ -11,7 +11,7 @@ import torch
 import hvd_elastic_ext.torch as elastic
 from hvd_elastic_ext.cli import main
 from hvd_elastic_ext.core.commit_record import Identity
-from tests.integration.checkpoint.kit import kept, save, trained
+from tests.integration.checkpoint.made_checkpoints import kept, save, trained
 
 
 def bits(tensor: torch.Tensor) -> bytes:

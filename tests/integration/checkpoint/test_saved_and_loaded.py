@@ -21,7 +21,7 @@ from hvd_elastic_ext.checkpoint.values.read import read
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import open_sides
-from tests.integration.checkpoint.kit import done, kept, save, trained, written
+from tests.integration.checkpoint.made_checkpoints import done, kept, save, trained, written
 from tests.support.checkpoints import newest_intact
 from tests.support.waiting import wait_until
 

@@ -44,7 +44,14 @@ def test_whatever_a_crowd_does_probes_are_answered_and_the_launcher_hears_of_hos
         stack.callback(push.stop)
         push.start()
         wait_until(lambda: "a" in feed.hosts(), what="the launcher to know of a")
-        crowd = [sys.executable, Path(__file__).with_name("crowd.py"), "127.0.0.1", str(port), str(CROWD), how]
+        crowd = [
+            sys.executable,
+            Path(__file__).with_name("many_connections.py"),
+            "127.0.0.1",
+            str(port),
+            str(CROWD),
+            how,
+        ]
         attack = stack.enter_context(run_process(crowd))
         attack.wait_for("there", timeout=60)
         until = time.monotonic() + ATTACK_S

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import yaml
 
 from tests.integration.discover.conftest import Place
-from tests.support.kube import acts, bodies
+from tests.support.kube import bodies, cluster_events
 from tests.support.kube.fixtures import kube_tls
 from tests.support.kube.server import KubeServer
 from tests.support.processes import RunningProcess
@@ -118,7 +118,7 @@ def test_rule_28_it_ends_in_under_two_seconds_while_all_requests_hang(place: Pla
             reaping = kube_tls.faults.on("delete", "pods").hang()
             renewing = kube_tls.faults.on("update", "leases").hang()
             kube_tls.faults.on().hang()
-            acts.fail(kube_tls, "a", reason="Evicted")
+            cluster_events.fail(kube_tls, "a", reason="Evicted")
             reaping.wait(timeout=DEADLINE)
             renewing.wait(timeout=DEADLINE)
             took = ends_in(daemon)

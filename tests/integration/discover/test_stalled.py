@@ -10,7 +10,7 @@ from pathlib import Path
 from discover.app import assembly
 from discover.app.daemon import EventQueue
 from discover.cli import settings_from
-from tests.contract.discover.following import HurriedClock
+from tests.contract.discover.followed_server import HurriedClock
 from tests.support.kube import bodies
 from tests.support.kube.fixtures import kube
 from tests.support.kube.server import KubeServer

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import stalling
+from tests.support import stalled_filesystem
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until
 
@@ -38,13 +38,21 @@ class Stalled:
 
 @pytest.fixture
 def daemon(place: Any, tmp_path: Path) -> Iterator[Stalled]:
-    if (missing := stalling.missing()) is not None:
+    if (missing := stalled_filesystem.missing()) is not None:
         pytest.skip(missing)
     mounted, backing, stall = tmp_path / "mounted", tmp_path / "backing", tmp_path / "stall"
     mounted.mkdir()
     backing.write_text("a:1\n")
-    within = [sys.executable, "-m", "tests.support.stalling", *map(str, (mounted, backing, stall))]
-    follow = [sys.executable, "-m", "discover.cli", "--source", "file", "--watch", str(mounted / stalling.NAME)]
+    within = [sys.executable, "-m", "tests.support.stalled_filesystem", *map(str, (mounted, backing, stall))]
+    follow = [
+        sys.executable,
+        "-m",
+        "discover.cli",
+        "--source",
+        "file",
+        "--watch",
+        str(mounted / stalled_filesystem.NAME),
+    ]
     out = ["--hosts-file", str(place.hosts), "--listen", f"unix://{place.socket}"]
     with run_process([*within, *follow, *out]) as process:
         wait_until(lambda: place.published() == "a:1\n", what="hosts", show=lambda: process.output)

@@ -10,7 +10,7 @@ from typing import Any
 
 from discover.actions.reap_policy import ReapLimits
 from tests.integration.discover.conftest import Place
-from tests.support.kube import acts, bodies
+from tests.support.kube import bodies, cluster_events
 from tests.support.kube.fixtures import kube
 from tests.support.kube.server import KubeServer
 from tests.support.kube.workers import Workers
@@ -82,7 +82,7 @@ def test_an_evicted_worker_is_recorded_deleted_made_again_and_a_host_again(place
         job.publishes(0, 1, 2)
         daemon.wait_for("Events about the hosts are attached to MPIJob default/digits", timeout=DEADLINE)
         before, since = job.uid(1), time.monotonic()
-        acts.fail(kube, "digits-worker-1", reason="Evicted")
+        cluster_events.fail(kube, "digits-worker-1", reason="Evicted")
         job.publishes(0, 2)
         daemon.wait_for(r"reaping pod default/digits-worker-1 \(evicted\): pod was evicted", timeout=DEADLINE)
         wait_until(lambda: job.uid(1) not in ("", before), what="a new pod", timeout=DEADLINE)
@@ -107,7 +107,7 @@ def test_without_being_asked_to_it_deletes_nobody_and_without_events_it_tells_no
     with job.workers(), place.serve_as(job.options("--no-events", "--hosts-file", str(place.hosts))):
         job.publishes(0, 1, 2)
         for number in (0, 1):
-            acts.fail(kube, f"digits-worker-{number}", reason="Evicted")
+            cluster_events.fail(kube, f"digits-worker-{number}", reason="Evicted")
         job.publishes(2)
         kube.change(
             "pods", "digits-worker-0", {"status": {"phase": "Running", "conditions": [bodies.condition("Ready")]}}
@@ -164,7 +164,7 @@ def test_one_look_writes_the_configmap_if_it_is_told_to_and_nothing_else(place: 
         wait_until(
             lambda: [each["status"]["phase"] for each in kube.all("pods")] == ["Running"] * 3, what="pods", timeout=60
         )
-        acts.fail(kube, "digits-worker-1")
+        cluster_events.fail(kube, "digits-worker-1")
         with place.run_as(job.options("--once", "--reap-failed")) as once:
             assert once.wait(timeout=DEADLINE) == 0
         assert job.hosts() == set()
@@ -181,7 +181,7 @@ def test_a_server_that_takes_no_writes_makes_no_host_late(place: Place, kube: Ku
     with job.workers(), place.serve_as(options) as daemon:
         job.publishes(0, 1, 2)
         hung[0].wait(timeout=DEADLINE)
-        acts.fail(kube, "digits-worker-1", reason="Evicted")
+        cluster_events.fail(kube, "digits-worker-1", reason="Evicted")
         job.publishes(0, 2)
         assert job.hosts() == set()
         assert place.get("/livez")[0] == 200

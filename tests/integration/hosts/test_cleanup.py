@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import marks, namespaces
-from tests.support.frame import FRESH
 from tests.support.processes import run_process
+from tests.support.pytest_plugin import FRESH
 
 HANGS = """
 import os, time
@@ -36,7 +36,7 @@ def inner(path: Path, text: str):
     path.mkdir()
     (path / "test_it.py").write_text(text)
     (path / "pytest.ini").write_text("[pytest]\n")
-    plugins = ["-p", "tests.support.frame", "-p", "tests.support.nethosts", "-p", "no:cacheprovider"]
+    plugins = ["-p", "tests.support.pytest_plugin", "-p", "tests.support.nethosts", "-p", "no:cacheprovider"]
     return run_process([sys.executable, "-m", "pytest", *plugins, "-s", str(path)], cwd=path, env=FRESH)
 
 

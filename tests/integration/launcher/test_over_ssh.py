@@ -17,7 +17,7 @@ from tests.support.processes import RunningProcess
 from tests.support.waiting import wait_until
 
 MakeHosts = Callable[[int], NetHosts]
-TAP = Path(__file__).with_name("wiretap.py")
+TAP = Path(__file__).with_name("packet_capture.py")
 
 
 def command(hosts: NetHosts, directory: Path, *words: str | Path) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.standby.kit import Job
+from tests.integration.standby.small_launcher import Job
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.core.rank_info import Place
+from hvd_elastic_ext.core.messages.rank_info import Place
 from tests.integration.launcher.conftest import Launched
-from tests.integration.standby.kit import HERE, Job
+from tests.integration.standby.small_launcher import HERE, Job
 
 
 def test_an_unmodified_script_that_is_adopted_consumes_each_sample_once_though_a_rank_is_killed(job: Job) -> None:

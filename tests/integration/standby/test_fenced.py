@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import socket
 
-from hvd_elastic_ext.core.rank_info import Place
-from tests.integration.standby.kit import HERE, Job
+from hvd_elastic_ext.core.messages.rank_info import Place
+from tests.integration.standby.small_launcher import HERE, Job
 
 
 def test_a_survivor_goes_on_at_once_when_it_is_told_to_cut_off_a_stopped_peer(job: Job) -> None:

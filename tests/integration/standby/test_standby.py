@@ -7,8 +7,8 @@ import socket
 import sys
 from pathlib import Path
 
-from hvd_elastic_ext.core.rank_info import Place
-from tests.integration.standby.kit import HERE, Job, Member
+from hvd_elastic_ext.core.messages.rank_info import Place
+from tests.integration.standby.small_launcher import HERE, Job, Member
 from tests.support.waiting import wait_until
 
 TRAINEE = HERE / "trainee.py"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.comms.conftest import without_mpi
-from tests.integration.anywhere.story import QUIET, assert_finished_alike, events, script
+from tests.integration.anywhere.script_runs import QUIET, assert_finished_alike, events, script
 from tests.integration.without_horovod.conftest import Environment, JobWithoutHorovod
 from tests.support.ports import free_port
 from tests.support.processes import run_process

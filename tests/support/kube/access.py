@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.support.kube import statuses
-from tests.support.kube.calls import ANONYMOUS, Call, User
 from tests.support.kube.clock import ServerClock
+from tests.support.kube.requests import ANONYMOUS, Call, User
 from tests.support.kube.resources import Key, resource
 from tests.support.kube.store import Store
 

@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.support.kube import statuses
-from tests.support.kube.calls import Call
 from tests.support.kube.execstreams import V4, V5, Session, upgrade
+from tests.support.kube.requests import Call
 from tests.support.kube.resources import Key
 from tests.support.waiting import wait_until
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.support.kube import statuses
-from tests.support.kube.calls import Call
+from tests.support.kube.requests import Call
 
 
 @dataclass(frozen=True, slots=True)

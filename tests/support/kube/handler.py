@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from tests.support.kube import counts, faults, resources, statuses, web
-from tests.support.kube.calls import Call, User, parse
+from tests.support.kube import faults, request_counts, resources, statuses, web
+from tests.support.kube.requests import Call, User, parse
 from tests.support.kube.store import dumps
 
 if TYPE_CHECKING:
@@ -72,7 +72,9 @@ class Handler(BaseHTTPRequestHandler):
             return self.server.access.authenticate(self.headers.get("Authorization", ""), certificate)
         except statuses.ApiError:
             path = urlsplit(self.path).path
-            self.server.counts.asked(counts.Seen(counts.now(), self.command.lower(), "", {}, "", path, 401))
+            self.server.counts.asked(
+                request_counts.Seen(request_counts.now(), self.command.lower(), "", {}, "", path, 401)
+            )
             raise
 
     def _certificate(self) -> Any:
@@ -94,7 +96,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def _count(self, call: Call) -> None:
         path = urlsplit(self.path).path
-        seen = counts.Seen(counts.now(), call.verb, call.resource.plural, call.query, call.user.name, path)
+        seen = request_counts.Seen(
+            request_counts.now(), call.verb, call.resource.plural, call.query, call.user.name, path
+        )
         self.server.counts.asked(seen)
 
     # Answers

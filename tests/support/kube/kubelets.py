@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.support.kube import acts, bodies
+from tests.support.kube import bodies, cluster_events
 from tests.support.kube.clock import unix
 from tests.support.kube.containers import Container, Main
 from tests.support.kube.resources import Key, resource
@@ -101,13 +101,13 @@ class Kubelets:
         """Pull the node's cable: its kubelet is not heard of any more, and the cluster notices. What runs, runs on."""
         self._lost.add(node)
         self.nodes[node].cut()
-        acts.lose_node(self._kube, node)
+        cluster_events.lose_node(self._kube, node)
 
     def regain(self, node: str) -> None:
         """Put the cable back."""
         self.nodes[node].restore()
         self._lost.discard(node)
-        acts.regain_node(self._kube, node)
+        cluster_events.regain_node(self._kube, node)
 
     def evict(self, name: str) -> None:
         """The node is short of something: the pod is killed without a word, and stays as a failed one."""
@@ -117,7 +117,7 @@ class Kubelets:
         assert pod.container is not None
         pod.container.kill()
         self._kube.change("pods", name, {"status": {"conditions": [_terminated()]}})
-        acts.fail(self._kube, name, reason="Evicted")
+        cluster_events.fail(self._kube, name, reason="Evicted")
         self._forget(pod)
 
     # The loop
@@ -177,7 +177,7 @@ class Kubelets:
                 pod.ending, pod.gone_by = True, 0.0
                 self._begin(pod, self._end)
             elif pod.container.ended:
-                acts.fail(self._kube, pod.name)
+                cluster_events.fail(self._kube, pod.name)
                 self._forget(pod)
 
     def _begin(self, pod: _Pod, do: Any) -> None:

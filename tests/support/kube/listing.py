@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tests.support.kube import selectors, statuses
-from tests.support.kube.calls import Call
+from tests.support.kube.requests import Call
 from tests.support.kube.resources import Key, Resource
 from tests.support.kube.store import Record, Shelf, Store, dumps
 

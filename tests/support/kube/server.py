@@ -18,11 +18,11 @@ from typing import Any
 from tests.support import marks
 from tests.support.kube import handler, lifecycle, listing, patches, web
 from tests.support.kube.access import Access
-from tests.support.kube.calls import Call
 from tests.support.kube.clock import ServerClock, rfc3339, unix
-from tests.support.kube.counts import Counts
 from tests.support.kube.execs import Execs
 from tests.support.kube.faults import Faults
+from tests.support.kube.request_counts import Counts
+from tests.support.kube.requests import Call
 from tests.support.kube.resources import BY_KIND, Key, Resource, resource
 from tests.support.kube.store import HISTORY, Backup, Record, Store
 from tests.support.kube.tls import Authority, Pair

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.support.kube import lifecycle, patches, selectors, statuses
-from tests.support.kube.calls import Call
 from tests.support.kube.clock import rfc3339
+from tests.support.kube.requests import Call
 from tests.support.kube.resources import ScalePaths
 from tests.support.kube.store import Record, dumps
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.support.kube import lifecycle, listing, patches, statuses, subresources
 from tests.support.kube.access import Access
-from tests.support.kube.calls import Call
 from tests.support.kube.clock import ServerClock
+from tests.support.kube.requests import Call
 from tests.support.kube.resources import Key, Resource
 from tests.support.kube.store import Record, Store, dumps
 

@@ -7,8 +7,8 @@ from collections import deque
 from typing import Protocol
 
 from tests.support.kube import listing, statuses
-from tests.support.kube.calls import Call
 from tests.support.kube.clock import ServerClock
+from tests.support.kube.requests import Call
 from tests.support.kube.store import Event, Store, dumps, event_line
 
 BOOKMARK_EVERY_S = 60.0

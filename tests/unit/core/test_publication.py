@@ -1,6 +1,7 @@
 """The two forms in which hosts travel, and what is said of text that is neither."""
 
 import json
+from dataclasses import fields
 
 import pytest
 from hypothesis import given
@@ -94,6 +95,13 @@ def test_a_push_reads_back_as_it_was_written(publication):
     assert "\n" not in text
     assert from_json(text, where="push") == publication
     assert from_json(text.encode(), where="push") == publication
+
+
+def test_whatever_a_source_knows_of_a_host_is_published():
+    some_fact = {str: "something", int: 7, float: 2.5}
+    facts = {f.name: some_fact[type(f.default)] for f in fields(Host) if f.name not in ("name", "slots")}
+    publication = Publication("a source", 1, HostSet((Host("a", 1, **facts), Host("b", 1))))
+    assert from_json(to_json(publication), where="here") == publication
 
 
 @given(some.publications(), st.dictionaries(st.text(max_size=5).map("x-".__add__), st.integers(), max_size=3))

@@ -39,6 +39,12 @@ def test_no_folder_holds_more_than_can_be_looked_over() -> None:
     assert {folder: size for folder, size in sizes.items() if size > MOST} == {}
 
 
+def test_every_folder_has_its_folder_of_unit_tests() -> None:
+    has_modules = {folder for folder in folders() if len([*(ROOT / folder).glob("*.py")]) > 1}
+    mirrors = {folder: ROOT / "tests/unit" / re.sub("^hvd_elastic_ext/?", "", folder) for folder in has_modules}
+    assert {folder for folder, mirror in mirrors.items() if not [*mirror.glob("test_*.py")]} == set()
+
+
 def test_every_folder_says_what_belongs_there_and_what_never_does() -> None:
     said = {
         folder: ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text())) or "" for folder in folders()

@@ -16,7 +16,7 @@ from hvd_elastic_ext.worker.parts import rng
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, part_for
 from hvd_elastic_ext.worker.state.contents import Inventory
 from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
-from tests.unit.worker.commit_kit import buffer_over, identity
+from tests.unit.worker.made_commits import buffer_over, identity
 
 pytestmark = pytest.mark.gpu
 

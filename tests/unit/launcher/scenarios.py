@@ -15,9 +15,9 @@ from typing import Any
 
 from hvd_elastic_ext.core.errors import Interrupted, JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.launcher.driver.events import End, Expected
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
-from tests.unit.launcher.simulated import Cluster, JobOptions
+from hvd_elastic_ext.launcher.state.events import End, Expected
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
 
 _LIMITS = {field.name for field in fields(Limits)}

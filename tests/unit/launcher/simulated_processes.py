@@ -1,6 +1,6 @@
 """Processes of a cluster that exists in memory, and what their agents say of them.
 
-What they are told, and when, is the business of :mod:`tests.unit.launcher.simulated`.
+What they are told, and when, is the business of :mod:`tests.unit.launcher.simulated_cluster`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.launcher.driver.driver import Driver
-from hvd_elastic_ext.launcher.driver.events import News
+from hvd_elastic_ext.launcher.state.events import News
 
 STEP_S = 0.02
 

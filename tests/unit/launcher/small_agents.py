@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 
-from hvd_elastic_ext.core.wire import AgentWire
+from hvd_elastic_ext.core.messages.wire import AgentWire
 from hvd_elastic_ext.launcher.agents.capacity import Pace
 from hvd_elastic_ext.launcher.agents.server import Control, ControlEvent
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.worker.commit_kit import memory_files
+from tests.unit.worker.made_commits import memory_files
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.core.slot_protocol import START_AGAIN, TERMINATED
+from hvd_elastic_ext.core.messages.slot_protocol import START_AGAIN, TERMINATED
 from hvd_elastic_ext.launcher.rules.health.causes import BUDGET_WINDOW_S, SIGNALLED, SSH_FAILED, Cause, Ending
 from hvd_elastic_ext.launcher.rules.membership import world_change
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Situation

@@ -22,14 +22,14 @@ def plan(job: JobState) -> Plan:
     return Plan(job.faults.ledger.next_release(job.now))
 
 
-def usable(job: JobState, hosts: HostSet, *, forgive: bool) -> list[tuple[str, tuple[int, ...]]]:
+def usable(job: JobState, hosts: HostSet, *, forgive: bool) -> list[tuple[Host, tuple[int, ...]]]:
     """Each host's slots that may work.
 
     If no slot is left, the holders of the newest commit are forgiven first.
     """
     state = job.faults
     now = job.now
-    usable = [(host.name, state.ledger.usable_slots(now, host)) for host in hosts]
+    usable = [(host, state.ledger.usable_slots(now, host)) for host in hosts]
     works = any(worker.killed is None for worker in job.roster.workers.values())
     if not hosts or not forgive or works or any(slots for _, slots in usable):
         return usable
@@ -39,7 +39,7 @@ def usable(job: JobState, hosts: HostSet, *, forgive: bool) -> list[tuple[str, t
         return usable
     log.warning("%s: forgiven", reason)
     job.save()
-    return [(host.name, state.ledger.usable_slots(now, host)) for host in hosts]
+    return [(host, state.ledger.usable_slots(now, host)) for host in hosts]
 
 
 def strike(

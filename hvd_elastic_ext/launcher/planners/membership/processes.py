@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from hvd_elastic_ext.core.rank_info import Place
+from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.planners.checkpoints import restore
 from hvd_elastic_ext.launcher.planners.health import blame, loopless
 from hvd_elastic_ext.launcher.rules.health.causes import Cause

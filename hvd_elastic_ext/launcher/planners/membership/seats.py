@@ -22,7 +22,7 @@ SEPARATE: Final = (
 def plan(job: JobState) -> Plan:
     """Find the wanted seats."""
     usable, going = blame.usable(job, job.fleet.hosts, forgive=job.world.begun), job.roster.going()
-    staying = [(name, slots) for name, slots in usable if name not in going]
+    staying = [(host, slots) for host, slots in usable if host.name not in going]
     job.wanted = next_world.seats(staying, job.options.limits, job.roster.taken, job.roster.commits.newest_hosts)
     return NOTHING
 

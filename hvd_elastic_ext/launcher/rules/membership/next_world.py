@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
+from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 
 SETTLE_CAP_S: Final = 30.0
@@ -110,7 +111,7 @@ AS_IT_SHOULD_BE: Final = Decision(None, "", "the world is as it should be")
 
 
 def seats(
-    hosts: Iterable[tuple[str, Sequence[int]]],
+    hosts: Sequence[tuple[Host, Sequence[int]]],
     limits: Limits,
     taken: Callable[[], Mapping[Seat, Stage]] = dict,
     holders: Callable[[], frozenset[str]] = frozenset,
@@ -121,14 +122,20 @@ def seats(
     others, so a host that comes back does not replace its replacement. While no process trains, the ``holders`` of the
     newest commit come first. Below the smallest world all seats are wanted. Both are asked for only if there are more.
     """
-    every = tuple(Seat(name, slot) for name, slots in hosts for slot in slots)
+    every = tuple(Seat(host.name, slot) for host, slots in hosts for slot in slots)
     size = limits.size(len(every), begun=True)
     if not size or size == len(every):
         return every
     stages = taken()
     needed = frozenset() if Stage.LIVE in stages.values() else holders()
-    first = sorted(every, key=lambda seat: (seat.host not in needed, _NEARNESS[stages.get(seat)]))
-    chosen = frozenset(first[:size])
+
+    def preference(offer: tuple[Host, Seat]) -> tuple[bool, int]:
+        """What is least is chosen first; of equal ones, the most senior."""
+        host, seat = offer
+        return host.name not in needed, _NEARNESS[stages.get(seat)]
+
+    first = sorted(((host, Seat(host.name, slot)) for host, slots in hosts for slot in slots), key=preference)
+    chosen = frozenset(seat for _, seat in first[:size])
     return tuple(seat for seat in every if seat in chosen)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from hvd_elastic_ext.core.rank_info import Place
+from hvd_elastic_ext.core.messages.rank_info import Place
 
 HOLD_S: Final = 2.0
 """How long a question for a key that is not set is held before the answer is 404 (Horovod then asks again)."""

@@ -10,14 +10,14 @@ import torch
 from torch import nn
 
 from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
-from tests.contract.worker.users import OLD, Own, with_handlers
+from tests.contract.worker.user_states import OLD, Own, with_handlers
 from tests.contract.worker.worlds.registry import CHECKS, check, notify, prepare_another_world
 
 
 def kind(State: Any, name: str) -> Any:
     if State is hvd.elastic.TorchState:
         return OLD[name]
-    from tests.contract.worker.mixed import MIXED
+    from tests.contract.worker.user_states_with_mixin import MIXED
 
     return MIXED[name]
 

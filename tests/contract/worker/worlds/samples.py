@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from tests.contract.worker.users import Own
+from tests.contract.worker.user_states import Own
 from tests.contract.worker.worlds.mixins import mixed
 from tests.contract.worker.worlds.registry import check
 

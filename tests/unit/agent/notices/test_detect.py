@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.agent.notices import detect
-from hvd_elastic_ext.agent.notices.detect import CLOUDS, DetectedCloud, choose, made_by
+from hvd_elastic_ext.agent.notices.detect import DetectedCloud, choose, made_by
 from hvd_elastic_ext.agent.notices.files import NONE
 from hvd_elastic_ext.agent.notices.model import Answer, NoAnswer, Request
-from hvd_elastic_ext.launcher.options.settings import CLOUDS as OFFERED
+from hvd_elastic_ext.core.clouds import AUTO, CLOUDS
+from hvd_elastic_ext.launcher.options.settings import NOTICES_FROM
 
 FIRMWARE = {
     "aws": {"sys_vendor": "Amazon EC2", "product_name": "m5.large"},
@@ -106,7 +107,7 @@ def _paths() -> list[str]:
 
 
 def test_what_the_option_offers_is_what_agents_know() -> None:
-    assert set(OFFERED) == {NONE, detect.AUTO, *CLOUDS}
+    assert set(NOTICES_FROM) == {NONE, AUTO, *CLOUDS}
     with pytest.raises(ValueError, match=", ".join(sorted(CLOUDS))):
         chosen("amazon", Asked({}))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[4]
 SLOW = {"datetime", "email", "http", "urllib", "dataclasses", "torch", "numpy", "psutil"}
 AGENT = "hvd_elastic_ext.agent"
+CORE = ("commands", "commit_record", "messages", "messages.wire")
 
 
 def loaded(modules: str) -> set[str]:
@@ -22,7 +23,7 @@ def test_an_agent_loads_nothing_slow_and_one_that_has_its_cloud_looked_at_only_w
     agent = loaded(f"{AGENT}.__main__, {AGENT}.process.member")
     assert not agent & (SLOW | {f"{AGENT}.notices.watch", f"{AGENT}.notices.model"})
     core = {name for name in agent if name.startswith("hvd_elastic_ext.core.")}
-    assert core == {f"hvd_elastic_ext.core.{name}" for name in ("commands", "commit_record", "wire")}
+    assert core == {f"hvd_elastic_ext.core.{name}" for name in CORE}
     assert not {name for name in agent if name.startswith("hvd_elastic_ext.checkpoint")}
     assert not loaded(f"{AGENT}.notices.watch") & SLOW
     assert "http" in loaded(f"{AGENT}.notices.poller")

@@ -17,7 +17,7 @@ from hvd_elastic_ext.core.commit_record import Identity, Record
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import Side, open_sides
 from tests.support.checkpoints import held, identity, save
-from tests.unit.worker.commit_kit import contents
+from tests.unit.worker.made_commits import contents
 
 
 @pytest.fixture

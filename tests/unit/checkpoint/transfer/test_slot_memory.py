@@ -20,7 +20,7 @@ from hvd_elastic_ext.checkpoint.transfer import slot_memory, transfer
 from hvd_elastic_ext.core.commit_record import HANDED_OVER, Identity
 from hvd_elastic_ext.core.errors import Permanent, Transient
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
-from tests.unit.worker.commit_kit import Seen, buffer_over, contents, memory_files, seen
+from tests.unit.worker.made_commits import Seen, buffer_over, contents, memory_files, seen
 
 SECRET = "5e" * 32
 BIG = 3000

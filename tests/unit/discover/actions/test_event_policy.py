@@ -11,13 +11,13 @@ from discover.actions.event_policy import EventLimits, EventState, Message, PodN
 from discover.selection.operators import JobView
 from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host
-from tests.unit.discover import pictures
+from tests.unit.discover import pod_and_node_views
 
 LIMITS = EventLimits(gather=2.0, pause=30.0, long=300.0, names=3)
 
 
 def verdict(name: str, grade: Grade = Grade.USABLE, reason: str = "ready", **more: object) -> Verdict:
-    pod = pictures.pod(name, **more)  # type: ignore[arg-type]
+    pod = pod_and_node_views.pod(name, **more)  # type: ignore[arg-type]
     return Verdict(pod, grade, reason, Host(name, 1, pod.uid))
 
 

@@ -29,7 +29,7 @@ from discover.selection.signal_table import BUILT_IN
 from discover.selection.verdicts import Grade
 from hvd_elastic_ext.core.hosts import Host
 from tests.support.kube import bodies
-from tests.unit.discover import pictures
+from tests.unit.discover import pod_and_node_views
 
 LIMITS = ReapLimits(linger=5.0, handed=2.0, per_minute=3, again=10.0, longest=80.0)
 OWNER = ("MPIJob", "job", "job-uid")
@@ -38,7 +38,7 @@ GONE = "2026-01-01T00:10:00Z"
 
 
 def worker(name: str, *, node: str = "node-0", owner: tuple[str, str, str] | None = OWNER, **more: Any) -> Any:
-    return pictures.pod(name, node=node, owner=owner, subdomain="job", **more)
+    return pod_and_node_views.pod(name, node=node, owner=owner, subdomain="job", **more)
 
 
 def failed(name: str, *, reason: str = "", **more: Any) -> Any:
@@ -48,7 +48,7 @@ def failed(name: str, *, reason: str = "", **more: Any) -> Any:
 
 def shutting_down(name: str = "node-0") -> NodeView:
     body = bodies.condition("Ready", False, reason="KubeletNotReady")
-    return pictures.node(name, ready=False, conditions=[{**body, "message": "node is shutting down"}])
+    return pod_and_node_views.node(name, ready=False, conditions=[{**body, "message": "node is shutting down"}])
 
 
 class Job:
@@ -65,8 +65,8 @@ class Job:
         self.why: list[str] = []
 
     def scene(self, pods: Iterable[Any], nodes: Iterable[NodeView] | None) -> ClusterView:
-        snapshot = pictures.picture(pods, nodes)
-        verdicts = self.selector.select(pictures.NOW, snapshot, job=self.job).verdicts
+        snapshot = pod_and_node_views.picture(pods, nodes)
+        verdicts = self.selector.select(pod_and_node_views.NOW, snapshot, job=self.job).verdicts
         published = {each.pod.uid: each.host for each in verdicts if each.grade is Grade.USABLE and each.host}
         advice = self.rules.operator.advice
         return ClusterView(verdicts, published, nodes=snapshot.nodes, job=self.job, advice=advice)
@@ -76,7 +76,9 @@ class Job:
     ) -> list[tuple[str, str]]:
         """What is deleted: names and causes. ``nodes``: beside the healthy ``node-0``; None: they may not be read."""
         self.now += after
-        listed = None if nodes is None else {"node-0": pictures.node(), **{each.key.name: each for each in nodes}}
+        listed = (
+            None if nodes is None else {"node-0": pod_and_node_views.node(), **{each.key.name: each for each in nodes}}
+        )
         return self.see(self.scene(pods, None if listed is None else listed.values()), works=works)
 
     def refuse(self, *names: str, least: float = 0.0) -> None:
@@ -189,12 +191,12 @@ def test_a_shutdown_that_is_called_off_deletes_nobody() -> None:
 
 
 def taints(*keys: str) -> NodeView:
-    return pictures.node(taints=[bodies.taint(key, "", "NoSchedule") for key in keys])
+    return pod_and_node_views.node(taints=[bodies.taint(key, "", "NoSchedule") for key in keys])
 
 
 SILENT = [
-    pictures.node(ready="Unknown"),
-    pictures.node(ready=False),
+    pod_and_node_views.node(ready="Unknown"),
+    pod_and_node_views.node(ready=False),
     taints("node.kubernetes.io/unreachable"),
     taints("node.kubernetes.io/not-ready"),
 ]
@@ -205,7 +207,7 @@ OTHERS = [
     taints("aws-node-termination-handler/spot-itn"),
     taints("cloud.google.com/impending-node-termination"),
     taints("node.kubernetes.io/out-of-service"),
-    pictures.node(unschedulable=True),
+    pod_and_node_views.node(unschedulable=True),
 ]
 
 
@@ -308,4 +310,4 @@ def test_a_worker_that_failed_long_ago_is_replaced_at_once_again() -> None:
     job.look(worker("w-0", uid="second"), after=400.0)
     job.look(failed("w-0", uid="second"), after=1.0)
     assert job.look(failed("w-0", uid="second"), after=5.0) == [("w-0", FAILED)]
-    assert job.reaped.names[pictures.pod("w-0").key][0] == 1
+    assert job.reaped.names[pod_and_node_views.pod("w-0").key][0] == 1

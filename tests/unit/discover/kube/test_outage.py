@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from discover.kube.reflector import PODS, Reflector
 from discover.kube.transport import Ending, Request, RequestFailed, RequestKind
 from hvd_elastic_ext.core.clock import ManualClock
-from tests.unit.discover.scripted import CountedMetrics, event, listing, pod
+from tests.unit.discover.scripted_collection import CountedMetrics, event, listing, pod
 
 AWAY = 600.0
 RETURN = 35.0

@@ -7,7 +7,7 @@ import pytest
 from discover.kube.reflector import NODES, PODS, Reflector
 from discover.kube.transport import Ending, RequestFailed, RequestKind, refusal
 from tests.support.waiting import wait_until
-from tests.unit.discover.scripted import CountedMetrics, Scripted, bookmark, error, event, listing, node, pod
+from tests.unit.discover.scripted_collection import CountedMetrics, Scripted, bookmark, error, event, listing, node, pod
 
 REFUSED = RequestFailed(Ending.UNREACHABLE, "connection refused")
 FORBIDDEN = refusal("pods is forbidden", code=403, reason="Forbidden")

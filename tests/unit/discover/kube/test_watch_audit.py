@@ -15,7 +15,7 @@ from discover.kube.watch_audit import (
     find_missed,
     store_interval,
 )
-from tests.unit.discover.scripted import Scripted, listing, pod
+from tests.unit.discover.scripted_collection import Scripted, listing, pod
 
 
 def compared(*pods):

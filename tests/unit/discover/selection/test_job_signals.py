@@ -12,7 +12,7 @@ from discover.selection.selection import Selection, Selector
 from discover.selection.signal_config import with_rules
 from discover.selection.signal_table import BUILT_IN
 from discover.selection.verdicts import Grade, Verdict
-from tests.unit.discover.pictures import NOW, node, picture, pod
+from tests.unit.discover.pod_and_node_views import NOW, node, picture, pod
 
 KEY = "example.com/ends"
 PODS = [pod("w-0"), pod("w-1")]

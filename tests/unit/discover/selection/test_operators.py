@@ -24,7 +24,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.publication import parse_hosts_text, render_hosts_text
 from tests.support.kube import bodies
-from tests.unit.discover.pictures import pod
+from tests.unit.discover.pod_and_node_views import pod
 
 TRAINING = "training.kubeflow.org"
 

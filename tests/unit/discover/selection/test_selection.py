@@ -20,7 +20,7 @@ from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host
 from tests.support.kube import bodies
 from tests.support.kube.bodies import condition, taint
-from tests.unit.discover.pictures import NOW, changed, node, picture, pod
+from tests.unit.discover.pod_and_node_views import NOW, changed, node, picture, pod
 
 GOING = taint("ToBeDeletedByClusterAutoscaler", f"{NOW:.0f}")
 

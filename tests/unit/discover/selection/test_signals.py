@@ -27,7 +27,7 @@ from discover.selection.verdicts import Grade
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.config_file import read_config
 from tests.support.kube.bodies import condition, taint
-from tests.unit.discover.pictures import NOW, node, picture, pod
+from tests.unit.discover.pod_and_node_views import NOW, node, picture, pod
 
 RULES = HostRules(operator=OPERATORS["mpi"])
 LATER = "2026-01-01T00:00:40Z"

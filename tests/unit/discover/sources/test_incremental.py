@@ -29,7 +29,7 @@ from discover.selection.signal_table import BUILT_IN
 from discover.selection.verdict_index import VerdictGroups
 from hvd_elastic_ext.core.hosts import Host, HostSet, diff
 from tests.support.kube.bodies import taint
-from tests.unit.discover.pictures import NOW, changed, node, picture, pod
+from tests.unit.discover.pod_and_node_views import NOW, changed, node, picture, pod
 
 NAMES = [f"w-{number}" for number in range(6)]
 NODES = ["node-0", "node-1", "node-2"]

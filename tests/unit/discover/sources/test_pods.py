@@ -18,7 +18,7 @@ from discover.sources.pods import CPU_SHARE, MAX_PAUSE, KubernetesSource, PodSco
 from hvd_elastic_ext.core.errors import SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet
 from tests.support.waiting import wait_until
-from tests.unit.discover.scripted import Scripted, listing, node, pod
+from tests.unit.discover.scripted_collection import Scripted, listing, node, pod
 
 REFUSED = RequestFailed(Ending.UNREACHABLE, "connection refused")
 READY = {"conditions": [{"type": "Ready", "status": "True"}], "podIP": "10.0.0.1"}

@@ -8,15 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.wire import FROM_AGENT, MAX_FIRST, MAX_FRAME, Sealer
-from hvd_elastic_ext.launcher.agents.server import (
-    AgentJoined,
-    AgentLost,
-    Control,
-    News,
-    Superseded,
-    hello_error,
-)
+from hvd_elastic_ext.core.messages.wire import FROM_AGENT, MAX_FIRST, MAX_FRAME, Sealer
+from hvd_elastic_ext.launcher.agents.server import Control, Superseded, hello_error
+from hvd_elastic_ext.launcher.state.events import AgentJoined, AgentLost, News
 from tests.unit.launcher.small_agents import INCARNATION, JOB, KEY, Agent, Scene, hello
 from tests.unit.launcher.small_agents import made as made  # a fixture
 

@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hvd_elastic_ext.launcher.driver.events import AgentJoined, News
 from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator, restore
 from hvd_elastic_ext.launcher.planners.membership import transfers
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
 from hvd_elastic_ext.launcher.state.errands import Answer, Purpose, answer_of
+from hvd_elastic_ext.launcher.state.events import AgentJoined, News
 from hvd_elastic_ext.launcher.state.job import JobState
+from tests.unit.launcher.checkpointing_cluster import Stored, storing
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated import Cluster
-from tests.unit.launcher.storing import Stored, storing
+from tests.unit.launcher.simulated_cluster import Cluster
 
 
 class Asked(NamedTuple):

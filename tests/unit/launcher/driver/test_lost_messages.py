@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.driver.events import LaunchEnded
 from hvd_elastic_ext.launcher.planners.membership.world import TELL_AGAIN_S
+from hvd_elastic_ext.launcher.state.events import LaunchEnded
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated import running
+from tests.unit.launcher.simulated_cluster import running
 
 UNNOTICED = "deaf b; run {}; disconnect b; run 0.2; reconnect b; "
 """For so long all orders to b get lost; then its connection breaks, and is made again."""

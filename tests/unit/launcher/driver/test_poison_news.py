@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.launcher.driver.events import AgentJoined, News
 from hvd_elastic_ext.launcher.state.errands import Purpose
+from hvd_elastic_ext.launcher.state.events import AgentJoined, News
+from tests.unit.launcher.checkpointing_cluster import Stored
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated import Cluster, running
-from tests.unit.launcher.storing import Stored
+from tests.unit.launcher.simulated_cluster import Cluster, running
 
 POISON: tuple[Any, ...] = (
     "²", "", "x", "99999999999", None, True, -1, 1 << 70, 10**400, 1e308, -1e308, [], [[]], [1, 2, 3], [1, 2, 3, 4],

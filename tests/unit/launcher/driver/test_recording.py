@@ -15,20 +15,22 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.cli import replay
 from hvd_elastic_ext.launcher.driver import driver as driver_module
-from hvd_elastic_ext.launcher.driver import events, plan
+from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.driver.driver import Driver
-from hvd_elastic_ext.launcher.driver.recording import Recorder, from_json, options_from_json, options_to_json, to_json
+from hvd_elastic_ext.launcher.driver.recording import Recorder, from_json, to_json
 from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.folder.saved_state import again, start_of
 from hvd_elastic_ext.launcher.folder.state_folder import Saved
+from hvd_elastic_ext.launcher.options import options_json
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.state import events
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.options import JobOptions
 from tests.unit.launcher.model.history import History, drawn, script
 from tests.unit.launcher.model.play import play
-from tests.unit.launcher.simulated import Cluster
+from tests.unit.launcher.simulated_cluster import Cluster
 
 NOW = 1000.0
 OPTIONS = JobOptions(
@@ -247,7 +249,7 @@ def test_why_a_job_was_ended_is_read_as_it_was_written(why: JobFailed) -> None:
 
 
 def test_options_are_read_as_they_were_written() -> None:
-    assert options_from_json(json.loads(json.dumps(options_to_json(OPTIONS)))) == OPTIONS
+    assert options_json.from_json(json.loads(json.dumps(options_json.to_json(OPTIONS)))) == OPTIONS
 
 
 def test_what_a_process_prints_is_not_recorded() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.planners.membership.processes import LEAVE_S
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.state.events import News
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated import Cluster, JobOptions, running
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
 
 NEWCOMERS = {
     "let in when ready, with one interrupt": """

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.driver.events import HealthChanged
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.folder.state_folder import Saved
 from hvd_elastic_ext.launcher.rules.health.ledger import Subject
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.state.events import HealthChanged
 from tests.unit.launcher.model.agent import LATENCY_S, Agent, Line, Message
 from tests.unit.launcher.model.errands import Errands
 from tests.unit.launcher.model.launcher import Launcher
 from tests.unit.launcher.model.oracle import Oracle
-from tests.unit.launcher.model.sim import Sim
 from tests.unit.launcher.model.training import Process, Training
-from tests.unit.launcher.simulated import JobOptions
+from tests.unit.launcher.model.virtual_time import Sim
+from tests.unit.launcher.simulated_cluster import JobOptions
 
 BOOT_S: Final = 1.0
 LOST_S: Final = 10.0

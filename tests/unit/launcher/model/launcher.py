@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
-from hvd_elastic_ext.core.rank_info import Place
+from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.driver.driver import Driver
-from hvd_elastic_ext.launcher.driver.events import (
+from hvd_elastic_ext.launcher.folder.saved_state import hosts_left, job_of, start_of, state_of, write_noted_change
+from hvd_elastic_ext.launcher.folder.state_folder import Saved
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.state.events import (
     AgentEnded,
     AgentJoined,
     AgentLost,
@@ -21,9 +24,6 @@ from hvd_elastic_ext.launcher.driver.events import (
     News,
     PeersChanged,
 )
-from hvd_elastic_ext.launcher.folder.saved_state import hosts_left, job_of, start_of, state_of, write_noted_change
-from hvd_elastic_ext.launcher.folder.state_folder import Saved
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from tests.unit.launcher.model.agent import LATENCY_S, Agent, Line, Message
 
 if TYPE_CHECKING:

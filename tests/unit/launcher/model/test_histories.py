@@ -12,8 +12,8 @@ import pytest
 
 from hvd_elastic_ext.launcher.planners.membership import custody
 from tests.unit.launcher.model.history import drawn, script
-from tests.unit.launcher.model.hunting import FIRST, by_seeds
 from tests.unit.launcher.model.play import play
+from tests.unit.launcher.model.search import FIRST, by_seeds
 from tests.unit.launcher.model.test_found import FOUND
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.launcher.model.hunting import COUNT, FIRST, by_seeds
+from tests.unit.launcher.model.search import COUNT, FIRST, by_seeds
 
 
 @pytest.mark.soak

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tests.unit.launcher.model.commits import Candidate, Commit, elect
-from tests.unit.launcher.model.sim import Sim
+from tests.unit.launcher.model.virtual_time import Sim
 
 if TYPE_CHECKING:
     from tests.unit.launcher.model.agent import Agent

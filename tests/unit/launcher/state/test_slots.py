@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.launcher.driver.events import AgentJoined, Expected
 from hvd_elastic_ext.launcher.rules.health.ledger import SLOTS_WINDOW_S
 from hvd_elastic_ext.launcher.rules.membership.devices import DEVICES, VISIBLE
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
-from tests.unit.launcher.simulated import Cluster, JobOptions
+from hvd_elastic_ext.launcher.state.events import AgentJoined, Expected
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
 
 

@@ -17,8 +17,8 @@ from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents, digest_of
 from tests.support.processes import run_process
-from tests.unit.worker.commit_kit import Seen, buffer_over, contents, identity, memory_files, raw, seen
 from tests.unit.worker.interruption import every_moment, interrupted
+from tests.unit.worker.made_commits import Seen, buffer_over, contents, identity, memory_files, raw, seen
 
 HERE = Path(__file__).parent
 Action = Callable[[CommitBuffer], object]
@@ -148,14 +148,14 @@ def test_forgetting_interrupted_at_any_instruction_never_brings_an_older_commit_
 
 @pytest.mark.parametrize("rounds", [15, pytest.param(300, marks=pytest.mark.soak)])
 def test_a_process_killed_at_a_random_moment_leaves_a_whole_commit(rounds: int) -> None:
-    command = [sys.executable, "-m", "tests.unit.worker.killed", str(rounds)]
+    command = [sys.executable, "-m", "tests.unit.worker.killed_child", str(rounds)]
     with run_process(command, cwd=HERE.parents[3]) as process:
         code = process.wait(timeout=110)
     assert (code, process.stdout.split()[:2]) == (0, ["rounds", str(rounds)]), process.output
 
 
 def test_many_commits_take_no_more_memory_than_a_few() -> None:
-    with run_process([sys.executable, "-m", "tests.unit.worker.flat"], cwd=HERE.parents[3]) as process:
+    with run_process([sys.executable, "-m", "tests.unit.worker.memory_growth"], cwd=HERE.parents[3]) as process:
         code = process.wait(timeout=100)
     assert code == 0, process.output
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.layout import ALIGNMENT, Layout, decode, key_of, plan
-from tests.unit.worker.commit_kit import raw
+from tests.unit.worker.made_commits import raw
 
 DTYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int16, torch.int32,

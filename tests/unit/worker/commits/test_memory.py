@@ -19,7 +19,7 @@ from hvd_elastic_ext.core.commit_record import PAGE, Identity, Record
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.memory import Side, open_sides, populate
 from tests.support.waiting import wait_until
-from tests.unit.worker.commit_kit import buffer_over, contents, identity, memory_files, seen
+from tests.unit.worker.made_commits import buffer_over, contents, identity, memory_files, seen
 
 HEAD = 12  # eight letters and a checksum
 PLACES = (0, PAGE // 2)

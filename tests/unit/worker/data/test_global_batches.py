@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.data.global_batches import GlobalBatches, Step
 from tests.unit.worker.histories import HISTORIES, World
-from tests.unit.worker.placed import PlacedSampler
+from tests.unit.worker.placed_samplers import PlacedSampler
 
 # Machines with few cores are welcome to run these tests.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")

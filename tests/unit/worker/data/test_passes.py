@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from hvd_elastic_ext.worker.data.global_batches import GlobalBatches
 from tests.unit.worker.histories import HISTORIES, World
-from tests.unit.worker.placed import PlacedSampler, enter
+from tests.unit.worker.placed_samplers import PlacedSampler, enter
 
 # Machines with few cores are welcome to run these tests.
 pytestmark = pytest.mark.filterwarnings(

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from hvd_elastic_ext.worker.comms import current_world as worlds
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler, share
 from tests.unit.worker.histories import HISTORIES, Committed, World
-from tests.unit.worker.placed import PlacedSampler, enter
+from tests.unit.worker.placed_samplers import PlacedSampler, enter
 
 # Machines with few cores are welcome to run these tests.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.worker.data.sampler import share, shuffled
-from tests.unit.worker.placed import PlacedSampler
+from tests.unit.worker.placed_samplers import PlacedSampler
 
 SIZES = st.integers(1, 40)
 COUNTS = st.integers(0, 120)

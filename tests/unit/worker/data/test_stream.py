@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hvd_elastic_ext.core.errors import DataError, UsageError
 from hvd_elastic_ext.worker.data.stream import ElasticStream
 from tests.unit.worker.histories import HISTORIES, Committed, World
-from tests.unit.worker.placed import enter
+from tests.unit.worker.placed_samplers import enter
 from tests.unit.worker.shards import LENGTHS, Files, PlacedStream, as_loaded
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.core.rank_info import Place
-from hvd_elastic_ext.core.slot_protocol import (
+from hvd_elastic_ext.core.messages.rank_info import Place
+from hvd_elastic_ext.core.messages.slot_protocol import (
     COMMITS,
     ENGINE,
     GENERATION,

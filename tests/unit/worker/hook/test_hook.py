@@ -2,29 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
-
-from hvd_elastic_ext.worker import hook
-
-HOOK = str(Path(hook.__file__).parent)
-
-
-def python(code: str, *flags: str, path: str, link: socket.socket | None = None) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": path}
-    if link is not None:
-        env["HVD_ELASTIC_LINK"] = str(link.fileno())
-    fds = [link.fileno()] if link is not None else []
-    return subprocess.run(
-        [sys.executable, *flags, "-c", code],
-        env=env, pass_fds=fds, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-
+from tests.unit.worker.python_with_hook import HOOK, python
 
 LOOK = "import sys; print([type(f).__name__ for f in sys.meta_path if type(f).__name__ == '_Finder'])"
 
@@ -83,40 +64,6 @@ def test_another_environments_python_finds_our_package_and_nothing_beside_it(tmp
         )
         done = python(code, "-I", "-S", path="", link=other)
     assert (done.stdout, done.stderr) == ("HorovodBasics.init False\n", "")
-
-
-KUBEAI = (
-    "import kubeai, kubeai.elastic, kubeai.handler, sys\n"
-    "print([m.check_alive() for m in (kubeai, kubeai.elastic, kubeai.handler)], kubeai.handler.init())\n"
-    "print([name for name in ('torch', 'numpy', 'horovod') if name in sys.modules])"
-)
-
-
-@pytest.mark.parametrize("installed", [True, False])
-def test_alibabas_names_are_ours_where_the_real_ones_are_absent(installed: bool) -> None:
-    bare = f"import sys; sys.path.insert(0, {HOOK!r}); import sitecustomize; del sys.path[0]\n"
-    one, other = socket.socketpair()
-    with one, other:
-        if installed:
-            done = python(KUBEAI, path=HOOK, link=other)
-        else:
-            done = python(bare + KUBEAI, "-I", "-S", path="", link=other)
-    assert (done.stdout, done.stderr) == ("[True, True, True] None\n[]\n", "")
-
-
-def test_a_package_of_that_name_goes_first_and_nothing_of_ours_is_put_into_it(tmp_path: Path) -> None:
-    (tmp_path / "kubeai").mkdir()
-    (tmp_path / "kubeai" / "__init__.py").write_text("theirs = True\n")
-    code = "import kubeai; print(kubeai.theirs)\ntry:\n  import kubeai.elastic\nexcept ImportError as e: print(e.name)"
-    one, other = socket.socketpair()
-    with one, other:
-        done = python(code, path=f"{HOOK}:{tmp_path}", link=other)
-    assert (done.stdout, done.stderr) == ("True\nkubeai.elastic\n", "")
-
-
-def test_without_a_link_there_is_no_kubeai_of_ours() -> None:
-    done = python("import kubeai", path=HOOK)
-    assert "No module named 'kubeai'" in done.stderr
 
 
 def test_no_other_module_lies_there_that_would_hide_one_of_the_users() -> None:

@@ -13,7 +13,7 @@ from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.buffer import Contents
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, part_for
 from hvd_elastic_ext.worker.state.contents import Inventory, resembles, versions_of
-from tests.unit.worker.commit_kit import buffer_over, identity
+from tests.unit.worker.made_commits import buffer_over, identity
 
 
 def inventory(owner: SimpleNamespace) -> Inventory:

@@ -21,9 +21,9 @@ from hvd_elastic_ext.worker.commits.memory import Side
 from hvd_elastic_ext.worker.parts import rng
 from hvd_elastic_ext.worker.state.keeper import Keeper
 from hvd_elastic_ext.worker.sync import exchange
-from tests.unit.worker.commit_kit import buffer_over, contents, keeper_of, memory_files, seen
 from tests.unit.worker.interruption import every_moment, interrupted
 from tests.unit.worker.lockstep import LockstepComms, in_lockstep
+from tests.unit.worker.made_commits import buffer_over, contents, keeper_of, memory_files, seen
 
 Memory = list[int]
 

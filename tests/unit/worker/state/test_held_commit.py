@@ -18,8 +18,8 @@ from hvd_elastic_ext.worker.process.link import Link
 from hvd_elastic_ext.worker.state import keeper
 from hvd_elastic_ext.worker.state.held_commit import HeldCommit
 from tests.support.waiting import wait_until
-from tests.unit.worker.commit_kit import contents, identity, keeper_of, memory_files
 from tests.unit.worker.lockstep import in_lockstep
+from tests.unit.worker.made_commits import contents, identity, keeper_of, memory_files
 
 
 def lies_on(descriptor: int) -> tuple[int, bytes] | None:

@@ -22,8 +22,8 @@ from hvd_elastic_ext.worker.state.held_commit import HeldCommit
 from hvd_elastic_ext.worker.state.keeper import Keeper
 from hvd_elastic_ext.worker.state.settings import WorkerSettings
 from hvd_elastic_ext.worker.state.user_files import Checkpoint
-from tests.unit.worker.commit_kit import keeper_of, memory_files
 from tests.unit.worker.lockstep import LockstepComms, in_lockstep
+from tests.unit.worker.made_commits import keeper_of, memory_files
 from tests.unit.worker.state.test_held_commit import Said, commit
 
 LOCAL = trees.encode_value(write({"program": "", "rng": None}, []))

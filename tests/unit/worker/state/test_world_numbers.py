@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from hvd_elastic_ext.core.commit_record import Identity
-from tests.unit.worker.commit_kit import keeper_of
 from tests.unit.worker.lockstep import LockstepComms, in_lockstep
+from tests.unit.worker.made_commits import keeper_of
 
 
 def committed_in(comms: Any, world: int) -> Identity:

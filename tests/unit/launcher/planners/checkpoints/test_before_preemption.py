@@ -7,8 +7,8 @@ import pytest
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.planners.checkpoints.before_preemption import OVER_S, Call, decide, lead_s
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
+from tests.unit.launcher.checkpointing_cluster import Stored, Storing, storing
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.storing import Stored, Storing, storing
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE, Caden
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.checkpoints import Found, Known
+from tests.unit.launcher.checkpointing_cluster import Stored, Storing, storing
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.storing import Stored, Storing, storing
 
 HELD = {Seat("a", 0): Kept((7, 1, 2, 30), 30, 1)}
 

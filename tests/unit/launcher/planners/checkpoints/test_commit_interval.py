@@ -10,9 +10,9 @@ import pytest
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import AHEAD_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, Cadence
 from hvd_elastic_ext.launcher.state.roster import Worker, take_heartbeat
-from tests.unit.launcher.simulated import Cluster, JobOptions
+from tests.unit.launcher.checkpointing_cluster import Storing
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
-from tests.unit.launcher.storing import Storing
 
 
 class Committing(Cluster):

@@ -8,8 +8,8 @@ import pytest
 
 from hvd_elastic_ext.launcher.planners.checkpoints.final_checkpoint import ANSWER_S, FAILING_S, TIMES, decide
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE, Cadence
+from tests.unit.launcher.checkpointing_cluster import Stored, Storing, storing
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.storing import Stored, Storing, storing
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE, Cadence
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from tests.unit.launcher.checkpointing_cluster import Stored, Storing, storing
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.storing import Stored, Storing, storing
 
 RESTORE = {
     "a new agent of a host that had loaded loads again": """

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.rules.health.causes import announced
+from hvd_elastic_ext.launcher.state.events import News
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated import Cluster, running
+from tests.unit.launcher.simulated_cluster import Cluster, running
 
 QUICK = "cooldown_s=(1.0,4.0) failure_budget=2; "
 SIGNALLED = {

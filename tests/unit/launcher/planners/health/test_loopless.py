@@ -6,7 +6,7 @@ import pytest
 
 from hvd_elastic_ext.launcher.state.job import SYNC_S
 from tests.unit.launcher.scenarios import Scenario, play
-from tests.unit.launcher.simulated import Cluster
+from tests.unit.launcher.simulated_cluster import Cluster
 from tests.unit.launcher.simulated_processes import Process
 
 

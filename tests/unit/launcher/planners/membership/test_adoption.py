@@ -8,7 +8,7 @@ from hvd_elastic_ext.launcher.folder.saved_state import hosts_left, ports_of, st
 from hvd_elastic_ext.launcher.planners.departures.shutdown import PROCESSES_S
 from hvd_elastic_ext.launcher.planners.health.link_loss import alone
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated import Cluster
+from tests.unit.launcher.simulated_cluster import Cluster
 
 OWN_LINK = {
     "a launcher whose link is down disturbs no training process": """

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence
 from hvd_elastic_ext.launcher.rules.health.ledger import Subject
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 from hvd_elastic_ext.launcher.state.errands import Purpose
+from hvd_elastic_ext.launcher.state.events import News
+from tests.unit.launcher.checkpointing_cluster import Storing
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated import Cluster, JobOptions, running
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
 from tests.unit.launcher.simulated_processes import Process
-from tests.unit.launcher.storing import Storing
 
 LIMITS = Limits(settle_s=0.1)
 ALONE = "train a b cooldown_s=(60.0,60.0); run 3; kill b; until a; run 10; "

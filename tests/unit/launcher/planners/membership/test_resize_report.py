@@ -10,10 +10,10 @@ import pytest
 
 from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.journal import Journal
-from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.folder.saved_state import Saved, write_noted_change
 from hvd_elastic_ext.launcher.planners.membership import resize_report
-from tests.unit.launcher.simulated import Cluster, causes, running
+from hvd_elastic_ext.launcher.state.events import News
+from tests.unit.launcher.simulated_cluster import Cluster, causes, running
 from tests.unit.launcher.simulated_processes import Process
 
 

@@ -10,10 +10,10 @@ from hvd_elastic_ext.launcher.planners.membership.waiting import SAY_S, line, st
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from tests.unit.launcher.checkpointing_cluster import Stored, storing
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated import Cluster, JobOptions, running
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
 from tests.unit.launcher.simulated_processes import Process
-from tests.unit.launcher.storing import Stored, storing
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.membership.next_world import (
     Decision,
     Limits,
@@ -93,7 +94,7 @@ def test_the_window_for_newcomers_slides_and_has_an_end() -> None:
 
 
 def test_wanted_seats_are_those_of_the_largest_world_that_may_be() -> None:
-    both = [("a", (0, 1, 3)), ("b", (0, 1))]
+    both = [(Host("a", 4), (0, 1, 3)), (Host("b", 2), (0, 1))]
     assert len(seats(both, Limits())) == 5
     assert seats(both, Limits(most=2)) == (Seat("a", 0), Seat("a", 1))
     assert len(seats(both, Limits(allowed=(2, 4, 8)))) == 4
@@ -101,13 +102,13 @@ def test_wanted_seats_are_those_of_the_largest_world_that_may_be() -> None:
 
 
 def test_who_has_taken_a_place_keeps_it_when_a_more_senior_host_comes_back() -> None:
-    hosts, two = [("a", [0]), ("b", [0]), ("c", [0]), ("d", [0])], Limits(most=2)
+    hosts, two = [(Host(name, 1), [0]) for name in "abcd"], Limits(most=2)
     a, b, c, d = (Seat(name, 0) for name in "abcd")
     assert seats(hosts, two) == (a, b)
     assert seats(hosts, two, lambda: {a: Stage.LIVE, c: Stage.LIVE}) == (a, c)
     assert seats(hosts, two, lambda: {c: Stage.LIVE, b: Stage.BOOTING, d: Stage.PARKED}) == (c, d)
     assert seats(hosts, two, lambda: {d: Stage.BOOTING}) == (a, d)
-    assert seats([("a", [0]), ("b", [0])], two, lambda: {c: Stage.LIVE}) == (a, b)
+    assert seats(hosts[:2], two, lambda: {c: Stage.LIVE}) == (a, b)
 
 
 def test_rank_0_holds_the_newest_commit() -> None:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tests.contract.kube.conftest import Space
-from tests.support.kube import acts, bodies
+from tests.support.kube import bodies, cluster_events
 from tests.support.kube.server import KubeServer
 
 
@@ -57,8 +57,8 @@ def test_bodies_are_what_clusters_have(fake: KubeServer, version: str) -> None:
     fake.put("pods", bodies.pod("w", annotations={"a": "b"}, limits={"nvidia.com/gpu": "8"}, owner=owner))
     fake.put("pods", bodies.large_pod("large"))
     fake.put("pods", bodies.pod("failed"))
-    acts.fail(fake, "failed", reason="Evicted")
-    acts.lose_node(fake, "n")
+    cluster_events.fail(fake, "failed", reason="Evicted")
+    cluster_events.lose_node(fake, "n")
 
     for body in (*fake.all("pods"), *fake.all("nodes")):
         kubernetes_validate.validate(body, version, strict=True)

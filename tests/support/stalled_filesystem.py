@@ -1,6 +1,6 @@
 """A file system that can be made to stand still, and a command that runs where it is mounted.
 
-    python -m tests.support.stalling MOUNTPOINT BACKING STALL COMMAND…
+    python -m tests.support.stalled_filesystem MOUNTPOINT BACKING STALL COMMAND…
 
 MOUNTPOINT/hosts shows what stands in the file BACKING. While the file STALL exists, reads of it are not answered (to
 be looked at it goes on: that is cached elsewhere, too), and whoever reads cannot be interrupted by less than its end.

@@ -1,4 +1,4 @@
-"""Commits in a child that is killed at a random moment, again and again: ``killed ROUNDS``."""
+"""Commits in a child that is killed at a random moment, again and again: ``killed_child ROUNDS``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 
 import torch
 
-from tests.unit.worker.commit_kit import buffer_over, contents, identity, memory_files
+from tests.unit.worker.made_commits import buffer_over, contents, identity, memory_files
 
 PAUSE_S = 0.01
 

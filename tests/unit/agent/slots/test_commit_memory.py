@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.agent.process.member import _fitting
 from hvd_elastic_ext.agent.slots.commit_memory import CommitMemory
 from hvd_elastic_ext.agent.slots.slot import Slot
 from hvd_elastic_ext.core.commit_record import Identity
-from hvd_elastic_ext.core.wire import MAX_FIRST
-from tests.unit.worker.commit_kit import buffer_over, contents
+from tests.unit.worker.made_commits import buffer_over, contents
 
 
 def take(memory: CommitMemory, *identities: Identity) -> None:
@@ -66,15 +64,3 @@ def test_a_slot_that_has_memory_and_never_had_a_process_is_told_as_at_rest() -> 
     assert (status["life"], status["state"], status["pid"], status["held"]) == (0, "rest", None, [2, 3, 4, 40])
     for descriptor in descriptors:
         os.close(descriptor)
-
-
-def test_what_slots_hold_is_told_however_little_room_there_is() -> None:
-    heartbeat = {"text": "x" * 2000}
-    statuses: dict[str, dict[str, object]] = {
-        str(slot): {"life": 1, "state": "rest", "code": 0, "parked": False, "beat": heartbeat, "held": [1, 2, 3, slot]}
-        for slot in range(300)
-    }
-    fitting = _fitting(statuses)
-    assert [status["held"] for status in fitting.values()] == [[1, 2, 3, slot] for slot in range(300)]
-    assert len(str(fitting)) < MAX_FIRST
-    assert all("beat" not in status for status in fitting.values())

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from hvd_elastic_ext.core.journal import Record
-from tests.faults.launcher.kit import Training
+from tests.faults.launcher.stepping_jobs import Training
 from tests.support import manifests, namespaces
 from tests.support.kube.containers import Main, sshd
 from tests.support.kube.kubelets import Kubelets

@@ -10,7 +10,7 @@ from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.launcher.planners.checkpoints import coordinator
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability, parse_checkpoint_every
 from tests.unit.launcher.scenarios import Scenario
-from tests.unit.launcher.simulated import Cluster, JobOptions
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
 
 

@@ -16,7 +16,7 @@ from discover.kube.transport import Collection, Request
 from discover.kube.watch_audit import WatchAudit
 from tests.support.kube.server import KubeServer
 from tests.support.waiting import wait_until
-from tests.unit.discover.scripted import CountedMetrics
+from tests.unit.discover.scripted_collection import CountedMetrics
 
 LABELS = {"job": "job"}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import marks
-from tests.support.frame import FRESH
 from tests.support.processes import RunningProcess, run_process
+from tests.support.pytest_plugin import FRESH
 from tests.support.waiting import wait_until
 
 
@@ -28,7 +28,7 @@ def pytest_on(tmp_path):
             "-m",
             "pytest",
             "-p",
-            "tests.support.frame",
+            "tests.support.pytest_plugin",
             "-p",
             "no:cacheprovider",
             "-ra",

@@ -8,9 +8,6 @@ from typing import Any, TypeAlias
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.launcher.agents.server import AgentJoined as AgentJoined
-from hvd_elastic_ext.launcher.agents.server import AgentLost as AgentLost
-from hvd_elastic_ext.launcher.agents.server import News as News
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 
 
@@ -23,11 +20,27 @@ class HostsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentJoined:
+    """An agent has connected, or connected again; ``hello`` lists what it runs and holds. Its welcome is on the way."""
+
+    host: str
+    hello: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class AgentUnfit:
     """An agent that has joined cannot be used; ``why`` says why, and what to do."""
 
     host: str
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLost:
+    """The connection to an agent is lost. It may connect again; only its silence counts as a fault."""
+
+    host: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +59,14 @@ class AgentEnded:
     host: str
     code: int
     remark: str
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """A message from an agent; ``news["event"]`` is a string, the rest is unchecked."""
+
+    host: str
+    news: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

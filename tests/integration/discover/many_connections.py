@@ -1,4 +1,4 @@
-"""Connections of another user: ``python crowd.py HOST PORT COUNT drip|deaf``. Says "there" once all stand.
+"""Connections of another user: ``python many_connections.py HOST PORT COUNT drip|deaf``. Says "there" once all stand.
 
 ``drip`` sends a byte of a request now and then, and ``deaf`` asks again and again and reads nothing. Whoever is sent
 away comes again.

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.core import wire
-from hvd_elastic_ext.core.wire import AgentWire, LauncherWire, Opener, Sealer, WireError
+from hvd_elastic_ext.core.messages import wire
+from hvd_elastic_ext.core.messages.wire import AgentWire, LauncherWire, Opener, Sealer, WireError
 
 KEY = bytes(range(32))
 OTHER_KEY = bytes(32)
@@ -259,7 +259,7 @@ def test_errors_quote_nothing_of_what_was_sent():
 
 def test_it_loads_nothing_that_takes_long():
     slow = ("dataclasses", "typing_extensions", "inspect", "logging", "pathlib", "asyncio", "random", "ssl", "socket")
-    code = f"import sys, hvd_elastic_ext.core.wire; print([name for name in {slow} if name in sys.modules])"
+    code = f"import sys, hvd_elastic_ext.core.messages.wire; print([name for name in {slow} if name in sys.modules])"
     # Without site: what an editable install loads there is not ours.
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}; {code}"],

@@ -1,4 +1,4 @@
-"""A parent that owns commit memory, and training processes that it kills: ``lives SEED ANEW KIND=LIVES…``.
+"""A parent that owns commit memory, and training processes that it kills: ``killed_processes SEED ANEW KIND=LIVES…``.
 
 Every life makes its State, syncs, says what it found and then commits as fast as it can, saying each number once its
 commit is taken. It is killed at a random moment. ``ANEW`` lives of our State after the first are new programs,
@@ -36,7 +36,7 @@ def build(kind: str) -> Any:
     if kind == "unmodified":
         return hvd.elastic.TorchState(net, optimizer, batch=0, history=[])
     import hvd_elastic_ext.torch as elastic
-    from tests.contract.worker.mixed import MIXED
+    from tests.contract.worker.user_states_with_mixin import MIXED
 
     make = elastic.TorchState if kind == "ours" else MIXED[kind]
     return make(net, optimizer, batch=0, history=[])
@@ -53,7 +53,7 @@ def live(kind: str, say: Callable[[str], object]) -> None:
     sys.argv[1:] = [kind]  # one program, however a life is started: a commit is its program's own
     torch.set_num_threads(1)
     hvd.init()
-    from tests.contract.worker.users import with_handlers
+    from tests.contract.worker.user_states import with_handlers
 
     with with_handlers():
         state = build(kind)
@@ -75,7 +75,7 @@ def sayer(descriptor: int) -> Callable[[str], object]:
 
 def start(kind: str, *, anew: bool, descriptors: list[int], say: int) -> int:
     if anew:
-        command = [sys.executable, "-m", "tests.contract.guarantees.lives", kind, "--live", str(say)]
+        command = [sys.executable, "-m", "tests.contract.guarantees.killed_processes", kind, "--live", str(say)]
         return subprocess.Popen(command, pass_fds=[*descriptors, say]).pid
     pid = os.fork()
     if pid == 0:

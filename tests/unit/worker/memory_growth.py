@@ -11,7 +11,7 @@ import torch
 
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents
-from tests.unit.worker.commit_kit import buffer_over
+from tests.unit.worker.made_commits import buffer_over
 
 FEW, MANY = 5, 60
 MEGABYTES = 16

@@ -22,7 +22,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from hvd_elastic_ext.core.rank_info import ALONE, Place
+from hvd_elastic_ext.core.messages.rank_info import ALONE, Place
 from hvd_elastic_ext.worker import hook
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until

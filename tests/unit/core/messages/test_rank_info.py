@@ -8,7 +8,7 @@ from horovod.runner.gloo_run import create_slot_env_vars
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.core.rank_info import Place, place_of
+from hvd_elastic_ext.core.messages.rank_info import Place, place_of
 
 PLACES = st.builds(Place, *[st.integers(0, 100_000)] * 6)
 

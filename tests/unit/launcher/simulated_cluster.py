@@ -17,9 +17,13 @@ from typing import Any
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import EVENTS, Journal
-from hvd_elastic_ext.core.rank_info import Place
+from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.driver.driver import Driver
-from hvd_elastic_ext.launcher.driver.events import (
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.state.events import (
     AgentEnded,
     AgentJoined,
     AgentLost,
@@ -28,10 +32,6 @@ from hvd_elastic_ext.launcher.driver.events import (
     LauncherPaused,
     News,
 )
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.job import JobState
 from tests.unit.launcher.simulated_processes import Process, Processes
 
@@ -384,7 +384,7 @@ class Cluster(Processes):
         return True
 
     def _errand(self, host: str, order: Mapping[str, Any]) -> None:
-        """A commit is sent to another slot; for all else see :mod:`tests.unit.launcher.storing`."""
+        """A commit is sent to another slot; for all else see :mod:`tests.unit.launcher.checkpointing_cluster`."""
         request = order.get("request", {})
         match request.get("do"):
             case "send":

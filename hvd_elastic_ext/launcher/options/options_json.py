@@ -1,0 +1,33 @@
+"""The options of a job as JSON, for a recording of its events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
+from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.state.options import JobOptions
+
+
+def to_json(options: JobOptions) -> dict[str, Any]:
+    """The options of a job as JSON."""
+    plain = {field.name: getattr(options, field.name) for field in fields(JobOptions)}
+    nested = {name: plain[name] for name in ("limits", "durability", "commit_every")}
+    return {**plain, **{name: None if value is None else asdict(value) for name, value in nested.items()}}
+
+
+def from_json(told: Mapping[str, Any]) -> JobOptions:
+    """The options that :func:`to_json` wrote. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for others."""
+    limits = Limits(**{**told["limits"], "allowed": tuple(told["limits"]["allowed"])})
+    how, cadence = told["durability"], told["commit_every"]
+    return JobOptions(
+        **{
+            **told,
+            "limits": limits,
+            "cooldown_s": tuple(told["cooldown_s"]),
+            "durability": None if how is None else Durability(**{**how, "every": Cadence(**how["every"])}),
+            "commit_every": None if cadence is None else Cadence(**cadence),
+        }
+    )

@@ -1,0 +1,52 @@
+"""How far a process is, by what it says and is told."""
+
+from __future__ import annotations
+
+from hvd_elastic_ext.agent.slots.worker_status import MESSAGES_A_SECOND, RateLimit, WorkerStatus
+
+
+def test_where_a_process_stands_follows_from_what_it_said_and_was_told() -> None:
+    worker = WorkerStatus(10.0)
+    nothing = {
+        "parked": False,
+        "generation": None,
+        "agreed": None,
+        "loops": False,
+        "done": False,
+        "warned": False,
+        "beat": None,
+    }
+    assert worker.status() == nothing
+    worker.heard(11.0, {"say": "beat", "step": 4})
+    worker.heard(12.0, {"say": "parked"})
+    assert (worker.age(12.5), worker.parked) == (1.5, True)
+    worker.told({"tell": "go", "generation": 3})
+    assert worker.status() == {**nothing, "beat": {"step": 4}}
+    worker.told({"tell": "world", "generation": 3})
+    worker.heard(13.0, {"say": "entered", "generation": True})  # no number
+    worker.heard(14.0, {"say": "synced"})
+    worker.heard(15.0, {"say": "done"})
+    worker.heard(15.5, {"say": "warned", "leaving": True})
+    assert worker.status() == {
+        "parked": False, "generation": 3, "agreed": 3, "loops": True, "done": True, "warned": True, "beat": {"step": 4},
+    }  # fmt: skip
+    worker.heard(15.6, {"say": "warned", "leaving": False})
+    assert not worker.warned
+    worker.heard(16.0, {"say": "looping"})  # once more
+    assert not worker.done
+
+
+def test_a_process_seen_at_work_is_as_good_as_one_that_speaks() -> None:
+    worker = WorkerStatus(10.0)
+    worker.heard(11.0, {"say": "beat", "step": 4})
+    worker.seen_working(13.0)
+    assert (worker.age(13.5), worker.heartbeat) == (0.5, {"step": 4})
+
+
+def test_an_allowance_lets_through_bursts_and_then_its_rate_and_counts_the_rest() -> None:
+    limit = RateLimit(0.0)
+    assert sum(limit.allows(0.0) for _ in range(1000)) == 2 * MESSAGES_A_SECOND
+    assert limit.dropped() == 1000 - 2 * MESSAGES_A_SECOND
+    assert limit.dropped() == 0
+    assert sum(limit.allows(0.5) for _ in range(1000)) == MESSAGES_A_SECOND / 2
+    assert sum(limit.allows(1000.0) for _ in range(1000)) == 2 * MESSAGES_A_SECOND
