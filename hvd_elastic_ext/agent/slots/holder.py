@@ -54,18 +54,16 @@ def hold(order: Start, inheritance: Inheritance, pipes: HolderPipes) -> None:
     holder.tell(bye=left)
 
 
-def why_not_started(error: Exception, program: str) -> str:
-    """Why the training process cannot be started; for a program that this host does not have, with what to write."""
+def why_not_started(error: Exception, program: str) -> tuple[str, str]:
+    """Why the training process cannot be started, and what to write if this host does not have its program."""
     absent = isinstance(error, FileNotFoundError) and error.filename == program and not os.path.lexists(program)
     if not absent:
-        return str(error)
-    where = "not on this host" if os.sep in program else "not on the PATH of this host"
+        return str(error), ""
+    reason = f"{program!r} is not on {'this host' if os.sep in program else 'the PATH of this host'}"
     remedy = "give the full path that it has on each host"
     if program.rpartition(os.sep)[2].startswith("python"):
-        remedy = (
-            f"write the script alone, as in `hvd-elastic run train.py`, to run it with {sys.executable}, or {remedy}"
-        )
-    return f"{program!r} is {where}; {remedy}"
+        remedy += f", or the script alone, as in `hvd-elastic run train.py`, which {sys.executable} then runs"
+    return reason, remedy
 
 
 class Holder:
@@ -95,7 +93,8 @@ class Holder:
             process_tree.become_subreaper()
             self._process = self._popen(inheritance)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            self.tell(not_started=why_not_started(error, self._order.argv[0]))
+            reason, remedy = why_not_started(error, self._order.argv[0])
+            self.tell(not_started=reason, remedy=remedy)
             return False
         finally:
             for descriptor in {self._pipes.stdout, self._pipes.stderr} - {1, 2}:
