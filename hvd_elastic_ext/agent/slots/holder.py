@@ -59,7 +59,7 @@ def why_not_started(error: Exception, program: str) -> tuple[str, str]:
     absent = isinstance(error, FileNotFoundError) and error.filename == program and not os.path.lexists(program)
     if not absent:
         return str(error), ""
-    reason = f"{program!r} is not on {'this host' if os.sep in program else 'the PATH of this host'}"
+    reason = f"{program!r} is not on this host" if os.sep in program else f"{program!r} is not on the PATH of this host"
     remedy = "give the full path that it has on each host"
     if program.rpartition(os.sep)[2].startswith("python"):
         remedy += f", or the script alone, as in `hvd-elastic run train.py`, which {sys.executable} then runs"
