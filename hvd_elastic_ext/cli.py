@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext import __version__
-from hvd_elastic_ext.core.errors import ElasticError, UsageError, users_mistake
+from hvd_elastic_ext.core.errors import ElasticError, JobFailed, UsageError, users_mistake
 from hvd_elastic_ext.io.option_parser import nearest
 from hvd_elastic_ext.io.writer_thread import discard, say
 
@@ -60,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _command(name, arguments[1:]) if name in COMMANDS else _no_command(name, given=bool(arguments))
         sys.stdout.flush()  # here, where a failure can be told
     except ElasticError as error:
-        say(sys.stderr, f"{program}: {error}\n")
+        say(sys.stderr, f"{program}: {error.line if isinstance(error, JobFailed) else error}\n")
         return error.exit_code
     except KeyboardInterrupt:
         return 130  # what the shell reports for SIGINT
@@ -95,8 +97,15 @@ def _no_command(name: str, *, given: bool) -> int:
     if name == "--version":
         sys.stdout.write(f"hvd-elastic {__version__}\n")
         return 0
-    hint = nearest(name, [*COMMANDS, "--help", "--version"])
+    hint = _run_hint(name) or nearest(name, [*COMMANDS, "--help", "--version"])
     raise UsageError(f"there is no command {name!r}; {hint}\n`hvd-elastic --help` lists all commands")
+
+
+def _run_hint(name: str) -> str:
+    """What to write for a script or a program that is meant to run; empty for anything else."""
+    if Path(name).is_file() or (name.startswith("python") and shutil.which(name) is not None):
+        return f"to run it, write: hvd-elastic run {name}"
+    return ""
 
 
 if __name__ == "__main__":

@@ -116,6 +116,12 @@ class JobFailed(Permanent):
     def __hash__(self) -> int:
         return hash((type(self), self.args))
 
+    @property
+    def line(self) -> str:
+        """The message without the traceback that it may have: its process has written that itself."""
+        first, _, traceback = str(self).partition("\n")
+        return f"{first}; its traceback is above, in the output of the process" if traceback else first
+
 
 class Interrupted(JobFailed):
     """The launcher was told to stop by ``signal_number``."""

@@ -61,7 +61,8 @@ class JobReport:
     """A job from its first record to its last.
 
     ``code`` is the exit code, ``None`` for a job without an end (or with a killed launcher); ``step_s`` is the typical
-    time between two journalled steps, 0 if there are too few.
+    time between two journalled steps, 0 if there are too few. ``steps`` is the highest number of a step, and
+    ``first_step`` that of the checkpoint with which the records begin, 0 without one.
     """
 
     rows: tuple[Row, ...]
@@ -74,6 +75,7 @@ class JobReport:
     code: int | None
     run: str | None = None
     """The name of the run; of several, that of the last one."""
+    first_step: int = 0
 
     @property
     def resizes(self) -> tuple[Row, ...]:
@@ -87,18 +89,33 @@ def build_report(records: Iterable[Record]) -> JobReport:
     resized, stepped = select(moments, "resized"), select(moments, "stepped")
     typical = typical_interval([m.at for m in stepped], [m.at for m in resized])
     finished = list(select(moments, "started", "finished"))[-1:]
-    numbers = [n for m in stepped if (n := whole(m.record.get("step"))) is not None]
     return JobReport(
         rows=_rows(moments, typical),
         world=world_sizes(moments),
         throughput=throughput(moments, typical=typical),
         loss=losses(moments),
         duration_s=moments[-1].at if moments else 0.0,
-        steps=max(numbers, default=None),
+        steps=max(_step_numbers(select(moments, *_WITH_STEPS)), default=None),
         step_s=typical,
         code=whole(finished[0].record.get("code")) if finished else None,
         run=next((name for m in reversed(select(moments, "started")) if (name := text(m.record.get("run")))), None),
+        first_step=_first_step(moments),
     )
+
+
+_WITH_STEPS: Final = ("stepped", "committed", "sealed")
+"""Events with the number of a step that was done. The first two are sampled: the newest may be in any of them."""
+
+
+def _step_numbers(moments: Iterable[Moment]) -> list[int]:
+    return [number for moment in moments if (number := whole(moment.record.get("step"))) is not None]
+
+
+def _first_step(moments: Sequence[Moment]) -> int:
+    """The step of the checkpoint with which training begins, if it begins with one."""
+    begins = select(moments, "resumed", *_WITH_STEPS)[:1]
+    resumed = [moment for moment in begins if moment.record.event == "resumed"]
+    return max(_step_numbers(resumed), default=0)
 
 
 def _rows(moments: Sequence[Moment], typical: float) -> tuple[Row, ...]:
@@ -345,7 +362,12 @@ def _rolled_back(moment: Moment) -> Row:
 def _with_reason(moment: Moment) -> Row:
     record = moment.record
     host = text(record.get("host"))
-    return Row(moment.at, record.event.replace("_", " "), text(record.get("reason")), (host,) if host else ())
+    return Row(moment.at, record.event.replace("_", " "), _first_line(record.get("reason")), (host,) if host else ())
+
+
+def _first_line(reason: object) -> str:
+    """The reason without a traceback behind it."""
+    return text(reason.partition("\n")[0] if isinstance(reason, str) else reason)
 
 
 def _unless_over(moment: Moment) -> Row | None:
@@ -375,7 +397,11 @@ def _path(row: Row) -> str:
 def _finished(moment: Moment) -> Row:
     record = moment.record
     return Row(
-        moment.at, "finished", text(record.get("reason")), after=0, note=f"exit code {text(record.get('code')) or '?'}"
+        moment.at,
+        "finished",
+        _first_line(record.get("reason")),
+        after=0,
+        note=f"exit code {text(record.get('code')) or '?'}",
     )
 
 

@@ -56,7 +56,9 @@ def summary(report: JobReport) -> str:
     downtime = sum(row.downtime_s or 0.0 for row in resizes)
     lost = sum(row.steps_lost or 0 for row in report.rows if row.event in ("resized", RESTARTED))
     end = "has not finished" if report.code is None else f"finished with exit code {report.code}"
-    steps = "no steps journalled" if report.steps is None else f"{report.steps} steps"
+    steps = "no steps journalled" if report.steps is None else counted(report.steps, "step")
+    if report.steps is not None and report.first_step:
+        steps += f", {max(0, report.steps - report.first_step)} of them in this run"
     return (
         f"{report.duration_s:.1f} s, {steps}; {counted(len(resizes), 'resize')} cost {downtime:.2f} s of standstill "
         f"and {lost} steps done again; {_sleeps_text(report)}the job {end}."

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext import cli
+from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.launcher.cli import status
 
 # Root may read everything, unless its process has given that up.
 AS_ANYBODY = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
@@ -19,6 +21,7 @@ AS_ANYBODY = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search") if 
     ("words", "line"),
     [
         ("evnts", "hvd-elastic: there is no command 'evnts'; did you mean events?"),
+        ("rnu train.py", "hvd-elastic: there is no command 'rnu'; did you mean run?"),
         ("--hepl", "hvd-elastic: there is no command '--hepl'; did you mean --help?"),
         ("events --plto x", "hvd-elastic events: --plto is no option; did you mean --plot?"),
         ("events --replay x --stte", "hvd-elastic events: --stte is no option; did you mean --state?"),
@@ -39,6 +42,26 @@ def test_every_command_tells_a_mistake_in_two_lines(words: str, line: str, capfd
     first, second = capfd.readouterr().err.splitlines()
     assert first == line
     assert "--help` lists all" in second
+
+
+@pytest.mark.parametrize("name", ["train.py", "./train.py", "python3"])
+def test_a_script_without_run_before_it_is_told_with_run(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    assert cli.main([name, "--lr", "1"]) == 2
+    assert capfd.readouterr().err.splitlines()[0] == (
+        f"hvd-elastic: there is no command '{name}'; to run it, write: hvd-elastic run {name}"
+    )
+
+
+def test_a_script_that_is_not_there_is_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train.py"]) == 2
+    assert "there is no command 'train.py'; there are run, " in capfd.readouterr().err
 
 
 def test_build_horovod_tells_a_mistake_in_two_lines(tmp_path: Path) -> None:
@@ -108,6 +131,20 @@ def test_a_job_is_named_by_one_word_for_hosts_list_too(
     assert ".hvd-elastic/none is no job's folder" in capfd.readouterr().err
     assert cli.main(["hosts", "list", "one", "--job", "two"]) == 2
     assert "'one' and --job 'two' are two jobs; name one" in capfd.readouterr().err
+
+
+def test_a_job_that_fails_with_a_traceback_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def failing(_: object) -> int:
+        raise JobFailed("the training script fails: ValueError: bad\nTraceback (most recent call last):\n  File")
+
+    monkeypatch.setattr(status, "main", failing)
+    assert cli.main(["status"]) == 1
+    assert capfd.readouterr().err == (
+        "hvd-elastic status: the training script fails: ValueError: bad; "
+        "its traceback is above, in the output of the process\n"
+    )
 
 
 def run(

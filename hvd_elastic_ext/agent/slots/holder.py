@@ -13,6 +13,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -53,6 +54,18 @@ def hold(order: Start, inheritance: Inheritance, pipes: HolderPipes) -> None:
     holder.tell(bye=left)
 
 
+def why_not_started(error: Exception, program: str) -> tuple[str, str]:
+    """Why the training process cannot be started, and what to write if this host does not have its program."""
+    absent = isinstance(error, FileNotFoundError) and error.filename == program and not os.path.lexists(program)
+    if not absent:
+        return str(error), ""
+    reason = f"{program!r} is not on this host" if os.sep in program else f"{program!r} is not on the PATH of this host"
+    remedy = "give the full path that it has on each host"
+    if program.rpartition(os.sep)[2].startswith("python"):
+        remedy += f", or the script alone, as in `hvd-elastic run train.py`, which {sys.executable} then runs"
+    return reason, remedy
+
+
 class Holder:
     """See the module's docstring."""
 
@@ -80,7 +93,8 @@ class Holder:
             process_tree.become_subreaper()
             self._process = self._popen(inheritance)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            self.tell(not_started=str(error))
+            reason, remedy = why_not_started(error, self._order.argv[0])
+            self.tell(not_started=reason, remedy=remedy)
             return False
         finally:
             for descriptor in {self._pipes.stdout, self._pipes.stderr} - {1, 2}:

@@ -202,7 +202,7 @@ class Slot:
         elif "not_started" in news:
             run.code = NOT_STARTED
             self._stopping = "could not be started"
-            self._not_started(news["not_started"])
+            self._not_started(news["not_started"], news["remedy"])
         elif "exited" in news:
             self._exited(news["exited"])
         elif "defect" in news:
@@ -213,10 +213,10 @@ class Slot:
                 self._tell("left", pids=news["bye"])
                 self._agent.warn(f"slot {self.number}: processes that cannot be killed remain: {news['bye']}")
 
-    def _not_started(self, reason: str) -> None:
+    def _not_started(self, reason: str, remedy: str = "") -> None:
         self.code = NOT_STARTED
         self._tell("not_started", reason=reason)
-        self._agent.warn(f"cannot start the training process: {reason}")
+        self._agent.warn("; ".join(filter(None, (f"cannot start the training process: {reason}", remedy))))
 
     def _exited(self, status: int) -> None:
         """Report the end of the training process; ``status`` is its exit code, or -N for signal N."""

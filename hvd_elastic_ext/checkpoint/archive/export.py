@@ -29,12 +29,12 @@ PLAIN: Final = "plain"
 """In the metadata of a safetensors file: all that is no tensor, as JSON."""
 
 
-def export(store: Store, name: str, to: Path) -> int:
+def export(store: Store, name: str, to: Path, *, replace: bool = False) -> int:
     """Write the checkpoint ``name`` to the file ``to``, ``.pt`` or ``.safetensors``; how many tensors are in it.
 
-    One of the user's own files goes to ``to`` as a new folder; how many files. Every byte is verified first. Raises
-    :class:`UsageError` for another ending, or a folder that is there, :class:`Damaged`, and :class:`Permanent` if it
-    cannot be written.
+    One of the user's own files goes to ``to`` as a new folder; how many files. Every byte is verified first.
+    ``replace``: a file of that name is replaced. Raises :class:`UsageError` for another ending, a file or a
+    folder that is there, :class:`Damaged`, and :class:`Permanent` if it cannot be written.
     """
     checkpoint = read.opened(store, name)
     write = _WRITERS.get(to.suffix)
@@ -46,6 +46,8 @@ def export(store: Store, name: str, to: Path) -> int:
         return _write_folder(checkpoint, draft, to)
     if write is None:
         raise UsageError(f"{to}: the ending says what is written; give it .pt or .safetensors")
+    if not replace and to.is_file():
+        raise UsageError(f"{to} is there already; name another file, or give --force to replace it")
     tensors = _Tensors(checkpoint)
     value = _named(parts, tensors.at)
     try:

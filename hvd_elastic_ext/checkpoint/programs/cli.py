@@ -57,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
         required=True,
         help="FILE.pt (torch.save) or FILE.safetensors; a new folder for files that functions of yours wrote",
     )
+    export.add_argument("--force", action="store_true", help="replace FILE if it is there")
     prune = commands.add_parser(
         "prune", parents=[where, said], help="remove old ones, and what is left of unfinished ones"
     )
@@ -158,7 +159,7 @@ def _export(store: Store, options: argparse.Namespace) -> int:
     from hvd_elastic_ext.checkpoint.archive import export  # torch, for this only
 
     name = options.name or _newest(store)
-    count = export.export(store, name, options.to)
+    count = export.export(store, name, options.to, replace=options.force)
     what = "files" if options.to.is_dir() else "tensors"
     sys.stdout.write(f"{name}: {count} {what} to {options.to}\n")
     return 0

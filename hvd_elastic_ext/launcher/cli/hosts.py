@@ -25,7 +25,7 @@ from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 ROOT: Final = Path(FOLDERS)
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 CHANGING: Final = ("block", "clear")
-"""What is asked of the only job here, or of the one that is named; all else of the newest one."""
+"""What changes a job: where several could be meant, its user has to name one. All else is asked of the newest one."""
 BEGINS_S: Final = 5.0
 """How long a launcher that holds the folder may take until it listens."""
 AGAIN_S: Final = 0.1
@@ -94,7 +94,10 @@ def seconds(text: str) -> float:
 
 
 def folder_of(options: argparse.Namespace, environ: Mapping[str, str]) -> Path:
-    """The job's folder: as told, else the only one here. Raises :class:`UsageError`."""
+    """The job's folder: as told, else that of the only job here, or of the only one that runs.
+
+    Where there is no such job, :data:`CHANGING` commands raise :class:`UsageError`, and all else has the newest one.
+    """
     named = options.state_dir or environ.get("HVD_ELASTIC_STATE_DIR")
     job = options.job or environ.get("HVD_ELASTIC_JOB")
     if named is None and job is not None:
@@ -106,12 +109,14 @@ def folder_of(options: argparse.Namespace, environ: Mapping[str, str]) -> Path:
             raise UsageError(f"{named} is no job's folder; give the --job or --state-dir that `hvd-elastic run` has")
         return Path(named)
     found = sorted(path for path in ROOT.glob("*") if path.is_dir())
+    running = [path for path in found if state_folder.holder(path) is not None]
+    for only in (found, running):
+        if len(only) == 1:
+            return only[0]
     if found and options.do not in CHANGING:
-        return max(found, key=lambda path: path.stat().st_mtime)
-    if len(found) != 1:
-        there = ", ".join(path.name for path in found) or "none"
-        raise UsageError(f"which job? Give --job NAME or --state-dir DIR; in ./{ROOT}: {there}")
-    return found[0]
+        return max(running or found, key=lambda path: path.stat().st_mtime)
+    there = ", ".join(path.name + (" (runs)" if path in running else "") for path in found) or "none"
+    raise UsageError(f"which job? Give --job NAME or --state-dir DIR; in ./{ROOT}: {there}")
 
 
 def _ask(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -121,6 +121,10 @@ def _slots_there(sources: Sources, default_slots: int | None) -> int:
     raise UsageError("-np is missing: how many processes are needed to start? Hosts are not known before the start")
 
 
+def _named(sources: Sources) -> str:
+    return "the hosts given" if sources.hosts_file is None else f"hosts file {sources.hosts_file}"
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Our own options of ``run``. One with a field of :class:`RunSettings` as ``dest`` has its default from there."""
     for title, add in GROUPS.items():
@@ -288,6 +292,7 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
         "command": command,
         "sources": sources,
         "num_proc": num_proc,
+        "all_slots_of": _named(sources) if args.num_proc is None else None,
         "min_num_proc": args.min_num_proc if args.min_num_proc is not None else num_proc,
         "default_slots": args.slots,
         "elastic_timeout_s": args.elastic_timeout if args.elastic_timeout is not None else _elastic_timeout(),

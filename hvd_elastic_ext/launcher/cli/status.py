@@ -16,7 +16,9 @@ from hvd_elastic_ext.launcher.cli import hosts
 def main(argv: Sequence[str]) -> int:
     """Print the line; 1 if no launcher of the job runs. Raises :class:`UsageError` if there is no such job."""
     parser = Parser(prog="hvd-elastic status", description=__doc__.partition(": ")[2])
-    parser.add_argument("job", metavar="JOB", nargs="?", help="its name (default: the newest job here)")
+    parser.add_argument(
+        "job", metavar="JOB", nargs="?", help="its name (default: the job here that runs, else the newest)"
+    )
     parser.add_argument("--state-dir", metavar="DIR", type=Path, help="the job's folder (default: ./.hvd-elastic/JOB)")
     options = parser.parse_args(argv, argparse.Namespace(do="status"))
     folder = hosts.folder_of(options, os.environ)

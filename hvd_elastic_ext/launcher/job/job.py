@@ -22,7 +22,7 @@ from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.folder import runs
 from hvd_elastic_ext.launcher.folder.saved_state import Handover, StateWriter, checkpoint_of, hosts_left
 from hvd_elastic_ext.launcher.folder.state_folder import Saved, StateDir
-from hvd_elastic_ext.launcher.job import engine_programs
+from hvd_elastic_ext.launcher.job import engine_programs, stop_lines
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.console import Console
 from hvd_elastic_ext.launcher.job.output import Outlets
@@ -195,11 +195,12 @@ class Job:
         pause = pause_before_restart(failure, restarts, policy=settings.restart_policy, limit=settings.backoff_limit)
         if pause is None or self._stop is not None:
             raise self._with_resume_hint(failure)
-        log.warning("%s; the job restarts in %g s (%d of %d)", failure, pause, restarts + 1, settings.backoff_limit)
+        number, limit = restarts + 1, settings.backoff_limit
+        log.warning("%s; the job restarts in %g s (%d of %d)", failure.line, pause, number, limit)
         self._journal.record(
             "job_restarted",
             generation=self._session.driver.job.generation,
-            number=restarts + 1,
+            number=number,
             pause_s=pause,
             reason=str(failure),
         )
@@ -226,11 +227,9 @@ class Job:
         )
 
     def _with_resume_hint(self, failure: JobFailed) -> JobFailed:
-        """Add to an interrupt the checkpoint from which the same command resumes."""
-        path, step = self._session.driver.job.checkpoints.newest
-        if path is None or not isinstance(failure, Interrupted):
+        """Add to an interrupt what the same command resumes from, or what would have kept that."""
+        if not isinstance(failure, Interrupted) or not (more := stop_lines.what_is_kept(self._session.driver.job)):
             return failure
-        more = f"the same command goes on after step {step}, with the checkpoint {path}"
         return Interrupted(failure.signal_number, f"{failure}; {more}")
 
     # --- at any time, in a session or between two
@@ -276,8 +275,14 @@ class Job:
         if self._sleeping is not None:
             self._sleeping.told(str(self._stop))
             return
-        log.warning("%s: the job ends; its processes have %g s to end", name, self._settings.grace_s)
+        job = self._session.driver.job
+        ends_already = job.outcome.failure is not None
         self._session.end(self._stop)
+        if self._pause is not None:
+            log.warning("%s: the job does not restart", name)
+            return
+        grace_s = self._settings.grace_s
+        log.warning("%s", stop_lines.what_happens(name, job, ends_already=ends_already, grace_s=grace_s))
 
 
 async def pause_until(wait: Wait, stopped: asyncio.Event, clock: Clock) -> None:

@@ -94,6 +94,7 @@ class RunSettings:
     ``commit_every``: every how many calls of ``commit()`` one is made; None is all of them.
     ``resume``: go on with the last run, even if it has ended.
     ``record_events``: a file for all that the driver is told.
+    ``all_slots_of``: the source of hosts whose slots ``num_proc`` counts; None if the user gave a number.
     ``cooldown_s`` bounds how long a failed host is left out. ``env`` is what
     workers get on top of their host's own environment.
     """
@@ -143,6 +144,7 @@ class RunSettings:
     commit_every: Cadence | None = None
     resume: bool = False
     record_events: Path | None = None
+    all_slots_of: str | None = None
     notices: CloudNotices = CloudNotices()
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
 

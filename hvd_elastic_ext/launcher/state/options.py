@@ -40,3 +40,5 @@ class JobOptions:
     """The job has slept, or failed, after its start: it continues, and does not start."""
     restart_from_scratch: bool = False
     """A job of which nothing is left starts its training from the beginning."""
+    all_slots_of: str | None = None
+    """The source of hosts whose slots at the start are the processes needed to start; None if ``-np`` is given."""

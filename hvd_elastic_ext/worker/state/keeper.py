@@ -87,6 +87,8 @@ class Keeper:
         self._mark: Written | None = None
         """The live state when it was equal to the last commit, without its tensors."""
         self._by_hand = False
+        self._untold = False
+        """The newest step is not in the journal, which has a sample of them."""
         self._without_own = False
         """The last commit came from another slot, and has no part of this rank's own."""
         self._inherited = self._has_own_commit()
@@ -159,8 +161,10 @@ class Keeper:
         self._status.step = self._steps.done
         self._count_a_missed_deadline()
         self._stopping.stepped()
-        if self._reporter.due("stepped") and self._comms.rank() == 0:
-            self._record("stepped", values=plain(self._inventory.values()))
+        if self._reporter.active and self._comms.rank() == 0:
+            self._untold = not self._reporter.due("stepped")
+            if not self._untold:
+                self._record("stepped", values=plain(self._inventory.values()))
 
     def _count_a_missed_deadline(self) -> None:
         """Record once that a host will be gone before the next check, and how many steps the others then lose."""
@@ -328,8 +332,11 @@ class Keeper:
     def returned(self) -> None:
         """Commit the state that the training function left when it returned, for the job's last checkpoint.
 
-        If the commit fails, that checkpoint is lost, but the finished training is not.
+        If the commit fails, that checkpoint is lost, but the finished training is not. The last step is journalled.
         """
+        if self._untold and self._comms.rank() == 0:
+            self._untold = False
+            self._record("stepped", values=plain(self._inventory.values()))
         if self._held is None or not self._settings.last_commit:
             return
         try:

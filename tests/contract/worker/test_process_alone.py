@@ -123,6 +123,21 @@ def test_a_training_process_journals_steps_commits_syncs_and_roll_backs(
     assert (lines[-1]["steps_lost"], lines[-1]["step"]) == (2, 1)
 
 
+@pytest.mark.parametrize(("sample", "journalled"), [("1000", [1, 3]), ("0", [1, 2, 3])])
+def test_the_last_step_is_in_the_journal_once_though_steps_are_sampled(
+    sample: str, journalled: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    journal = given_a_journal(monkeypatch, tmp_path)
+    monkeypatch.setenv("HVD_ELASTIC_SAMPLE", sample)
+    net, optimizer = trained(lambda p: torch.optim.SGD(p, lr=0.1))
+    state = elastic.TorchState(model=net, optimizer=optimizer)
+    for _ in range(3):
+        step(net, optimizer)
+    state._returned()  # loops call it when the training function has returned
+    state._returned()
+    assert [line["step"] for line in events(journal, "stepped")] == journalled
+
+
 def test_a_journal_that_is_not_there_or_breaks_does_not_hurt_training(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

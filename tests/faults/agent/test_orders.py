@@ -41,7 +41,7 @@ def test_a_bad_order_is_refused_to_the_launcher_and_on_standard_error_and_change
 def test_a_process_that_cannot_be_started_is_named(agent: Agent) -> None:
     agent.python(9, WAIT)
     orders = {
-        "[Errno 2] No such file or directory: '/nowhere/python'": {"argv": ["/nowhere/python"]},
+        "'/nowhere/train' is not on this host": {"argv": ["/nowhere/train"]},
         "[Errno 13] Permission denied: '/etc/passwd'": {"argv": ["/etc/passwd"]},
         "[Errno 2] No such file or directory: '/nowhere'": {"argv": ["true"], "cwd": "/nowhere"},
     }
@@ -50,6 +50,7 @@ def test_a_process_that_cannot_be_started_is_named(agent: Agent) -> None:
         assert agent.wait_for("not_started", slot)["reason"] == reason
         assert agent.wait_for("ended", slot)["code"] == 125
         wait_until(lambda reason=reason: reason in agent.process.stderr, what="the same for people")
+    assert "'/nowhere/train' is not on this host; give the full path that it has on each host" in agent.process.stderr
     assert agent.news("exited", "ended", slot=9) == []
     assert "Traceback" not in agent.process.output
 

@@ -156,7 +156,7 @@ class Checkpointed(Training):
         read.verify(store, entry.name)
         assert entry.step is not None
         file = self.directory / f"{entry.name}.pt"
-        export.export(store, entry.name, file)
+        export.export(store, entry.name, file, replace=True)
         [weights] = _weights(torch.load(file, weights_only=True))
         expected = -sum(count % 3 + 1 for count in range(entry.step))
         assert weights.unique().tolist() == [expected], entry

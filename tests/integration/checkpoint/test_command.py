@@ -149,6 +149,23 @@ def test_it_exports_what_safetensors_loads(saved: tuple[Path, Trained], tmp_path
     assert plain["model"]["0.weight"] == {"tensor": "model.0.weight"}
 
 
+@pytest.mark.parametrize("ending", ["pt", "safetensors"])
+def test_a_file_that_is_there_is_replaced_only_by_force(
+    ending: str, saved: tuple[Path, Trained], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, _ = saved
+    out = tmp_path / f"out.{ending}"
+    out.write_bytes(b"precious")
+    words = ["checkpoints", "export", str(store), "--to", str(out)]
+    assert main(words) == 2
+    assert capsys.readouterr().err == (
+        f"hvd-elastic checkpoints: {out} is there already; name another file, or give --force to replace it\n"
+    )
+    assert out.read_bytes() == b"precious"
+    assert main([*words, "--force"]) == 0
+    assert out.stat().st_size > 100
+
+
 def test_it_says_what_cannot_be(
     saved: tuple[Path, Trained], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

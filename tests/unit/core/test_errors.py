@@ -27,6 +27,20 @@ def test_exit_codes_are_those_of_the_contract(error, code):
     assert error.exit_code == code
 
 
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        ("the script fails: x", "the script fails: x"),
+        (
+            "the script fails: x\nTraceback (most recent call last):\n  File",
+            "the script fails: x; its traceback is above, in the output of the process",
+        ),
+    ],
+)
+def test_why_a_job_failed_is_one_line_without_the_traceback(message, line):
+    assert errors.JobFailed(message).line == line
+
+
 ROOT = Path(errors.__file__).parents[2]
 PACKAGES = ("hvd_elastic_ext", "discover")
 

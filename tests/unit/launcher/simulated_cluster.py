@@ -58,6 +58,7 @@ class JobOptions:
     sleep_after_s: float | None = None
     woken: bool = False
     restart_from_scratch: bool = False
+    all_slots_of: str | None = None
 
 
 class Cluster(Processes):

@@ -296,6 +296,33 @@ def test_a_sleep_lasts_until_the_next_world_and_that_world_until_its_first_step(
     assert size_text(asleep) == "2 → 0"
 
 
+def test_the_newest_step_counts_wherever_the_journal_has_it(journal: JournalMaker) -> None:
+    journal.add("started").resized("start", 2).steps(10)
+    journal.add("committed", step=11).add("sealed", step=12, path="/store/12").add("finished", code=0)
+    assert " 12 steps; " in summary(build_report(journal.records))
+
+
+def test_a_run_that_continues_a_checkpoint_says_how_many_steps_are_its_own(journal: JournalMaker) -> None:
+    journal.step = 70
+    journal.add("started").add("resumed", step=70, host="a").add("resumed", step=70, host="b")
+    report = build_report(journal.resized("start", 2).steps(180).records)
+    assert (report.steps, report.first_step) == (250, 70)
+    assert " 250 steps, 180 of them in this run; " in summary(report)
+    nothing = build_report([record for record in journal.records if record.event != "stepped"])
+    assert "no steps journalled; " in summary(nothing)
+
+
+def test_a_sleep_begins_no_other_run(journal: JournalMaker) -> None:
+    assert " 20 steps; " in summary(build_report(slept(journal).steps(10).records))
+
+
+@pytest.mark.parametrize("event", ["finished", "job_restarted"])
+def test_a_reason_is_shown_without_its_traceback(event: str, journal: JournalMaker) -> None:
+    trace = "the training script fails: ValueError: bad\nTraceback (most recent call last):\n  File"
+    report = build_report(journal.add("started").add(event, code=1, reason=trace).records)
+    assert report.rows[-1].cause == "the training script fails: ValueError: bad"
+
+
 def test_step_numbers_show_what_a_sleep_has_lost(journal: JournalMaker) -> None:
     slept(journal).step -= 4
     report = build_report(journal.steps(10).records)

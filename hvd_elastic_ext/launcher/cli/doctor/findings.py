@@ -33,9 +33,10 @@ class Finding:
 def judge(facts: Facts, *, local: bool = False) -> list[Finding]:
     """All findings, in the order in which things are needed.
 
-    ``local`` says that the job stays on this machine: what only breaks jobs over
+    ``local`` says that the job stays on this machine, as do hosts that are all names of it: what only breaks jobs over
     several machines is a note then.
     """
+    local = local or (bool(facts.hosts) and all(host.answer is None for host in facts.hosts))
     findings = [
         *interpreter(facts.answer),
         *own_name(facts.answer, local=local),

@@ -21,7 +21,6 @@ def hold(job: JobState, why: JobFailed) -> bool:
     if job.before_exit.why is not None or not isinstance(why, Interrupted) or not _anything_to_save(job):
         return False
     job.before_exit.why, job.before_exit.until = why, job.now + LAST_CHECKPOINT_S
-    log.warning("%s: a last checkpoint is made first; a second signal ends the job without it", why)
     return True
 
 

@@ -28,7 +28,7 @@ NAMES: Final = 4
 
 
 class Wait(NamedTuple):
-    """``until``: when it ends at the latest (mono), None if nothing ends it; ``then``: what follows.
+    """``until``: when it ends at the latest (mono), None if it has no limit; ``then``: what follows a limit.
 
     ``since``: when it began (mono), if that was before it was seen.
     """
@@ -62,7 +62,7 @@ def say(wait: Wait, now: float) -> None:
 def line(wait: Wait, now: float) -> str:
     """One wait in one line. Pure."""
     if wait.until is None:
-        return f"waiting: {wait.what}"
+        return f"waiting: {wait.what}; no limit"
     return f"waiting: {wait.what}; at most {max(0.0, wait.until - now):.0f} s more{wait.then}"
 
 
@@ -159,7 +159,7 @@ def _forming(job: JobState) -> Wait:
     workers = [worker for life in absent if (worker := job.roster.alive(life)) is not None]
     new = [worker.live_at for worker in workers if not worker.generation and worker.live_at is not None]
     if len(new) < len(absent):
-        return Wait(f"{what}; no limit")  # a step in the world before may take long
+        return Wait(what)  # a step in the world before may take long
     return Wait(what, min(new) + liveness.GO_S, ", then a newcomer that is not there is ended")
 
 
@@ -170,10 +170,10 @@ def _first_step(job: JobState) -> Wait | None:
         members = job.roster.present(job.world.members)
         outside = [str(worker.seat) for worker in members if worker.generation < job.generation]
         if outside:
-            return Wait(f"{what}: not connected to the others yet: {_some(outside)}; no limit")
+            return Wait(f"{what}: not connected to the others yet: {_some(outside)}")
         behind = [str(worker.seat) for worker in members if worker.agreed < job.generation]
         if behind and any(worker.loops for worker in members):  # without an elastic loop they may train already
-            return Wait(f"{what}: no agreement on the state yet: {_some(behind)}; no limit")
+            return Wait(f"{what}: no agreement on the state yet: {_some(behind)}")
     change = job.resize.change
     if change is None:
         return None
@@ -206,6 +206,8 @@ def _shortage(job: JobState) -> Wait:
         latest = min(worker.since for worker in booting.values()) + job.options.standby_timeout_s
         return Wait(f"processes that have not called hvd.init() yet: {_names(booting)}", latest, " (--standby-timeout)")
     what = [job.decision.reason or "no world is formed yet"]
+    if why := _why_so_many(job):
+        what.append(why)
     if not job.fleet.hosts.names:
         what.append("no host is published")
     if starting := {name: agent for name, agent in job.roster.agents.items() if not agent.heard}:
@@ -218,6 +220,16 @@ def _shortage(job: JobState) -> Wait:
         return Wait("; ".join(what), before_sleep.next_look(job), then)
     until = None if job.short_since is None else job.short_since + job.options.elastic_timeout_s
     return Wait("; ".join(what), until, ", then the job fails (--elastic-timeout)")
+
+
+def _why_so_many(job: JobState) -> str:
+    """Why the job needs more processes to start than it gets now, if an option of its user decides that."""
+    options, start, slots = job.options, job.options.limits.start, job.fleet.hosts.slots
+    if job.world.members or job.world.begun or options.woken or start == 1:
+        return ""
+    if options.all_slots_of is not None:
+        return f"without -np a job waits for all {start} slots of {options.all_slots_of}; -np N starts with N processes"
+    return f"-np {start} is more than all hosts have (slots: {slots})" if 0 < slots < start else ""
 
 
 def _left_out(job: JobState) -> list[str]:

@@ -45,6 +45,15 @@ def test_without_np_all_slots_that_are_there_are_used(tmp_path: Path) -> None:
     assert parse(["python", "s.py"], {}).num_proc == 1
 
 
+def test_where_the_number_of_processes_comes_from_is_known(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("a:2\nb:3\n")
+    words = ["--min-np", "1", "--hosts-file", str(hosts), "python", "s.py"]
+    assert parse(words, {}).all_slots_of == f"hosts file {hosts}"
+    assert parse(["-H", "a:2,b:1", "python", "s.py"], {}).all_slots_of == "the hosts given"
+    assert parse(["-np", "5", *words], {}).all_slots_of is None
+
+
 def test_a_script_is_run_by_this_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").touch()

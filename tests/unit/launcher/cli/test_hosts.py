@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import os
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.cli import hosts
+from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 
 NOBODY = 65534
 
@@ -29,3 +32,48 @@ def test_ones_own_folder_that_others_may_write_is_refused_with_what_mends_it(tmp
     folder.chmod(0o777)
     with pytest.raises(UsageError, match=f"chmod o-w {folder}"):
         hosts.main(["list", "--state-dir", str(folder)])
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three jobs that have ended; ``new`` is the one that wrote last."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HVD_ELASTIC_STATE_DIR", raising=False)
+    monkeypatch.delenv("HVD_ELASTIC_JOB", raising=False)
+    root = tmp_path / ".hvd-elastic"
+    for age, name in enumerate(("new", "old", "older")):
+        (root / name).mkdir(parents=True, mode=0o700)
+        os.utime(root / name, (1e9 - age, 1e9 - age))
+    return root
+
+
+@pytest.mark.parametrize("do", ["block", "clear", "list"])
+def test_the_only_job_that_runs_is_meant(do: str, jobs: Path) -> None:
+    with StateDir(jobs / "old"):
+        os.utime(jobs / "old", (1e9 - 5, 1e9 - 5))
+        assert hosts.folder_of(argparse.Namespace(do=do, job=None, state_dir=None), {}).name == "old"
+
+
+@pytest.mark.parametrize(
+    ("running", "there"),
+    [((), "new, old, older"), (("old", "older"), "new, old (runs), older (runs)")],
+    ids=["none runs", "two run"],
+)
+def test_a_change_where_several_jobs_could_be_meant_is_refused_with_the_choices(
+    running: tuple[str, ...], there: str, jobs: Path
+) -> None:
+    with contextlib.ExitStack() as held:
+        for name in running:
+            held.enter_context(StateDir(jobs / name))
+        with pytest.raises(UsageError) as found:
+            hosts.main(["clear", "a"])
+    assert str(found.value) == f"which job? Give --job NAME or --state-dir DIR; in ./.hvd-elastic: {there}"
+
+
+def test_a_list_is_of_the_newest_of_several_jobs_that_run(jobs: Path) -> None:
+    options = argparse.Namespace(do="list", job=None, state_dir=None)
+    assert hosts.folder_of(options, {}).name == "new"
+    with StateDir(jobs / "old"), StateDir(jobs / "older"):
+        for age, name in enumerate(("old", "older")):
+            os.utime(jobs / name, (1e9 - 9 - age, 1e9 - 9 - age))
+        assert hosts.folder_of(options, {}).name == "old"

@@ -208,6 +208,17 @@ def test_a_host_that_is_this_machine_needs_no_ssh():
     assert "no ssh is used" in judge(facts(hosts=(HostFacts("localhost", ("127.0.0.1",), None),)))[-1].what
 
 
+def test_a_loopback_name_breaks_no_job_whose_hosts_are_all_this_machine():
+    here = HostFacts("node1", ("127.0.1.1",), None)
+    there = HostFacts("h1", ("10.0.0.2",), H1)
+    loopback = answer(python={"addresses": ["127.0.1.1"]})
+    levels = [
+        next(f.level for f in judge(facts(answer=loopback, hosts=hosts)) if "'node1' resolves to" in f.what)
+        for hosts in ((), (here,), (here, there))
+    ]
+    assert levels == ["error", "note", "error"]
+
+
 @pytest.mark.parametrize(
     ("step", "version", "level", "what"),
     [

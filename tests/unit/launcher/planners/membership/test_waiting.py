@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from hvd_elastic_ext.launcher.planners.membership.waiting import SAY_S, line, status, waits_for
+from hvd_elastic_ext.launcher.planners.membership.waiting import SAY_S, Wait, line, status, waits_for
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
@@ -39,13 +39,53 @@ def test_too_few_slots_are_told_at_least_every_5_s_until_the_job_fails(caplog: p
     cluster.run(59.0)
     told = waits(caplog)
     assert len(told) == 59 // SAY_S
-    assert "processes ready: 1, needed: 2; at most 4 s more, then the job fails (--elastic-timeout)" in told[-1]
+    assert told[-1] == (
+        "waiting: processes ready: 1, needed: 2; -np 2 is more than all hosts have (slots: 1); "
+        "at most 4 s more, then the job fails (--elastic-timeout)"
+    )
 
 
 def test_no_host_at_all_is_told(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster(JobOptions(Limits(start=1)))
     cluster.run(10.0)
     assert "no host is published" in waits(caplog)[0]
+
+
+ALL_SLOTS = "without -np a job waits for all 4 slots of hosts file hosts; -np N starts with N processes"
+
+
+@pytest.mark.parametrize(
+    ("start", "all_slots_of", "hosts", "why"),
+    [
+        (4, "hosts file hosts", {"a": 2}, f"; {ALL_SLOTS}; at most"),
+        (8, None, {"a": 2, "b": 1}, "; -np 8 is more than all hosts have (slots: 3); no agent yet on b ("),
+        (2, None, {"a": 1, "b": 1}, "; no agent yet on b ("),
+    ],
+    ids=["no -np", "-np above all slots", "a host that comes late"],
+)
+def test_a_wait_at_the_start_says_why_so_many_processes_are_needed(
+    start: int, all_slots_of: str | None, hosts: dict[str, int], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Cluster(JobOptions(Limits(start=start)))
+    cluster.options.all_slots_of = all_slots_of
+    cluster.join_s["b"] = 30.0
+    cluster.hosts(**hosts)
+    cluster.run(10.0)
+    assert f"needed: {start}{why}" in waits(caplog)[0]
+
+
+def test_a_job_that_has_begun_is_not_said_to_wait_for_all_slots(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = running("a", "b")
+    cluster.options.limits = Limits(start=2, least=2)
+    cluster.options.all_slots_of = "hosts file hosts"
+    cluster.kill("b", code=3)
+    cluster.run(SAY_S + 1.5)
+    assert "needed: 2; left out: b (" in waits(caplog)[0]
+
+
+@pytest.mark.parametrize(("until", "end"), [(None, "no limit"), (15.0, "at most 5 s more, then it fails")])
+def test_a_wait_says_how_long_it_lasts_at_most_or_that_it_has_no_limit(until: float | None, end: str) -> None:
+    assert line(Wait("for b", until, ", then it fails"), 10.0) == f"waiting: for b; {end}"
 
 
 def test_hosts_that_are_left_out_are_named_with_the_rest_of_their_cooldown(caplog: pytest.LogCaptureFixture) -> None:
@@ -198,7 +238,7 @@ def test_a_checkpoint_of_a_commit_that_is_not_kept_yet_names_those_that_do_not_k
     wait = waits_for(job)
     assert wait is not None
     assert line(wait, job.now) == (
-        "waiting: for the checkpoint before the job sleeps: the commit is not kept yet by a[0]"
+        "waiting: for the checkpoint before the job sleeps: the commit is not kept yet by a[0]; no limit"
     )
 
 

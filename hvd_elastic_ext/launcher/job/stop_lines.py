@@ -1,0 +1,36 @@
+"""What people read of a job that is told to stop: what happens now, and what the same command goes on with. Pure."""
+
+from __future__ import annotations
+
+from hvd_elastic_ext.launcher.planners.checkpoints.before_exit import LAST_CHECKPOINT_S
+from hvd_elastic_ext.launcher.state.job import JobState
+
+
+def what_happens(signal: str, job: JobState, *, ends_already: bool, grace_s: float) -> str:
+    """What a signal has led to, in the order in which it happens.
+
+    ``ends_already``: the job was ending when the signal came; so its processes are killed. ``grace_s``: seconds that
+    they have otherwise.
+    """
+    if ends_already:
+        return f"{signal}: the job is ending already; all of its processes are killed now"
+    time = f"its processes have {grace_s:g} s to end"
+    if job.outcome.failure is not None:
+        return f"{signal}: the job ends; {time}"
+    return (
+        f"{signal}: the job makes a last checkpoint, in {LAST_CHECKPOINT_S:g} s at most; then {time}; "
+        "a second signal ends it without that checkpoint"
+    )
+
+
+def what_is_kept(job: JobState) -> str:
+    """What a job that was stopped goes on with, or which options would have kept that; empty if it has not trained."""
+    path, step = job.checkpoints.newest
+    if path is not None:
+        return f"the same command goes on after step {step}, with the checkpoint {path}"
+    if not job.world.begun:
+        return ""
+    if job.options.durability is not None:
+        return "no checkpoint is complete; the same command starts from the beginning"
+    needs = "" if job.loopless.kept else "a State of hvd_elastic_ext or --adopt, and "
+    return f"no checkpoint was kept; with {needs}--checkpoint-every auto the same command goes on where it stopped"
