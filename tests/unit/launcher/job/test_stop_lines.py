@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from hvd_elastic_ext.launcher.driver.events import End
 
 from hvd_elastic_ext.core.errors import Interrupted
-from hvd_elastic_ext.launcher.driver.events import End
 from hvd_elastic_ext.launcher.job.stop_lines import what_happens, what_is_kept
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
 from tests.unit.launcher.scenarios import play
