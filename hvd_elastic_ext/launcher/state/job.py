@@ -29,8 +29,8 @@ from hvd_elastic_ext.launcher.state.checkpoints import (
     Loading,
     Restore,
 )
+from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
 from hvd_elastic_ext.launcher.state.departures import Notices, Outcome, Preemption, Shutdown
-from hvd_elastic_ext.launcher.state.engine import Restarting
 from hvd_elastic_ext.launcher.state.errands import Purpose
 from hvd_elastic_ext.launcher.state.health import Faults, LinkLoss, Liveness, Loopless
 from hvd_elastic_ext.launcher.state.membership import (
@@ -38,6 +38,7 @@ from hvd_elastic_ext.launcher.state.membership import (
     Custody,
     Fleet,
     Resize,
+    Restarting,
     Transfers,
     World,
 )
@@ -123,14 +124,14 @@ class JobState:
         ledger: HealthLedger | None = None,
         generation: int = 0,
         expects: str | None = None,
-        commits: Iterable[Any] = (),
+        commits: Iterable[NotedCommit] = (),
         stored: Stored | None = None,
     ) -> JobState:
         """The state of a job at the start of its launcher.
 
         ``generation``: of the newest world that an earlier launcher had. ``expects``: a checkpoint that is known to
-        have been made. ``commits``: what an earlier launcher noted of those in memory, see :meth:`Holders.to_json`;
-        ``stored``: of the newest one on storage.
+        have been made. ``commits``: what an earlier launcher noted of those in memory; ``stored``: of the newest one
+        on storage.
         """
         cadence = options.commit_every
         job = cls(

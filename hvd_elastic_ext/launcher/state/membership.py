@@ -13,6 +13,7 @@ from hvd_elastic_ext.launcher.rules.health.restart_delay import RestartDelays
 from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, Holding, Stored, Verdict
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.rules.membership.world_change import Move
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 
@@ -190,3 +191,33 @@ class Custody:
     holds_back: bool = False
     """A world would form now, but waits for a commit."""
     said: str = ""
+
+
+@dataclass(slots=True)
+class EngineChange:
+    """One change on its way. ``told_at`` and ``first_gone_at`` are times (mono)."""
+
+    move: Move
+    cause: str
+    reason: str
+    told_at: float | None = None
+    first_gone_at: float | None = None
+
+
+@dataclass(slots=True)
+class Restarting:
+    """How far a world with processes that cannot change worlds is, if it ends for the next one."""
+
+    announced: int
+    """The newest generation that was begun."""
+    change: EngineChange | None = None
+    done: set[Life] = field(default_factory=set)
+    """Members that have ended well by themselves."""
+    ended: dict[Seat, float] = field(default_factory=dict)
+    """When members of the world that is to change have ended for that (mono)."""
+    blamed: bool = False
+    """A process of the newest world is known to have failed."""
+    errors: set[str] = field(default_factory=set)
+    """What members of the newest world have failed with, by digest."""
+    unexplained: list[float] = field(default_factory=list)
+    """When worlds have ended within an hour though no process has failed (mono)."""

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from hvd_elastic_ext.launcher.planners.membership import transfers
 from hvd_elastic_ext.launcher.rules.membership import custody
@@ -135,17 +135,6 @@ def launcher_paused(job: JobState, seconds: float) -> None:
 def is_awaited(job: JobState) -> bool:
     """Whether the only holder of the newest commit is awaited: nothing older may replace that commit yet."""
     return not _calm(job) and custody.awaited(job.now, _facts(job), job.options.commit_wait_s) is not None
-
-
-def noted(job: JobState, *, over: bool, well: bool) -> list[dict[str, Any]]:
-    """What to save about commits for the next launcher. Of a job that is ``over`` and not ``well``: what is lost."""
-    commits, durability = job.roster.commits, job.options.durability
-    if not over:
-        return commits.to_json()
-    if well or durability is None:
-        return []
-    stored = job.checkpoints.stored
-    return commits.left_behind(None if stored is None else stored.commit)
 
 
 # --- facts

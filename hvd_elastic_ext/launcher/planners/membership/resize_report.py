@@ -70,14 +70,6 @@ def told_by(change: Change) -> float:
     return change.at + (UNTOLD_S if change.stopped_at is None else UNTOLD_BY_OTHERS_S)
 
 
-def to_json(job: JobState, now: float, *, wall: float) -> dict[str, Any] | None:
-    """The line that is not written yet, for the next launcher."""
-    change = job.resize.change
-    if change is None:
-        return None
-    return {"generation": change.generation, "at": wall - (now - change.at), "fields": change.fields}
-
-
 def close(job: JobState) -> None:
     """Write the line with what is known."""
     change, job.resize.change = job.resize.change, None
