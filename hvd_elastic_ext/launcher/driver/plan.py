@@ -37,10 +37,15 @@ MAX_PAUSE_S: Final = 20.0
 
 
 class Planner(NamedTuple):
-    """``ending``: also asked while the job ends."""
+    """``ending``: also asked while the job ends.
+
+    ``moving``: when to ask it again (mono), in place of :attr:`Plan.again_at`. Each heartbeat moves that time and is no
+    reason for a look, so a time of the last look would cause looks at thousands of processes with nothing to see.
+    """
 
     plan: Callable[[JobState], Plan]
     ending: bool = False
+    moving: Callable[[JobState], float | None] | None = None
 
 
 PLANNERS: Final = (
@@ -48,7 +53,7 @@ PLANNERS: Final = (
     Planner(world.answer_due, ending=True),  # questions of processes that wait for their world
     Planner(custody.note, ending=True),  # the newest commit is saved for the next launcher
     Planner(link_loss.plan, ending=True),  # if the launcher has lost its own link, nothing is decided
-    Planner(silence.plan, ending=True),  # silent hosts and processes
+    Planner(silence.plan, ending=True, moving=silence.due_at),  # silent hosts and processes
     Planner(before_exit.plan, ending=True),  # a job that was told to end: is its last checkpoint made?
     Planner(final_checkpoint.plan, ending=True),  # the checkpoint of a job that is done with training
     Planner(adoption.plan),  # hosts of an earlier launcher: decide nothing until they reconnect
@@ -98,3 +103,12 @@ def look(job: JobState) -> float | None:
         return None
     pause = min(MAX_PAUSE_S, PAUSE_PER_PROCESS_S * len(job.roster.workers)) if job.calm and not job.ending else 0.0
     return min([*times, job.now + max(LOOK_S, pause)])
+
+
+def due_at(job: JobState) -> float | None:
+    """When to look again before the time that :func:`look` returned (mono), by what is heard at this moment.
+
+    It may be past. It is cheap, and to be asked after whatever has arrived is read.
+    """
+    times = (planner.moving(job) for planner in PLANNERS if planner.moving is not None)
+    return min((at for at in times if at is not None), default=None)

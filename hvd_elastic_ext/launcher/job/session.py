@@ -71,7 +71,7 @@ LATE_S: Final = 1.0
 """A loop that is later than this was paused: the process or machine was stopped, or a disk blocked it."""
 JUST_AFTER_S: Final = 0.001
 MAX_WAIT_S: Final = 1.0
-"""Longest wait before the next check for silent hosts."""
+"""Longest wait before the next check whether a planner is due."""
 AGENTS_EXIT_S: Final = 2.0
 """How long agents may take to exit after their last message."""
 
@@ -174,17 +174,17 @@ class Session:
             await self._wait_for_event(until=at)
 
     async def _wait_for_event(self, *, until: float) -> None:
-        """Wait for an event, for a host that is silent too long, or until ``until`` (mono)."""
+        """Wait for an event, until a planner is due (a host may be silent too long), or until ``until`` (mono)."""
         await asyncio.sleep(0)  # read what has arrived before silence is judged
         while (left := until - self._clock.mono()) > 0:
             begun, pause = self._clock.mono(), min(left, MAX_WAIT_S)
-            silent_at = self.driver.next_silence()
-            if silent_at is not None and silent_at > begun:
-                pause = min(pause, silent_at - begun + JUST_AFTER_S)
+            due_at = self.driver.due_at()
+            if due_at is not None and due_at > begun:
+                pause = min(pause, due_at - begun + JUST_AFTER_S)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._look_soon.wait(), pause)
             self._check_standstill(since=begun + pause)
-            if self._look_soon.is_set() or self.driver.too_silent():
+            if self._look_soon.is_set() or self.driver.is_due():
                 return
 
     def _check_standstill(self, *, since: float) -> None:
