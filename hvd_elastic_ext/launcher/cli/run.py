@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core.clock import SystemClock
@@ -106,8 +106,8 @@ def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, save
     """Run the job, and write into its journal how it ended."""
     make_output_folder(settings.output_dir)
     journal = open_journal(settings.journal)
-    own = {"pid": os.getpid(), "version": __version__, "command": settings.command[0]}
-    journal.record("started", generation=0, job=settings.job, run=saved.run, **own)
+    name: dict[str, Any] = {"job": settings.job, "run": saved.run}
+    journal.record("started", generation=0, **name, pid=os.getpid(), version=__version__, command=settings.command[0])
     feed = HostFeed(journal)
     source = make_source(settings, feed)
     try:

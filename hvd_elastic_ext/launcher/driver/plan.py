@@ -14,7 +14,7 @@ from hvd_elastic_ext.launcher.planners.checkpoints import (
     restore,
 )
 from hvd_elastic_ext.launcher.planners.departures import exits, preemption, shutdown
-from hvd_elastic_ext.launcher.planners.health import blame, link_loss, liveness, silence
+from hvd_elastic_ext.launcher.planners.health import blame, link_loss, liveness, loopless, silence
 from hvd_elastic_ext.launcher.planners.membership import (
     adoption,
     agents,
@@ -27,7 +27,7 @@ from hvd_elastic_ext.launcher.planners.membership import (
     world,
 )
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import Plan
+from hvd_elastic_ext.launcher.state.plan import Plan, WorldQuestion
 
 LOOK_S: Final = 1.0
 """Longest time between two looks, except for large jobs in which nothing happens."""
@@ -47,6 +47,19 @@ class Planner(NamedTuple):
     ending: bool = False
     moving: Callable[[JobState], float | None] | None = None
 
+
+MAY_A_WORLD_FORM: Final = (
+    WorldQuestion("would processes join another world?", loopless.why_not),  # not without an elastic loop
+    WorldQuestion("does a member of the first world have the newest checkpoint?", restore.why_not),
+    WorldQuestion("would what it trains be kept?", before_preemption.why_not),  # not after the last checkpoint
+    WorldQuestion("does a member have the newest commit?", custody.why_not),
+)
+"""What may hold back the world that the engine decides on, in this order.
+
+Earlier planners stop the whole look: while the launcher has lost its own link or waits for hosts of an earlier launcher
+(``adoption``), and when the job ends (``before_exit``, ``shutdown``). Once the members of a world are called and have
+asked for their ranks, the last question is asked again, by what they hold then (``custody.may_form``).
+"""
 
 PLANNERS: Final = (
     Planner(waiting.plan, ending=True),  # prints what the job waits for since the last look
@@ -69,7 +82,7 @@ PLANNERS: Final = (
     Planner(agents.plan),  # agents where processes are wanted
     Planner(restore.plan),  # the newest checkpoint, before the first world
     Planner(processes.plan),  # processes in wanted seats
-    Planner(next_world.plan),  # does another world form?
+    Planner(lambda job: next_world.plan(job, MAY_A_WORLD_FORM)),  # does another world form?
     Planner(world.plan),  # ranks for the members of a new world
     Planner(preemption.plan),  # processes learn that their host will be preempted
     Planner(before_preemption.plan),  # checkpoints before all hosts are taken away

@@ -10,10 +10,9 @@ import math
 from typing import Final
 
 from hvd_elastic_ext.launcher.planners.checkpoints import coordinator, cost
-from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.state.checkpoints import Call
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import Plan
+from hvd_elastic_ext.launcher.state.plan import HeldBack, Plan
 
 BEFORE_S: Final = 5.0
 """Part of the time before the end at which the last checkpoint begins; see :func:`lead_s`."""
@@ -58,15 +57,15 @@ def plan(job: JobState) -> Plan:
     return Plan(None if known is None or wanted is not Call.NOW else known - before)
 
 
-def held_back(job: JobState, decision: Decision) -> Decision:
-    """The decision, or none once the last checkpoint is made: what another world trains would be lost."""
+def why_not(job: JobState) -> HeldBack | None:
+    """Why the next world does not form: the last checkpoint is made, and what it trains would be lost."""
     if (
-        decision.members is None
+        job.decision.members is None
         or job.before_preemption.made is not Call.LAST
         or not coordinator.covers_all_commits(job)
     ):
-        return decision
-    return Decision(None, "", "all that training needs is about to go, and the last checkpoint is made")
+        return None
+    return HeldBack("all that training needs is about to go, and the last checkpoint is made")
 
 
 def _known(job: JobState, by: float | None) -> float | None:

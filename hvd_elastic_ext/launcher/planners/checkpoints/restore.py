@@ -12,14 +12,14 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.planners.checkpoints import coordinator
 from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished
-from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Stage
+from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.checkpoints import Loading
 from hvd_elastic_ext.launcher.state.commit_holders import read
 from hvd_elastic_ext.launcher.state.errands import Answer, Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.plan import NOTHING, HeldBack, Plan
 from hvd_elastic_ext.launcher.state.roster import Agent
 
 log = logging.getLogger(__name__)
@@ -65,22 +65,22 @@ def plan(job: JobState) -> Plan:
     return Plan(_next_look(job))
 
 
-def held_back(job: JobState, decision: Decision) -> Decision:
-    """Hold the first world back until it has a holder of the checkpoint, if there is or may be one."""
+def why_not(job: JobState) -> HeldBack | None:
+    """Why the first world does not form: it has no holder of the checkpoint, and there is or may be one."""
     state = job.restore
-    members = decision.members
+    members = job.decision.members
     if members is None or job.options.durability is None or job.world.begun:
-        return decision
+        return None
     holding = _holding(job)
     if not holding.isdisjoint(life.seat for life in members):
-        return decision
+        return None
     if state.path is not None:
-        return Decision(None, "", f"no process that is ready holds {state.path}")
+        return HeldBack(f"no process that is ready holds {state.path}")
     hosts = {seat.host: job.loading_of(seat.host) for seat in job.wanted}
     if state.expects is not None:
-        return Decision(None, "", f"none of the hosts that are ready has {state.expects}, or any checkpoint")
+        return HeldBack(f"none of the hosts that are ready has {state.expects}, or any checkpoint")
     late = sorted(host for host, loading in hosts.items() if loading is not None and not loading.ready)
-    return Decision(None, "", f"{', '.join(late)} may hold a checkpoint, and is not ready") if late else decision
+    return HeldBack(f"{', '.join(late)} may hold a checkpoint, and is not ready") if late else None
 
 
 def _next_look(job: JobState) -> float | None:

@@ -13,9 +13,10 @@ from typing import Final
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.endings import Ended, Fate, Verdict, alone, begins_anew, fate
-from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Stage
+from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.plan import HeldBack
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 log = logging.getLogger(__name__)
@@ -83,12 +84,12 @@ def verdict(job: JobState) -> Verdict:
     return fate(len(members), len(present), _ends(job))
 
 
-def held_back(job: JobState, decision: Decision) -> Decision:
-    """The decision, or none where no process would join another world."""
-    state = job.loopless
+def why_not(job: JobState) -> HeldBack | None:
+    """Why the next world does not form: no process would join it."""
+    state, decision = job.loopless, job.decision
     found = verdict(job).fate
     if decision.members is None or not (found is Fate.ENDING or (found is Fate.STANDS and job.in_place)):
-        return decision
+        return None
     _cut_off_those_who_wait(job)
     if found is Fate.STANDS and decision.cause not in state.said:
         state.said.add(decision.cause)
@@ -98,7 +99,7 @@ def held_back(job: JobState, decision: Decision) -> Decision:
         )
         log.warning("%s", why)
         job.record("not_resized", cause=decision.cause, reason=why)
-    return Decision(None, "", "no process has begun an elastic loop")
+    return HeldBack("no process has begun an elastic loop")
 
 
 def _cut_off_those_who_wait(job: JobState) -> None:

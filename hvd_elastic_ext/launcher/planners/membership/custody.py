@@ -14,7 +14,7 @@ from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, Act, Facts,
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.plan import NOTHING, HeldBack, Plan
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +26,9 @@ NOTE_EACH_S: Final = 0.002
 """What each slot with a commit adds to that: saving thousands takes a while."""
 
 
-def held_back(job: JobState, decision: Decision) -> Decision:
-    """Start the transfers that the next world needs. Return the decision, or one that waits for them."""
-    part = job.custody
+def why_not(job: JobState) -> HeldBack | None:
+    """Start the transfers that the next world needs; why it does not form before they are done."""
+    part, decision = job.custody, job.decision
     transfers.look(job)
     part.holds_back = False
     part.may_end_since = {host: at for host, at in part.may_end_since.items() if host in part.asked_for}
@@ -36,20 +36,20 @@ def held_back(job: JobState, decision: Decision) -> Decision:
     part.verdict = FORMS
     if _calm(job):
         transfers.cancel(job)
-        return decision
+        return None
     seats, ready = _candidates(job, decision)
     if not seats and not _leaves_by(job):
-        return decision
+        return None
     part.verdict = _judge(job, seats, ready=ready)
     # What members of a world hold is known only when they ask for their ranks; :func:`may_form` is asked then.
     live = any(worker.stage is Stage.LIVE for worker in job.roster.present(decision.members or ()))
     if decision.members is None or live:
-        return decision
+        return None
     if part.verdict.act is Act.FORM:
         transfers.cancel(job)  # the memory of a process that is about to train is its own
-        return decision
+        return None
     part.holds_back = True
-    return Decision(None, "", part.verdict.reason, part.verdict.until)
+    return HeldBack(part.verdict.reason, part.verdict.until)
 
 
 def note(job: JobState) -> Plan:

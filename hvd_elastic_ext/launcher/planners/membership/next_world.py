@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher.planners.checkpoints import before_preemption, before_sleep, restore
+from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, restore
 from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
 from hvd_elastic_ext.launcher.planners.health import loopless
 from hvd_elastic_ext.launcher.planners.membership import custody, shortage, world
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import Plan
+from hvd_elastic_ext.launcher.state.plan import Plan, WorldQuestion
 
 log = logging.getLogger(__name__)
 
 
-def plan(job: JobState) -> Plan:
-    """Decide on the next world and begin it, unless something holds it back."""
-    decision = engine_of(job).decide(job)
-    for held_back in (loopless.held_back, restore.held_back, before_preemption.held_back, custody.held_back):
-        decision = held_back(job, decision)
-    before, job.decision = job.decision, decision
+def plan(job: JobState, questions: Sequence[WorldQuestion]) -> Plan:
+    """Decide on the next world and begin it, unless an answer to the ``questions`` holds it back."""
+    before, job.decision = job.decision, engine_of(job).decide(job)
+    for question in questions:
+        if (held_back := question.why_not(job)) is not None:
+            job.decision = Decision(None, "", *held_back)
+    decision = job.decision
     if decision.reason != before.reason:
         log.debug("%s%s", f"{decision.cause}: " if decision.cause else "", decision.reason)
     if decision.members is None:
