@@ -189,7 +189,7 @@ class Custody:
     """Hosts with agents that would have ended since the last look."""
     verdict: Verdict = FORMS
     holds_back: bool = False
-    """A world would form now, but waits for a commit."""
+    """A world would form now, or its members would get their ranks, but waits for a commit."""
     said: str = ""
 
 

@@ -68,6 +68,14 @@ def why_not(job: JobState) -> HeldBack | None:
     return HeldBack("all that training needs is about to go, and the last checkpoint is made")
 
 
+def goes_on_at(job: JobState) -> float | None:
+    """When training continues at the latest although hosts were to go (mono); None if no end is known."""
+    by, since = job.preemption.all_by, job.before_preemption.since
+    if by == math.inf:
+        by = None if since is None else since + SHORTEST_S
+    return None if by is None else by + OVER_S
+
+
 def _known(job: JobState, by: float | None) -> float | None:
     """``by``: when less than training needs will be left (mono; infinite if unknown); None if enough will be."""
     part = job.before_preemption

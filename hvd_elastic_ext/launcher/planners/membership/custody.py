@@ -76,12 +76,13 @@ def may_form(job: JobState) -> tuple[bool, Loss | None]:
     plain = job.roster.commits.plain(seats) and not _storage_may_be_newer(job, seats)
     if plain and all(job.now >= until for until in _ending(job).values()):
         transfers.cancel(job)
-        job.custody.verdict = FORMS
+        job.custody.verdict, job.custody.holds_back = FORMS, False
         return True, None
     job.custody.verdict = verdict = _judge(job, seats, ready=True)
-    if verdict.act is Act.FORM:
+    job.custody.holds_back = verdict.act is not Act.FORM
+    if not job.custody.holds_back:
         transfers.cancel(job)
-    return verdict.act is Act.FORM, verdict.loss
+    return not job.custody.holds_back, verdict.loss
 
 
 def formed(job: JobState, loss: Loss | None) -> int | None:

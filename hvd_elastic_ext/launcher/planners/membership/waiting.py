@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, cost, final_checkpoint
+from hvd_elastic_ext.launcher.planners.checkpoints import before_preemption, before_sleep, cost, final_checkpoint
 from hvd_elastic_ext.launcher.planners.health import link_loss, liveness
 from hvd_elastic_ext.launcher.planners.membership import agents, resize_report
 from hvd_elastic_ext.launcher.rules.membership.next_world import STILL_FORMING, Stage
@@ -104,7 +104,7 @@ def waits_for(job: JobState) -> Wait | None:
         return _save(job) or _shortage(job)
     if not job.formed:
         return _forming(job)
-    return _silence(job) or _first_step(job)
+    return _silence(job) or _after_last_checkpoint(job) or _first_step(job)
 
 
 def _end(job: JobState) -> Wait | None:
@@ -121,6 +121,14 @@ def _end(job: JobState) -> Wait | None:
 def _last_checkpoint(job: JobState, until: float | None) -> Wait:
     doing = _saving(job)
     return Wait("for the last checkpoint" + (f": {doing}" if doing else ""), until, ", then the job ends without it")
+
+
+def _after_last_checkpoint(job: JobState) -> Wait | None:
+    """No process trains beyond the checkpoint that was made because hosts are about to go."""
+    if job.checkpoints.staying is None:
+        return None
+    what = "for other hosts: the last checkpoint is made, and hosts that training needs are about to go"
+    return Wait(what, before_preemption.goes_on_at(job), ", then training goes on")
 
 
 def _save(job: JobState) -> Wait | None:
