@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.messages.rank_info import Place
@@ -14,7 +14,7 @@ from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, Holding, St
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.rules.membership.world_change import Move
-from hvd_elastic_ext.launcher.state.roster import Worker
+from hvd_elastic_ext.launcher.state.roster import RETURN_S, Worker
 
 
 class NewerLife(NamedTuple):
@@ -85,6 +85,12 @@ class World:
         return bool(self.members) and not self.own
 
 
+UNTOLD_S: Final = 10.0
+"""The longest that a line waits for the first step."""
+UNTOLD_BY_OTHERS_S: Final = 120.0
+"""The same for new processes, which have to load everything first."""
+
+
 @dataclass(slots=True)
 class Change:
     """A change of the world with a cost that is not written yet.
@@ -99,6 +105,11 @@ class Change:
     fields: dict[str, Any]
     pause_s: float | None = None
     stopped_at: float | None = None
+
+    @property
+    def told_by(self) -> float:
+        """When the line is written at the latest (mono)."""
+        return self.at + (UNTOLD_S if self.stopped_at is None else UNTOLD_BY_OTHERS_S)
 
 
 @dataclass(slots=True)
@@ -133,6 +144,11 @@ class Adoption:
     """When the last start of an agent on one of them has failed (mono)."""
     handed_over: dict[str, float] = field(default_factory=dict)
     """When the last start on one of them found a living agent, which connects by itself (mono)."""
+
+    def on_their_way(self, now: float) -> bool:
+        """Whether missing hosts may still connect: by themselves, or because an agent is being started there."""
+        recent = now - self.begun < RETURN_S
+        return bool(self.missing) and (recent or not self.failed.keys() >= self.missing.keys())
 
 
 @dataclass(slots=True)

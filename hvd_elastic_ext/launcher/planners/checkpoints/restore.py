@@ -30,14 +30,6 @@ EMPTY_S: Final = 0.5
 """How often to check whether processes that must end before a host loads have ended."""
 
 
-def ready(job: JobState, host: str) -> bool:
-    """Whether processes may start on a host. Once training has begun, they get their state from others."""
-    loading = job.loading_of(host)
-    if job.options.durability is None or (job.world.begun and loading is None):
-        return True
-    return loading is not None and (loading.ready or (job.world.begun and not loading.under_way))
-
-
 def plan(job: JobState) -> Plan:
     """Load the newest checkpoint on each host where processes are to start for the first world."""
     if job.options.durability is None:
@@ -88,18 +80,6 @@ def _next_look(job: JobState) -> float | None:
     now = job.now  # a host that cannot try yet needs no earlier look
     times = [at for each in job.restore.hosts.values() if (at := each.again_at) is not None and at > now]
     return None if job.world.begun else min(times, default=None)
-
-
-def explained(job: JobState, lost: JobFailed | None) -> JobFailed | None:
-    """The failure of a job that never formed its first world, with the checkpoint that it waited for."""
-    state = job.restore
-    why = state.why
-    if why is None and state.expects is not None and state.path is None:
-        remedy = "add a host that has it, or name another --checkpoint-dir to start from the beginning"
-        why = f"{state.expects} was made, and no host that came has it; {remedy}"
-    if lost is None or why is None or job.world.begun:
-        return lost
-    return JobFailed(f"{why} (for --elastic-timeout {job.options.elastic_timeout_s:g} s)")
 
 
 def _holding(job: JobState) -> frozenset[Seat]:

@@ -7,7 +7,6 @@ import math
 from typing import Final
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.planners.health import blame
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state import actions, orders
@@ -114,7 +113,7 @@ def cut_off(job: JobState, agent: Agent, reason: str, *, strike: bool) -> None:
         return
     log.warning("%s is cut off: %s", name, reason)
     job.record("fenced", host=name, reason=reason)
-    blame.strike(job, Cause.FENCED, agent.host, detail=reason)
+    job.strike(Cause.FENCED, agent.host, detail=reason)
 
 
 def _limit_s(job: JobState, agent: Agent) -> float:

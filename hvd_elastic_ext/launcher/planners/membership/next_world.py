@@ -6,9 +6,8 @@ import logging
 from collections.abc import Sequence
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, restore
+from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep
 from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
-from hvd_elastic_ext.launcher.planners.health import loopless
 from hvd_elastic_ext.launcher.planners.membership import custody, shortage, world
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -35,7 +34,7 @@ def plan(job: JobState, questions: Sequence[WorldQuestion]) -> Plan:
 
 
 def _wait(job: JobState, decision: Decision) -> None:
-    if loopless.can_end_by_itself(job):
+    if job.can_end_by_itself:
         return
     if job.custody.holds_back:  # that wait has its own limit
         job.short_since = None
@@ -43,7 +42,7 @@ def _wait(job: JobState, decision: Decision) -> None:
     if short is None or not custody.is_awaited(job):  # only the newest commit may be saved
         job.fail(before_sleep.save_before(job, short=short))
     if not job.before_sleep.going:
-        job.fail(restore.explained(job, shortage.timed_out(job, decision)))
+        job.fail(shortage.timed_out(job, decision))
 
 
 def _begin(job: JobState, decision: Decision) -> None:

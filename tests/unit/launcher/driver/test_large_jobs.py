@@ -6,12 +6,12 @@ import pytest
 
 from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.planners.engines.engine import Engine
-from hvd_elastic_ext.launcher.planners.membership import agents
 from hvd_elastic_ext.launcher.rules.membership import next_world
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question
 from hvd_elastic_ext.launcher.state.events import News
 from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.roster import JOIN_S
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
 
 
@@ -66,7 +66,7 @@ def test_who_stands_in_line_for_its_start_is_not_taken_for_unreachable(others: i
     cluster.hosts(**dict.fromkeys(("a", *(f"h{number}" for number in range(others))), 1))
     cluster.driver.look()
     assert len(started) == others + 1
-    cluster.clock.advance(agents.JOIN_S + 20.0)
+    cluster.clock.advance(JOIN_S + 20.0)
     cluster.driver.look()
     assert bool(cluster.events("struck")) is blamed
 

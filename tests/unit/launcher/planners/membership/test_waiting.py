@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from hvd_elastic_ext.launcher.planners.checkpoints.before_preemption import OVER_S
 from hvd_elastic_ext.launcher.planners.membership.waiting import SAY_S, Wait, line, status, waits_for
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt
+from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
