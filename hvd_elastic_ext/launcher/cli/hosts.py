@@ -17,10 +17,11 @@ from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.journal import FOLDERS
 from hvd_elastic_ext.io import tables
 from hvd_elastic_ext.io.option_parser import Parser
-from hvd_elastic_ext.launcher.folder import ownership, runs, state_folder
+from hvd_elastic_ext.launcher.folder import ownership, state_folder
 from hvd_elastic_ext.launcher.job import admin_socket
 from hvd_elastic_ext.launcher.rules.health import host_requests, ledger_json
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.state.saved import Saved
 
 ROOT: Final = Path(FOLDERS)
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -166,28 +167,23 @@ def _without_launcher(folder: Path, request: Mapping[str, Any]) -> Mapping[str, 
     if request["do"] == "list":
         saved, _ = state_folder.load(folder)
         sys.stderr.write("hvd-elastic hosts: no launcher runs; this is what the last one saved\n")
-        return host_requests.answer(request, _ledger(folder, saved, now=now, wall=wall), hosts=(), now=now).answer
+        return host_requests.answer(request, _ledger(saved, now=now, wall=wall), hosts=(), now=now).answer
     with state_folder.StateDir(folder) as held:
-        saved = held.load() or state_folder.Saved()
-        before = _ledger(folder, saved, now=now, wall=wall)
+        saved = held.load() or Saved()
+        before = _ledger(saved, now=now, wall=wall)
         after, answer = host_requests.answer(request, before, hosts=(), now=now)
         if after is before:
             return answer
-        plain = ledger_json.to_json(after, now, wall=wall)
-        if not held.save(replace(saved, ledger=plain)):
+        if not held.save(replace(saved, at=wall, ledger=ledger_json.as_saved(after, now))):
             raise Permanent(f"{folder}: nothing could be saved there, so nothing is changed")
     return {"said": f"{answer['said']} ({_NOBODY})"}
 
 
-def _ledger(folder: Path, saved: state_folder.Saved | None, *, now: float, wall: float) -> HealthLedger:
-    told = None if saved is None else ledger_json.by_hand(saved.ledger) if runs.has_ended(saved) else saved.ledger
-    if told is None:
+def _ledger(saved: Saved | None, *, now: float, wall: float) -> HealthLedger:
+    if saved is None:
         return HealthLedger()
-    try:
-        return ledger_json.from_json(told, now, wall=wall)
-    except ValueError as error:
-        sys.stderr.write(f"hvd-elastic hosts: {folder}: {error}; starting from nothing\n")
-        return HealthLedger()
+    known = ledger_json.by_hand(saved.ledger) if saved.ended else saved.ledger
+    return ledger_json.continued(known, now, passed_s=wall - saved.at)
 
 
 def table(hosts: Sequence[Mapping[str, Any]]) -> str:

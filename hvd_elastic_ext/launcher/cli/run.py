@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core.clock import SystemClock
@@ -39,6 +39,7 @@ from hvd_elastic_ext.launcher.sources.sources import (
     PushSource,
     ScriptSource,
 )
+from hvd_elastic_ext.launcher.state.saved import Saved
 
 COLLECT: Final = (50_000, 20, 100)
 """When the launcher collects garbage: seldom. It makes few cycles, and a collection reads the state of all workers."""
@@ -81,10 +82,10 @@ def _run(settings: RunSettings, outlets: Outlets) -> None:
             log.warning("%s", done)
 
 
-def unused_checkpoints(settings: RunSettings, saved: state_folder.Saved) -> str | None:
+def unused_checkpoints(settings: RunSettings, saved: Saved) -> str | None:
     """A warning that training starts from the beginning although this job has checkpoints; None if it does not."""
     place = settings.state_dir / CHECKPOINTS
-    if settings.durability is not None or saved.more.get("hosts") or not any(place.glob("*/manifest.json")):
+    if settings.durability is not None or saved.hosts or not any(place.glob("*/manifest.json")):
         return None
     return (
         f"training starts from the beginning: {place} has checkpoints of this job, and no --checkpoint-every is given; "
@@ -92,27 +93,25 @@ def unused_checkpoints(settings: RunSettings, saved: state_folder.Saved) -> str 
     )
 
 
-def _finished(settings: RunSettings, saved: state_folder.Saved) -> str | None:
+def _finished(settings: RunSettings, saved: Saved) -> str | None:
     """The message for a job that is done already; None if there is something to do, or nothing is known from here."""
     how = settings.durability
-    if how is None or how.train_on or saved.more.get("hosts"):  # agents may have to be ended
+    if how is None or how.train_on or saved.hosts:  # agents may have to be ended
         return None
     found = finished_check.find(how.place, how.mark)
     return None if found is None else finished.said(found, how.place)
 
 
-def _run_with_journal(
-    settings: RunSettings, folder: state_folder.StateDir, saved: state_folder.Saved, outlets: Outlets
-) -> None:
+def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, saved: Saved, outlets: Outlets) -> None:
     """Run the job, and write into its journal how it ended."""
     make_output_folder(settings.output_dir)
     journal = open_journal(settings.journal)
-    name = {"job": settings.job, "run": saved.more[runs.RUN]}
+    name: dict[str, Any] = {"job": settings.job, "run": saved.run}
     journal.record("started", generation=0, **name, pid=os.getpid(), version=__version__, command=settings.command[0])
     feed = HostFeed(journal)
     source = make_source(settings, feed)
     try:
-        if isinstance(source, HostsFileSource) and not saved.more.get("hosts"):  # no host works for this job yet
+        if isinstance(source, HostsFileSource) and not saved.hosts:  # no host works for this job yet
             source.check()
         # Importing takes a second, in which a signal still ends this process at once: nothing may run by then.
         from hvd_elastic_ext.launcher.job.job import Job

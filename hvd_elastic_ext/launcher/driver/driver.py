@@ -16,7 +16,6 @@ from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.driver.executor import Executor, Outside
 from hvd_elastic_ext.launcher.driver.recording import Recorder, error_text
 from hvd_elastic_ext.launcher.driver.reduce import reduce
-from hvd_elastic_ext.launcher.planners.health import silence
 from hvd_elastic_ext.launcher.state.events import AgentJoined, AgentUnfit, Event, Look
 from hvd_elastic_ext.launcher.state.job import JobState
 
@@ -84,14 +83,15 @@ class Driver:
         """Why the job fails; None unless it does."""
         return self.job.outcome.failure
 
-    def next_silence(self) -> float | None:
-        """When the next host will be silent for too long (mono)."""
-        return silence.next_silence(self.job)
-
-    def too_silent(self) -> bool:
-        """Whether a host or a process is silent for too long now."""
+    def due_at(self) -> float | None:
+        """When to look again before the time that :meth:`look` returned (mono): see :func:`plan.due_at`."""
         self.job.now = self._clock.mono()
-        return silence.too_silent(self.job)
+        return plan.due_at(self.job)
+
+    def is_due(self) -> bool:
+        """Whether that time is over."""
+        at = self.due_at()
+        return at is not None and at < self.job.now
 
     def _unfit(self, name: str) -> str | None:
         agent = self.job.roster.agents.get(name)

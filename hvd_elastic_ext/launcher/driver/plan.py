@@ -14,7 +14,7 @@ from hvd_elastic_ext.launcher.planners.checkpoints import (
     restore,
 )
 from hvd_elastic_ext.launcher.planners.departures import exits, preemption, shutdown
-from hvd_elastic_ext.launcher.planners.health import blame, link_loss, liveness, silence
+from hvd_elastic_ext.launcher.planners.health import blame, link_loss, liveness, loopless, silence
 from hvd_elastic_ext.launcher.planners.membership import (
     adoption,
     agents,
@@ -27,7 +27,7 @@ from hvd_elastic_ext.launcher.planners.membership import (
     world,
 )
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import Plan
+from hvd_elastic_ext.launcher.state.plan import Plan, WorldQuestion
 
 LOOK_S: Final = 1.0
 """Longest time between two looks, except for large jobs in which nothing happens."""
@@ -37,18 +37,36 @@ MAX_PAUSE_S: Final = 20.0
 
 
 class Planner(NamedTuple):
-    """``ending``: also asked while the job ends."""
+    """``ending``: also asked while the job ends.
+
+    ``moving``: when to ask it again (mono), in place of :attr:`Plan.again_at`. Each heartbeat moves that time and is no
+    reason for a look, so a time of the last look would cause looks at thousands of processes with nothing to see.
+    """
 
     plan: Callable[[JobState], Plan]
     ending: bool = False
+    moving: Callable[[JobState], float | None] | None = None
 
+
+MAY_A_WORLD_FORM: Final = (
+    WorldQuestion("would processes join another world?", loopless.why_not),  # not without an elastic loop
+    WorldQuestion("does a member of the first world have the newest checkpoint?", restore.why_not),
+    WorldQuestion("would what it trains be kept?", before_preemption.why_not),  # not after the last checkpoint
+    WorldQuestion("does a member have the newest commit?", custody.why_not),
+)
+"""What may hold back the world that the engine decides on, in this order.
+
+Earlier planners stop the whole look: while the launcher has lost its own link or waits for hosts of an earlier launcher
+(``adoption``), and when the job ends (``before_exit``, ``shutdown``). Once the members of a world are called and have
+asked for their ranks, the last question is asked again, by what they hold then (``custody.may_form``).
+"""
 
 PLANNERS: Final = (
     Planner(waiting.plan, ending=True),  # prints what the job waits for since the last look
     Planner(world.answer_due, ending=True),  # questions of processes that wait for their world
     Planner(custody.note, ending=True),  # the newest commit is saved for the next launcher
     Planner(link_loss.plan, ending=True),  # if the launcher has lost its own link, nothing is decided
-    Planner(silence.plan, ending=True),  # silent hosts and processes
+    Planner(silence.plan, ending=True, moving=silence.due_at),  # silent hosts and processes
     Planner(before_exit.plan, ending=True),  # a job that was told to end: is its last checkpoint made?
     Planner(final_checkpoint.plan, ending=True),  # the checkpoint of a job that is done with training
     Planner(adoption.plan),  # hosts of an earlier launcher: decide nothing until they reconnect
@@ -64,7 +82,7 @@ PLANNERS: Final = (
     Planner(agents.plan),  # agents where processes are wanted
     Planner(restore.plan),  # the newest checkpoint, before the first world
     Planner(processes.plan),  # processes in wanted seats
-    Planner(next_world.plan),  # does another world form?
+    Planner(lambda job: next_world.plan(job, MAY_A_WORLD_FORM)),  # does another world form?
     Planner(world.plan),  # ranks for the members of a new world
     Planner(preemption.plan),  # processes learn that their host will be preempted
     Planner(before_preemption.plan),  # checkpoints before all hosts are taken away
@@ -98,3 +116,12 @@ def look(job: JobState) -> float | None:
         return None
     pause = min(MAX_PAUSE_S, PAUSE_PER_PROCESS_S * len(job.roster.workers)) if job.calm and not job.ending else 0.0
     return min([*times, job.now + max(LOOK_S, pause)])
+
+
+def due_at(job: JobState) -> float | None:
+    """When to look again before the time that :func:`look` returned (mono), by what is heard at this moment.
+
+    It may be past. It is cheap, and to be asked after whatever has arrived is read.
+    """
+    times = (planner.moving(job) for planner in PLANNERS if planner.moving is not None)
+    return min((at for at in times if at is not None), default=None)

@@ -19,7 +19,7 @@ from hvd_elastic_ext.launcher.state import actions, events
 from hvd_elastic_ext.launcher.state.actions import Action
 from hvd_elastic_ext.launcher.state.events import Event
 
-VERSION: Final = 2
+VERSION: Final = 3
 _KINDS: Final[Mapping[str, type[Event]]] = {kind.__name__: kind for kind in get_args(Event)}
 
 

@@ -13,7 +13,7 @@ from hvd_elastic_ext.launcher.driver import inventory
 from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator, restore
 from hvd_elastic_ext.launcher.planners.departures import exits, notices, shutdown
 from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
-from hvd_elastic_ext.launcher.planners.health import blame, silence
+from hvd_elastic_ext.launcher.planners.health import silence
 from hvd_elastic_ext.launcher.planners.membership import adoption, custody, hosts, resize_report, transfers, world
 from hvd_elastic_ext.launcher.rules.health.causes import NOT_STARTED, SSH_FAILED, Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
@@ -92,7 +92,7 @@ def _agent_unfit(job: JobState, host: str, why: str) -> None:
     if agent is None:
         return
     log.warning("%s cannot be used: %s", host, why)
-    blame.strike(job, Cause.NEVER_READY, agent.host, detail=why, tried_s=job.now - agent.since)
+    job.strike(Cause.NEVER_READY, agent.host, detail=why, tried_s=job.now - agent.since)
     orders.dismiss(job, agent)  # after the cooldown the next agent is checked again
 
 
@@ -133,7 +133,7 @@ def _launch_ended(job: JobState, host: str, code: int, remark: str) -> None:
         log.warning("no agent could be started on %s: %s", host, detail)
         job.faults.first = job.faults.first or f"no agent could be started on {host}: {detail}"
         if not job.paused:
-            blame.strike(job, Cause.UNREACHABLE, agent.host, detail=detail, tried_s=job.now - agent.since)
+            job.strike(Cause.UNREACHABLE, agent.host, detail=detail, tried_s=job.now - agent.since)
 
 
 def _agent_ended(job: JobState, agent: Agent, end: LaunchEnd) -> None:

@@ -2,7 +2,8 @@
 
     lock          the holder of the folder: pid and host, under flock
     incarnation   number of the newest launcher's life
-    state.json    generation, health, budgets; state.json.bak is the one before
+    state.json    what the next launcher needs (:mod:`saved_text`); state.json.bak is the one before. One that cannot be
+                  used is kept beside it with the ending .unread
     key           of the job, so that a restarted launcher can take its agents back
     known_hosts   of ssh, where the user's configuration says nothing of hosts' keys
     control.sock  see :mod:`hvd_elastic_ext.launcher.job.admin_socket`
@@ -16,27 +17,23 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
-import json
 import logging
 import os
 import secrets
 import socket
 import stat
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import FOLDERS
 from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS
-from hvd_elastic_ext.launcher.folder import ownership
+from hvd_elastic_ext.launcher.folder import ownership, saved_text
+from hvd_elastic_ext.launcher.state.saved import Saved
 
 LOG = logging.getLogger(__name__)
 
-VERSION: Final = 1
 MAX_BYTES: Final = 64 << 20
 """Larger than any state; what is larger was put there by mistake."""
 KEY_BYTES: Final = 32
@@ -45,16 +42,8 @@ LOCK_WAIT_S: Final = 1.0
 
 LOCK, INCARNATION, STATE, KEY, SOCKET = "lock", "incarnation", "state.json", "key", "control.sock"
 BACKUP: Final = f"{STATE}.bak"
-
-
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """What outlives a launcher. ``ledger`` is as :mod:`ledger_json` writes it; ``more`` is the driver's own."""
-
-    incarnation: int = 0
-    generation: int = 0
-    ledger: Mapping[str, Any] | None = None
-    more: Mapping[str, Any] = field(default_factory=dict)
+UNREAD: Final = ".unread"
+"""Ending of a state that could not be used: the next save does not replace it."""
 
 
 class StateDir(contextlib.AbstractContextManager["StateDir"]):
@@ -106,8 +95,12 @@ class StateDir(contextlib.AbstractContextManager["StateDir"]):
         return number
 
     def load(self) -> Saved | None:
-        """What the last launcher saved; None if there was none. A damaged file is said, and the one before it used."""
-        found, self._backup_allowed = load(self.path)
+        """What the last launcher saved; None if there was none.
+
+        A file that is damaged, or of a newer version, is said and kept with the ending :data:`UNREAD`, and the one
+        before it is used.
+        """
+        found, self._backup_allowed = load(self.path, keep=True)
         return found
 
     def save(self, saved: Saved) -> bool:
@@ -115,14 +108,7 @@ class StateDir(contextlib.AbstractContextManager["StateDir"]):
 
         Waits for the disk: where that may be slow, call it in a thread.
         """
-        document: dict[str, Any] = {
-            "version": VERSION,
-            "incarnation": saved.incarnation,
-            "generation": saved.generation,
-            "ledger": saved.ledger,
-            "more": saved.more,
-        }
-        done = self._write(STATE, _text({**document, "sum": _sum(document)}) + "\n")
+        done = self._write(STATE, saved_text.to_text(saved))
         self._backup_allowed = self._backup_allowed or done
         return done
 
@@ -166,16 +152,21 @@ class StateDir(contextlib.AbstractContextManager["StateDir"]):
         return True
 
 
-def load(path: Path) -> tuple[Saved | None, bool]:
-    """What stands in a folder, held or not, and whether ``state.json`` itself is good."""
+def load(path: Path, *, keep: bool = False) -> tuple[Saved | None, bool]:
+    """What stands in a folder, held or not, and whether ``state.json`` itself is good.
+
+    ``keep``: rename what cannot be used, so that no later state takes its place.
+    """
     why = ""
     for name in (STATE, BACKUP):
         try:
-            saved = _parse(_read(path / name))
+            saved = saved_text.from_text(_read(path / name))
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
-            why = why or f"{path / name} is damaged ({error})"
+            kept = f"; it is kept as {name}{UNREAD}" if keep and _put_aside(path / name) else ""
+            how = "cannot be used" if isinstance(error, saved_text.NewerVersion) else "is damaged"
+            why = why or f"{path / name} {how} ({error}){kept}"
             continue
         if why:
             LOG.warning("%s; going on from %s, the state before it", why, path / name)
@@ -183,6 +174,14 @@ def load(path: Path) -> tuple[Saved | None, bool]:
     if why:
         LOG.warning("%s and there is no good one before it; starting from the beginning", why)
     return None, False
+
+
+def _put_aside(path: Path) -> bool:
+    try:
+        path.replace(path.with_name(path.name + UNREAD))
+    except OSError:
+        return False
+    return True
 
 
 def holder(path: Path) -> str | None:
@@ -287,36 +286,9 @@ def _read(path: Path) -> str:
         return file.read(MAX_BYTES).decode("utf-8")
 
 
-def _parse(text: str) -> Saved:
-    try:
-        document = json.loads(text)
-    except RecursionError:
-        raise ValueError("nested too deep") from None
-    if not isinstance(document, dict) or document.get("version") != VERSION:
-        raise ValueError("not a launcher's state of a version known here")
-    if document.pop("sum", None) != _sum(document):
-        raise ValueError("its checksum is wrong")
-    numbers = [document.get("incarnation"), document.get("generation")]
-    if any(type(number) is not int or number < 0 for number in numbers):
-        raise ValueError("without an incarnation and a generation")
-    ledger, more = document.get("ledger"), document.get("more", {})
-    if not isinstance(ledger, dict | None) or not isinstance(more, dict):
-        raise ValueError("with parts of the wrong kind")
-    return Saved(document["incarnation"], document["generation"], ledger, more)
-
-
-def _text(document: Mapping[str, Any]) -> str:
-    return json.dumps(document, separators=(",", ":"), sort_keys=True, allow_nan=False)
-
-
-def _sum(document: Mapping[str, Any]) -> str:
-    """Protects against damage, not against attacks: a user who can write here can do anything."""
-    return hashlib.sha256(_text(document).encode()).hexdigest()
-
-
 def _state_or_none(path: Path) -> Saved | None:
     try:
-        return _parse(_read(path))
+        return saved_text.from_text(_read(path))
     except (OSError, ValueError):
         return None
 

@@ -12,6 +12,7 @@ import logging
 import shutil
 import signal
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from hvd_elastic_ext.core.clock import Clock
@@ -19,9 +20,8 @@ from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageErr
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.agents.transports.transports import PodTransport
 from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.folder import runs
-from hvd_elastic_ext.launcher.folder.saved_state import Handover, StateWriter, checkpoint_of, hosts_left
-from hvd_elastic_ext.launcher.folder.state_folder import Saved, StateDir
+from hvd_elastic_ext.launcher.folder.saved_state import Handover, StateWriter
+from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 from hvd_elastic_ext.launcher.job import engine_programs, stop_lines
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.console import Console
@@ -34,6 +34,7 @@ from hvd_elastic_ext.launcher.planners.membership import waiting
 from hvd_elastic_ext.launcher.planners.membership.waiting import SAY_S, Wait
 from hvd_elastic_ext.launcher.rules.health import host_requests
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
+from hvd_elastic_ext.launcher.state.saved import Saved
 from hvd_elastic_ext.launcher.suspend import releaser
 from hvd_elastic_ext.launcher.suspend.sleep import SleepingJob
 
@@ -93,8 +94,8 @@ class Job:
     def _end_run(self) -> None:
         """Mark the run as ended, unless processes of it may still run."""
         saved = self._session.saved()
-        if not hosts_left(saved):
-            self._folder.save(runs.ended(saved))
+        if not saved.hosts_left:
+            self._folder.save(replace(saved, ended=True))
             self._folder.forget_key()
 
     async def _main(self) -> None:
@@ -109,7 +110,7 @@ class Job:
         self._admin = AdminSocket(self._folder.socket, self._answer_admin)
         how = self._settings.durability
         saved, in_vain, restarts = self._saved, 0, 0
-        known = Handover(saved, expects=checkpoint_of(saved, place=None if how is None else how.place))
+        known = Handover(saved, expects=saved.checkpoint_in(None if how is None else how.place))
         if self._releases is not None:
             await self._releases.began()  # before the signal handlers: only this process is there to end
         showing = asyncio.ensure_future(self._show_status())

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -34,18 +35,8 @@ from hvd_elastic_ext.launcher.agents.transports.transports import (
 )
 from hvd_elastic_ext.launcher.driver.driver import Driver
 from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.folder import runs
-from hvd_elastic_ext.launcher.folder.saved_state import (
-    Handover,
-    StateWriter,
-    hosts_left,
-    job_of,
-    ports_of,
-    start_of,
-    state_of,
-    write_noted_change,
-)
-from hvd_elastic_ext.launcher.folder.state_folder import Saved, StateDir
+from hvd_elastic_ext.launcher.folder.saved_state import Handover, StateWriter, start_of, write_noted_change
+from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 from hvd_elastic_ext.launcher.job.addresses import Addresses, there, versions_here
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.console import Console, seat_of
@@ -72,6 +63,7 @@ from hvd_elastic_ext.launcher.state.events import (
     PeersChanged,
     WorldNotBegun,
 )
+from hvd_elastic_ext.launcher.state.saved import Saved, job_of, saved_of
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +71,7 @@ LATE_S: Final = 1.0
 """A loop that is later than this was paused: the process or machine was stopped, or a disk blocked it."""
 JUST_AFTER_S: Final = 0.001
 MAX_WAIT_S: Final = 1.0
-"""Longest wait before the next check for silent hosts."""
+"""Longest wait before the next check whether a planner is due."""
 AGENTS_EXIT_S: Final = 2.0
 """How long agents may take to exit after their last message."""
 
@@ -114,17 +106,18 @@ class Session:
         self._adapted_to = (0, 0)
         self._program: MpiRuns | None = None
         self._launches = Launches(console.remark)
-        self._left = HostSet(tuple(hosts_left(known.saved)))
-        self._ports = ports_of(known.saved)
+        self._left = HostSet(known.saved.hosts_left)
+        self._ports = known.saved.ports
         """Port on which the last launcher or session listened, by address."""
         self.last_hosts = known.last_hosts
         """The last host list that was not empty."""
-        self._run = known.saved.more.get(runs.RUN)
+        self._run = known.saved.run
         self._incarnation = folder.next_incarnation()
         write_noted_change(known.saved, journal=journal, clock=clock)
         options = options_of(settings, woken=known.woken)
         now, wall = clock.mono(), time.time()
-        job = job_of(known.saved, options, now=now, wall=wall, expects=known.expects)
+        errands = secrets.randbelow(1 << 48)
+        job = job_of(known.saved, options, now=now, wall=wall, errands=errands, expects=known.expects)
         if recorder is not None:
             recorder.begun(start_of(known.saved, job, wall=wall, expects=known.expects))
         self.driver = Driver(job, self, journal=journal, clock=clock, changed=self._save_soon, recorder=recorder)
@@ -181,17 +174,17 @@ class Session:
             await self._wait_for_event(until=at)
 
     async def _wait_for_event(self, *, until: float) -> None:
-        """Wait for an event, for a host that is silent too long, or until ``until`` (mono)."""
+        """Wait for an event, until a planner is due (a host may be silent too long), or until ``until`` (mono)."""
         await asyncio.sleep(0)  # read what has arrived before silence is judged
         while (left := until - self._clock.mono()) > 0:
             begun, pause = self._clock.mono(), min(left, MAX_WAIT_S)
-            silent_at = self.driver.next_silence()
-            if silent_at is not None and silent_at > begun:
-                pause = min(pause, silent_at - begun + JUST_AFTER_S)
+            due_at = self.driver.due_at()
+            if due_at is not None and due_at > begun:
+                pause = min(pause, due_at - begun + JUST_AFTER_S)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._look_soon.wait(), pause)
             self._check_standstill(since=begun + pause)
-            if self._look_soon.is_set() or self.driver.too_silent():
+            if self._look_soon.is_set() or self.driver.is_due():
                 return
 
     def _check_standstill(self, *, since: float) -> None:
@@ -416,7 +409,7 @@ class Session:
         job = self.driver.job
         job.now = self._clock.mono()
         ports = self._control.ports if hasattr(self, "_control") else self._ports
-        return state_of(job, incarnation=self._incarnation, ports=ports, wall=time.time(), run=self._run)
+        return saved_of(job, incarnation=self._incarnation, ports=ports, wall=time.time(), run=self._run)
 
     async def _clean_up(self) -> None:
         if self._program is not None:

@@ -6,7 +6,6 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import JobFailed
@@ -15,6 +14,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt, Kept, La
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
 from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished
 from hvd_elastic_ext.launcher.rules.checkpoints.interval import LATEST, Choice, Seal
+from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S, SHORTEST_S, Call
 from hvd_elastic_ext.launcher.rules.checkpoints.slowdown import SlowdownMeter
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
@@ -75,6 +75,10 @@ class Checkpoints:
         return self.staying is not None or (self.stay and (self.asked or self.attempt is not None))
 
 
+FIRST_S: Final = 5.0
+"""Assumed time for a commit to become durable, before one was measured."""
+
+
 @dataclass(slots=True)
 class Cost:
     """What checkpoints cost a running job, and how often something failed."""
@@ -85,6 +89,11 @@ class Cost:
     seals: list[Seal] = field(default_factory=list)
     """The newest checkpoints that were measured."""
     slowing: SlowdownMeter = field(default_factory=SlowdownMeter)
+
+    @property
+    def durable_s(self) -> float:
+        """Seconds in which the last commit became durable; a guess at first."""
+        return self.seals[-1].durable_s if self.seals else FIRST_S
 
 
 @dataclass(slots=True)
@@ -192,20 +201,18 @@ class BeforeSleep:
         return self.since is not None and not self.hopeless
 
 
-class Call(Enum):
-    """What there is to be done before all hosts are gone."""
-
-    NONE = "nothing"
-    NOW = "a checkpoint, and training goes on"
-    LAST = "the last checkpoint"
-
-
 @dataclass(slots=True)
 class BeforePreemption:
     """``made``: which checkpoint was asked for. ``since``: since when an end at an unknown time is noticed (mono)."""
 
     made: Call = Call.NONE
     since: float | None = None
+
+    def goes_on_at(self, by: float | None) -> float | None:
+        """When training continues at the latest although hosts were to go at ``by``: see :attr:`Preemption.all_by`."""
+        if by == math.inf:
+            by = None if self.since is None else self.since + SHORTEST_S
+        return None if by is None else by + OVER_S
 
 
 @dataclass(slots=True)

@@ -32,6 +32,21 @@ class Held:
     told: bool = False
 
 
+class NotedCommit(NamedTuple):
+    """What a launcher notes of a host's newest commit for the next one, in the fields of :class:`Held`.
+
+    ``gone``: why it is lost; None if the host holds it.
+    """
+
+    host: str
+    agent: str
+    commit: Commit
+    step: int
+    reached: int | None = None
+    told: bool = False
+    gone: str | None = None
+
+
 class Progress(NamedTuple):
     """The step at which a world continues, and the newest step reached before it."""
 
@@ -186,32 +201,28 @@ class Holders:
 
     # --- for the next launcher
 
-    def to_json(self) -> list[dict[str, Any]]:
+    def noted(self) -> tuple[NotedCommit, ...]:
         """By host, the newest commit that it holds, and the newest one that it has lost, with the reason."""
         held = [_note(host, held, gone=None) for host, held in _by_host(self.held.items())]
-        return [*held, *(_note(host, held, gone=held.why) for host, held in _by_host(self.gone.items()))]
+        return (*held, *(_note(host, held, gone=held.why) for host, held in _by_host(self.gone.items())))
 
-    def left_behind(self, saved: Commit | None) -> list[dict[str, Any]]:
+    def left_behind(self, saved: Commit | None) -> tuple[NotedCommit, ...]:
         """Commits newer than the ``saved`` one, of a job that has ended."""
-        return [
+        return tuple(
             _note(host, held, gone=held.why or "its agent was ended")
             for host, held in _by_host((*self.held.items(), *self.gone.items()))
             if saved is None or held.commit > saved
-        ]
+        )
 
-    def expect(self, noted: Iterable[Any], *, now: float) -> None:
+    def expect(self, noted: Iterable[NotedCommit], *, now: float) -> None:
         """Load the notes of an earlier launcher: these hosts may hold the noted commits, or newer ones."""
-        for entry in noted:
-            found = read([*entry["commit"], entry["step"]]) if _is_note(entry) else None
-            if found is None:
-                continue
-            seat, reached = Seat(entry["host"], ANY_SLOT), at if type(at := entry.get("reached")) is int else None
-            told = entry.get("told") is True
-            if isinstance(why := entry.get("gone"), str):
-                self.gone[seat] = Held(*found, entry["agent"], reached, now, why, told=told)
+        for host, agent, commit, step, reached, told, gone in noted:
+            seat = Seat(host, ANY_SLOT)
+            if gone is not None:
+                self.gone[seat] = Held(commit, step, agent, reached, now, gone, told=told)
             else:
                 why = "it was not heard since the launcher was started again"
-                self.held[seat] = Held(*found, entry["agent"], reached, now, why, stale=True, told=told)
+                self.held[seat] = Held(commit, step, agent, reached, now, why, stale=True, told=told)
 
 
 def _by_host(known: Iterable[tuple[Seat, Held]]) -> Iterable[tuple[str, Held]]:
@@ -223,9 +234,8 @@ def _by_host(known: Iterable[tuple[Seat, Held]]) -> Iterable[tuple[str, Held]]:
     return newest.items()
 
 
-def _note(host: str, held: Held, *, gone: str | None) -> dict[str, Any]:
-    commit = {"commit": [*held.commit], "step": held.step, "reached": held.reached, "told": held.told}
-    return {"host": host, "agent": held.agent, **commit, "gone": gone}
+def _note(host: str, held: Held, *, gone: str | None) -> NotedCommit:
+    return NotedCommit(host, held.agent, held.commit, held.step, held.reached, held.told, gone)
 
 
 def _age(held: Held) -> Commit:
@@ -238,16 +248,6 @@ def read(value: Any) -> tuple[Commit, int] | None:
         return None
     incarnation, generation, number, step = value
     return (incarnation, generation, number), step
-
-
-def _is_note(entry: Any) -> bool:
-    return (
-        isinstance(entry, dict)
-        and isinstance(entry.get("host"), str)
-        and isinstance(entry.get("agent"), str)
-        and isinstance(entry.get("commit"), list)
-        and type(entry.get("step")) is int
-    )
 
 
 def _holding(seat: Seat, held: Held, reach: Reach, leaves_by: float | None) -> Holding:

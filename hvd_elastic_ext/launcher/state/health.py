@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Set
 from dataclasses import dataclass, field
 
+from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.rules.health.endings import Ended
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.health.stalls import Member
@@ -25,6 +27,10 @@ class Faults:
     """When the last process of a world left without an order (mono)."""
     seen: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Of each error, by digest, the host and the step where it was seen last."""
+
+    def usable(self, hosts: HostSet, now: float) -> list[tuple[Host, tuple[int, ...]]]:
+        """Each host's slots that may work at ``now`` (mono)."""
+        return [(host, self.ledger.usable_slots(now, host)) for host in hosts]
 
 
 @dataclass(slots=True)
@@ -83,3 +89,17 @@ class Loopless:
     """The world of which all processes were lost, and it is not known what they had done."""
     fenced: int = -1
     """The world with processes that were cut off from one another."""
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether a process of the job has trained."""
+        return self.trained or self.kept or self.loops
+
+    @property
+    def done_alone(self) -> Set[Seat]:
+        """Seats with a process that has ended well without ever asking for a world."""
+        return {seat for seat, end in self.alone.items() if end.well}
+
+    def ends_of(self, generation: int) -> list[Ended]:
+        """Ends of processes of this world, which is the newest one."""
+        return list(self.ended.values()) if self.of == generation else []

@@ -11,9 +11,11 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.engines import ENGINES
 from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last
 from hvd_elastic_ext.launcher.rules.health.causes import Cause, announced
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.rules.health.endings import Fate, Verdict, fate
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Situation, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import NO_ROOM, TOO_LARGE, Answer, Life, Rendezvous, Seat
@@ -29,8 +31,8 @@ from hvd_elastic_ext.launcher.state.checkpoints import (
     Loading,
     Restore,
 )
+from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
 from hvd_elastic_ext.launcher.state.departures import Notices, Outcome, Preemption, Shutdown
-from hvd_elastic_ext.launcher.state.engine import Restarting
 from hvd_elastic_ext.launcher.state.errands import Purpose
 from hvd_elastic_ext.launcher.state.health import Faults, LinkLoss, Liveness, Loopless
 from hvd_elastic_ext.launcher.state.membership import (
@@ -38,6 +40,7 @@ from hvd_elastic_ext.launcher.state.membership import (
     Custody,
     Fleet,
     Resize,
+    Restarting,
     Transfers,
     World,
 )
@@ -46,6 +49,8 @@ from hvd_elastic_ext.launcher.state.roster import Roster, Worker
 
 log = logging.getLogger(__name__)
 
+OPEN: Final = Verdict(Fate.LOST)
+"""The world changes as in any job."""
 SYNC_S: Final = 10.0
 """Members without an elastic loop count as agreed on the state after this time in a world: they cannot say so."""
 
@@ -123,14 +128,14 @@ class JobState:
         ledger: HealthLedger | None = None,
         generation: int = 0,
         expects: str | None = None,
-        commits: Iterable[Any] = (),
+        commits: Iterable[NotedCommit] = (),
         stored: Stored | None = None,
     ) -> JobState:
         """The state of a job at the start of its launcher.
 
         ``generation``: of the newest world that an earlier launcher had. ``expects``: a checkpoint that is known to
-        have been made. ``commits``: what an earlier launcher noted of those in memory, see :meth:`Holders.to_json`;
-        ``stored``: of the newest one on storage.
+        have been made. ``commits``: what an earlier launcher noted of those in memory; ``stored``: of the newest one
+        on storage.
         """
         cadence = options.commit_every
         job = cls(
@@ -250,6 +255,40 @@ class JobState:
         loading, agent = self.restore.hosts.get(host), self.roster.agents.get(host)
         return loading if loading is not None and agent is not None and agent.identity == loading.agent else None
 
+    def may_start_on(self, host: str) -> bool:
+        """Whether processes may start on a host: it has loaded the checkpoint, if there is or may be one.
+
+        Once training has begun, they get their state from others.
+        """
+        loading = self.loading_of(host)
+        if self.options.durability is None or (self.world.begun and loading is None):
+            return True
+        return loading is not None and (loading.ready or (self.world.begun and not loading.under_way))
+
+    @property
+    def covers_all_commits(self) -> bool:
+        """Whether the newest checkpoint is as new as every known commit."""
+        newest, known = self.roster.commits.newest, self.checkpoints.stored
+        stored = None if known is None else known.commit
+        return stored is not None and (newest is None or stored >= newest)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What becomes of the newest world; :data:`OPEN` where it may be followed by another."""
+        meeting, members = self.rendezvous, self.world.members
+        if self.loopless.loops or not members or not self.formed:
+            return OPEN
+        present = self.roster.present(members)
+        on_their_way = any(worker.generation < self.generation for worker in present)
+        if on_their_way or not meeting.waiting.isdisjoint(members):
+            return OPEN
+        return fate(len(members), len(present), self.loopless.ends_of(self.generation))
+
+    @property
+    def can_end_by_itself(self) -> bool:
+        """Whether processes of a script without a loop are left that can finish it, however long that takes."""
+        return self.in_place and self.verdict.fate in (Fate.ENDING, Fate.STANDS)
+
     @property
     def leaves_by(self) -> Mapping[str, float]:
         """Hosts with notice, by the list or by their agents, and when they will be gone (mono)."""
@@ -274,6 +313,29 @@ class JobState:
     def fail(self, why: JobFailed | None) -> None:
         """Have the job end with ``why``, unless that is None or it ends already."""
         self.outcome.failure = self.outcome.failure or why
+
+    def strike(self, cause: Cause, host: Host, slot: int | None = None, *, detail: str, tried_s: float = 0.0) -> None:
+        """Count a strike against a slot or a host, if the cause has one.
+
+        ``tried_s``: seconds for which it was tried, without any work done.
+        """
+        now, before = self.now, self.faults.ledger
+        strike = Strike.of(cause, host, slot, at=now, unproven_s=tried_s)
+        after = before if strike is None else before.struck(now, strike, self.options.cooldown_s)
+        if strike is None or after is before:
+            return
+        self.faults.ledger = after
+        until = after.blocked(now, host, slot).until
+        self.record(
+            "struck",
+            subject=str(strike.subject),
+            cause=str(cause),
+            cooldown_s=None if until is None else round(until - now, 3),
+            until=until,
+            host=host.name,
+            reason=detail,
+        )
+        self.save()
 
     def take_actions(self) -> list[actions.Action]:
         """The actions since they were taken last, in their order."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.messages.rank_info import Place
@@ -13,7 +13,8 @@ from hvd_elastic_ext.launcher.rules.health.restart_delay import RestartDelays
 from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, Holding, Stored, Verdict
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
-from hvd_elastic_ext.launcher.state.roster import Worker
+from hvd_elastic_ext.launcher.rules.membership.world_change import Move
+from hvd_elastic_ext.launcher.state.roster import RETURN_S, Worker
 
 
 class NewerLife(NamedTuple):
@@ -84,6 +85,12 @@ class World:
         return bool(self.members) and not self.own
 
 
+UNTOLD_S: Final = 10.0
+"""The longest that a line waits for the first step."""
+UNTOLD_BY_OTHERS_S: Final = 120.0
+"""The same for new processes, which have to load everything first."""
+
+
 @dataclass(slots=True)
 class Change:
     """A change of the world with a cost that is not written yet.
@@ -98,6 +105,11 @@ class Change:
     fields: dict[str, Any]
     pause_s: float | None = None
     stopped_at: float | None = None
+
+    @property
+    def told_by(self) -> float:
+        """When the line is written at the latest (mono)."""
+        return self.at + (UNTOLD_S if self.stopped_at is None else UNTOLD_BY_OTHERS_S)
 
 
 @dataclass(slots=True)
@@ -132,6 +144,11 @@ class Adoption:
     """When the last start of an agent on one of them has failed (mono)."""
     handed_over: dict[str, float] = field(default_factory=dict)
     """When the last start on one of them found a living agent, which connects by itself (mono)."""
+
+    def on_their_way(self, now: float) -> bool:
+        """Whether missing hosts may still connect: by themselves, or because an agent is being started there."""
+        recent = now - self.begun < RETURN_S
+        return bool(self.missing) and (recent or not self.failed.keys() >= self.missing.keys())
 
 
 @dataclass(slots=True)
@@ -188,5 +205,35 @@ class Custody:
     """Hosts with agents that would have ended since the last look."""
     verdict: Verdict = FORMS
     holds_back: bool = False
-    """A world would form now, but waits for a commit."""
+    """A world would form now, or its members would get their ranks, but waits for a commit."""
     said: str = ""
+
+
+@dataclass(slots=True)
+class EngineChange:
+    """One change on its way. ``told_at`` and ``first_gone_at`` are times (mono)."""
+
+    move: Move
+    cause: str
+    reason: str
+    told_at: float | None = None
+    first_gone_at: float | None = None
+
+
+@dataclass(slots=True)
+class Restarting:
+    """How far a world with processes that cannot change worlds is, if it ends for the next one."""
+
+    announced: int
+    """The newest generation that was begun."""
+    change: EngineChange | None = None
+    done: set[Life] = field(default_factory=set)
+    """Members that have ended well by themselves."""
+    ended: dict[Seat, float] = field(default_factory=dict)
+    """When members of the world that is to change have ended for that (mono)."""
+    blamed: bool = False
+    """A process of the newest world is known to have failed."""
+    errors: set[str] = field(default_factory=set)
+    """What members of the newest world have failed with, by digest."""
+    unexplained: list[float] = field(default_factory=list)
+    """When worlds have ended within an hour though no process has failed (mono)."""

@@ -1,8 +1,34 @@
-"""What a planner returns."""
+"""What a planner returns, and what may hold a world back.
+
+A planner returns no reason. One that waits, or lets others wait, keeps what it waits for in its part of the state:
+until when, for whom, an attempt, a verdict. ``planners/membership/waiting.py`` reads all waits from there, and says
+each with its reason, its limit and what follows, for as long as it lasts. What holds a world back gives its reason as
+:class:`HeldBack`, and :attr:`JobState.decision` keeps it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
+
+from hvd_elastic_ext.launcher.state.job import JobState
+
+
+class HeldBack(NamedTuple):
+    """Why the next world does not form yet. ``until``: when that is over at the latest (mono), if that is known."""
+
+    reason: str
+    until: float | None = None
+
+
+class WorldQuestion(NamedTuple):
+    """Something that may hold the next world back; ``why_not`` answers by :attr:`JobState.decision`.
+
+    It is asked at every look, also where no world would form: what a world needs may take a while to get.
+    """
+
+    asks: str
+    why_not: Callable[[JobState], HeldBack | None]
 
 
 class Plan(NamedTuple):

@@ -5,13 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import Process, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.state.commit_holders import Holders
+
+JOIN_S: Final = 60.0
+"""How long an agent may take from its start to its first message."""
+JOIN_EACH_S: Final = 1.0
+"""What each agent that is starting adds to that: only some are started at a time."""
+RETURN_S: Final = 7.0
+"""Longest time for agents to connect again once they can: they try every 5 s."""
+GO_S: Final = 60.0
+"""Longest time from the order to go live to a newcomer's request for its rank."""
 
 
 class LaunchEnd(NamedTuple):
@@ -208,6 +217,11 @@ class Roster:
             found = (worker for life in members if (worker := find(life.seat)) is not None and worker.life == life)
             self._present = members, tuple(found)
         return self._present[1]
+
+    @property
+    def join_timeout_s(self) -> float:
+        """Seconds from its start in which each of the agents that are starting now has to come."""
+        return JOIN_S + JOIN_EACH_S * sum(not agent.heard for agent in self.agents.values())
 
     def next_life(self, seat: Seat) -> Life:
         """A life that the seat has not had yet."""

@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.launcher.folder import state_folder
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.folder import saved_text
+from hvd_elastic_ext.launcher.state.saved import Saved
 
 NOBODY = 65534
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs another user: run the tests as root")
 
-TEXT = {"version": 1, "incarnation": 1, "generation": 3, "ledger": None, "more": {"hosts": {"evil-host.example": 1}}}
-STATE = state_folder._text({**TEXT, "sum": state_folder._sum(TEXT)})
+STATE = saved_text.to_text(Saved(1, 3, hosts=(Host("evil-host.example", 1),)))
 
 PLANT = """
 import os, sys

@@ -12,10 +12,11 @@ SAVER = """
 import resource, signal, sys
 from pathlib import Path
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.folder.state_folder import Saved, StateDir, load
+from hvd_elastic_ext.launcher.folder.state_folder import StateDir, load
+from hvd_elastic_ext.launcher.state.saved import Saved
 
 folder, filler, limit = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-small, large = Saved(1, 7), Saved(1, 8, None, {"much": "x" * 40_000})
+small, large = Saved(1, 7), Saved(1, 8, only_here="x" * 40_000)
 with StateDir(folder) as held:
     assert held.next_incarnation() == 1
     assert held.save(small) and held.save(small)

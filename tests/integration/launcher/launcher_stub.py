@@ -13,23 +13,23 @@ from pathlib import Path
 from typing import Any
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.folder.state_folder import Saved, StateDir
+from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.rules.health import host_requests, ledger_json
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.state.saved import Saved
 
 
 async def serve(folder: Path, hosts: list[Host]) -> None:
     held = StateDir(folder)
     saved = held.load() or Saved()
     now = time.monotonic()
-    ledger = ledger_json.from_json(saved.ledger, now, wall=time.time()) if saved.ledger else HealthLedger()
+    ledger = ledger_json.continued(saved.ledger, now, passed_s=time.time() - saved.at)
 
     def handle(request: Mapping[str, Any]) -> Mapping[str, Any]:
         nonlocal ledger
         now = time.monotonic()
         ledger, answer = host_requests.answer(request, ledger, hosts=hosts, now=now)
-        held.save(Saved(1, 1, ledger_json.to_json(ledger, now, wall=time.time())))
+        held.save(Saved(1, 1, at=time.time(), ledger=ledger_json.as_saved(ledger, now)))
         return answer
 
     await AdminSocket(held.socket, handle).start()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.launcher.folder import saved_state, state_folder
+from hvd_elastic_ext.launcher.folder import state_folder
 from tests.integration.launcher.conftest import COUNTER, Launched, records
 from tests.integration.launcher.test_over_ssh import command, directory, set_hosts, wait_for_size
 from tests.support import marks
@@ -39,7 +39,7 @@ def test_a_launcher_stopped_before_it_has_hosts_ends_the_last_launchers_agents(l
             assert not any(map(marks.start_time, workers))
         saved, _ = state_folder.load(launched.directory / "state")
         assert saved is not None
-        assert not saved_state.hosts_left(saved)
+        assert not saved.hosts_left
 
 
 def stop_sshd(hosts: NetHosts) -> None:

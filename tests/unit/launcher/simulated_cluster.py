@@ -23,6 +23,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durabil
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
 from hvd_elastic_ext.launcher.state.events import (
     AgentEnded,
     AgentJoined,
@@ -78,7 +79,7 @@ class Cluster(Processes):
         *,
         ledger: HealthLedger | None = None,
         expects: str | None = None,
-        commits: Iterable[Any] = (),
+        commits: Iterable[NotedCommit] = (),
     ) -> None:
         super().__init__()
         self.lines = io.StringIO()

@@ -7,35 +7,11 @@ second one, so that nothing is lost.
 from __future__ import annotations
 
 import math
-from typing import Final
 
-from hvd_elastic_ext.launcher.planners.checkpoints import coordinator, cost
-from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
-from hvd_elastic_ext.launcher.state.checkpoints import Call
+from hvd_elastic_ext.launcher.planners.checkpoints import coordinator
+from hvd_elastic_ext.launcher.rules.checkpoints.preemption import SHORTEST_S, Call, decide, lead_s
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import Plan
-
-BEFORE_S: Final = 5.0
-"""Part of the time before the end at which the last checkpoint begins; see :func:`lead_s`."""
-SHORTEST_S: Final = 30.0
-"""Assumed time left by a notice that names none: the least that clouds give."""
-OVER_S: Final = 60.0
-"""Training continues if hosts are still there so long after the announced end."""
-
-
-def decide(now: float, by: float | None, lead_s: float) -> Call:
-    """Which checkpoint an end at ``by`` (mono; None: no end is known) calls for. Pure."""
-    if by is None or now > by + OVER_S:
-        return Call.NONE
-    return Call.LAST if now >= by - lead_s else Call.NOW
-
-
-def lead_s(durable_s: float, waited_s: float = 0.0) -> float:
-    """Seconds before the end at which the last checkpoint begins. Pure.
-
-    ``durable_s``: time from its commit to its completion; ``waited_s``: time until the named commit is made.
-    """
-    return BEFORE_S + 3.0 * durable_s + 2.0 * waited_s
+from hvd_elastic_ext.launcher.state.plan import HeldBack, Plan
 
 
 def plan(job: JobState) -> Plan:
@@ -43,7 +19,7 @@ def plan(job: JobState) -> Plan:
     state = job.before_preemption
     now = job.now
     known = _known(job, job.preemption.all_by)
-    before = lead_s(cost.durable_s(job), job.checkpoints.waited_s)
+    before = lead_s(job.cost.durable_s, job.checkpoints.waited_s)
     wanted = decide(now, known, before)
     if state.made is Call.LAST and not job.checkpoints.holds_training:
         state.made = Call.NONE  # another world has formed, and trains
@@ -58,15 +34,11 @@ def plan(job: JobState) -> Plan:
     return Plan(None if known is None or wanted is not Call.NOW else known - before)
 
 
-def held_back(job: JobState, decision: Decision) -> Decision:
-    """The decision, or none once the last checkpoint is made: what another world trains would be lost."""
-    if (
-        decision.members is None
-        or job.before_preemption.made is not Call.LAST
-        or not coordinator.covers_all_commits(job)
-    ):
-        return decision
-    return Decision(None, "", "all that training needs is about to go, and the last checkpoint is made")
+def why_not(job: JobState) -> HeldBack | None:
+    """Why the next world does not form: the last checkpoint is made, and what it trains would be lost."""
+    if job.decision.members is None or job.before_preemption.made is not Call.LAST or not job.covers_all_commits:
+        return None
+    return HeldBack("all that training needs is about to go, and the last checkpoint is made")
 
 
 def _known(job: JobState, by: float | None) -> float | None:

@@ -13,9 +13,9 @@ from enum import Enum
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import Asleep
-from hvd_elastic_ext.launcher.planners.checkpoints import coordinator, cost
-from hvd_elastic_ext.launcher.planners.checkpoints.before_preemption import lead_s
+from hvd_elastic_ext.launcher.planners.checkpoints import coordinator
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Kept
+from hvd_elastic_ext.launcher.rules.checkpoints.preemption import lead_s
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.state.checkpoints import Found, Identity, Known
 from hvd_elastic_ext.launcher.state.errands import Answer, Purpose
@@ -101,7 +101,7 @@ def _ready_at(job: JobState, since: float) -> float:
     if not holders or not holders <= going.keys():
         return at
     ends = min(going[host] for host in holders)
-    return since if ends == math.inf else max(since, min(at, ends - lead_s(cost.durable_s(job))))
+    return since if ends == math.inf else max(since, min(at, ends - lead_s(job.cost.durable_s)))
 
 
 def lost(job: JobState, host: str) -> None:

@@ -121,13 +121,6 @@ def _let_train_on(job: JobState, attempt: Attempt) -> None:
     job.tell_all(job.roster.present(attempt.ranks), "keep", commit=None)
 
 
-def covers_all_commits(job: JobState) -> bool:
-    """Whether the newest checkpoint is as new as every known commit."""
-    newest, known = job.roster.commits.newest, job.checkpoints.stored
-    stored = None if known is None else known.commit
-    return stored is not None and (newest is None or stored >= newest)
-
-
 def lost(job: JobState, host: str) -> None:
     """A connection was lost, and with it perhaps a request or an answer."""
     state = job.checkpoints

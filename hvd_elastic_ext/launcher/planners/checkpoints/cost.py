@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from hvd_elastic_ext.launcher.rules.checkpoints import interval
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
 from hvd_elastic_ext.launcher.rules.checkpoints.interval import Seal
 from hvd_elastic_ext.launcher.rules.checkpoints.slowdown import UNKNOWN
 from hvd_elastic_ext.launcher.state.job import JobState
-
-FIRST_S: Final = 5.0
-"""Assumed time for a commit to become durable, before one was measured."""
-
-
-def durable_s(job: JobState) -> float:
-    """Seconds in which the last commit became durable; a guess at first."""
-    return job.cost.seals[-1].durable_s if job.cost.seals else FIRST_S
 
 
 def resumed_from(job: JobState, facts: Mapping[str, Any]) -> None:

@@ -6,41 +6,14 @@ Storage that fails or does not answer delays the end only for a limited time: tr
 from __future__ import annotations
 
 import logging
-from typing import Final
 
-from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator, cost
+from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator
 from hvd_elastic_ext.launcher.rules.checkpoints import finished
+from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import decide
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
 log = logging.getLogger(__name__)
-
-ANSWER_S: Final = 300.0
-"""Shortest limit for storage that gives no answer."""
-TIMES: Final = 4.0
-"""That limit as a multiple of what the last checkpoint took, if that is longer."""
-FAILING_S: Final = 20.0
-"""How long to retry when storage fails."""
-
-
-def decide(waited_s: float, *, saved: bool, answered: bool, durable_s: float) -> tuple[bool, str]:
-    """Whether agents are still needed, and why; "" if all is saved. Pure.
-
-    ``waited_s``: since the last process ended. ``saved``: the end of training is on storage, or there is nothing to
-    save. ``answered``: no agent works on it now. ``durable_s``: how long the last checkpoint took.
-    """
-    if saved:
-        return False, ""
-    if answered and waited_s >= FAILING_S:
-        return False, f"it could not be written for {waited_s:.0f} s"
-    if waited_s >= longest_s(durable_s):
-        return False, f"storage gave no answer for {waited_s:.0f} s"
-    return True, "the end of training is made durable"
-
-
-def longest_s(durable_s: float) -> float:
-    """Seconds after which storage that gives no answer is not waited for any longer. Pure."""
-    return max(ANSWER_S, TIMES * durable_s)
 
 
 def plan(job: JobState) -> Plan:
@@ -66,7 +39,7 @@ def needs_agents(job: JobState) -> bool:
         job.now - state.since,
         saved=done is not None,
         answered=not before_sleep.is_waiting(job),
-        durable_s=cost.durable_s(job),
+        durable_s=job.cost.durable_s,
     )
     if waits:
         return True

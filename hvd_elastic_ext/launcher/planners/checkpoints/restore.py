@@ -12,14 +12,14 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.planners.checkpoints import coordinator
 from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished
-from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Stage
+from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.checkpoints import Loading
 from hvd_elastic_ext.launcher.state.commit_holders import read
 from hvd_elastic_ext.launcher.state.errands import Answer, Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.plan import NOTHING, HeldBack, Plan
 from hvd_elastic_ext.launcher.state.roster import Agent
 
 log = logging.getLogger(__name__)
@@ -28,14 +28,6 @@ AGAIN_S: Final = 5.0
 """Pause after a host could not read its storage."""
 EMPTY_S: Final = 0.5
 """How often to check whether processes that must end before a host loads have ended."""
-
-
-def ready(job: JobState, host: str) -> bool:
-    """Whether processes may start on a host. Once training has begun, they get their state from others."""
-    loading = job.loading_of(host)
-    if job.options.durability is None or (job.world.begun and loading is None):
-        return True
-    return loading is not None and (loading.ready or (job.world.begun and not loading.under_way))
 
 
 def plan(job: JobState) -> Plan:
@@ -65,22 +57,22 @@ def plan(job: JobState) -> Plan:
     return Plan(_next_look(job))
 
 
-def held_back(job: JobState, decision: Decision) -> Decision:
-    """Hold the first world back until it has a holder of the checkpoint, if there is or may be one."""
+def why_not(job: JobState) -> HeldBack | None:
+    """Why the first world does not form: it has no holder of the checkpoint, and there is or may be one."""
     state = job.restore
-    members = decision.members
+    members = job.decision.members
     if members is None or job.options.durability is None or job.world.begun:
-        return decision
+        return None
     holding = _holding(job)
     if not holding.isdisjoint(life.seat for life in members):
-        return decision
+        return None
     if state.path is not None:
-        return Decision(None, "", f"no process that is ready holds {state.path}")
+        return HeldBack(f"no process that is ready holds {state.path}")
     hosts = {seat.host: job.loading_of(seat.host) for seat in job.wanted}
     if state.expects is not None:
-        return Decision(None, "", f"none of the hosts that are ready has {state.expects}, or any checkpoint")
+        return HeldBack(f"none of the hosts that are ready has {state.expects}, or any checkpoint")
     late = sorted(host for host, loading in hosts.items() if loading is not None and not loading.ready)
-    return Decision(None, "", f"{', '.join(late)} may hold a checkpoint, and is not ready") if late else decision
+    return HeldBack(f"{', '.join(late)} may hold a checkpoint, and is not ready") if late else None
 
 
 def _next_look(job: JobState) -> float | None:
@@ -88,18 +80,6 @@ def _next_look(job: JobState) -> float | None:
     now = job.now  # a host that cannot try yet needs no earlier look
     times = [at for each in job.restore.hosts.values() if (at := each.again_at) is not None and at > now]
     return None if job.world.begun else min(times, default=None)
-
-
-def explained(job: JobState, lost: JobFailed | None) -> JobFailed | None:
-    """The failure of a job that never formed its first world, with the checkpoint that it waited for."""
-    state = job.restore
-    why = state.why
-    if why is None and state.expects is not None and state.path is None:
-        remedy = "add a host that has it, or name another --checkpoint-dir to start from the beginning"
-        why = f"{state.expects} was made, and no host that came has it; {remedy}"
-    if lost is None or why is None or job.world.begun:
-        return lost
-    return JobFailed(f"{why} (for --elastic-timeout {job.options.elastic_timeout_s:g} s)")
 
 
 def _holding(job: JobState) -> frozenset[Seat]:

@@ -25,7 +25,7 @@ def plan(job: JobState) -> Plan:
     """
     _take_unheard_ends(job)
     job.fail(loopless.see_lost_training(job))
-    found, why = loopless.verdict(job)
+    found, why = job.verdict
     if found is Fate.FAILED:
         job.fail(JobFailed(why))
     elif found is Fate.DONE:
@@ -61,7 +61,7 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     liveness.ended(job, worker, well=worker.done or (cause is Cause.LEFT and code == 0))
     if worker.done:
         _done(job, worker, code)
-    elif loopless.verdict(job).fate in (Fate.ENDING, Fate.DONE, Fate.FAILED):
+    elif job.verdict.fate in (Fate.ENDING, Fate.DONE, Fate.FAILED):
         return  # the last end decides
     elif cause is Cause.LEFT:
         orders.delay_restart(job, worker.seat)

@@ -8,7 +8,7 @@ from typing import Final
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.planners.checkpoints import before_exit, final_checkpoint
 from hvd_elastic_ext.launcher.planners.health import liveness
-from hvd_elastic_ext.launcher.planners.membership import adoption, resize_report, world
+from hvd_elastic_ext.launcher.planners.membership import resize_report, world
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.state import actions, orders
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -113,7 +113,7 @@ def _none_left(job: JobState) -> bool:
     roster, missing = job.roster, job.adoption.missing
     if roster.workers or not roster.agents.keys() <= missing.keys():
         return False
-    return job.shutdown.hurried or not adoption.on_their_way(job)
+    return job.shutdown.hurried or not job.adoption.on_their_way(job.now)
 
 
 def _end_unconnected(job: JobState) -> None:

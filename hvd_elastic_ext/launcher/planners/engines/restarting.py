@@ -20,8 +20,8 @@ from hvd_elastic_ext.launcher.rules.membership import world_change
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Situation
 from hvd_elastic_ext.launcher.rules.membership.world_change import Move, members_in
 from hvd_elastic_ext.launcher.state import actions, orders
-from hvd_elastic_ext.launcher.state.engine import EngineChange
 from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.membership import EngineChange
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 log = logging.getLogger(__name__)

@@ -2,81 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.launcher.planners.health import loopless
 from hvd_elastic_ext.launcher.rules.health.causes import BUDGET_WINDOW_S, Cause
-from hvd_elastic_ext.launcher.rules.health.ledger import Strike, Subject
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import Plan
 from hvd_elastic_ext.launcher.state.roster import Worker
 
-log = logging.getLogger(__name__)
-
 
 def plan(job: JobState) -> Plan:
     """Look again when the next cooldown is over."""
     return Plan(job.faults.ledger.next_release(job.now))
-
-
-def usable(job: JobState, hosts: HostSet, *, forgive: bool) -> list[tuple[Host, tuple[int, ...]]]:
-    """Each host's slots that may work.
-
-    If no slot is left, the holders of the newest commit are forgiven first.
-    """
-    state = job.faults
-    now = job.now
-    usable = [(host, state.ledger.usable_slots(now, host)) for host in hosts]
-    works = any(worker.killed is None for worker in job.roster.workers.values())
-    if not hosts or not forgive or works or any(slots for _, slots in usable):
-        return usable
-    candidates = [(host, job.roster.commits.of_host(host.name)) for host in hosts]
-    state.ledger, forgiven, reason = state.ledger.forgive_first(now, candidates)
-    if forgiven is None:
-        return usable
-    log.warning("%s: forgiven", reason)
-    job.save()
-    return [(host, state.ledger.usable_slots(now, host)) for host in hosts]
-
-
-def strike(
-    job: JobState, cause: Cause, host: Host, slot: int | None = None, *, detail: str, tried_s: float = 0.0
-) -> None:
-    """Count a strike against a slot or a host, if the cause has one.
-
-    ``tried_s``: seconds for which it was tried, without any work done.
-    """
-    state = job.faults
-    now = job.now
-    strike = Strike.of(cause, host, slot, at=now, unproven_s=tried_s)
-    after = state.ledger if strike is None else state.ledger.struck(now, strike, job.options.cooldown_s)
-    if strike is None or after is state.ledger:
-        return
-    state.ledger = after
-    until = after.blocked(now, host, slot).until
-    job.record(
-        "struck",
-        subject=str(strike.subject),
-        cause=str(cause),
-        cooldown_s=None if until is None else round(until - now, 3),
-        until=until,
-        host=host.name,
-        reason=detail,
-    )
-    job.save()
-
-
-def drain(job: JobState, host: Host, slot: int, *, reason: str) -> None:
-    """Give a slot no work for the longest cooldown. It is not a strike.
-
-    It is for the pod's whole life, whatever container runs in it: the device stays the same.
-    """
-    until = job.now + job.options.cooldown_s[1]
-    job.faults.ledger = job.faults.ledger.block(Subject("slot", host.name, host.uid, slot), until, reason, drained=True)
-    job.save()
 
 
 def failed(job: JobState, worker: Worker, cause: Cause, how: str, *, members: tuple[Life, ...]) -> JobFailed | None:
@@ -94,7 +30,7 @@ def failed(job: JobState, worker: Worker, cause: Cause, how: str, *, members: tu
         how_often = " again and again" if well and members else ""
         return JobFailed(f"the training script fails{how_often}: {error}\n{traceback}".rstrip())
     tried_s = worker.tried_s(job.now)
-    strike(job, cause, worker.host, worker.seat.slot, detail=how, tried_s=tried_s)
+    job.strike(cause, worker.host, worker.seat.slot, detail=how, tried_s=tried_s)
     if newcomer or not _count(job, worker.seat.host, well=well):
         return None
     what = f": {worker.failure[1]}" if worker.failure else ""
@@ -148,7 +84,7 @@ def _is_script_error(job: JobState, worker: Worker, members: tuple[Life, ...], *
     assert worker.failure is not None
     digest, host = worker.failure[0], worker.seat.host
     seen, job.faults.seen[digest] = job.faults.seen.get(digest), (host, worker.step)
-    early = worker.life in members and not loopless.has_trained(job)
+    early = worker.life in members and not job.loopless.has_trained
     if not well and (len(members) > 1 or early):
         return True
     return seen is not None and worker.step <= seen[1] and (early or not (well and seen[0] == host))

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Final
 
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
-from hvd_elastic_ext.launcher.state.roster import Agent
+from hvd_elastic_ext.launcher.state.roster import RETURN_S, Agent
 
 log = logging.getLogger(__name__)
-
-RETURN_S: Final = 7.0
-"""Longest time for agents to connect again once they can: they try every 5 s."""
 
 
 def alone(now: float, heard: Sequence[float], *, limit_s: float, grace_s: float) -> bool:

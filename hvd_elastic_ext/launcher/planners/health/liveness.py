@@ -6,20 +6,19 @@ import logging
 from collections import deque
 from typing import Final
 
-from hvd_elastic_ext.launcher.planners.health import blame
+from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
+from hvd_elastic_ext.launcher.rules.health.ledger import Subject
 from hvd_elastic_ext.launcher.rules.health.stalls import Member, Stall, absence, left_waiting, stall
 from hvd_elastic_ext.launcher.rules.health.stragglers import SUSTAINED, Straggler, stragglers
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
-from hvd_elastic_ext.launcher.state.roster import Worker
+from hvd_elastic_ext.launcher.state.roster import GO_S, Worker
 
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
-GO_S: Final = 60.0
-"""Longest time from the order to go live to a newcomer's request for its rank."""
 MISSED_S: Final = 30.0
 """When to report for whom the next world waits, without ``--progress-timeout``."""
 STILL_S: Final = 60.0
@@ -156,7 +155,7 @@ def _find_missing(job: JobState) -> None:
         absent.append(Member(life, -1, entry[1], worker.waiting))
         if not worker.generation and worker.live_at is not None and now - worker.live_at > GO_S:
             detail = f"{worker.seat} was told to go live and did not come"
-            blame.strike(job, Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail)
+            job.strike(Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail)
             orders.kill(job, worker, Cause.NEVER_READY)
     limit = job.options.progress_timeout_s
     came = sum(life in waiting for life in job.world.members)
@@ -221,12 +220,22 @@ def _report_straggler(job: JobState, straggler: Straggler, *, drained: bool) -> 
         reason=straggler.text,
     )
     if drained:
-        blame.drain(job, worker.host, seat.slot, reason=straggler.text)
+        _drain(job, worker.host, seat.slot, reason=straggler.text)
+
+
+def _drain(job: JobState, host: Host, slot: int, *, reason: str) -> None:
+    """Give a slot no work for the longest cooldown. It is not a strike.
+
+    It is for the pod's whole life, whatever container runs in it: the device stays the same.
+    """
+    until = job.now + job.options.cooldown_s[1]
+    job.faults.ledger = job.faults.ledger.block(Subject("slot", host.name, host.uid, slot), until, reason, drained=True)
+    job.save()
 
 
 def _can_spare_one(job: JobState) -> bool:
     """Whether the world would lose no more than the straggler if that left."""
     limits = job.options.limits
-    there = sum(len(slots) for _, slots in blame.usable(job, job.fleet.hosts, forgive=False))
+    there = sum(len(slots) for _, slots in job.faults.usable(job.fleet.hosts, job.now))
     after = limits.size(there - 1, begun=True)
     return after > 0 and after >= limits.size(there, begun=True) - 1

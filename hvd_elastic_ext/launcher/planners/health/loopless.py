@@ -7,21 +7,16 @@ one. And if all processes that trained are lost, and no commit is known, another
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Set
-from typing import Final
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.health.endings import Ended, Fate, Verdict, alone, begins_anew, fate
-from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Stage
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.rules.health.endings import Ended, Fate, begins_anew
+from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.plan import HeldBack
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 log = logging.getLogger(__name__)
-
-OPEN: Final = Verdict(Fate.LOST)
-"""The world changes as in any job."""
 
 
 def see_lost_training(job: JobState) -> JobFailed | None:
@@ -39,7 +34,7 @@ def see_lost_training(job: JobState) -> JobFailed | None:
     if not state.trained:
         _warn_of_the_unknown(job)
         return None
-    if verdict(job).fate is not Fate.LOST:
+    if job.verdict.fate is not Fate.LOST:
         return None
     why = begins_anew(state.step, state.last, loops=state.loops)
     if not job.options.restart_from_scratch:
@@ -56,7 +51,7 @@ def _warn_of_the_unknown(job: JobState) -> None:
     state = job.loopless
     members, generation = job.world.members, job.generation
     lost = members and job.formed and not job.roster.present(members)
-    if lost and not state.loops and state.unknown != generation and verdict(job).fate is Fate.LOST:
+    if lost and not state.loops and state.unknown != generation and job.verdict.fate is Fate.LOST:
         state.unknown = generation
         log.warning(
             "no process of the world is left (%s), and none has told of a step or of a commit: the script is "
@@ -65,30 +60,12 @@ def _warn_of_the_unknown(job: JobState) -> None:
         )
 
 
-def has_trained(job: JobState) -> bool:
-    """Whether a process of the job has trained."""
-    state = job.loopless
-    return state.trained or state.kept or state.loops
-
-
-def verdict(job: JobState) -> Verdict:
-    """What becomes of the newest world; :data:`OPEN` where it may be followed by another."""
-    roster, meeting, members = job.roster, job.rendezvous, job.world.members
-    if job.loopless.loops or not members or not job.formed:
-        return OPEN
-    present = roster.present(members)
-    on_their_way = any(worker.generation < job.generation for worker in present)
-    if on_their_way or not meeting.waiting.isdisjoint(members):
-        return OPEN
-    return fate(len(members), len(present), _ends(job))
-
-
-def held_back(job: JobState, decision: Decision) -> Decision:
-    """The decision, or none where no process would join another world."""
-    state = job.loopless
-    found = verdict(job).fate
+def why_not(job: JobState) -> HeldBack | None:
+    """Why the next world does not form: no process would join it."""
+    state, decision = job.loopless, job.decision
+    found = job.verdict.fate
     if decision.members is None or not (found is Fate.ENDING or (found is Fate.STANDS and job.in_place)):
-        return decision
+        return None
     _cut_off_those_who_wait(job)
     if found is Fate.STANDS and decision.cause not in state.said:
         state.said.add(decision.cause)
@@ -98,7 +75,7 @@ def held_back(job: JobState, decision: Decision) -> Decision:
         )
         log.warning("%s", why)
         job.record("not_resized", cause=decision.cause, reason=why)
-    return Decision(None, "", "no process has begun an elastic loop")
+    return HeldBack("no process has begun an elastic loop")
 
 
 def _cut_off_those_who_wait(job: JobState) -> None:
@@ -106,16 +83,11 @@ def _cut_off_those_who_wait(job: JobState) -> None:
     state = job.loopless
     members, generation = job.world.members, job.generation
     present = job.roster.present(members)
-    silent = len(members) - len(present) - len(_ends(job))
+    silent = len(members) - len(present) - len(state.ends_of(generation))
     if silent > 0 and state.fenced != generation:
         state.fenced = generation
         for worker in present:
             job.tell(worker, "fence")
-
-
-def can_end_by_itself(job: JobState) -> bool:
-    """Whether processes of a script without a loop are left that can finish it, however long that takes."""
-    return job.in_place and verdict(job).fate in (Fate.ENDING, Fate.STANDS)
 
 
 # --- ends of processes
@@ -141,25 +113,6 @@ def ended(job: JobState, worker: Worker, cause: Cause, how: str, code: int) -> N
         state.ended[worker.life] = entry
     elif worker.stage is Stage.BOOTING and (well or cause.fault):
         state.alone[worker.seat] = entry
-
-
-def done_alone(job: JobState) -> Set[Seat]:
-    """Seats with a process that has ended well without ever asking for a world."""
-    return {seat for seat, end in job.loopless.alone.items() if end.well}
-
-
-def failed_alone(job: JobState, listed: Iterable[str], *, wanted: int) -> JobFailed | None:
-    """Why a program that needs no world has failed on the hosts that are ``listed``, ``wanted`` of which were to
-    end well; None if it has not.
-    """
-    hosts = set(listed)
-    why = alone([end for seat, end in job.loopless.alone.items() if seat.host in hosts], wanted=wanted)
-    return None if why is None else JobFailed(why)
-
-
-def _ends(job: JobState) -> list[Ended]:
-    state = job.loopless
-    return list(state.ended.values()) if state.of == job.generation else []
 
 
 def _note(job: JobState, worker: Worker) -> None:

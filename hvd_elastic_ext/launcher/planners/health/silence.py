@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Final
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.planners.health import blame
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state import actions, orders
@@ -26,11 +26,7 @@ is gone. Also how long messages of its agent may be on their way."""
 
 
 def plan(job: JobState) -> Plan:
-    """Cut off hosts and kill processes that were silent for too long.
-
-    It names no time for the next look: each heartbeat would move it. The caller compares :func:`too_silent` between
-    looks instead, after it has read what has arrived.
-    """
+    """Cut off hosts and kill processes that were silent for too long. Its next time is :func:`due_at`."""
     if job.paused:
         return NOTHING
     end_earlier_lives(job)
@@ -46,16 +42,12 @@ def plan(job: JobState) -> Plan:
     return NOTHING
 
 
-def next_silence(job: JobState) -> float | None:
-    """When the next host will have been silent for too long, unless it speaks (mono)."""
+def due_at(job: JobState) -> float | None:
+    """When the next host will have been silent for too long, unless it speaks (mono); past if a process is now."""
+    if _silent(job):
+        return -math.inf
     agents = job.roster.agents.values()
     return min((agent.heard + _limit_s(job, agent) for agent in agents if agent.heard), default=None)
-
-
-def too_silent(job: JobState) -> bool:
-    """Whether :func:`plan` would find a silent host or process."""
-    silent_at = next_silence(job)
-    return (silent_at is not None and silent_at < job.now) or bool(_silent(job))
 
 
 def launcher_paused(job: JobState, seconds: float) -> None:
@@ -121,7 +113,7 @@ def cut_off(job: JobState, agent: Agent, reason: str, *, strike: bool) -> None:
         return
     log.warning("%s is cut off: %s", name, reason)
     job.record("fenced", host=name, reason=reason)
-    blame.strike(job, Cause.FENCED, agent.host, detail=reason)
+    job.strike(Cause.FENCED, agent.host, detail=reason)
 
 
 def _limit_s(job: JobState, agent: Agent) -> float:

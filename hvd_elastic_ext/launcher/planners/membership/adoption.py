@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.planners.health.link_loss import RETURN_S
 from hvd_elastic_ext.launcher.planners.membership import world
 from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -45,7 +44,7 @@ def _waits(job: JobState) -> bool:
         return False
     # A process that waits for a world is not kept waiting for long; those that train lack nothing.
     hurry = bool(job.rendezvous.waiting) and job.now - adoption.begun >= job.options.heartbeat_timeout_s
-    if on_their_way(job) and not hurry and job.now < adoption.until:
+    if adoption.on_their_way(job.now) and not hurry and job.now < adoption.until:
         return True
     adoption.until = None
     for name in adoption.missing.keys() & job.roster.agents.keys():
@@ -55,13 +54,6 @@ def _waits(job: JobState) -> bool:
     world.take_over(job)
     job.save()
     return False
-
-
-def on_their_way(job: JobState) -> bool:
-    """Whether missing hosts may still connect: by themselves, or because an agent is being started there."""
-    adoption = job.adoption
-    recent = job.now - adoption.begun < RETURN_S
-    return bool(adoption.missing) and (recent or not adoption.failed.keys() >= adoption.missing.keys())
 
 
 def tend(job: JobState) -> Plan:

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from hvd_elastic_ext.launcher.planners.health import blame
 from hvd_elastic_ext.launcher.planners.membership import custody
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.state import actions, orders
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Agent
-
-JOIN_S: Final = 60.0
-"""How long an agent may take from its start to its first message."""
-JOIN_EACH_S: Final = 1.0
-"""What each agent that is starting adds to that: only some are started at a time."""
 
 
 def plan(job: JobState) -> Plan:
@@ -26,7 +18,7 @@ def plan(job: JobState) -> Plan:
         if name not in agents and host is not None:
             agents[name] = Agent(host, now)
             job.do(actions.StartAgent(host))
-    timeout = join_timeout_s(sum(not agent.heard for agent in agents.values()))
+    timeout = job.roster.join_timeout_s
     for name, agent in list(agents.items()):
         # A finishing agent ends in any case; if its host is wanted again, a new agent follows.
         leaves = agent.finishing or (name not in needed and name not in job.fleet.hosts)
@@ -36,13 +28,8 @@ def plan(job: JobState) -> Plan:
             del agents[name]
             job.do(actions.StopLaunch(name))
             detail = f"no agent came within {timeout:g} s"
-            blame.strike(job, Cause.UNREACHABLE, agent.host, detail=detail, tried_s=now - agent.since)
+            job.strike(Cause.UNREACHABLE, agent.host, detail=detail, tried_s=now - agent.since)
     return NOTHING
-
-
-def join_timeout_s(starting: int) -> float:
-    """Seconds from its start in which each of so many agents has to come."""
-    return JOIN_S + JOIN_EACH_S * starting
 
 
 def _may_end(job: JobState, host: str) -> bool:

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from hvd_elastic_ext.launcher.planners.membership import transfers
 from hvd_elastic_ext.launcher.rules.membership import custody
@@ -14,7 +14,7 @@ from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, Act, Facts,
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.plan import NOTHING, HeldBack, Plan
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +26,9 @@ NOTE_EACH_S: Final = 0.002
 """What each slot with a commit adds to that: saving thousands takes a while."""
 
 
-def held_back(job: JobState, decision: Decision) -> Decision:
-    """Start the transfers that the next world needs. Return the decision, or one that waits for them."""
-    part = job.custody
+def why_not(job: JobState) -> HeldBack | None:
+    """Start the transfers that the next world needs; why it does not form before they are done."""
+    part, decision = job.custody, job.decision
     transfers.look(job)
     part.holds_back = False
     part.may_end_since = {host: at for host, at in part.may_end_since.items() if host in part.asked_for}
@@ -36,20 +36,20 @@ def held_back(job: JobState, decision: Decision) -> Decision:
     part.verdict = FORMS
     if _calm(job):
         transfers.cancel(job)
-        return decision
+        return None
     seats, ready = _candidates(job, decision)
     if not seats and not _leaves_by(job):
-        return decision
+        return None
     part.verdict = _judge(job, seats, ready=ready)
     # What members of a world hold is known only when they ask for their ranks; :func:`may_form` is asked then.
     live = any(worker.stage is Stage.LIVE for worker in job.roster.present(decision.members or ()))
     if decision.members is None or live:
-        return decision
+        return None
     if part.verdict.act is Act.FORM:
         transfers.cancel(job)  # the memory of a process that is about to train is its own
-        return decision
+        return None
     part.holds_back = True
-    return Decision(None, "", part.verdict.reason, part.verdict.until)
+    return HeldBack(part.verdict.reason, part.verdict.until)
 
 
 def note(job: JobState) -> Plan:
@@ -76,12 +76,13 @@ def may_form(job: JobState) -> tuple[bool, Loss | None]:
     plain = job.roster.commits.plain(seats) and not _storage_may_be_newer(job, seats)
     if plain and all(job.now >= until for until in _ending(job).values()):
         transfers.cancel(job)
-        job.custody.verdict = FORMS
+        job.custody.verdict, job.custody.holds_back = FORMS, False
         return True, None
     job.custody.verdict = verdict = _judge(job, seats, ready=True)
-    if verdict.act is Act.FORM:
+    job.custody.holds_back = verdict.act is not Act.FORM
+    if not job.custody.holds_back:
         transfers.cancel(job)
-    return verdict.act is Act.FORM, verdict.loss
+    return not job.custody.holds_back, verdict.loss
 
 
 def formed(job: JobState, loss: Loss | None) -> int | None:
@@ -135,17 +136,6 @@ def launcher_paused(job: JobState, seconds: float) -> None:
 def is_awaited(job: JobState) -> bool:
     """Whether the only holder of the newest commit is awaited: nothing older may replace that commit yet."""
     return not _calm(job) and custody.awaited(job.now, _facts(job), job.options.commit_wait_s) is not None
-
-
-def noted(job: JobState, *, over: bool, well: bool) -> list[dict[str, Any]]:
-    """What to save about commits for the next launcher. Of a job that is ``over`` and not ``well``: what is lost."""
-    commits, durability = job.roster.commits, job.options.durability
-    if not over:
-        return commits.to_json()
-    if well or durability is None:
-        return []
-    stored = job.checkpoints.stored
-    return commits.left_behind(None if stored is None else stored.commit)
 
 
 # --- facts

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher.planners.checkpoints import before_preemption, before_sleep, restore
+from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep
 from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
-from hvd_elastic_ext.launcher.planners.health import loopless
 from hvd_elastic_ext.launcher.planners.membership import custody, shortage, world
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import Plan
+from hvd_elastic_ext.launcher.state.plan import Plan, WorldQuestion
 
 log = logging.getLogger(__name__)
 
 
-def plan(job: JobState) -> Plan:
-    """Decide on the next world and begin it, unless something holds it back."""
-    decision = engine_of(job).decide(job)
-    for held_back in (loopless.held_back, restore.held_back, before_preemption.held_back, custody.held_back):
-        decision = held_back(job, decision)
-    before, job.decision = job.decision, decision
+def plan(job: JobState, questions: Sequence[WorldQuestion]) -> Plan:
+    """Decide on the next world and begin it, unless an answer to the ``questions`` holds it back."""
+    before, job.decision = job.decision, engine_of(job).decide(job)
+    for question in questions:
+        if (held_back := question.why_not(job)) is not None:
+            job.decision = Decision(None, "", *held_back)
+    decision = job.decision
     if decision.reason != before.reason:
         log.debug("%s%s", f"{decision.cause}: " if decision.cause else "", decision.reason)
     if decision.members is None:
@@ -33,7 +34,7 @@ def plan(job: JobState) -> Plan:
 
 
 def _wait(job: JobState, decision: Decision) -> None:
-    if loopless.can_end_by_itself(job):
+    if job.can_end_by_itself:
         return
     if job.custody.holds_back:  # that wait has its own limit
         job.short_since = None
@@ -41,7 +42,7 @@ def _wait(job: JobState, decision: Decision) -> None:
     if short is None or not custody.is_awaited(job):  # only the newest commit may be saved
         job.fail(before_sleep.save_before(job, short=short))
     if not job.before_sleep.going:
-        job.fail(restore.explained(job, shortage.timed_out(job, decision)))
+        job.fail(shortage.timed_out(job, decision))
 
 
 def _begin(job: JobState, decision: Decision) -> None:

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.messages.rank_info import Place
-from hvd_elastic_ext.launcher.planners.checkpoints import restore
-from hvd_elastic_ext.launcher.planners.health import blame, loopless
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.endings import Fate
 from hvd_elastic_ext.launcher.rules.membership.devices import local_ranks
@@ -33,7 +31,7 @@ def plan(job: JobState) -> Plan:
     for seat, place, neighbours in _plans(wanted, job.roster.workers, joining=bool(members)):
         agent = job.roster.agents.get(seat.host)
         free = job.fleet.restart_delays.over(seat, now)
-        if free and agent is not None and agent.joined and not agent.finishing and restore.ready(job, seat.host):
+        if free and agent is not None and agent.joined and not agent.finishing and job.may_start_on(seat.host):
             _start(job, agent, seat, place, neighbours=neighbours, standby=bool(members))
     # A live process that is no member lost its link, and its world went on without it.
     others = [
@@ -48,7 +46,7 @@ def plan(job: JobState) -> Plan:
         if worker.stage is Stage.BOOTING and now - worker.since > job.options.standby_timeout_s:
             detail = f"{worker.seat} did not get ready in time"
             tried_s = worker.tried_s(now)
-            blame.strike(job, Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail, tried_s=tried_s)
+            job.strike(Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail, tried_s=tried_s)
             orders.kill(job, worker, Cause.NEVER_READY)
         if worker.stopping_at == math.inf and _is_late(job, worker):
             worker.stopping_at = now + LEAVE_S
@@ -63,11 +61,11 @@ def _startable(job: JobState) -> tuple[Seat, ...]:
     A program that needs no world runs once, and no process starts after the script has ended.
     """
     workers, wanted = job.roster.workers, job.wanted
-    if loopless.verdict(job).fate is Fate.ENDING:
+    if job.verdict.fate is Fate.ENDING:
         return tuple(seat for seat in wanted if seat in workers)
     if job.world.members or any(worker.stage is not Stage.BOOTING for worker in workers.values()):
         return wanted
-    done = loopless.done_alone(job)
+    done = job.loopless.done_alone
     return tuple(seat for seat in wanted if seat not in done) if done else wanted
 
 

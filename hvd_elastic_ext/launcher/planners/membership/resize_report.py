@@ -7,18 +7,13 @@ it is written at once, and the cost stays unknown.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
 from hvd_elastic_ext.launcher.state.actions import Record
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.membership import Change
 from hvd_elastic_ext.launcher.state.roster import seconds
-
-UNTOLD_S: Final = 10.0
-"""The longest that a line waits for the first step."""
-UNTOLD_BY_OTHERS_S: Final = 120.0
-"""The same for new processes, which have to load everything first."""
 
 
 def changed(job: JobState, first: Life, *, lost: int | None, **fields: Any) -> None:
@@ -61,21 +56,8 @@ def going_on(job: JobState, life: Life, generation: int, message: Mapping[str, A
 
 def look(job: JobState) -> None:
     """Write the line without a first step if that takes too long."""
-    if (change := job.resize.change) is not None and job.now >= told_by(change):
+    if (change := job.resize.change) is not None and job.now >= change.told_by:
         close(job)
-
-
-def told_by(change: Change) -> float:
-    """When the line is written at the latest (mono)."""
-    return change.at + (UNTOLD_S if change.stopped_at is None else UNTOLD_BY_OTHERS_S)
-
-
-def to_json(job: JobState, now: float, *, wall: float) -> dict[str, Any] | None:
-    """The line that is not written yet, for the next launcher."""
-    change = job.resize.change
-    if change is None:
-        return None
-    return {"generation": change.generation, "at": wall - (now - change.at), "fields": change.fields}
 
 
 def close(job: JobState) -> None:

@@ -6,7 +6,8 @@ import logging
 from typing import Final
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher.planners.health import blame, loopless
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.rules.health.endings import alone
 from hvd_elastic_ext.launcher.rules.membership import next_world
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
@@ -21,7 +22,7 @@ SEPARATE: Final = (
 
 def plan(job: JobState) -> Plan:
     """Find the wanted seats."""
-    usable, going = blame.usable(job, job.fleet.hosts, forgive=job.world.begun), job.roster.going()
+    usable, going = _usable(job), job.roster.going()
     staying = [(host, slots) for host, slots in usable if host.name not in going]
     job.wanted = next_world.seats(staying, job.options.limits, job.roster.taken, job.roster.commits.newest_hosts)
     return NOTHING
@@ -32,9 +33,9 @@ def check_start(job: JobState) -> Plan:
     if job.world.begun or job.world.members:
         return NOTHING
     wanted, hosts = job.wanted, job.fleet.hosts
-    if wanted and loopless.done_alone(job) >= set(wanted):
+    if wanted and job.loopless.done_alone >= set(wanted):
         every = job.options.limits.size(hosts.slots, begun=True)
-        job.fail(loopless.failed_alone(job, hosts.names, wanted=every))
+        job.fail(_failed_alone(job, wanted=every))
         job.outcome.finishing = job.outcome.failure is None
         if job.outcome.finishing and len(wanted) > 1:
             log.warning("%s", SEPARATE.format(len(wanted)))
@@ -43,3 +44,31 @@ def check_start(job: JobState) -> Plan:
     elif not (job.options.woken or job.has_trained):  # such a job sleeps on, or waits for hosts
         job.fail(JobFailed(f"no process started training: {job.faults.first}"))
     return NOTHING
+
+
+def _usable(job: JobState) -> list[tuple[Host, tuple[int, ...]]]:
+    """Each host's slots that may work.
+
+    Once training has begun, and if no slot is left, the holders of the newest commit are forgiven first.
+    """
+    state, hosts, now = job.faults, job.fleet.hosts, job.now
+    usable = state.usable(hosts, now)
+    works = any(worker.killed is None for worker in job.roster.workers.values())
+    if not hosts or not job.world.begun or works or any(slots for _, slots in usable):
+        return usable
+    candidates = [(host, job.roster.commits.of_host(host.name)) for host in hosts]
+    state.ledger, forgiven, reason = state.ledger.forgive_first(now, candidates)
+    if forgiven is None:
+        return usable
+    log.warning("%s: forgiven", reason)
+    job.save()
+    return state.usable(hosts, now)
+
+
+def _failed_alone(job: JobState, *, wanted: int) -> JobFailed | None:
+    """Why a program that needs no world has failed on hosts that are published, ``wanted`` of which were to end well;
+    None if it has not.
+    """
+    hosts = set(job.fleet.hosts.names)
+    why = alone([end for seat, end in job.loopless.alone.items() if seat.host in hosts], wanted=wanted)
+    return None if why is None else JobFailed(why)

@@ -21,6 +21,10 @@ def why_short(job: JobState, decision: Decision) -> str | None:
 
 def timed_out(job: JobState, decision: Decision) -> JobFailed | None:
     """Why the job fails for lack of processes; None if it may wait longer."""
+    return _explained(job, _timed_out(job, decision))
+
+
+def _timed_out(job: JobState, decision: Decision) -> JobFailed | None:
     if job.standing:
         job.short_since = None
         return None
@@ -37,6 +41,18 @@ def timed_out(job: JobState, decision: Decision) -> JobFailed | None:
     need = limits.least if begun else limits.start
     there = f"slots needed: {need}, published: {job.fleet.hosts.slots} ({_names(job)})"
     return JobFailed(f"{there} after {options.elastic_timeout_s:g} s, --elastic-timeout: {decision.reason}")
+
+
+def _explained(job: JobState, lost: JobFailed | None) -> JobFailed | None:
+    """The failure of a job that never formed its first world, with the checkpoint that it waited for."""
+    state = job.restore
+    why = state.why
+    if why is None and state.expects is not None and state.path is None:
+        remedy = "add a host that has it, or name another --checkpoint-dir to start from the beginning"
+        why = f"{state.expects} was made, and no host that came has it; {remedy}"
+    if lost is None or why is None or job.world.begun:
+        return lost
+    return JobFailed(f"{why} (for --elastic-timeout {job.options.elastic_timeout_s:g} s)")
 
 
 def _free(job: JobState) -> int:

@@ -7,13 +7,14 @@ import math
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, cost, final_checkpoint
-from hvd_elastic_ext.launcher.planners.health import link_loss, liveness
-from hvd_elastic_ext.launcher.planners.membership import agents, resize_report
+from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep
+from hvd_elastic_ext.launcher.planners.health import link_loss
+from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import longest_s
 from hvd_elastic_ext.launcher.rules.membership.next_world import STILL_FORMING, Stage
 from hvd_elastic_ext.launcher.state.errands import Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.roster import GO_S
 
 log = logging.getLogger(__name__)
 
@@ -104,13 +105,13 @@ def waits_for(job: JobState) -> Wait | None:
         return _save(job) or _shortage(job)
     if not job.formed:
         return _forming(job)
-    return _silence(job) or _first_step(job)
+    return _silence(job) or _after_last_checkpoint(job) or _first_step(job)
 
 
 def _end(job: JobState) -> Wait | None:
     state, final = job.shutdown, job.final_checkpoint
     if job.outcome.failure is None and final.since is not None and not final.over:
-        return _last_checkpoint(job, final.since + final_checkpoint.longest_s(cost.durable_s(job)))
+        return _last_checkpoint(job, final.since + longest_s(job.cost.durable_s))
     if state.gone_by is not None:
         names = _some(sorted(state.pending | (state.asked & job.roster.agents.keys())))
         return Wait(f"for the end on {names}, told without a connection", state.gone_by) if names else None
@@ -121,6 +122,14 @@ def _end(job: JobState) -> Wait | None:
 def _last_checkpoint(job: JobState, until: float | None) -> Wait:
     doing = _saving(job)
     return Wait("for the last checkpoint" + (f": {doing}" if doing else ""), until, ", then the job ends without it")
+
+
+def _after_last_checkpoint(job: JobState) -> Wait | None:
+    """No process trains beyond the checkpoint that was made because hosts are about to go."""
+    if job.checkpoints.staying is None:
+        return None
+    what = "for other hosts: the last checkpoint is made, and hosts that training needs are about to go"
+    return Wait(what, job.before_preemption.goes_on_at(job.preemption.all_by), ", then training goes on")
 
 
 def _save(job: JobState) -> Wait | None:
@@ -160,7 +169,7 @@ def _forming(job: JobState) -> Wait:
     new = [worker.live_at for worker in workers if not worker.generation and worker.live_at is not None]
     if len(new) < len(absent):
         return Wait(what)  # a step in the world before may take long
-    return Wait(what, min(new) + liveness.GO_S, ", then a newcomer that is not there is ended")
+    return Wait(what, min(new) + GO_S, ", then a newcomer that is not there is ended")
 
 
 def _first_step(job: JobState) -> Wait | None:
@@ -178,7 +187,7 @@ def _first_step(job: JobState) -> Wait | None:
     if change is None:
         return None
     then = ", then the world is reported without its cost"
-    return Wait(f"{what} by rank 0 ({change.first.seat})", resize_report.told_by(change), then)
+    return Wait(f"{what} by rank 0 ({change.first.seat})", change.told_by, then)
 
 
 def _silence(job: JobState) -> Wait | None:
@@ -211,7 +220,7 @@ def _shortage(job: JobState) -> Wait:
     if not job.fleet.hosts.names:
         what.append("no host is published")
     if starting := {name: agent for name, agent in job.roster.agents.items() if not agent.heard}:
-        latest = min(agent.since for agent in starting.values()) + agents.join_timeout_s(len(starting))
+        latest = min(agent.since for agent in starting.values()) + job.roster.join_timeout_s
         what.append(f"no agent yet on {_names(starting)} ({max(0.0, latest - job.now):.0f} s more)")
     if blocked := _left_out(job):
         what.append(f"left out: {_some(blocked)}")

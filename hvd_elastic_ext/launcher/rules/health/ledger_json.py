@@ -1,4 +1,4 @@
-"""A health ledger as plain JSON and back, across launchers with different clocks. Pure.
+"""A health ledger as it is saved, and as plain JSON, and back, across launchers with different clocks. Pure.
 
 Times are saved as seconds from the moment of saving, with its wall time: so cooldowns continue while no launcher
 runs. A stepped wall clock may end a block too early or too late; it loses no strike and orders nothing.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -18,60 +19,88 @@ VERSION: Final = 1
 KINDS: Final = ("slot", "pod", "host", "node")
 
 
+def as_saved(ledger: HealthLedger, now: float) -> HealthLedger:
+    """The ledger with all times in seconds from ``now`` (mono); what no longer counts is left out."""
+    records = {s: _as_saved(record, now) for s, record in ledger.records.items() if not record.empty(now)}
+    faults = tuple(replace(fault, at=fault.at - now, unproven_s=0.0) for fault in ledger.faults)
+    return HealthLedger(MappingProxyType(records), faults)
+
+
+def continued(saved: HealthLedger, now: float, *, passed_s: float) -> HealthLedger:
+    """A ledger of :func:`as_saved` in the time of a clock that shows ``now``, so long after it was saved."""
+    passed = max(0.0, passed_s)
+    records = {subject: _continued(record, now, passed) for subject, record in saved.records.items()}
+    faults = tuple(replace(fault, at=now + min(0.0, fault.at) - passed) for fault in saved.faults)
+    return HealthLedger(MappingProxyType(records), faults)
+
+
+def by_hand(saved: HealthLedger) -> HealthLedger:
+    """Of a ledger of :func:`as_saved` the blocks by hand: they hold for every run of the job."""
+    records = {
+        subject: replace(record, strikes=0, cooldown=0.0, until=0.0, cause=None, forgiven=False)
+        for subject, record in saved.records.items()
+        if record.held and not record.drained
+    }
+    return HealthLedger(MappingProxyType(records))
+
+
 def to_json(ledger: HealthLedger, now: float, *, wall: float) -> dict[str, Any]:
     """The ledger at ``now`` (mono) as ``json.dumps`` takes it; what no longer counts is left out."""
+    return saved_to_json(as_saved(ledger, now), wall=wall)
+
+
+def from_json(document: object, now: float, *, wall: float) -> HealthLedger:
+    """The ledger that :func:`to_json` wrote, in the time of a clock that shows ``now``. Raises as the next one."""
+    saved, at = saved_from_json(document)
+    return continued(saved, now, passed_s=wall - at)
+
+
+def saved_to_json(saved: HealthLedger, *, wall: float) -> dict[str, Any]:
+    """A ledger of :func:`as_saved` as ``json.dumps`` takes it. ``wall``: when it was saved (Unix seconds)."""
     return {
         "version": VERSION,
         "saved": wall,
-        "records": [
-            {**_subject(subject), **_record(record, now)}
-            for subject, record in ledger.records.items()
-            if not record.empty(now)
-        ],
+        "records": [{**_subject(subject), **_record(record)} for subject, record in saved.records.items()],
         "faults": [
-            {**_subject(fault.subject), "cause": fault.cause.value, "at": fault.at - now, "node": fault.node}
-            for fault in ledger.faults
+            {**_subject(fault.subject), "cause": fault.cause.value, "at": fault.at, "node": fault.node}
+            for fault in saved.faults
         ],
     }
 
 
-def from_json(document: object, now: float, *, wall: float) -> HealthLedger:
-    """The ledger that :func:`to_json` wrote, in the time of a clock that shows ``now``.
+def saved_from_json(document: object) -> tuple[HealthLedger, float]:
+    """The ledger that :func:`saved_to_json` wrote, and when it was saved.
 
     Raises ``ValueError``, one line, for anything else.
     """
     try:
-        return _read(document, now, wall)
+        return _read(document)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"this is no saved health ledger: {type(error).__name__} {error}") from None
 
 
-def by_hand(document: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Of what :func:`to_json` wrote the blocks by hand: they hold for every run of the job."""
-    match document:
-        case {"version": version, "saved": saved, "records": [*records]}:
-            nothing = {"strikes": 0, "cooldown": 0.0, "ends_in": 0.0, "cause": None, "forgiven": False}
-            held = [
-                {**record, **nothing}
-                for record in records
-                if isinstance(record, dict) and record.get("held") is True and record.get("drained") is not True
-            ]
-            return {"version": version, "saved": saved, "records": held, "faults": []}
-    return None
-
-
-def _read(document: Any, now: float, wall: float) -> HealthLedger:
+def _read(document: Any) -> tuple[HealthLedger, float]:
     if document["version"] != VERSION:
         raise ValueError(
             f"version {document['version']!r} of a saved health ledger is not known here; known: {VERSION}"
         )
-    passed = max(0.0, wall - _number(document["saved"]))
-    records = {_subject_of(item): _record_of(item, now, passed) for item in document["records"]}
+    records = {_subject_of(item): _record_of(item) for item in document["records"]}
     faults = tuple(
-        Strike(_subject_of(item), Cause(item["cause"]), now + min(0.0, _number(item["at"])) - passed, str(item["node"]))
+        Strike(_subject_of(item), Cause(item["cause"]), _number(item["at"]), str(item["node"]))
         for item in document["faults"]
     )
-    return HealthLedger(MappingProxyType(records), faults)
+    return HealthLedger(MappingProxyType(records), faults), _number(document["saved"])
+
+
+def _as_saved(record: Record, now: float) -> Record:
+    held = record.held_back(now)
+    held_until = record.held_until - now if held and record.held_until is not None else None
+    return replace(record, until=record.until - now, held=held, held_until=held_until)
+
+
+def _continued(record: Record, now: float, passed: float) -> Record:
+    held_until = None if record.held_until is None else now + _left(record.held_until, passed)
+    return replace(record, until=now + _left(record.until, passed), held_until=held_until)
 
 
 def _subject(subject: Subject) -> dict[str, Any]:
@@ -79,15 +108,15 @@ def _subject(subject: Subject) -> dict[str, Any]:
     return {**known, "life": subject.life} if subject.life else known
 
 
-def _record(record: Record, now: float) -> dict[str, Any]:
+def _record(record: Record) -> dict[str, Any]:
     return {
         "strikes": record.strikes,
         "cooldown": record.cooldown,
-        "ends_in": record.until - now,
+        "ends_in": record.until,
         "cause": None if record.cause is None else record.cause.value,
         "forgiven": record.forgiven,
-        "held": record.held_back(now),
-        "held_for": None if record.held_until is None or not record.held_back(now) else record.held_until - now,
+        "held": record.held,
+        "held_for": record.held_until,
         "reason": record.reason,
         "drained": record.drained,
     }
@@ -103,7 +132,7 @@ def _subject_of(item: Mapping[str, Any]) -> Subject:
     return Subject(kind, name, uid, slot, life)
 
 
-def _record_of(item: Mapping[str, Any], now: float, passed: float) -> Record:
+def _record_of(item: Mapping[str, Any]) -> Record:
     strikes = item["strikes"]
     if type(strikes) is not int or strikes < 0:
         raise ValueError(f"a saved health ledger counts {strikes!r} strikes")
@@ -111,11 +140,11 @@ def _record_of(item: Mapping[str, Any], now: float, passed: float) -> Record:
     return Record(
         strikes=strikes,
         cooldown=max(0.0, _number(item["cooldown"])),
-        until=now + _left(_number(item["ends_in"]), passed),
+        until=_number(item["ends_in"]),
         cause=None if item["cause"] is None else Cause(item["cause"]),
         forgiven=bool(item["forgiven"]),
         held=bool(item["held"]),
-        held_until=None if held_for is None else now + _left(_number(held_for), passed),
+        held_until=None if held_for is None else _number(held_for),
         reason=str(item["reason"]),
         drained=item.get("drained") is True,
     )

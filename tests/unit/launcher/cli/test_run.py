@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.cli.run import unused_checkpoints
 from hvd_elastic_ext.launcher.cli.run_options import parse
-from hvd_elastic_ext.launcher.folder.state_folder import Saved
+from hvd_elastic_ext.launcher.state.saved import Saved
 
 
 def said(folder: Path, *options: str, hosts: tuple[str, ...] = ()) -> str | None:
     settings = parse(["-np", "1", "--state-dir", str(folder), *options, "true"], {})
-    return unused_checkpoints(settings, Saved(1, 0, None, {"hosts": list(hosts)}))
+    return unused_checkpoints(settings, Saved(1, hosts=tuple(Host(name, 1) for name in hosts)))
 
 
 @pytest.fixture

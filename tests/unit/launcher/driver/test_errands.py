@@ -181,7 +181,7 @@ def test_a_host_whose_agent_is_another_one_with_processes_has_no_errand_of_the_a
     hello = {**asked.cluster._hello(host), "agent": "another", "seats": found}
     asked.cluster.driver.tell(AgentJoined(host, hello))
     asked.cluster.driver.look()
-    assert restore.ready(asked.cluster.driver.job, host)
+    assert asked.cluster.driver.job.may_start_on(host)
     for news in news_of(number, GOOD[Purpose.RESTORE]):
         assert not changes(asked.cluster, host, news), news
 

@@ -6,12 +6,12 @@ import pytest
 
 from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.planners.engines.engine import Engine
-from hvd_elastic_ext.launcher.planners.membership import agents
 from hvd_elastic_ext.launcher.rules.membership import next_world
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question
 from hvd_elastic_ext.launcher.state.events import News
 from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.roster import JOIN_S
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
 
 
@@ -49,12 +49,12 @@ def test_a_large_job_whose_world_is_not_whole_is_looked_at_as_often_as_a_small_o
 
 def test_between_two_looks_silence_is_noticed_all_the_same() -> None:
     cluster = calm("a", "b")
-    assert not cluster.driver.too_silent()
+    assert not cluster.driver.is_due()
     cluster.clock.advance(cluster.options.heartbeat_timeout_s + 1.0)
-    assert cluster.driver.too_silent()
+    assert cluster.driver.is_due()
     cluster.driver.tell(News("a", {"event": "beats", "slots": {}}))
     cluster.driver.look()
-    assert not cluster.driver.too_silent()
+    assert not cluster.driver.is_due()
     assert {event["host"] for event in cluster.events("fenced")} == {"b"}
 
 
@@ -66,7 +66,7 @@ def test_who_stands_in_line_for_its_start_is_not_taken_for_unreachable(others: i
     cluster.hosts(**dict.fromkeys(("a", *(f"h{number}" for number in range(others))), 1))
     cluster.driver.look()
     assert len(started) == others + 1
-    cluster.clock.advance(agents.JOIN_S + 20.0)
+    cluster.clock.advance(JOIN_S + 20.0)
     cluster.driver.look()
     assert bool(cluster.events("struck")) is blamed
 
@@ -98,7 +98,7 @@ def test_a_process_that_a_part_of_the_beats_calls_silent_is_killed_for_it() -> N
     cluster = calm("a")
     quiet = {"0": {"life": 1, "age": cluster.options.heartbeat_timeout_s + 1.0, "beat": {"step": 1}}}
     cluster.driver.tell(News("a", {"event": "beats", "slots": quiet, "part": True}))
-    assert cluster.driver.too_silent()
+    assert cluster.driver.is_due()
     cluster.driver.look()
     assert [event["host"] for event in cluster.events("fenced")] == ["a"]
 

@@ -20,7 +20,6 @@ from hvd_elastic_ext.launcher.driver.driver import Driver
 from hvd_elastic_ext.launcher.driver.recording import Recorder, from_json, to_json
 from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.folder.saved_state import again, start_of
-from hvd_elastic_ext.launcher.folder.state_folder import Saved
 from hvd_elastic_ext.launcher.options import options_json
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
@@ -28,6 +27,7 @@ from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 from hvd_elastic_ext.launcher.state import events
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.options import JobOptions
+from hvd_elastic_ext.launcher.state.saved import Saved
 from tests.unit.launcher.model.history import History, drawn, script
 from tests.unit.launcher.model.play import play
 from tests.unit.launcher.simulated_cluster import Cluster
@@ -158,7 +158,7 @@ def test_the_event_that_shows_a_defect_is_recorded_with_its_error_and_shows_it_a
         cluster.driver.job, cluster, journal=Journal(io.StringIO(), cluster.clock), clock=cluster.clock,
         recorder=(recorder := Recorder(lines)),
     )  # fmt: skip
-    recorder.begun(start_of(Saved(1, 0, None, {}), driver.job, wall=0.0, expects=None))
+    recorder.begun(start_of(Saved(1), driver.job, wall=0.0, expects=None))
     with pytest.raises(Breaks):
         driver.tell(events.LauncherPaused(1.0))
     path.write_text(lines.getvalue())
@@ -203,7 +203,7 @@ def test_an_abbreviated_option_of_events_is_refused(capsys: pytest.CaptureFixtur
             '{"number":1,"mono":1,"event":{"kind":"Look"},"done":[],"again_at":null,"error":null}\n',
             "before its launcher has begun",
         ),
-        ('{"recording":2,"mono":1}\n', ":1: is no line of a recording"),
+        ('{"recording":3,"mono":1}\n', ":1: is no line of a recording"),
     ],
 )
 def test_a_file_that_is_no_recording_is_refused_in_one_line(

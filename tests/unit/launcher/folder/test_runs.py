@@ -2,67 +2,69 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.folder.runs import begun, ended, has_ended, name_of
-from hvd_elastic_ext.launcher.folder.state_folder import Saved
-from hvd_elastic_ext.launcher.rules.health import ledger_json
+from hvd_elastic_ext.launcher.folder.runs import begun, name_of
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike, Subject
+from hvd_elastic_ext.launcher.rules.membership.custody import Stored
+from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
+from hvd_elastic_ext.launcher.state.saved import Saved
 
-MORE = {"run": "yesterday", "finished": True, "checkpoint": "/store/x", "commits": [1], "hosts": {}}
 
-
-def struck_and_blocked() -> dict[str, Any]:
+def struck_and_blocked() -> HealthLedger:
     strike = Strike.of(Cause.CRASHED, Host("a", 1), None, at=0.0)
     assert strike is not None
-    ledger = HealthLedger().struck(0.0, strike, (10.0, 300.0)).block(Subject("host", "b"), None, "disk")
-    return ledger_json.to_json(ledger, 0.0, wall=0.0)
+    return HealthLedger().struck(0.0, strike, (10.0, 300.0)).block(Subject("host", "b"), None, "disk")
+
+
+SAVED = Saved(
+    3,
+    7,
+    "yesterday",
+    finished=True,
+    ledger=struck_and_blocked(),
+    ports={"10.0.0.1": 7},
+    only_here="/store/x",
+    stored=Stored((1, 2, 3), 30, "/store/x"),
+    commits=(NotedCommit("a", "agent", (1, 2, 4), 40),),
+)
 
 
 @pytest.mark.parametrize(
-    ("more", "resume", "joins"),
-    [
-        ({"ended": True}, False, False),
-        ({"ended": True}, True, True),
-        ({"ended": False}, False, True),
-        ({}, False, True),  # its launcher was killed, or sleeps
-    ],
+    ("ended", "resume", "joins"),
+    [(True, False, False), (True, True, True), (False, False, True)],  # not ended: its launcher was killed, or sleeps
 )
-def test_a_run_that_has_ended_is_followed_by_another_one(more: dict[str, Any], *, resume: bool, joins: bool) -> None:
-    saved = Saved(3, 7, struck_and_blocked(), {**MORE, **more})
-    found = begun(saved, fresh="today", resume=resume)
-    assert found.more["run"] == ("yesterday" if joins else "today")
-    assert found.incarnation == 3  # commits of a later launcher are newer, whatever run they are of
-    assert found.generation == (7 if joins else 0)
-    assert ("commits" in found.more) == joins
-    assert found.more["checkpoint"] == "/store/x"
-    assert not has_ended(found)
+def test_a_run_that_has_ended_is_followed_by_another_one(*, ended: bool, resume: bool, joins: bool) -> None:
+    found = begun(replace(SAVED, ended=ended), fresh="today", resume=resume)
+    if joins:
+        assert found == SAVED
+        return
+    assert found == Saved(
+        3,  # commits of a later launcher are newer, whatever run they are of
+        run="today",
+        ledger=found.ledger,
+        ports=SAVED.ports,
+        only_here="/store/x",
+        stored=SAVED.stored,
+    )
 
 
 def test_a_new_run_begins_without_strikes_and_keeps_what_was_said_by_hand() -> None:
-    saved = Saved(3, 7, struck_and_blocked(), {**MORE, "ended": True})
-    found = begun(saved, fresh="today", resume=False).ledger
-    ledger = ledger_json.from_json(found, 1.0, wall=1.0)
+    ended = replace(SAVED, ended=True)
+    ledger = begun(ended, fresh="today", resume=False).ledger
     assert [(str(subject), record.held, record.strikes) for subject, record in ledger.records.items()] == [
         ("host b", True, 0)
     ]
     assert not ledger.faults
-    assert len(ledger_json.from_json(begun(saved, fresh="x", resume=True).ledger, 1.0, wall=1.0).records) == 2
+    assert len(begun(ended, fresh="x", resume=True).ledger.records) == 2
 
 
-@pytest.mark.parametrize("ledger", [None, {}, {"version": 1}, {"version": 1, "saved": 0.0, "records": 7}])
-def test_a_ledger_that_is_none_is_left_behind_with_its_run(ledger: Any) -> None:
-    assert begun(Saved(1, 1, ledger, {**MORE, "ended": True}), fresh="x", resume=False).ledger is None
-
-
-def test_the_first_run_is_a_new_one_and_one_that_has_ended_says_so() -> None:
-    found = begun(None, fresh="today", resume=True)
-    assert found == Saved(more={"run": "today"})
-    assert has_ended(ended(found))
+def test_the_first_run_is_a_new_one() -> None:
+    assert begun(None, fresh="today", resume=True) == Saved(run="today")
 
 
 def test_names_are_sorted_as_runs_began() -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from hvd_elastic_ext.launcher.folder import saved_state, state_folder
 from hvd_elastic_ext.launcher.folder.saved_state import StateWriter
-from hvd_elastic_ext.launcher.folder.state_folder import Saved, StateDir
+from hvd_elastic_ext.launcher.folder.state_folder import StateDir
+from hvd_elastic_ext.launcher.state.saved import Saved
 
 SECONDS = 60
 
@@ -110,7 +111,7 @@ async def test_a_disk_that_hangs_costs_one_thread_and_the_end_does_not_wait_for_
 async def test_a_defect_is_logged_and_the_next_state_written(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
     disk.goes.set()
     writer = StateWriter(disk.save)
-    for each in (lambda: Saved(1, 1, None, {"not": object()}), state(2)):
+    for each in (lambda: Saved(1, run=object()), state(2)):
         writer.soon(each)
         await writer.close()
     (said,) = caplog.records

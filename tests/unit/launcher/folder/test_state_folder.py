@@ -12,10 +12,11 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.folder import state_folder
-from hvd_elastic_ext.launcher.folder.state_folder import Saved, StateDir, holder, load
+from hvd_elastic_ext.launcher.folder.state_folder import StateDir, holder, load
+from hvd_elastic_ext.launcher.state.saved import Saved
 
-ONE = Saved(1, 5, {"version": 1}, {"budget": [1, 2]})
-TWO = Saved(1, 6, None)
+ONE = Saved(1, 5, ports={"10.0.0.1": 7})
+TWO = Saved(1, 6)
 
 
 @pytest.fixture
@@ -113,6 +114,8 @@ def test_a_damaged_state_is_said_once_and_the_one_before_it_used(
         assert held.load() == ONE
         assert len(caplog.records) == 1
         assert "damaged" in caplog.text
+        assert "it is kept as state.json.unread; going on from" in caplog.text
+        assert (folder / "state.json.unread").read_bytes() == damage
         # The damaged file must not take the place of the good one.
         held.save(TWO)
         assert (folder / "state.json.bak").exists()
@@ -129,7 +132,33 @@ def test_with_both_files_damaged_the_job_starts_anew_and_says_so(
         for name in ("state.json", "state.json.bak"):
             (folder / name).write_text("?")
         assert held.load() is None
+        held.save(ONE)
+        held.save(TWO)
+        assert held.load() == TWO
     assert "starting from the beginning" in caplog.text
+    assert len(caplog.records) == 1
+    assert [(folder / f"{name}.unread").read_text() for name in ("state.json", "state.json.bak")] == ["?", "?"]
+
+
+def test_a_state_of_a_newer_version_is_said_in_one_line_and_not_replaced(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    newer = '{"version":99,"incarnation":7}\n'
+    with StateDir(folder) as held:
+        (folder / "state.json").write_text(newer)
+        assert held.load() is None
+        held.save(ONE)
+    [line] = caplog.messages
+    assert "state.json cannot be used (a newer hvd-elastic wrote it, in version 99; 2 is known here)" in line
+    assert "it is kept as state.json.unread" in line
+    assert (folder / "state.json.unread").read_text() == newer
+
+
+def test_to_look_at_a_folder_renames_nothing(folder: Path) -> None:
+    with StateDir(folder):
+        (folder / "state.json").write_text("?")
+    assert load(folder) == (None, False)
+    assert (folder / "state.json").read_text() == "?"
 
 
 def test_a_moment_with_only_the_backup_is_no_damage(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

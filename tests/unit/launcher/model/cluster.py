@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.folder.state_folder import Saved
 from hvd_elastic_ext.launcher.rules.health.ledger import Subject
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 from hvd_elastic_ext.launcher.state.events import HealthChanged
+from hvd_elastic_ext.launcher.state.saved import Saved
 from tests.unit.launcher.model.agent import LATENCY_S, Agent, Line, Message
 from tests.unit.launcher.model.errands import Errands
 from tests.unit.launcher.model.launcher import Launcher

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,8 +10,8 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.driver.driver import Driver
-from hvd_elastic_ext.launcher.folder.saved_state import hosts_left, job_of, start_of, state_of, write_noted_change
-from hvd_elastic_ext.launcher.folder.state_folder import Saved
+from hvd_elastic_ext.launcher.folder import saved_text
+from hvd_elastic_ext.launcher.folder.saved_state import start_of, write_noted_change
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.events import (
     AgentEnded,
@@ -24,6 +24,7 @@ from hvd_elastic_ext.launcher.state.events import (
     News,
     PeersChanged,
 )
+from hvd_elastic_ext.launcher.state.saved import Saved, job_of, saved_of
 from tests.unit.launcher.model.agent import LATENCY_S, Agent, Line, Message
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Launcher:
         self.written: list[tuple[float, Saved]] = [(self.born, saved)]
         """States, and when each has been written."""
         self.driver = self._driver(saved)
-        left = HostSet(tuple(hosts_left(saved)))
+        left = HostSet(saved.hosts_left)
         if left:
             self.driver.tell(Expected(tuple(left), self.born + cluster.options.orphan_grace_s))
         self._left = left
@@ -64,7 +65,8 @@ class Launcher:
     def _driver(self, saved: Saved) -> Driver:
         cluster, time = self._cluster, self._sim.time
         write_noted_change(saved, journal=Journal(cluster.journal, time), clock=time)
-        job = job_of(saved, cluster.options, now=time.mono(), wall=time.wall())
+        errands = secrets.randbelow(1 << 48)
+        job = job_of(saved, cluster.options, now=time.mono(), wall=time.wall(), errands=errands)
         recorder = cluster.recorder
         if recorder is not None:
             recorder.begun(start_of(saved, job, wall=time.wall(), expects=None))
@@ -170,15 +172,14 @@ class Launcher:
         if not self._cluster.launcher_dies:
             return
         time = self._sim.time
-        state = state_of(self.driver.job, incarnation=self.incarnation, ports={}, wall=time.wall())
-        self.written.append((time.mono() + self._cluster.save_s, state))
+        saved = saved_of(self.driver.job, incarnation=self.incarnation, ports={}, wall=time.wall(), run=None)
+        self.written.append((time.mono() + self._cluster.save_s, saved))
 
     @property
     def left(self) -> Saved:
         """What is in its folder now, read back."""
         newest = [saved for at, saved in self.written if at <= self._sim.now][-1]
-        more, ledger = json.loads(json.dumps([dict(newest.more), newest.ledger]))
-        return Saved(newest.incarnation, newest.generation, ledger, more)
+        return saved_text.from_text(saved_text.to_text(newest))
 
     # --- Outside
 

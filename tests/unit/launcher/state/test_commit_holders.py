@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from hvd_elastic_ext.launcher.rules.membership.custody import Reach
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.commit_holders import Holders
@@ -14,7 +12,7 @@ A, A1, B = Seat("a", 0), Seat("a", 1), Seat("b", 0)
 def noted(holders: Holders) -> Holders:
     """What the next launcher makes of the notes."""
     after = Holders()
-    after.expect(json.loads(json.dumps(holders.to_json())), now=50.0)
+    after.expect(holders.noted(), now=50.0)
     return after
 
 
@@ -32,7 +30,7 @@ def test_of_several_slots_of_a_host_the_newest_commit_is_noted() -> None:
     holders.told(A, (1, 1, 10), 100, agent="a-1")
     holders.told(A1, (1, 1, 8), 80, agent="a-1")
     [left] = holders.left_behind(None)
-    assert (left["host"], left["step"]) == ("a", 100)
+    assert (left.host, left.step) == ("a", 100)
     assert [each.step for each in noted(holders).holdings({})] == [100]
 
 

@@ -5,35 +5,10 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.planners.checkpoints.before_preemption import OVER_S, Call, decide, lead_s
+from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
 from tests.unit.launcher.checkpointing_cluster import Stored, Storing, storing
 from tests.unit.launcher.scenarios import play
-
-
-@pytest.mark.parametrize(
-    ("now", "by", "before", "expected"),
-    [
-        (100.0, None, 8.0, Call.NONE),
-        (100.0, 220.0, 8.0, Call.NOW),
-        (211.9, 220.0, 8.0, Call.NOW),
-        (212.0, 220.0, 8.0, Call.LAST),
-        (110.0, 220.0, 125.0, Call.LAST),
-        (220.0 + OVER_S, 220.0, 8.0, Call.LAST),
-        (220.1 + OVER_S, 220.0, 8.0, Call.NONE),
-    ],
-)
-def test_the_last_one_begins_as_late_as_it_can_be_made_for_sure(
-    now: float, by: float | None, before: float, expected: Call
-) -> None:
-    assert decide(now, by, before) is expected
-
-
-def test_it_begins_the_sooner_the_longer_a_checkpoint_takes_and_its_commit_is_waited_for() -> None:
-    assert lead_s(1.0) == 8.0
-    assert lead_s(1.0, 4.0) == 16.0
-    assert lead_s(40.0) == 125.0
-
 
 NEEDED = "train a b least=2; run 10; notice b {} spot reclaim; "
 """Two hosts that are both needed, of which one is to go."""

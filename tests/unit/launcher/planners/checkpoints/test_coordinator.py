@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from hvd_elastic_ext.launcher.planners.checkpoints import coordinator, cost
+from hvd_elastic_ext.launcher.planners.checkpoints import coordinator
 from hvd_elastic_ext.launcher.planners.checkpoints.before_exit import LAST_CHECKPOINT_S
 from hvd_elastic_ext.launcher.planners.checkpoints.coordinator import WRITE_S
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last, ahead, due
@@ -113,7 +113,7 @@ def test_files_of_the_users_own_are_written_where_rank_0_is_and_of_the_others_th
     assert shares == [("a", 1, {"0": [0, 0, 2], "1": [None, 1, 1]}), ("b", 1, {"0": [None, 2, 1]})]
     [(root, seal)] = cluster.of("seal")
     assert (root, seal["world"], seal["parts"], len(seal["written"])) == ("a", 3, 1, 2)
-    assert cost.durable_s(cluster.driver.job) == pytest.approx(9.6, abs=0.1)
+    assert cluster.driver.job.cost.durable_s == pytest.approx(9.6, abs=0.1)
 
 
 def test_how_long_training_stands_still_for_the_users_function_decides_how_often_it_is_called() -> None:

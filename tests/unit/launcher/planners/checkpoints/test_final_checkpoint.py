@@ -6,28 +6,10 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.launcher.planners.checkpoints.final_checkpoint import ANSWER_S, FAILING_S, TIMES, decide
+from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import ANSWER_S, FAILING_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE, Cadence
 from tests.unit.launcher.checkpointing_cluster import Stored, Storing, storing
 from tests.unit.launcher.scenarios import play
-
-
-@pytest.mark.parametrize(
-    ("waited_s", "saved", "answered", "durable_s", "waits", "why"),
-    [
-        (0.0, True, False, 5.0, False, ""),
-        (FAILING_S - 1.0, False, True, 5.0, True, "the end of training is made durable"),
-        (FAILING_S, False, True, 5.0, False, "it could not be written for 20 s"),
-        (FAILING_S, False, False, 5.0, True, "the end of training is made durable"),
-        (ANSWER_S, False, False, 5.0, False, "storage gave no answer for 300 s"),
-        (ANSWER_S, False, False, ANSWER_S, True, "the end of training is made durable"),
-        (TIMES * ANSWER_S, False, False, ANSWER_S, False, "storage gave no answer for 1200 s"),
-    ],
-)
-def test_agents_stay_as_long_as_storage_may_still_take_it(
-    waited_s: float, durable_s: float, why: str, *, saved: bool, answered: bool, waits: bool
-) -> None:
-    assert decide(waited_s, saved=saved, answered=answered, durable_s=durable_s) == (waits, why)
 
 
 def trained(every: Cadence = ON_NOTICE, **hosts: int) -> Storing:

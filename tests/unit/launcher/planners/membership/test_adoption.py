@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.folder.saved_state import hosts_left, ports_of, state_of
 from hvd_elastic_ext.launcher.planners.departures.shutdown import PROCESSES_S
 from hvd_elastic_ext.launcher.planners.health.link_loss import alone
+from hvd_elastic_ext.launcher.state.saved import saved_of
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
 
@@ -116,6 +116,6 @@ def test_who_waits_for_a_world_does_not_wait_for_all_hosts_of_the_last_launcher(
 @pytest.mark.parametrize(("dead", "left"), [("dead b; ", ["b"]), ("", [])], ids=["not told", "told"])
 def test_a_host_that_nobody_could_tell_is_noted_for_the_next_launcher(dead: str, left: list[str]) -> None:
     cluster: Cluster = play(f"{dead}inherit a b; interrupt; over <15; untold {' '.join(left)}")
-    state = state_of(cluster.driver.job, incarnation=2, ports={"10.0.0.1": 7}, wall=0.0)
-    assert [host.name for host in hosts_left(state)] == left
-    assert ports_of(state) == {"10.0.0.1": 7}
+    saved = saved_of(cluster.driver.job, incarnation=2, ports={"10.0.0.1": 7}, wall=0.0, run=None)
+    assert [host.name for host in saved.hosts_left] == left
+    assert saved.ports == {"10.0.0.1": 7}

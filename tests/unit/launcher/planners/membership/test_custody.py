@@ -10,6 +10,7 @@ import pytest
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence
 from hvd_elastic_ext.launcher.rules.health.ledger import Subject
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
 from hvd_elastic_ext.launcher.state.errands import Purpose
 from hvd_elastic_ext.launcher.state.events import News
 from tests.unit.launcher.checkpointing_cluster import Storing
@@ -175,7 +176,7 @@ def test_when_all_agents_are_killed_training_goes_on_from_the_newest_checkpoint_
 
 
 def test_a_launcher_that_was_started_again_waits_for_those_who_held_the_newest_commit() -> None:
-    commits = [{"host": "a", "agent": "1", "commit": [1, 1, 40], "step": 40, "reached": 42}]
+    commits = [NotedCommit("a", "1", (1, 1, 40), 40, 42)]
     cluster = Cluster(JobOptions(LIMITS, commit_wait_s=20.0), commits=commits)
     cluster.hosts(b=1)
     cluster.run(19.0)

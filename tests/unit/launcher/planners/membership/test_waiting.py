@@ -8,8 +8,10 @@ import pytest
 
 from hvd_elastic_ext.launcher.planners.membership.waiting import SAY_S, Wait, line, status, waits_for
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt
+from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from tests.unit.launcher.checkpointing_cluster import Stored, storing
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
@@ -43,6 +45,37 @@ def test_too_few_slots_are_told_at_least_every_5_s_until_the_job_fails(caplog: p
         "waiting: processes ready: 1, needed: 2; -np 2 is more than all hosts have (slots: 1); "
         "at most 4 s more, then the job fails (--elastic-timeout)"
     )
+
+
+def test_a_world_whose_members_wait_for_their_ranks_tells_for_whose_commit(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = play("train a b heartbeat_timeout_s=5.0 commit_wait_s=30.0; run 12")
+    commits, seat = cluster.driver.job.roster.commits, Seat("a", 0)
+    (incarnation, _, number), step = commits.held[seat].commit, commits.held[seat].step
+    commits.told(seat, (incarnation, 1, number + 5), step + 5, agent=cluster.driver.job.roster.agents["a"].identity)
+    cluster.kill("a")
+    cluster.run(0.01)
+    cluster.disconnect("a")
+    cluster.run(10.0)
+    assert cluster.driver.job.rendezvous.ready
+    told = waits(caplog)
+    assert len(told) == 2
+    assert all("for the newest commit: not connected: a, which held the newest commit" in line for line in told)
+    assert all("; at most 2" in line for line in told)
+
+
+@pytest.mark.parametrize("by", ["30", "?"])
+def test_training_that_stands_after_its_last_checkpoint_is_told(by: str, caplog: pytest.LogCaptureFixture) -> None:
+    text = f"train a b least=2; run 10; notice b {by} spot reclaim; sees sealed 2"
+    cluster = play(text, storing(ON_NOTICE), steps=Stored)
+    caplog.clear()
+    cluster.run(10.0)
+    told = waits(caplog)
+    assert len(told) == 2
+    assert all("for other hosts: the last checkpoint is made" in line for line in told)
+    left = [float(line.partition("at most ")[2].split()[0]) for line in told]
+    assert left[0] - left[1] == SAY_S
+    assert OVER_S < left[1] < OVER_S + 30.0
+    assert told[0].endswith("more, then training goes on")
 
 
 def test_no_host_at_all_is_told(caplog: pytest.LogCaptureFixture) -> None:

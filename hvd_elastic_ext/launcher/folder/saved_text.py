@@ -1,0 +1,194 @@
+"""The text of ``state.json``: what a launcher saved for the next one, with a version and a checksum. Pure.
+
+Version 2 has one field for each part of :class:`Saved`. Version 1 had all but three of them, untyped, in ``more``. Both
+are read strictly: a part of the wrong kind makes the whole text a damaged one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.rules.health import ledger_json
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.rules.membership.custody import Commit, Stored
+from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
+from hvd_elastic_ext.launcher.state.saved import Saved, UntoldChange
+
+VERSION: Final = 2
+PORTS: Final = 1 << 16
+
+
+class NewerVersion(ValueError):
+    """A newer hvd-elastic wrote the text."""
+
+
+def to_text(saved: Saved) -> str:
+    """One line that :func:`from_text` reads."""
+    document = to_json(saved)
+    return _text({**document, "sum": sum_of(document)}) + "\n"
+
+
+def from_text(text: str) -> Saved:
+    """What :func:`to_text` wrote. Raises ``ValueError``, one line, for anything else."""
+    try:
+        document = json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    version = document.get("version") if isinstance(document, dict) else None
+    if type(version) is int and version > VERSION:
+        raise NewerVersion(f"a newer hvd-elastic wrote it, in version {version}; {VERSION} is known here")
+    if type(version) is not int or version not in _READERS:
+        raise ValueError("not a launcher's state of a version known here")
+    if document.pop("sum", None) != sum_of(document):
+        raise ValueError("its checksum is wrong")
+    return from_json(document)
+
+
+def sum_of(document: Mapping[str, Any]) -> str:
+    """Protects against damage, not against attacks: a user who can write here can do anything."""
+    return hashlib.sha256(_text(document).encode()).hexdigest()
+
+
+def to_json(saved: Saved) -> dict[str, Any]:
+    """As ``json.dumps`` takes it."""
+    change, stored = saved.change, saved.stored
+    return {
+        "version": VERSION,
+        "incarnation": saved.incarnation,
+        "generation": saved.generation,
+        "run": saved.run,
+        "ended": saved.ended,
+        "finished": saved.finished,
+        "ledger": ledger_json.saved_to_json(saved.ledger, wall=saved.at),
+        "hosts": {host.name: host.slots for host in saved.hosts},
+        "ports": dict(saved.ports),
+        "only_here": saved.only_here,
+        "stored": None if stored is None else stored._asdict(),
+        "change": None if change is None else {**change._asdict(), "fields": dict(change.fields)},
+        "commits": [noted._asdict() for noted in saved.commits],
+    }
+
+
+def from_json(document: Mapping[str, Any]) -> Saved:
+    """What :func:`to_json` wrote, here or in an earlier version. Raises ``ValueError``, one line, for anything else."""
+    try:
+        return _READERS[document["version"]](document)
+    except KeyError as missing:
+        raise ValueError(f"without {missing}") from None
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"with a part of the wrong kind: {error}") from None
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, separators=(",", ":"), sort_keys=True, allow_nan=False)
+
+
+# --- the versions
+
+
+def _second(document: Mapping[str, Any]) -> Saved:
+    ledger, at = ledger_json.saved_from_json(document["ledger"])
+    stored, change = document["stored"], document["change"]
+    return Saved(
+        _count(document["incarnation"]),
+        _count(document["generation"]),
+        _word_or_none(document["run"]),
+        _is(document["ended"], bool),
+        _is(document["finished"], bool),
+        at,
+        ledger,
+        _hosts(document["hosts"]),
+        _ports(document["ports"]),
+        _word_or_none(document["only_here"]),
+        None if stored is None else _stored(stored["commit"], stored["step"], stored["path"]),
+        None if change is None else _change(change),
+        tuple(map(_noted, _is(document["commits"], list))),
+    )
+
+
+def _first(document: Mapping[str, Any]) -> Saved:
+    ledger, more = document["ledger"], _is(document["more"], dict)
+    health, at = (HealthLedger(), 0.0) if ledger is None else ledger_json.saved_from_json(ledger)
+    stored, change = more.get("stored"), more.get("resized")
+    return Saved(
+        _count(document["incarnation"]),
+        _count(document["generation"]),
+        _word_or_none(more.get("run")),
+        _is(more.get("ended", False), bool),
+        _is(more.get("finished", False), bool),
+        at,
+        health,
+        _hosts(more.get("hosts", {})),
+        _ports(more.get("ports", {})),
+        _word_or_none(more.get("checkpoint")),
+        None if stored is None or stored[0] is None else _stored(*stored),
+        None if change is None else _change(change),
+        tuple(map(_noted, _is(more.get("commits", []), list))),
+    )
+
+
+_READERS: Final = {1: _first, VERSION: _second}
+
+
+# --- the parts
+
+
+def _is(value: Any, kind: type) -> Any:
+    """``value``, of exactly this kind."""
+    if type(value) is not kind:
+        raise ValueError(f"with {str(value)[:40]!r} where a {kind.__name__} belongs")
+    return value
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"with {str(value)[:40]!r} where a number belongs that is not negative")
+    return value
+
+
+def _word_or_none(value: Any) -> str | None:
+    return None if value is None else str(_is(value, str))
+
+
+def _hosts(value: Any) -> tuple[Host, ...]:
+    return tuple(Host(name, _count(slots)) for name, slots in value.items())
+
+
+def _ports(value: Any) -> Mapping[str, int]:
+    ports = {address: _count(port) for address, port in value.items()}
+    if any(not 0 < port < PORTS for port in ports.values()):
+        raise ValueError("with a port that is none")
+    return MappingProxyType(ports)
+
+
+def _commit(value: Any) -> Commit:
+    incarnation, generation, number = (_is(part, int) for part in value)
+    return incarnation, generation, number
+
+
+def _stored(commit: Any, step: Any, path: Any) -> Stored:
+    return Stored(_commit(commit), _is(step, int), _is(path, str))
+
+
+def _change(value: Any) -> UntoldChange:
+    fields = _is(value["fields"], dict)
+    _ = fields["steps_lost"]
+    return UntoldChange(_is(value["generation"], int), float(value["at"]), fields)
+
+
+def _noted(value: Any) -> NotedCommit:
+    reached = value["reached"]
+    return NotedCommit(
+        _is(value["host"], str),
+        _is(value["agent"], str),
+        _commit(value["commit"]),
+        _is(value["step"], int),
+        None if reached is None else _is(reached, int),
+        _is(value.get("told", False), bool),
+        _word_or_none(value["gone"]),
+    )

@@ -1,0 +1,126 @@
+"""What a launcher saves of the job's state for the next one, as one value, and the way there and back.
+
+It is a part of :class:`JobState`, in the types that the state itself has. Agents report the rest when they connect
+again: what runs, how far it is, and what memory holds. A saved picture of that would be older than their reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.rules.health import ledger_json
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.rules.membership.custody import Stored
+from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.options import JobOptions
+
+
+class UntoldChange(NamedTuple):
+    """A change of the world, ``at`` a time (Unix seconds), with a journal line that is not written yet: ``fields``."""
+
+    generation: int
+    at: float
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What outlives a launcher. The defaults are those of a job that no launcher has had.
+
+    ``incarnation``: of the launcher that saved it; ``generation``: of the newest world.
+    """
+
+    incarnation: int = 0
+    generation: int = 0
+    run: str | None = None
+    """The name of the run."""
+    ended: bool = False
+    """The run is over, and nothing of it may still run: the next launcher begins another one."""
+    finished: bool = False
+    """The job was over, and all hosts were told to end."""
+    at: float = 0.0
+    """When :attr:`ledger` was saved (Unix seconds)."""
+    ledger: HealthLedger = field(default_factory=HealthLedger)
+    """Strikes and blocks. Its times are seconds from :attr:`at`: the next launcher has another monotonic clock."""
+    hosts: tuple[Host, ...] = ()
+    """Hosts with an agent, and those that could not be told to end; by name and slots only."""
+    ports: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """The port on which the launcher listened, by address."""
+    only_here: str | None = None
+    """As :attr:`Checkpoints.only_here`."""
+    stored: Stored | None = None
+    """As :attr:`Checkpoints.stored`, if its commit is known."""
+    change: UntoldChange | None = None
+    commits: tuple[NotedCommit, ...] = ()
+    """Who held the newest commit."""
+
+    @property
+    def hosts_left(self) -> tuple[Host, ...]:
+        """Hosts on which processes may run, of a job that its launcher did not end."""
+        return () if self.finished else self.hosts
+
+    def checkpoint_in(self, place: str | None) -> str | None:
+        """A checkpoint in ``place`` that exists only on the hosts that made it; None if there is none."""
+        return self.only_here if _lies_in(place, self.only_here) else None
+
+
+def saved_of(job: JobState, *, incarnation: int, ports: Mapping[str, int], wall: float, run: str | None) -> Saved:
+    """The state for the next launcher, as of :attr:`JobState.now` and ``wall`` (Unix seconds)."""
+    agents, untold = job.roster.agents.values(), job.shutdown.untold
+    there = [*job.adoption.missing.values(), *untold.values(), *(agent.host for agent in agents)]
+    change, stored = job.resize.change, job.checkpoints.stored
+    return Saved(
+        incarnation,
+        job.generation,
+        run,
+        finished=job.outcome.over and not untold,
+        at=wall,
+        ledger=ledger_json.as_saved(job.faults.ledger, job.now),
+        hosts=tuple(Host(name, slots) for name, slots in {host.name: host.slots for host in there}.items()),
+        ports=MappingProxyType(dict(ports)),
+        only_here=job.checkpoints.only_here,
+        stored=None if stored is None or stored.commit is None else stored,
+        change=None
+        if change is None
+        else UntoldChange(change.generation, wall - (job.now - change.at), dict(change.fields)),
+        commits=_commits_of(job),
+    )
+
+
+def job_of(
+    saved: Saved, options: JobOptions, *, now: float, wall: float, errands: int, expects: str | None = None
+) -> JobState:
+    """The state with which the next launcher begins, as of ``now`` (mono) and ``wall`` (Unix seconds).
+
+    ``expects``: a checkpoint that is known to have been made. ``errands``: a number that no earlier launcher has had.
+    """
+    place = None if options.durability is None else options.durability.place
+    return JobState.new(
+        options,
+        now,
+        errands=errands,
+        ledger=ledger_json.continued(saved.ledger, now, passed_s=wall - saved.at),
+        generation=saved.generation,
+        expects=expects,
+        commits=saved.commits,
+        stored=saved.stored if saved.stored is not None and _lies_in(place, saved.stored.path) else None,
+    )
+
+
+def _commits_of(job: JobState) -> tuple[NotedCommit, ...]:
+    """All that is known of commits in memory; of a job that has failed, what is lost; of one that is done, nothing."""
+    commits, stored = job.roster.commits, job.checkpoints.stored
+    if not job.outcome.over:
+        return commits.noted()
+    if job.outcome.failure is None or job.options.durability is None:
+        return ()
+    return commits.left_behind(None if stored is None else stored.commit)
+
+
+def _lies_in(place: str | None, path: str | None) -> bool:
+    return place is not None and path is not None and path.startswith(f"{place}/")
