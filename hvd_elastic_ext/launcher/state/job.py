@@ -32,7 +32,7 @@ from hvd_elastic_ext.launcher.state.checkpoints import (
 from hvd_elastic_ext.launcher.state.departures import Notices, Outcome, Preemption, Shutdown
 from hvd_elastic_ext.launcher.state.engine import Restarting
 from hvd_elastic_ext.launcher.state.errands import Purpose
-from hvd_elastic_ext.launcher.state.health import Faults, LinkLoss, Liveness, Loopless
+from hvd_elastic_ext.launcher.state.health import Faults, LinkLoss, Liveness, Loopless, Pace
 from hvd_elastic_ext.launcher.state.membership import (
     Adoption,
     Custody,
@@ -72,6 +72,7 @@ class JobState:
     adoption: Adoption
     custody: Custody
     liveness: Liveness
+    pace: Pace
     loopless: Loopless
     checkpoints: Checkpoints
     cost: Cost
@@ -143,6 +144,7 @@ class JobState:
             adoption=Adoption(now),
             custody=Custody(now),
             liveness=Liveness(now, now, generation),
+            pace=Pace(now),
             loopless=Loopless(generation),
             checkpoints=Checkpoints(Last(now, 0), only_here=expects, stored=stored),
             cost=Cost(now),
