@@ -113,7 +113,7 @@ def _adopted(life: Life, host: Host, status: Mapping[str, Any], now: float) -> W
     noted = slot_number(str(status.get("note")))
     worker.local_rank = life.seat.slot if noted is None else noted
     if isinstance(status.get("beat"), dict):
-        take_heartbeat(worker, status["beat"])
+        take_heartbeat(worker, status["beat"], now)
     if live:
         worker.live_at = now
         worker.generation = worker.agreed = int(str(generation))

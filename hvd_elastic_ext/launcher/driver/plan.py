@@ -14,7 +14,7 @@ from hvd_elastic_ext.launcher.planners.checkpoints import (
     restore,
 )
 from hvd_elastic_ext.launcher.planners.departures import exits, preemption, shutdown
-from hvd_elastic_ext.launcher.planners.health import blame, link_loss, liveness, loopless, silence
+from hvd_elastic_ext.launcher.planners.health import blame, link_loss, liveness, loopless, pace, silence
 from hvd_elastic_ext.launcher.planners.membership import (
     adoption,
     agents,
@@ -63,6 +63,7 @@ asked for their ranks, the last question is asked again, by what they hold then 
 
 PLANNERS: Final = (
     Planner(waiting.plan, ending=True),  # prints what the job waits for since the last look
+    Planner(pace.plan),  # prints that the world makes no step
     Planner(world.answer_due, ending=True),  # questions of processes that wait for their world
     Planner(custody.note, ending=True),  # the newest commit is saved for the next launcher
     Planner(link_loss.plan, ending=True),  # if the launcher has lost its own link, nothing is decided

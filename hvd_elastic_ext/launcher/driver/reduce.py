@@ -13,7 +13,7 @@ from hvd_elastic_ext.launcher.driver import inventory
 from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator, restore
 from hvd_elastic_ext.launcher.planners.departures import exits, notices, shutdown
 from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
-from hvd_elastic_ext.launcher.planners.health import silence
+from hvd_elastic_ext.launcher.planners.health import pace, silence
 from hvd_elastic_ext.launcher.planners.membership import adoption, custody, hosts, resize_report, transfers, world
 from hvd_elastic_ext.launcher.rules.health.causes import NOT_STARTED, SSH_FAILED, Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
@@ -147,6 +147,7 @@ def _launcher_paused(job: JobState, seconds: float) -> None:
     log.warning("the launcher itself was paused for %.1f s", seconds)
     silence.launcher_paused(job, seconds)
     custody.launcher_paused(job, seconds)
+    pace.launcher_paused(job, seconds)
     job.liveness.moved.clear()
 
 
@@ -201,7 +202,7 @@ def _beats(job: JobState, agent: Agent, slots: Any, *, part: bool) -> None:
         age, beat = entry.get("age"), entry.get("beat")
         if isinstance(beat, dict):
             worker.silent_s = seconds(age) or 0.0
-            take_heartbeat(worker, beat)
+            take_heartbeat(worker, beat, job.now - worker.silent_s)
             worker.agreed_at_heartbeat = worker.agreed
             job.roster.remember(worker)
 
@@ -216,7 +217,7 @@ def _said(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
 
 
 def _noted(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
-    take_message(worker, message)
+    take_message(worker, message, job.now)
     job.roster.remember(worker)
 
 
@@ -231,7 +232,7 @@ def _entered(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
     generation = message.get("generation") or job.generation
     worker.failure = None  # of a program that ran before
     if isinstance(generation, int) and worker.generation < generation <= job.generation:
-        worker.generation, worker.since = generation, job.now
+        worker.generation, worker.since, worker.moved_at = generation, job.now, 0.0
         job.world.begun = True
 
 

@@ -62,6 +62,18 @@ class Liveness:
 
 
 @dataclass(slots=True)
+class Pace:
+    """What was said of a pause in which the world makes no step."""
+
+    since: float
+    """A pause counts from then: the world was not ready before (mono)."""
+    began: float | None = None
+    """When the pause began that was said (mono); None if it is over."""
+    say_at: float | None = None
+    """When to say it again (mono)."""
+
+
+@dataclass(slots=True)
 class Loopless:
     """What processes have reported: an elastic loop, steps and commits."""
 

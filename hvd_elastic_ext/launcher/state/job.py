@@ -34,7 +34,7 @@ from hvd_elastic_ext.launcher.state.checkpoints import (
 from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
 from hvd_elastic_ext.launcher.state.departures import Notices, Outcome, Preemption, Shutdown
 from hvd_elastic_ext.launcher.state.errands import Purpose
-from hvd_elastic_ext.launcher.state.health import Faults, LinkLoss, Liveness, Loopless
+from hvd_elastic_ext.launcher.state.health import Faults, LinkLoss, Liveness, Loopless, Pace
 from hvd_elastic_ext.launcher.state.membership import (
     Adoption,
     Custody,
@@ -77,6 +77,7 @@ class JobState:
     adoption: Adoption
     custody: Custody
     liveness: Liveness
+    pace: Pace
     loopless: Loopless
     checkpoints: Checkpoints
     cost: Cost
@@ -148,6 +149,7 @@ class JobState:
             adoption=Adoption(now),
             custody=Custody(now),
             liveness=Liveness(now, now, generation),
+            pace=Pace(now),
             loopless=Loopless(generation),
             checkpoints=Checkpoints(Last(now, 0), only_here=expects, stored=stored),
             cost=Cost(now),

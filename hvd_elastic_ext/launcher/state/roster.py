@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
+from hvd_elastic_ext.launcher.rules.health.pace import RECENT
 from hvd_elastic_ext.launcher.rules.membership.next_world import Process, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.state.commit_holders import Holders
@@ -91,6 +93,11 @@ class Worker:
     step_s: float | None = None
     progress: int = 0
     """Grows with all that its main thread does."""
+    moved_at: float = 0.0
+    """When it sent the heartbeat in which its progress was new (mono); 0: not since it entered its world."""
+    steps_s: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    """Seconds between its latest steps, waits included, as its heartbeats tell: of several steps between two heartbeats
+    the mean."""
     waiting: bool = False
     """Its main thread waited for other ranks at its last heartbeat."""
     every: int | None = None
@@ -275,12 +282,17 @@ def seconds(said: object) -> float | None:
     return told if math.isfinite(told) else None
 
 
-def take_heartbeat(worker: Worker, beat: Mapping[str, Any]) -> None:
-    """Apply a heartbeat of a process."""
+def take_heartbeat(worker: Worker, beat: Mapping[str, Any], at: float) -> None:
+    """Apply a heartbeat that a process has sent ``at`` a time (mono)."""
+    step, counted = worker.step, worker.progress
     _take_commit(worker, beat)
     step_s, progress = beat.get("step_s"), beat.get("progress")
     worker.step_s = seconds(step_s)
     worker.progress = progress if type(progress) is int else worker.progress
+    if worker.progress != counted:
+        if worker.moved_at:
+            worker.steps_s.append((at - worker.moved_at) / max(1, worker.step - step))
+        worker.moved_at = at
     worker.waiting = beat.get("waiting") is True
     every, commit_s, call_s = beat.get("every"), beat.get("commit_s"), beat.get("call_s")
     worker.every = every if type(every) is int else None
@@ -297,7 +309,7 @@ def _take_commit(worker: Worker, message: Mapping[str, Any]) -> None:
     worker.step = step if type(step) is int else worker.step
 
 
-def take_message(worker: Worker, message: Mapping[str, Any]) -> None:
+def take_message(worker: Worker, message: Mapping[str, Any], now: float) -> None:
     """Apply a message of a process that needs no immediate action."""
     match message.get("say"):
         case "looping":
@@ -314,5 +326,5 @@ def take_message(worker: Worker, message: Mapping[str, Any]) -> None:
         case "warned":
             worker.warned = message.get("leaving") is True
         case "beat":
-            take_heartbeat(worker, message)
+            take_heartbeat(worker, message, now)
             worker.agreed_at_heartbeat = worker.agreed

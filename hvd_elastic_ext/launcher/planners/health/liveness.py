@@ -60,7 +60,7 @@ def _look(job: JobState) -> None:
     if limit is not None:
         _report_stall(job, stall(now, members, limit))
     else:
-        _report_stall(job, stall(now, members, _stall_limit_s(job), idle=False), restart=False)
+        _report_stall(job, stall(now, members, stall_limit_s(job), idle=False), restart=False)
     if now - state.compared_at >= COMPARE_S:
         state.compared_at = now
         _find_stragglers(job)
@@ -89,10 +89,15 @@ def _start_generation(job: JobState) -> None:
         state.finished.clear()
 
 
-def _stall_limit_s(job: JobState) -> float:
-    """Seconds for which a world may stall before that is reported, by the length of its steps."""
+def stall_limit_s(job: JobState) -> float:
+    """Seconds for which a world may stall before that is reported, by its steps, without ``--progress-timeout``."""
     steps = [worker.step_s for worker in job.roster.present(job.world.members) if worker.step_s]
     return max(STILL_S, STEPS * max(steps, default=0.0))
+
+
+def finished_limit_s(job: JobState) -> float:
+    """Seconds for which ranks may wait for one that is done with training before that is reported."""
+    return min(FINISHED_S, job.options.progress_timeout_s or FINISHED_S)
 
 
 def _all_hosts_heard(job: JobState) -> bool:
@@ -134,9 +139,8 @@ def _find_left_waiting(job: JobState) -> bool:
             state.finished.pop(worker.life, None)  # a script may train more than once
     if not state.finished or not _all_hosts_heard(job):
         return False
-    limit = min(FINISHED_S, job.options.progress_timeout_s or FINISHED_S)
     members, finished = _members(job), sorted(state.finished.values(), key=lambda member: member.rank)
-    _report_stall(job, left_waiting(now, members, finished, limit), restart=False)
+    _report_stall(job, left_waiting(now, members, finished, finished_limit_s(job)), restart=False)
     return True
 
 

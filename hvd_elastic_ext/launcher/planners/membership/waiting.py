@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep
-from hvd_elastic_ext.launcher.planners.health import link_loss
+from hvd_elastic_ext.launcher.planners.health import link_loss, pace
 from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import longest_s
 from hvd_elastic_ext.launcher.rules.membership.next_world import STILL_FORMING, Stage
 from hvd_elastic_ext.launcher.state.errands import Purpose
@@ -77,7 +77,9 @@ def status(job: JobState) -> str:
     if step := max((worker.step for worker in members), default=0):
         parts.append(f"step {step}")
     times = [worker.step_s for worker in members if worker.step_s]
-    if times:
+    if (pause := pace.pause_of(job)) is not None:
+        parts.append(pause.text)
+    elif times:
         parts.append(f"{1 / max(times):.3g} steps/s")
     if newcomers := sum(worker.stage is not Stage.LIVE for worker in job.roster.workers.values()):
         parts.append(f"newcomers: {newcomers}")

@@ -69,7 +69,7 @@ def left_waiting(now: float, members: Sequence[Member], finished: Sequence[Membe
     still = min((now - member.moved_at for member in members), default=0.0)
     if not finished or still < limit or not all(member.waiting for member in members):
         return None
-    over, wait = _ranks(finished), _ranks(members)
+    over, wait = named(finished), named(members)
     has, it = ("has", "it") if len(finished) == 1 else ("have", "them")
     have = "has" if len(members) == 1 else "have"
     reason = (
@@ -79,7 +79,7 @@ def left_waiting(now: float, members: Sequence[Member], finished: Sequence[Membe
     return Stall((), len(members), still, reason, tuple(finished))
 
 
-def _ranks(members: Sequence[Member]) -> str:
+def named(members: Sequence[Member]) -> str:
     """Such as "rank 2 (c[0])" or "ranks 0 and 1"."""
     if len(members) == 1:
         return f"rank {members[0].rank} ({members[0].life.seat})"

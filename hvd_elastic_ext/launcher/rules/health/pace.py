@@ -1,0 +1,90 @@
+"""Whether a world makes no step for longer than usual. Pure.
+
+It is only said: what counts as a stall is in :mod:`stalls`, and begins much later. A pause is said first within 5 s,
+and then again each time it has lasted twice as long, at least once a minute. Other waits are said every 4 s. A
+validation of some minutes looks the same as a hang and is no fault: it gets a few lines, not dozens.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hvd_elastic_ext.launcher.rules.health.stalls import Member, named
+
+SOON_S: Final = 3.0
+"""Shortest pause that is said. With one second from the last step to its heartbeat, and one to the next look, that is
+within 5 s of the last step.
+"""
+FACTOR: Final = 2.0
+"""A pause is said if it is longer than a usual step by this factor."""
+RECENT: Final = 20
+"""How many of the last steps tell what is usual."""
+MOST_S: Final = 60.0
+"""Longest time between two lines about one pause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """``still_s``: for how long no rank has made progress, as far as heartbeats tell.
+
+    ``usual_s``: seconds of a usual step; 0 if unknown. ``lag``: ranks that do not wait for others; ``waiting``: how
+    many do; ``finished``: members that are done with training.
+    """
+
+    still_s: float
+    usual_s: float
+    lag: tuple[Member, ...]
+    waiting: int
+    finished: tuple[Member, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Such as "no step for 4 s (usually 0.2 s): rank 3 (b[0]) is waited for"."""
+        usual = f" (usually {self.usual_s:.2g} s)" if self.usual_s else ""
+        return f"no step for {self.still_s:.0f} s{usual}: {self._who}"
+
+    @property
+    def _who(self) -> str:
+        count = self.waiting + len(self.lag)
+        if self.lag and self.waiting:
+            return f"{named(self.lag)} {_are(self.lag)} waited for"
+        if self.lag:
+            return f"{named(self.lag)} is busy, or hangs" if count == 1 else f"all {count} ranks are busy, or hang"
+        if self.finished:
+            have = "has" if len(self.finished) == 1 else "have"
+            return f"{named(self.finished)} {have} finished training and {_are(self.finished)} waited for"
+        return f"all {count} ranks wait for one another" if count > 1 else "the only rank waits for others"
+
+
+def _are(members: Sequence[Member]) -> str:
+    return "is" if len(members) == 1 else "are"
+
+
+def pause(
+    now: float, members: Sequence[Member], recent: Iterable[Sequence[float]], finished: Sequence[Member] = ()
+) -> Pause | None:
+    """Whether no member makes progress for longer than usual. ``recent``: the last steps of each, in seconds.
+
+    ``finished``: those that are done with training, which may be why the others wait.
+    """
+    still = min((now - member.moved_at for member in members), default=0.0)
+    if still < SOON_S:
+        return None
+    usual = max(map(usual_s, recent), default=0.0)
+    if still < FACTOR * usual:
+        return None
+    lag = tuple(member for member in members if not member.waiting)
+    return Pause(still, usual, lag, len(members) - len(lag), tuple(finished))
+
+
+def usual_s(steps: Sequence[float]) -> float:
+    """The second longest of ``steps``: one long step among many is not usual, two are. 0 if there is none."""
+    return min(heapq.nlargest(2, steps), default=0.0)
+
+
+def say_again_s(still_s: float) -> float:
+    """Seconds until a pause of ``still_s`` is said again."""
+    return min(max(still_s, SOON_S), MOST_S)

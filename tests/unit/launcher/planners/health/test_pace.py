@@ -1,0 +1,270 @@
+"""A world that makes no step is said within 5 s, with whom it waits for and what follows; slow steps are not."""
+
+from __future__ import annotations
+
+import logging
+import re
+from itertools import pairwise
+
+import pytest
+
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.driver.events import News
+from hvd_elastic_ext.launcher.planners.membership.waiting import status
+from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.state.roster import Worker, take_heartbeat
+from tests.unit.launcher.scenarios import play
+from tests.unit.launcher.simulated import Cluster, JobOptions
+from tests.unit.launcher.simulated_processes import Process
+
+TRAIN = "train a b c; pace * 0.2; run 30; "
+
+
+@pytest.fixture(autouse=True)
+def info(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was said of a pause."""
+    lines = [each.getMessage() for each in caplog.records]
+    return [line for line in lines if line.startswith(("no step for", "training goes on"))]
+
+
+class Phases(Cluster):
+    """Its processes make progress only every ``every_s`` seconds, and not before ``until``; nobody waits."""
+
+    every_s, until_s = 1.0, 0.0
+
+    def _train(self, process: Process) -> None:
+        moved = getattr(process, "moved", 0.0)
+        now = self.clock.mono()
+        if now >= self.until_s and now - moved >= self.every_s - 0.01:
+            process.moved = now  # type: ignore[attr-defined]
+            super()._train(process)
+
+
+def phases(every_s: float, then: str) -> Phases:
+    class Paced(Phases):
+        pass
+
+    Paced.every_s = every_s
+    cluster = play("train a b; " + then, Paced)
+    assert isinstance(cluster, Phases)
+    return cluster
+
+
+HANGS = {
+    "of one rank, by default": (TRAIN + "stick b", "rank 1 (b[0]) is waited for; reported as stalled after 60 s"),
+    "of two ranks": (TRAIN + "stick b; stick c", "ranks 1 and 2 are waited for; reported as stalled after 60 s"),
+    "in collectives that do not match": (
+        TRAIN + "wedge a; wedge b; wedge c; hold 1",
+        "all 3 ranks wait for one another; reported as stalled after 60 s",
+    ),
+    "with a timeout": (
+        TRAIN.replace(";", " progress_timeout_s=20.0;", 1) + "stick b",
+        "rank 1 (b[0]) is waited for; reported as stalled after 20 s (--progress-timeout)",
+    ),
+    "that is to be ended": (
+        TRAIN.replace(";", " progress_timeout_s=20.0 restart_stalled=True;", 1) + "stick b",
+        "rank 1 (b[0]) is waited for; ended and started again after 20 s (--progress-timeout)",
+    ),
+    "of the only rank": (
+        "train a; pace * 0.2; run 30; stick a",
+        "rank 0 (a[0]) is busy, or hangs; reported as stalled with --progress-timeout only",
+    ),
+}
+
+
+@pytest.mark.parametrize(("scenario", "who"), HANGS.values(), ids=HANGS)
+def test_a_hang_is_said_within_5_s(scenario: str, who: str, caplog: pytest.LogCaptureFixture) -> None:
+    held = scenario.endswith("hold 1")
+    cluster = play(scenario.removesuffix("; hold 1"))
+    if held:
+        cluster._held_up = lambda process: True
+    assert told(caplog) == []
+    cluster.run(5.0)
+    (line,) = told(caplog)
+    assert re.fullmatch(rf"no step for [345] s \(usually 1 s\): {re.escape(who)}", line), line
+
+
+def test_a_process_that_is_stopped_in_a_collective_is_said_with_when_it_counts_as_failed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = play(TRAIN.replace(";", " heartbeat_timeout_s=30.0;", 1) + "wedge b; run 1.5")
+    cluster.stop("b")
+    cluster._held_up = lambda process: True
+    cluster.run(5.0)
+    assert told(caplog)[0].endswith(
+        ": rank 1 (b[0]) is waited for; no heartbeat from b[0]: failed after 30 s (--heartbeat-timeout)"
+    )
+    cluster.until(lambda: cluster.events("fenced"))
+
+
+def test_a_rank_that_has_finished_before_the_others_is_said_with_when_that_is_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = play(TRAIN + "done c; run 0.1")
+    cluster._held_up = lambda process: process.host != "c"
+    cluster.run(5.0)
+    (line,) = told(caplog)
+    assert line.endswith(": rank 2 (c[0]) has finished training and is waited for; reported as stalled after 15 s")
+    cluster.run(10.0)
+    assert not cluster.events("stalled")
+    cluster.run(3.0)
+    assert cluster.events("stalled")
+
+
+def test_while_another_wait_is_said_the_pause_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = play(TRAIN)
+    for process in cluster.training:
+        cluster.say(process, "going_on", pause_s=None)
+    cluster.run(1.0)
+    cluster.kill("c")
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    cluster._held_up = lambda process: True
+    cluster.run(9.0)
+    assert "waiting: for the first step of world 2 by rank 0 (a[0])" in caplog.text
+    assert told(caplog) == []
+    cluster.run(8.0)
+    assert [line.partition(" (")[0] for line in told(caplog)] == ["no step for 11 s"]
+
+
+def test_long_changes_of_the_world_are_no_usual_steps(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = play(
+        "train a b c least=3; run 10; kill c; until a b c; run 4; kill c; until a b c; run 4; stick b; run 5"
+    )
+    assert [event["size"] for event in cluster.events("resized")] == [3, 3, 3]
+    assert len(told(caplog)) == 1
+
+
+def test_of_many_steps_between_two_heartbeats_the_mean_counts() -> None:
+    worker = Worker(Life(Seat("a", 0), 1), Host("a", 1), Stage.LIVE, 0.0)
+    for now, step, progress in [(1.0, 0, 1), (2.0, 5, 6), (3.0, 5, 7), (6.0, 5, 7), (7.0, 6, 8)]:
+        take_heartbeat(worker, {"step": step, "progress": progress}, now)
+    assert list(worker.steps_s) == [0.2, 1.0, 4.0]
+
+
+def test_a_hang_is_said_again_after_lengthening_pauses_and_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = play(TRAIN + "stick b")
+    cluster.run(600.0)
+    seconds = [int(line.split()[3]) for line in told(caplog)]
+    assert seconds[:5] == [3, 6, 12, 24, 48]
+    assert max(later - one for one, later in pairwise(seconds)) <= 61
+    assert told(caplog)[-1].endswith("; reported as stalled")
+
+
+def test_that_training_goes_on_is_said_with_the_length_of_the_pause(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = play(TRAIN + "stick b; run 12; stick b 0; run 60")
+    assert len(cluster.events("stalled")) == 0
+    assert re.fullmatch(r"training goes on after 1[234] s without a step", told(caplog)[-1])
+    assert len(told(caplog)) == 4
+    caplog.clear()
+    cluster.agents["b"][0].stuck = True
+    cluster.run(5.0)
+    assert len(told(caplog)) == 1  # the next one is told as soon
+
+
+def test_slow_steps_are_told_at_first_and_then_are_usual(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = phases(20.0, "run 70")
+    assert [line.split()[3] for line in told(caplog)] == ["3", "6", "12", "after"]
+    caplog.clear()
+    cluster.run(300.0)
+    assert told(caplog) == []
+    cluster.until_s = cluster.clock.mono() + 60.0
+    cluster.run(50.0)
+    assert "(usually 20 s): all 2 ranks are busy, or hang; reported as stalled with" in told(caplog)[0]
+
+
+def test_a_validation_of_a_minute_is_few_lines_each_time(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = phases(1.0, "run 30")
+    for _ in range(3):
+        caplog.clear()
+        cluster.until_s = cluster.clock.mono() + 60.0
+        cluster.run(120.0)
+        assert len(told(caplog)) == 6
+        assert re.fullmatch("training goes on after 6[012] s without a step", told(caplog)[-1])
+
+
+def test_a_process_that_calls_heartbeat_is_no_pause(caplog: pytest.LogCaptureFixture) -> None:
+    play(TRAIN + "stick b; beats b; run 60")
+    assert told(caplog) == []
+
+
+def test_a_change_of_the_world_is_no_pause(caplog: pytest.LogCaptureFixture) -> None:
+    play(TRAIN + "kill b; until a c; run 60; hosts a b c d; run 60")
+    assert told(caplog) == []
+
+
+def test_a_launcher_that_was_paused_says_no_pause_of_training(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = phases(10.0, "run 105")
+    caplog.clear()
+    cluster.until_s = cluster.clock.mono() + 34.0  # what came meanwhile is not read yet
+    cluster.standstill(30.0)
+    cluster.run(20.0)
+    assert told(caplog) == []
+
+
+def test_what_is_not_heard_is_no_pause(caplog: pytest.LogCaptureFixture) -> None:
+    """A connection is lost within a step, and comes back when that would be longer than usual."""
+    cluster = phases(5.0, "run 30")
+    caplog.clear()
+    cluster.options.heartbeat_timeout_s = 60.0
+    moved = {worker.seat.host: worker for worker in cluster.driver.job.roster.workers.values()}
+    cluster.until(lambda: cluster.clock.mono() - moved["a"].moved_at > 3.5)
+    cluster.disconnect("a")
+    cluster.disconnect("b")
+    cluster.run(9.0)
+    cluster.reconnect("a")
+    cluster.reconnect("b")
+    cluster.run(9.0)
+    assert told(caplog) == []
+
+
+def test_the_time_at_which_a_process_sent_its_heartbeat_counts() -> None:
+    cluster = play(TRAIN)
+    worker = cluster.driver.job.roster.workers[Seat("a", 0)]
+    entry = {"life": worker.life.number, "age": 0.75, "beat": {"progress": worker.progress + 1}}
+    cluster.driver.tell(News("a", {"event": "beats", "slots": {"0": entry}}))
+    assert worker.moved_at == cluster.clock.mono() - 0.75
+
+
+def test_a_lost_connection_says_nothing_of_steps(caplog: pytest.LogCaptureFixture) -> None:
+    play(TRAIN + "disconnect a b c; run 4; reconnect a; reconnect b; reconnect c; run 10")
+    assert told(caplog) == []
+
+
+def test_the_status_tells_the_pause_in_place_of_the_speed() -> None:
+    cluster = play(TRAIN)
+    assert status(cluster.driver.job).endswith(", 5 steps/s")
+    cluster.agents["b"][0].stuck = True
+    cluster.run(5.0)
+    assert re.search(
+        r", no step for [345] s \(usually 1 s\): rank 1 \(b\[0\]\) is waited for$", status(cluster.driver.job)
+    )
+    cluster.run(20.0)
+    assert re.search(r", no step for 2[345] s ", status(cluster.driver.job))
+    cluster.agents["b"][0].stuck = False
+    cluster.run(3.0)
+    assert status(cluster.driver.job).endswith(" steps/s")
+
+
+def test_a_pause_changes_no_time_of_a_look() -> None:
+    """A recording has the times of looks: one of an older launcher has to lead to the same."""
+    quiet, hangs = play(TRAIN), play(TRAIN + "stick b")
+    for _ in range(8):
+        times = []
+        for cluster in (quiet, hangs):
+            cluster.run(0.5)
+            times.append(cluster.driver.look() - cluster.clock.mono())
+        assert times[0] == pytest.approx(times[1])
+
+
+@pytest.mark.parametrize("options", [JobOptions(), JobOptions(progress_timeout_s=30.0)])
+def test_a_job_without_a_world_has_no_pause(options: JobOptions, caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(options)
+    cluster.hosts(a=1)
+    cluster.boot_s["a"] = 300.0
+    cluster.run(100.0)
+    assert told(caplog) == []
