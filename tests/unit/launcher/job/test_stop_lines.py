@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hvd_elastic_ext.launcher.driver.events import End
 
 from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.launcher.job.stop_lines import what_happens, what_is_kept
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
+from hvd_elastic_ext.launcher.state.events import End
+from tests.unit.launcher.checkpointing_cluster import Stored, storing
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated import Cluster, running
-from tests.unit.launcher.storing import Stored, storing
+from tests.unit.launcher.simulated_cluster import Cluster, running
 
 
 def stop(cluster: Cluster) -> str:

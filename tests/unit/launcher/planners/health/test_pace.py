@@ -9,13 +9,13 @@ from itertools import pairwise
 import pytest
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.planners.membership.waiting import status
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.state.events import News
 from hvd_elastic_ext.launcher.state.roster import Worker, take_heartbeat
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated import Cluster, JobOptions
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
 
 TRAIN = "train a b c; pace * 0.2; run 30; "
