@@ -66,12 +66,12 @@ RESTARTED = {
 
 
 @pytest.mark.parametrize("text", RECREATED.values(), ids=RECREATED)
-def test_a_recreated_pod(text: str) -> None:
+def test_a_recreated_pod_starts_without_the_past_of_the_former_one(text: str) -> None:
     play(text)
 
 
 @pytest.mark.parametrize("text", RESTARTED.values(), ids=RESTARTED)
-def test_a_restarted_container(text: str) -> None:
+def test_a_restarted_container_is_replaced_without_blame_or_waiting(text: str) -> None:
     play(text)
 
 

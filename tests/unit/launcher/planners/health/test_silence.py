@@ -60,10 +60,29 @@ def told_to_leave(job: JobState) -> None:
     orders.remove(job, job.roster.on("a")[0], "its host goes")
 
 
+def dismissed(job: JobState) -> None:
+    orders.dismiss(job, job.roster.agents["a"])
+
+
+def disconnected(job: JobState) -> None:
+    """That of a, and nothing was looked at since."""
+    job.roster.agents["a"].joined = False
+
+
+def without_agent(job: JobState) -> None:
+    """A has none any more."""
+    del job.roster.agents["a"]
+
+
+def forming(job: JobState) -> None:
+    """The next world is to be of b alone."""
+    job.rendezvous.form(4, [Life(Seat("b", 0), 2)])
+
+
 def next_world(job: JobState) -> None:
-    """It has formed, of b alone."""
+    """It has formed."""
+    forming(job)
     member = Life(Seat("b", 0), 2)
-    job.rendezvous.form(4, [member])
     happen(job, of_slot("b", "asked", id=1, method="GET", path="/rank_and_size/b/0"))
     job.rendezvous.deal([member])
     job.generation, job.world.members = 4, (member,)
@@ -82,20 +101,21 @@ CUT_OFF_WITHOUT_A_STRIKE = """
         world_of[a:0#2] gone
         > StopLaunch a
         > HangUp a nothing was heard of it for 10.5 s"""
-CUT_OFF_AFTER_A_LITTLE = """
-        blocked[host a] 1 times, fenced, until 112.5
-        fleet.recovering a
+CUT_OFF_WITH_ITS_CONTAINER = """
         fleet.cut_off_live a:0#2
-        fleet.lost[a] -,agent of a
+        fleet.lost[a] 1,agent of a
         agents[a] gone
         workers[a:0] gone
         world_of[a:0#2] gone
+        fleet.newer_lives[a] gone
+        > Record fenced host=a reason=its container was started again
         > StopLaunch a
-        > HangUp a nothing was heard of it for 2.5 s
-        > Record fenced host=a reason=nothing was heard of it for 2.5 s
-        > Record struck subject=host a cause=fenced cooldown_s=10 until=112.5
-        .. host=a reason=nothing was heard of it for 2.5 s
-        > Save"""
+        > HangUp a its container was started again"""
+KILLED = """
+        workers[a:0].killed silent
+        workers[a:0].killed_at 120
+        > Record fenced host=a slot=0 reason=its process was silent for 10.5 s
+        > Send a do=kill slot=0"""
 AGENTS: dict[str, Case] = {
     "as long as the limit": (10.0, NOTHING),
     "longer": (
@@ -171,12 +191,27 @@ AGENTS: dict[str, Case] = {
     "a little, of a host that is off the list and whose connection is lost": (
         WITHOUT_A,
         1.0,
+        heard("a"),
         LOST,
-        1.5,
+        2.5,
         heard("b", "c"),
-        CUT_OFF_AFTER_A_LITTLE,
+        """
+        blocked[host a] 1 times, fenced, until 113.5
+        fleet.recovering a
+        fleet.cut_off_live a:0#2
+        fleet.lost[a] -,agent of a
+        agents[a] gone
+        workers[a:0] gone
+        world_of[a:0#2] gone
+        > StopLaunch a
+        > HangUp a nothing was heard of it for 2.5 s
+        > Record fenced host=a reason=nothing was heard of it for 2.5 s
+        > Record struck subject=host a cause=fenced cooldown_s=10 until=113.5
+        .. host=a reason=nothing was heard of it for 2.5 s
+        > Save""",
     ),
-    "very little, of such a host": (WITHOUT_A, 1.0, LOST, 1.0, heard("b", "c"), NOTHING),
+    "very little, of such a host": (WITHOUT_A, 1.0, heard("a"), LOST, 2.0, heard("b", "c"), NOTHING),
+    "longer, of an agent that was told to end": (dismissed, 10.5, heard("b", "c"), CUT_OFF_WITHOUT_A_STRIKE),
     "a little, of a host that is off the list": (WITHOUT_A, 9.0, heard("b", "c"), NOTHING),
     "a little, of a host whose connection is lost": (LOST, 9.0, heard("b", "c"), NOTHING),
     "a little, of a host that was off the list, and whose connection is lost": (
@@ -185,7 +220,20 @@ AGENTS: dict[str, Case] = {
         LOST,
         2.5,
         heard("b", "c"),
-        CUT_OFF_AFTER_A_LITTLE,
+        """
+        blocked[host a] 1 times, fenced, until 112.5
+        fleet.recovering a
+        fleet.cut_off_live a:0#2
+        fleet.lost[a] -,agent of a
+        agents[a] gone
+        workers[a:0] gone
+        world_of[a:0#2] gone
+        > StopLaunch a
+        > HangUp a nothing was heard of it for 2.5 s
+        > Record fenced host=a reason=nothing was heard of it for 2.5 s
+        > Record struck subject=host a cause=fenced cooldown_s=10 until=112.5
+        .. host=a reason=nothing was heard of it for 2.5 s
+        > Save""",
     ),
     "a little, of a host that was off the list, was heard since, and has lost its connection": (
         WITHOUT_A,
@@ -243,21 +291,31 @@ CONTAINERS: dict[str, Case] = {
         fleet.newer_lives[a] gone""",
     ),
     "nothing: it speaks on, but that may have been on its way": (lives("1"), lives("2"), 1.5, heard("a"), NOTHING),
-    "not at all, but its connection is lost": (
+    "nothing: it speaks on, but that may be of the time in which the launcher was paused": (
         lives("1"),
         lives("2"),
-        LOST,
-        """
-        fleet.cut_off_live a:0#2
-        fleet.lost[a] 1,agent of a
-        agents[a] gone
-        workers[a:0] gone
-        world_of[a:0#2] gone
-        fleet.newer_lives[a] gone
-        > Record fenced host=a reason=its container was started again
-        > StopLaunch a
-        > HangUp a its container was started again""",
+        7.0,
+        LauncherPaused(6.0),
+        0.5,
+        heard("a"),
+        NOTHING,
     ),
+    "nothing: it has spoken on, but its connection is lost now": (
+        lives("1"),
+        lives("2"),
+        2.5,
+        heard("a"),
+        disconnected,
+        CUT_OFF_WITH_ITS_CONTAINER,
+    ),
+    "and is not there any more": (
+        lives("1"),
+        lives("2"),
+        without_agent,
+        """
+        fleet.newer_lives[a] gone""",
+    ),
+    "not at all, but its connection is lost": (lives("1"), lives("2"), LOST, CUT_OFF_WITH_ITS_CONTAINER),
     "too long, after it was taken for that of the new container without a word since": (
         lives("1"),
         lives("2"),
@@ -322,15 +380,20 @@ PROCESSES: dict[str, Case] = {
         > Record fenced host=a slot=0 reason=its process was silent for 60.5 s
         > Send a do=kill slot=0""",
     ),
-    "longer, of one that is to leave, while its world stands": (
+    "longer, of one that is to leave, while its world stands": (told_to_leave, 20.0, silent("a", 10.5), KILLED),
+    "longer, of one that is to leave, while the next world forms": (
         told_to_leave,
+        forming,
         20.0,
         silent("a", 10.5),
-        """
-        workers[a:0].killed silent
-        workers[a:0].killed_at 120
-        > Record fenced host=a slot=0 reason=its process was silent for 10.5 s
-        > Send a do=kill slot=0""",
+        KILLED,
+    ),
+    "longer, of one that was told to leave as it fell silent": (
+        told_to_leave,
+        next_world,
+        10.0,
+        silent("a", 11.0),
+        NOTHING,
     ),
     "longer, of one that was silent before it was told to leave": (
         told_to_leave,
@@ -363,6 +426,7 @@ UNNAMED: dict[str, Case] = {
     ),
     "in what says nothing of others": (10.5, heard_without_process("a", part=True), heard("b", "c"), NOTHING),
     "by an agent that never named it": (10.5, heard("a", "b"), heard_without_process("c"), NOTHING),
+    "by an agent that is gone": (10.5, heard("b", "c"), without_agent, NOTHING),
     "and its agent was told so": (10.5, heard_without_process("a"), heard("b", "c"), silence.plan, NOTHING),
 }
 
@@ -406,3 +470,4 @@ def test_the_next_silence_is_that_of_the_agent_with_the_least_time_left() -> Non
     assert silence.next_silence(job) == 107.0
     job.roster.agents.clear()
     assert silence.next_silence(job) is None
+    assert not silence.too_silent(job)

@@ -68,7 +68,7 @@ def test_the_newest_commit_is_handed_over(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", LOSSES.values(), ids=LOSSES)
-def test_what_is_lost(text: str) -> None:
+def test_what_is_lost_is_reported_with_its_holder_and_the_reason(text: str) -> None:
     play(text)
 
 
