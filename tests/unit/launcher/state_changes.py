@@ -117,7 +117,8 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(value, HealthLedger):
         for subject, record in value.records.items():
             until = "by a user" if record.held else f"until {record.until:g}"
-            yield f"blocked[{subject}]", f"{record.strikes} times, {record.cause or record.reason}, {until}"
+            tried = "".join(f", tried for {each.unproven_s:g} s" for each in value.faults if each.unproven_s)
+            yield f"blocked[{subject}]", f"{record.strikes} times, {record.cause or record.reason}, {until}{tried}"
     elif isinstance(value, Rendezvous):
         yield from _leaves({life: question.path for life, question in value._waiting.items()}, "asked")
         yield from _leaves({key: question.path for key, (question, _) in value._held.items()}, "waits_for_key")
