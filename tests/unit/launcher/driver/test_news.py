@@ -47,6 +47,10 @@ def later(job: JobState) -> None:
     job.now = job.roster.agents["a"].heard = job.now + 1.0
 
 
+def never_begun(job: JobState) -> None:
+    job.world.begun = False
+
+
 def leaving(job: JobState) -> None:
     """A was told to leave at its next step."""
     (worker,) = job.roster.on("a")
@@ -165,6 +169,11 @@ PROCESSES: dict[str, Case] = {
         agents[a].heard 101
         agents[a].heartbeats_at 101
         workers[a:0].in_heartbeat_at 101"""),
+    "beats: an earlier life, and a slot without a process": (
+        1.0, news("a", "beats", slots={"0": {"life": 1, "age": 5.0, "beat": BEAT}, "7": {"life": 2, "beat": BEAT}}), """
+        agents[a].heard 101
+        agents[a].heartbeats_at 101"""),
+    "beats: of an age that is not known": (beats("a", age=None, beat={}), "workers[a:0].agreed_at_heartbeat 3"),
     "beats: a part, which says nothing of others": (
         1.0, news("a", "beats", slots={}, part=True), "agents[a].heard 101"),
     "dropped: what found no room": (news("a", "dropped", output=1, news=2), NOTHING),
@@ -245,6 +254,10 @@ MESSAGES: dict[str, Case] = {
     "entered: without a number it is the newest world": (said("c", "entered"), """
         workers[c:0].since 100
         workers[c:0].generation 3"""),
+    "entered: the first world of all": (never_begun, said("c", "entered"), """
+        workers[c:0].since 100
+        workers[c:0].generation 3
+        world.begun True"""),
     "entered: an earlier world": (said("a", "entered", generation=2), NOTHING),
     "entered: the world that it is in": (later, said("a", "entered", generation=3), NOTHING),
     "entered: a world that does not exist": (said("c", "entered", generation=4), NOTHING),

@@ -54,6 +54,11 @@ def entering(job: JobState) -> None:
         worker.generation = 2
 
 
+def idle(job: JobState) -> None:
+    for worker in list(job.roster.workers.values()):
+        job.roster.remove(worker)
+
+
 def failed_before(job: JobState) -> None:
     job.faults.first = "another one"
 
@@ -83,6 +88,7 @@ LISTS: dict[str, Case] = {
         notices.announced[c] gone
         > Record notice_over host=c reason=it is listed as a host again"""),
     "an empty list while processes run": (HostsChanged(HostSet()), "fleet.emptied True"),
+    "an empty list while none runs": (idle, HostsChanged(HostSet()), "fleet.hosts -"),
     "a list of hosts that all go": (HostsChanged(HostSet(), {"a": ("spot", None)}), """
         fleet.hosts -
         notices.departing[a] inf
@@ -240,7 +246,14 @@ ENDS: dict[str, Case] = {
         agents[a].joined -
         commits.held[a:0].away_since 100
         commits.held[a:0].why reset"""),
-    "the connection to an agent that was told to end": (finishing, AgentLost("c", "reset"), "agents[c] gone"),
+    "the connection to an agent that was told to end": (held("c"), finishing, AgentLost("c", "reset"), """
+        commits.gone[c:0].commit 1,3,5
+        commits.gone[c:0].step 50
+        commits.gone[c:0].agent agent of c
+        commits.gone[c:0].away_since 100
+        commits.gone[c:0].why its agent has ended
+        agents[c] gone
+        commits.held[c:0] gone"""),
     "the connection to an agent that was told to end, with a process": (
         AgentUnfit("c", "no torch"), AgentLost("c", "reset"), "agents[c].joined -"),
     "the connection to an agent without a process": (
