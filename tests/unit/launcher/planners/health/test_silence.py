@@ -134,6 +134,20 @@ AGENTS: dict[str, Case] = {
         > Record struck subject=host a cause=fenced cooldown_s=10 until=120.5
         .. host=a reason=nothing was heard of it for 10.5 s
         > Save"""),
+    "longer, since its connection was lost": (held("a"), 1.0, LOST, 9.5, heard("b", "c"), """
+        blocked[host a] 1 times, fenced, until 120.5
+        fleet.recovering a
+        fleet.cut_off_live a:0#2
+        fleet.lost[a] -,agent of a
+        agents[a] gone
+        workers[a:0] gone
+        world_of[a:0#2] gone
+        > StopLaunch a
+        > HangUp a nothing was heard of it for 10.5 s
+        > Record fenced host=a reason=nothing was heard of it for 10.5 s
+        > Record struck subject=host a cause=fenced cooldown_s=10 until=120.5
+        .. host=a reason=nothing was heard of it for 10.5 s
+        > Save"""),
     "longer, but planners decide nothing for now": (10.5, heard("b", "c"), paused, NOTHING),
     "longer, while the job ends": (End(JobFailed("told to")), 10.5, heard("b", "c"), """
         fleet.cut_off_live a:0#2
