@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.launcher.planners.membership.world import TELL_AGAIN_S
-from hvd_elastic_ext.launcher.state.events import LaunchEnded
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import running
 

@@ -8,7 +8,8 @@ import pytest
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.launcher.driver.events import (
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
+from hvd_elastic_ext.launcher.state.events import (
     AgentEnded,
     AgentJoined,
     AgentLost,
@@ -25,7 +26,6 @@ from hvd_elastic_ext.launcher.driver.events import (
     PeersChanged,
     WorldNotBegun,
 )
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.state.job import JobState
 from tests.unit.launcher.state_changes import changes, happen, held, hello, lines, runs, small_job
 

@@ -9,11 +9,11 @@ import pytest
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.launcher.driver.events import AgentLost, End, HostsChanged, LauncherPaused
 from hvd_elastic_ext.launcher.planners.health import silence
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.state import orders
+from hvd_elastic_ext.launcher.state.events import AgentLost, End, HostsChanged, LauncherPaused
 from hvd_elastic_ext.launcher.state.job import JobState
 from tests.unit.launcher.state_changes import changes, happen, held, lines, news, of_slot, small_job
 
