@@ -161,6 +161,7 @@ PROCESSES: dict[str, Case] = {
         workers[a:0].step 7
         workers[a:0].step_s 0.2
         workers[a:0].progress 4
+        workers[a:0].moved_at 100.5
         workers[a:0].every 1
         workers[a:0].commit_s 0.1
         workers[a:0].call_s 0.3
@@ -290,6 +291,7 @@ MESSAGES: dict[str, Case] = {
         workers[a:0].step 7
         workers[a:0].step_s 0.2
         workers[a:0].progress 4
+        workers[a:0].moved_at 100
         workers[a:0].waiting True
         workers[a:0].every 1
         workers[a:0].commit_s 0.1
