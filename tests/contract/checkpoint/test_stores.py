@@ -166,7 +166,7 @@ def test_files_of_an_attempt_before_go_when_there_is_a_newer_one(store: Store) -
     demand_same(store, commit)
 
 
-def test_old_ones_are_removed_whole(store: Store, opener: Opener) -> None:
+def test_pruning_removes_the_oldest_whole_and_leaves_the_rest_as_it_was(store: Store, opener: Opener) -> None:
     commits = [held(identity(number), seed=number) for number in range(1, 6)]
     for commit in commits:
         save(store, commit)

@@ -54,7 +54,7 @@ def waiter(kind):
         thread.join(10)
 
 
-def test_time_does_not_go_back(kind):
+def test_no_reading_of_a_clock_is_earlier_than_the_one_before(kind):
     readings = []
     for _ in range(5):
         readings.append((kind.clock.mono(), kind.clock.wall()))

@@ -203,7 +203,7 @@ def test_what_cannot_be_told_is_told_when_the_server_is_back(writing: Writing) -
     ]
 
 
-def test_retry_after_is_obeyed(writing: Writing) -> None:
+def test_nothing_is_asked_of_a_busy_server_before_its_retry_after(writing: Writing) -> None:
     busy = writing.kube.faults.on("create", "events", times=1).busy(retry_after=20)
     rig = EventRig(writing)
     rig.show("abcdefg")

@@ -80,7 +80,9 @@ def test_a_version_that_is_not_there_yet_is_a_timeout_with_its_cause(space: Spac
         ("zone=", []),
     ],
 )
-def test_label_selectors(space: Space, selector: str, names: list[str]) -> None:
+def test_a_list_by_labels_has_the_objects_that_match_and_no_other(
+    space: Space, selector: str, names: list[str]
+) -> None:
     space.pod("a", role="worker", zone="z1")
     space.pod("b", role="worker", zone="z2")
     space.pod("c", role="launcher")
@@ -94,7 +96,7 @@ def test_a_selector_that_is_none_is_refused(space: Space, selector: str) -> None
     assert space.api.ask("GET", space.pods, labelSelector=selector).code == 400
 
 
-def test_field_selectors_of_pods(space: Space) -> None:
+def test_a_list_of_pods_by_fields_has_those_that_match_and_no_other(space: Space) -> None:
     space.pod("a")
     space.pod("b")
     space.status("b", phase="Running")

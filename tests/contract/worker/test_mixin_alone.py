@@ -248,7 +248,9 @@ def test_a_mixin_without_generators_leaves_them_alone() -> None:
 
 @pytest.mark.parametrize("loop", [elastic.run, hvd.elastic.run], ids=["our_loop", "horovods_loop"])
 @pytest.mark.parametrize("name", MIXED)
-def test_it_trains_under_both_loops(name: str, loop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mixin_state_trains_to_its_end_under_our_loop_and_horovods(
+    name: str, loop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("horovod.runner.elastic.worker.WorkerNotificationManager.init", lambda self: None)
 
     @loop

@@ -110,12 +110,12 @@ ONLY_OURS: dict[str, Judgement] = {
 
 
 @pytest.mark.parametrize("name", [*BOTH, *ONLY_OURS])
-def test_our_state_keeps_it(name: str, ours: dict[str, Saw]) -> None:
+def test_our_state_keeps_each_promise(name: str, ours: dict[str, Saw]) -> None:
     (BOTH | ONLY_OURS)[name](ours[name])
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_the_stock_state_breaks_it(name: str, stock: dict[str, Saw]) -> None:
+def test_the_stock_state_breaks_each_promise(name: str, stock: dict[str, Saw]) -> None:
     stalled = any(rank.get("raised") == "stalled" for rank in stock[name])
     assert stalled == (name in STALLS)
     with pytest.raises((AssertionError, KeyError)):

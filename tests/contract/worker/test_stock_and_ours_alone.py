@@ -162,11 +162,11 @@ def a_commit_makes_no_second_copy_on_the_device(make_state: State) -> None:
 
 
 @pytest.mark.parametrize("function", CHECKS, ids=lambda function: function.__name__)
-def test_our_state_keeps_it(function: Check) -> None:
+def test_our_state_keeps_each_promise(function: Check) -> None:
     function(elastic.TorchState)
 
 
 @pytest.mark.parametrize("function", CHECKS, ids=lambda function: function.__name__)
-def test_the_stock_state_breaks_it(function: Check) -> None:
+def test_the_stock_state_breaks_each_promise(function: Check) -> None:
     with pytest.raises(AssertionError):
         function(hvd.elastic.TorchState)

@@ -123,7 +123,7 @@ def stopped_errand(agent: Stoppable, order: dict[str, Any]) -> int:
     return pid
 
 
-def test_a_dropped_errand_ends(agent: Stoppable, tmp_path: Path) -> None:
+def test_an_errand_that_is_dropped_ends_and_the_next_one_is_done(agent: Stoppable, tmp_path: Path) -> None:
     stopped_errand(agent, load(1, tmp_path, 0))
     second = stopped_errand(agent, load(2, tmp_path, 0))
     wait_until(lambda: errands_of(agent) == [second], what="the end of the first", timeout=30)

@@ -39,7 +39,9 @@ def test_it_lists_what_is_there_the_newest_first(tmp_path: Path, capsys: pytest.
     assert lines[2].split()[1:] == ["200", "2", "1.63", "kB", "whole"]
 
 
-def test_it_lists_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_list_as_json_has_every_checkpoint_newest_first_and_which_are_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     names = filled(tmp_path)
     assert main(["checkpoints", "list", str(tmp_path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -166,7 +168,7 @@ def test_a_file_that_is_there_is_replaced_only_by_force(
     assert out.stat().st_size > 100
 
 
-def test_it_says_what_cannot_be(
+def test_a_command_that_cannot_be_done_is_refused_in_one_line(
     saved: tuple[Path, Trained], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store, _ = saved
@@ -220,5 +222,5 @@ def test_options_of_a_store_come_from_the_command_line_or_with_secrets_from_a_fi
 @pytest.mark.parametrize(
     ("count", "text"), [(0, "0 B"), (999, "999 B"), (2548, "2.55 kB"), (603979776, "604 MB"), (2e15, "2e+03 TB")]
 )
-def test_sizes_are_for_people(count: int, text: str) -> None:
+def test_a_size_is_shown_in_the_unit_that_suits_it(count: int, text: str) -> None:
     assert cli.size(count) == text

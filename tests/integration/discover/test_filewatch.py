@@ -167,7 +167,7 @@ def test_a_reader_that_fails_is_called_again(hosts, caplog):
     assert "still watching" in caplog.text
 
 
-def test_calls_never_overlap(hosts):
+def test_the_callbacks_of_a_watched_file_never_overlap(hosts):
     inside = threading.Lock()
     overlaps: list[int] = []
     calls: list[int] = []

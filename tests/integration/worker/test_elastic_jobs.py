@@ -18,7 +18,7 @@ from tests.support.waiting import wait_until
 HERE = Path(__file__).parent
 
 
-def test_digits_run_alone(tmp_path: Path) -> None:
+def test_the_digits_example_learns_in_one_process(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     with run_process([sys.executable, DIGITS, "--epochs", "8", "--report", report]) as process:
         assert process.wait(60) == 0, process.output
@@ -28,7 +28,7 @@ def test_digits_run_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_digits_run_under_plain_horovodrun(tmp_path: Path) -> None:
+def test_the_digits_example_learns_under_plain_horovodrun(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     launch = [HOROVODRUN, "-np", "2", "-H", "localhost:2", "--gloo", sys.executable, DIGITS]
     with run_process([*launch, "--epochs", "8", "--report", report]) as process:

@@ -54,7 +54,9 @@ DEADLINE = Timing(60.0, at_least=True)
         pytest.param("median", [], None, id="no measurement"),
     ],
 )
-def test_a_statistic_of_timings(kind: Statistic, values: list[Timing], expected: Timing | None) -> None:
+def test_a_statistic_of_timings_is_the_one_that_was_asked_for(
+    kind: Statistic, values: list[Timing], expected: Timing | None
+) -> None:
     assert statistic(kind, values) == expected
 
 

@@ -49,7 +49,7 @@ def test_notice_comes_as_long_before_the_end_as_was_asked_unless_the_host_is_you
     assert 0.6 < share < 0.8
 
 
-def test_names_of_hosts_differ() -> None:
+def test_no_two_hosts_of_a_trace_have_one_name() -> None:
     names = list(spot_trace.names())
     assert len(set(names)) == len(names)
 

@@ -102,7 +102,7 @@ def test_options_that_are_secrets_are_found_by_name(options: dict[str, Any], nam
         {"username": "me", "host": "h", "key_filename": "/home/me/.ssh/id"},
     ],
 )
-def test_harmless_options_are_none(options: dict[str, Any]) -> None:
+def test_options_without_a_secret_are_let_through(options: dict[str, Any]) -> None:
     assert secret_in_options(options) is None
 
 

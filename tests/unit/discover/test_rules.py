@@ -29,7 +29,7 @@ def named_after() -> dict[str, list[str]]:
     return found
 
 
-def test_there_are_thirty_rules():
+def test_the_documentation_has_each_of_the_thirty_rules_once():
     assert written() == [f"{number:02}" for number in range(1, 31)]
 
 

@@ -18,7 +18,7 @@ def promises() -> list[tuple[str, str]]:
     return [row for row in rows if row != ("promise", "tests")]
 
 
-def test_there_are_promises() -> None:
+def test_the_table_of_promises_is_read_whole() -> None:
     assert len(promises()) > 30
 
 

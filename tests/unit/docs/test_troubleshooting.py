@@ -25,7 +25,7 @@ def quotes() -> list[str]:
     return [quote for row in rows for quote in re.findall('"([^"]+)"', row.split("|")[1])]
 
 
-def test_there_are_quotes() -> None:
+def test_the_quoted_messages_are_found() -> None:
     assert len(quotes()) > 20
 
 

@@ -32,7 +32,7 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("nowhere", "nowhere"),  # refused by whoever reads it
     ],
 )
-def test_a_journal_is_found(what: str | None, journal: str) -> None:
+def test_a_journal_is_found_by_its_path_its_folder_or_its_job(what: str | None, journal: str) -> None:
     assert find_journal(what) == Path(journal)
 
 

@@ -49,7 +49,7 @@ def test_a_mistake_is_two_lines_with_the_nearest_option(words: str, line: str, h
     assert second == f"`{help_of} --help` lists all options"
 
 
-def test_what_is_right_is_read() -> None:
+def test_options_in_every_usual_form_are_read() -> None:
     found = parser().parse_args(["--qui", "move", "-p22", "--pair", "a", "b", "--to=z", "--", "--x"])
     assert (found.quiet, found.do, found.p, found.pair, found.to, found.what) == (
         *(True, "move", 22, ["a", "b"]),

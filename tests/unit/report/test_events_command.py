@@ -138,6 +138,6 @@ def test_matplotlib_is_imported_only_for_a_picture(path: Path) -> None:
     assert done.returncode == 0
 
 
-def test_labels_name_the_hosts(job: JournalMaker) -> None:
+def test_the_label_of_a_change_names_the_hosts_that_came_and_went(job: JournalMaker) -> None:
     labels = [label_of(row) for row in build_report(job.records).rows]
     assert labels == ["start: 2", "+c", "b failed", "+b", "−c", "list refused", "end"]

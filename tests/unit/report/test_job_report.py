@@ -129,7 +129,9 @@ MEANWHILE = "no records for 2.5 s, 7 steps done meanwhile"
             id="hosts with notice at one moment"),
     ],
 )  # fmt: skip
-def test_events_become_rows(journal: JournalMaker, build: Build, event: str, rows: list[dict[str, Any]]) -> None:
+def test_each_event_becomes_the_rows_that_a_report_shows(
+    journal: JournalMaker, build: Build, event: str, rows: list[dict[str, Any]]
+) -> None:
     build(journal.add("started"))
     found = [row for row in build_report(journal.records).rows if row.event == event]
     assert [{name: getattr(row, name) for name in want} for row, want in zip(found, rows, strict=True)] == rows

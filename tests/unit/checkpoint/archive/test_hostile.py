@@ -129,7 +129,7 @@ def test_one_under_anothers_name_is_none(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
-def test_only_files_are_read(scene: Scene, kind: str) -> None:
+def test_what_is_no_plain_file_is_never_read(scene: Scene, kind: str) -> None:
     path = scene.path(SHARD)
     path.rename(path.with_name("there"))
     {"link": lambda: path.symlink_to("there"), "pipe": lambda: os.mkfifo(path), "folder": path.mkdir}[kind]()

@@ -43,7 +43,7 @@ def test_the_newest_whole_one_is_taken_that_is_not_to_be_skipped() -> None:
     assert newest(entries[2:]) is None
 
 
-def test_the_last_ones_stay() -> None:
+def test_the_newest_checkpoints_are_kept_and_the_others_removed() -> None:
     gone = prune([entry(number) for number in range(1, 6)], Retention(last=2))
     assert [named.name for named in gone] == names([entry(1), entry(2), entry(3)])
 

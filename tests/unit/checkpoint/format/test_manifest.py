@@ -36,7 +36,7 @@ def test_it_can_be_read_by_people() -> None:
     assert told["files"][0]["name"] == "layout-00000-0a.json"
 
 
-def test_half_of_it_is_none() -> None:
+def test_a_manifest_that_is_cut_off_anywhere_is_refused() -> None:
     whole = manifests.encode(MADE)
     for length in range(len(whole)):
         with pytest.raises(ValueError, match=r"\w"):

@@ -34,7 +34,7 @@ def test_names_in_the_order_of_text_are_in_the_order_of_age(many: list[Identity]
         "٠٠٠٠٠١-000002-000000003-00000000075bcd15", "000001-000002-000000003-00000000075bcd15\n",
     ],
 )  # fmt: skip
-def test_other_names_are_nobodys(name: str) -> None:
+def test_a_name_that_no_checkpoint_has_gives_no_identity(name: str) -> None:
     assert identity_of(name) is None
 
 

@@ -34,7 +34,7 @@ def test_only_large_tensors_are_cut_between_elements_and_what_may_differ_is_the_
 
 
 @given(st.lists(st.integers(1, 3 * CUT_ABOVE // 4), min_size=1, max_size=40), worlds)
-def test_shares_are_about_equal(sizes: list[int], parts: int) -> None:
+def test_the_shares_of_ranks_differ_by_no_more_than_two_cuts(sizes: list[int], parts: int) -> None:
     places = placed([["float32", [size], [1], "cpu", 1] for size in sizes])
     lengths = [sum(end - start for start, end in one.runs) for one in share(places, parts)]
     assert max(lengths) - min(lengths) <= 2 * CUT_ABOVE

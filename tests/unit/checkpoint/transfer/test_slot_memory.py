@@ -81,10 +81,12 @@ def copy(source: list[int], target: list[int], number: int) -> dict[str, Any]:
 
 
 def transferred(source: list[int], target: list[int], number: int) -> dict[str, Any]:
+    """By both ends, and the sender hears how much was sent."""
     with sending(source, number) as sender:
         answer = receive(target, number, sender.address)
-        assert "failed" not in sender.ended.result(20), sender.ended.result()
-        return answer
+        said = sender.ended.result(20)
+    assert (said["sent"], 0 <= said["seconds"] < 20) == (answer["bytes"], True)
+    return answer
 
 
 def after(memory: list[int]) -> Seen:
@@ -106,16 +108,6 @@ def test_a_commit_of_another_slot_is_what_the_next_process_finds_but_for_the_ran
     assert (mine.tree, mine.tensors, mine.kinds) == (theirs.tree, theirs.tensors, theirs.kinds)
     assert mine.record == theirs.record._replace(local=0)
     assert mine.local == b""
-
-
-def test_the_sender_hears_how_much_was_sent(source: list[int], target: list[int]) -> None:
-    record = holder(source, 3).record
-    assert record is not None
-    with sending(source, 3) as sender:
-        receive(target, 3, sender.address)
-        answer = sender.ended.result(20)
-    assert answer["sent"] == record.shared
-    assert 0 <= answer["seconds"] < 20
 
 
 @pytest.mark.parametrize("how", [transferred, copy])
@@ -338,31 +330,21 @@ def test_a_commit_that_is_kept_is_not_written_over(source: list[int], target: li
     assert found.record.identity == which(2)
 
 
-def test_what_a_process_goes_by_stays_however_much_is_handed_over_before_it_looks(
-    source: list[int], target: list[int]
+@pytest.mark.parametrize("taken_up", [False, True])
+def test_what_a_process_goes_by_stays_however_much_more_is_handed_over(
+    source: list[int], target: list[int], taken_up: bool
 ) -> None:
-    buffer = holder(target, 1, 2)
+    """Its own commit, or one that was handed over before and that it has looked for."""
+    buffer, theirs = holder(target, 1, 2), holder(source, 8)
+    if taken_up:
+        transferred(source, target, 8)
+        assert buffer.catch_up()
     mine = seen(buffer)
-    theirs = holder(source, 8)
     for number in (9, 10, 11):
         commit(theirs, number)
         transferred(source, target, number)
         assert seen(buffer) == mine
         assert after(target).record.identity == which(number)
-
-
-def test_what_a_process_has_taken_up_stays_however_much_more_is_handed_over(
-    source: list[int], target: list[int]
-) -> None:
-    buffer = holder(target, 1, 2)
-    theirs = holder(source, 9)
-    transferred(source, target, 9)
-    assert buffer.catch_up()
-    mine = seen(buffer)
-    for number in (10, 11, 12):
-        commit(theirs, number)
-        transferred(source, target, number)
-        assert seen(buffer) == mine
 
 
 def test_a_side_that_its_process_has_just_committed_on_is_not_written_over(

@@ -19,7 +19,7 @@ from hvd_elastic_ext.core.errors import UsageError
         ("[::1]:8080", TcpAddress("::1", 8080)),
     ],
 )
-def test_an_address_is_read(value, address):
+def test_an_address_to_listen_at_is_read_with_its_port(value, address):
     assert parse_listen(value) == address
 
 

@@ -53,7 +53,7 @@ def test_else_about_the_daemons_own_pod() -> None:
     assert about(OWN, job=None, own="launcher-x") == EventObject("v1", "Pod", "here", "launcher-x", "pod-uid")
 
 
-def test_else_about_nothing() -> None:
+def test_without_a_job_and_an_owner_events_are_about_nothing() -> None:
     missing = refusal("no such pod", code=404)
     assert about(OWN, job=None) is None
     assert about(Cluster(missing), job=None, own="launcher-x") is None

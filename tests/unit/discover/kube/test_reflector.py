@@ -295,7 +295,7 @@ def test_a_forced_relist_ends_the_watch_and_lists_again(manual_clock, caplog):
     assert "it did not tell of pod n/c" in loud(caplog)[0]
 
 
-def test_it_says_how_it_stands(manual_clock):
+def test_the_status_says_whether_it_watches_since_when_and_what_is_wrong(manual_clock):
     seen = []
     rig = Rig(manual_clock, REFUSED, TWO)
     rig.script.answers.append([20.0, lambda: seen.append(rig.reflector.status), bookmark(11), REFUSED])

@@ -97,5 +97,5 @@ def test_a_line_without_end_is_not_kept_for_ever():
         reader.feed(b"x")
 
 
-def test_blank_lines_are_none():
+def test_blank_lines_are_passed_over():
     assert LineSplitter().feed(b"\n \r\n\na\n\n") == [b"a"]

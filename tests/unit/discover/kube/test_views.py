@@ -105,7 +105,7 @@ def test_the_life_of_a_container_is_its_id_or_else_the_time_of_its_start(status,
     assert [(each.name, each.life) for each in pod_view(body).containers] == [("worker", life), ("sidecar", "other")]
 
 
-def test_quantities_may_be_numbers():
+def test_limits_that_are_numbers_are_read_like_text():
     body = bodies.pod("w-0")
     body["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 8, "cpu": 1.5, "odd": True}}
     assert dict(pod_view(body).containers[0].limits) == {"nvidia.com/gpu": "8", "cpu": "1.5"}

@@ -27,6 +27,7 @@ def known(*pods):
 
 
 A, B = pod("a", 3), pod("b", 4)
+AHEAD = refusal("too large", code=504, causes=("ResourceVersionTooLarge",))
 
 
 @pytest.mark.parametrize(
@@ -150,16 +151,12 @@ def test_a_server_that_refuses_the_list_is_no_reason_to_leave_the_watch(rig, cod
 
 
 def test_rule_11_a_server_that_does_not_know_the_version_for_long_was_restored(rig):
-    ahead = refusal("too large", code=504, causes=("ResourceVersionTooLarge",))
     watched = Watched(A)
-    audit, _, _ = rig(watched, ahead)
+    audit, _, _ = rig(watched, AHEAD)
     audit.turn()
     assert watched.relists == []
     audit.turn()
     assert len(watched.relists) == 1
-
-
-AHEAD = refusal("too large", code=504, causes=("ResourceVersionTooLarge",))
 
 
 def test_a_server_whose_cache_is_behind_the_first_list_was_not_restored(rig):

@@ -71,7 +71,7 @@ def test_a_file_changed_by_others_is_restored_by_the_next_call(hosts_file, tmp_p
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
 
 
-def test_missing_directories_are_made(tmp_path):
+def test_a_hosts_file_makes_the_folders_that_are_missing(tmp_path):
     file = HostsFile(tmp_path / "a/b/hosts")
     file.publish(of(a=1))
     file.close()

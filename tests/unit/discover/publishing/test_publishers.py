@@ -86,7 +86,7 @@ def test_a_background_publisher_is_always_called_and_its_problem_reported(manual
     assert outlets.bring_to(NEWS, now=0.3) == ""
 
 
-def test_closing_closes_all(manual_clock):
+def test_closing_the_publishers_closes_each_of_them(manual_clock):
     ways = [Way(), Way()]
     Publishers(ways, Metrics(manual_clock)).close()
     assert all(way.closed for way in ways)

@@ -59,7 +59,7 @@ def test_a_silent_host_that_is_held_has_the_reason():
     assert row.reason == "node n-w-7 is not ready; kept for another 30 s: most hosts fell silent at once"
 
 
-def test_the_table_is_for_people():
+def test_the_table_of_pods_is_laid_out_in_columns_with_each_verdict_and_reason():
     assert pods_table(rows(*VERDICTS), wall=1000.0).splitlines() == [
         "POD  HOST  SLOTS  NODE   VERDICT  REASON",
         "w-0  w-0   4      n-w-0  usable   ready",

@@ -67,7 +67,7 @@ def test_the_interface_is_the_one_that_was_given_or_the_way_to_the_launcher() ->
     assert interface_of({}, here=False, outward="lo", given=("eth9",)) is None
 
 
-def test_a_host_like_ours_fits() -> None:
+def test_a_host_with_the_same_versions_may_work() -> None:
     assert unfit(FACTS, SAME, alone=False) is None
 
 

@@ -40,7 +40,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("text", ENDS.values(), ids=ENDS)
-def test_ends_of_training(text: str) -> None:
+def test_training_ends_for_all_in_each_case_as_it_should(text: str) -> None:
     play(text)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.launcher.planners.membership.world import TELL_AGAIN_S
-from hvd_elastic_ext.launcher.state.events import LaunchEnded
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import running
 
@@ -111,24 +110,3 @@ def test_a_start_that_is_refused_is_ordered_again_after_a_while_and_nobody_is_bl
     cluster.finishing.discard("b")
     assert cluster.until(lambda: cluster.world == ["a", "b"]) < 20.0
     assert not cluster.events("struck")
-
-
-@pytest.mark.parametrize("lost_first", [True, False])
-def test_an_agent_that_ends_is_cut_off_at_once_in_whatever_order_its_two_ends_are_read(lost_first: bool) -> None:
-    cluster = running("a", "b")
-    cluster.lose_agent("b", lost_first=lost_first)
-    assert cluster.until(lambda: cluster.events("fenced")) < 1.0
-    assert [(event["host"], event["reason"]) for event in cluster.events("fenced")] == [
-        ("b", "its agent ended with exit code 137")
-    ]
-
-
-def test_an_agent_that_outlives_its_launch_is_not_cut_off_when_its_connection_breaks_later() -> None:
-    cluster = running("a", "b")
-    cluster.driver.tell(LaunchEnded("b", 137, ""))
-    cluster.run(3.0)
-    cluster.disconnect("b")
-    cluster.run(1.0)
-    cluster.reconnect("b")
-    cluster.run(3.0)
-    assert not cluster.events("fenced") + cluster.events("struck") + cluster.events("exited")

@@ -152,7 +152,7 @@ ENDS = {
         for name, text in scenarios.items()
     ],
 )  # fmt: skip
-def test_worlds(text: str) -> None:
+def test_worlds_form_of_the_right_processes_in_time(text: str) -> None:
     play(text)
 
 

@@ -33,7 +33,7 @@ def test_auto_takes_what_is_initialised_then_what_the_launcher_meant(facts, libr
 
 
 @pytest.mark.parametrize("wanted", ["horovod", "torch", "mpi"])
-def test_an_explicit_choice_wins(wanted):
+def test_a_communication_that_is_asked_for_is_taken_whatever_is_there(wanted):
     facts = Facts(horovod_initialised=True, torch_initialised=True, mpi_size=2, mpi4py=True)
     assert decide(wanted, facts) == wanted
 

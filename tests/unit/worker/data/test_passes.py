@@ -188,7 +188,7 @@ def test_nothing_to_deal_is_not_a_pass() -> None:
         assert list(sampler) == list(sampler) == []
 
 
-def test_one_rank_warns_once() -> None:
+def test_of_all_ranks_one_warns_and_only_once() -> None:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for rank in range(2):

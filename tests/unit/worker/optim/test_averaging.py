@@ -49,7 +49,7 @@ def test_a_loss_that_is_a_number_keeps_all_its_digits():
     assert optimizer.step(lambda: 0.1) == 0.1
 
 
-def test_alone_nothing_is_sent():
+def test_a_process_alone_averages_with_nobody():
     comms, tensor = Doubled(size=1), parameter()
     optimizer = wrapped(comms, tensor)
     tensor.sum().backward()

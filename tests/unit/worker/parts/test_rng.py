@@ -54,7 +54,7 @@ def test_after_a_roll_back_every_generator_draws_the_same_again(drawn_before: in
         assert draw() == first
 
 
-def test_capturing_draws_nothing() -> None:
+def test_capturing_generators_draws_nothing_from_them() -> None:
     states = rng.capture()
     expected = draw()
     rng.restore(states)

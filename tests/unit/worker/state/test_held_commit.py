@@ -147,15 +147,18 @@ def staying(link: Link) -> Iterator[tuple[HeldCommit, threading.Thread]]:
             thread.join(10)
 
 
-@pytest.mark.parametrize("word", [None, [0, 1, 9]], ids=["given up", "another is named"])
-def test_who_is_told_to_stay_goes_no_further_until_it_hears_otherwise(word: list[int] | None) -> None:
+@pytest.mark.parametrize("end", ["given up", "another is named", "its agent is gone"])
+def test_who_is_told_to_stay_goes_no_further_until_it_hears_otherwise_or_nobody_can_tell_it(end: str) -> None:
     ours, theirs = socket.socketpair()
     link = Said(ours)
     with theirs, contextlib.contextmanager(staying)(link) as (held, thread):
         wait_until(lambda: link.status.waiting, what="the process that stays")
         thread.join(0.2)
         assert thread.is_alive()
-        held.request({"tell": "keep", "commit": word})
+        if end == "its agent is gone":
+            link.close()
+        else:
+            held.request({"tell": "keep", "commit": None if end == "given up" else [0, 1, 9]})
         thread.join(10)
         assert not thread.is_alive()
         assert not link.status.waiting
@@ -202,16 +205,6 @@ def test_nothing_is_kept_while_memory_for_another_one_is_made_ready(memory: list
     held.request({"tell": "keep", "commit": [0, 1, 3]})
     assert link.heard == []
     assert not any(os.pread(each, 1, KEPT_AT) == b"\1" for each in memory)
-
-
-def test_who_stays_goes_on_if_its_agent_is_gone() -> None:
-    ours, theirs = socket.socketpair()
-    link = Said(ours)
-    with theirs, contextlib.contextmanager(staying)(link) as (_, thread):
-        wait_until(lambda: link.status.waiting, what="the process that stays")
-        link.close()
-        thread.join(10)
-        assert not thread.is_alive()
 
 
 def test_without_a_third_side_nothing_is_kept_and_that_is_said(pair: list[int]) -> None:

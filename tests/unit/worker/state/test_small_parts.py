@@ -48,7 +48,7 @@ def test_a_sample_interval_that_is_none_is_refused_in_one_line(text: str) -> Non
         WorkerSettings.from_environ({"HVD_ELASTIC_SAMPLE": text})
 
 
-def test_settings_have_defaults() -> None:
+def test_settings_of_a_worker_have_defaults_for_all_but_its_host() -> None:
     settings = WorkerSettings.from_environ({"HOROVOD_HOSTNAME": "h2"})
     assert settings == WorkerSettings(host="h2", journal=None, sample=1.0)
 

@@ -56,7 +56,7 @@ TABLE: dict[str, tuple[list[Candidate], tuple[int, Send, int, int]]] = {
 
 
 @pytest.mark.parametrize("case", TABLE)
-def test_the_table_of_elections(case: str) -> None:
+def test_the_root_of_a_sync_is_the_one_of_this_table(case: str) -> None:
     candidates, (root, send, lineage, generation) = TABLE[case]
     decided = elect(candidates)
     assert decided == Election(root, send, lineage, generation, decided.reason)

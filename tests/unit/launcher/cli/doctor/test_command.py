@@ -84,7 +84,7 @@ def test_a_terminal_gets_every_finding_reason_and_remedy_and_no_markup_of_theirs
         assert part in out.getvalue()
 
 
-def test_json_holds_everything():
+def test_the_json_of_a_report_holds_every_finding_whole():
     out = io.StringIO()
     report([FINE, BAD], out, as_json=True)
     document = json.loads(out.getvalue())

@@ -85,7 +85,7 @@ TOLD_TO_END = {
 
 
 @pytest.mark.parametrize("text", SLEEPS.values(), ids=SLEEPS)
-def test_a_job_that_lacks_hosts(text: str) -> None:
+def test_a_job_that_lacks_hosts_sleeps_once_its_newest_commit_is_durable(text: str) -> None:
     play(text, storing(ON_NOTICE), steps=Stored)
 
 

@@ -216,7 +216,7 @@ ATTEMPTS = {
 
 
 @pytest.mark.parametrize("text", ATTEMPTS.values(), ids=ATTEMPTS)
-def test_attempts(text: str) -> None:
+def test_an_attempt_ends_with_a_whole_checkpoint_or_costs_only_itself(text: str) -> None:
     play(text, steps=Stored)
 
 

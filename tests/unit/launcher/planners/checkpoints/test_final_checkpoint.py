@@ -69,7 +69,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("text", ENDS.values(), ids=ENDS)
-def test_the_end_of_a_job(text: str) -> None:
+def test_the_end_of_training_becomes_the_last_checkpoint(text: str) -> None:
     play(text, storing(ON_NOTICE), steps=Stored)
 
 

@@ -73,7 +73,7 @@ def test_an_agent_that_is_sent_a_signal(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", NOTICED.values(), ids=NOTICED)
-def test_a_host_with_a_notice(text: str) -> None:
+def test_a_host_with_a_notice_leaves_in_time_and_without_blame(text: str) -> None:
     play(text)
 
 

@@ -47,7 +47,7 @@ SCENARIOS = {
 
 
 @pytest.mark.parametrize("text", SCENARIOS.values(), ids=SCENARIOS)
-def test_preemption(text: str) -> None:
+def test_processes_are_told_of_a_preemption_and_of_its_end(text: str) -> None:
     play(text)
 
 

@@ -158,12 +158,12 @@ WITHOUT_A_LOOP = {
 
 
 @pytest.mark.parametrize("text", CHANGES.values(), ids=CHANGES)
-def test_changes_of_the_world(text: str) -> None:
+def test_a_world_ends_for_the_next_one_and_none_is_blamed_for_that(text: str) -> None:
     play(text, Restarted, steps=Restarts)
 
 
 @pytest.mark.parametrize("text", WITHOUT_A_LOOP.values(), ids=WITHOUT_A_LOOP)
-def test_scripts_without_an_elastic_loop(text: str) -> None:
+def test_a_script_without_an_elastic_loop_ends_with_its_processes(text: str) -> None:
     play(text, partial(Restarted, loops=False), steps=Restarts)
 
 

@@ -55,12 +55,12 @@ STRAGGLERS = {
 
 
 @pytest.mark.parametrize("text", STALLS.values(), ids=STALLS)
-def test_stalled_processes(text: str) -> None:
+def test_a_stalled_process_is_reported_once_and_ended_only_if_asked_for(text: str) -> None:
     play(text)
 
 
 @pytest.mark.parametrize("text", STRAGGLERS.values(), ids=STRAGGLERS)
-def test_stragglers(text: str) -> None:
+def test_a_straggler_is_reported_once_and_drained_only_if_asked_for(text: str) -> None:
     play(text)
 
 

@@ -122,7 +122,7 @@ TAKEN_OVER = {
 
 
 @pytest.mark.parametrize("text", PLAIN.values(), ids=PLAIN)
-def test_a_script_without_a_loop(text: str) -> None:
+def test_a_script_without_a_loop_ends_the_job_as_its_processes_end(text: str) -> None:
     play(text, Plain)
 
 
@@ -132,7 +132,7 @@ def test_processes_that_do_without_the_others(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", STOCK.values(), ids=STOCK)
-def test_horovods_own_loop_and_state(text: str) -> None:
+def test_with_horovods_own_state_training_lost_is_reported(text: str) -> None:
     play(text, Stock)
 
 

@@ -68,7 +68,7 @@ def test_the_newest_commit_is_handed_over(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", LOSSES.values(), ids=LOSSES)
-def test_what_is_lost(text: str) -> None:
+def test_what_is_lost_is_reported_with_its_holder_and_the_reason(text: str) -> None:
     play(text)
 
 
@@ -119,20 +119,39 @@ def test_a_commit_that_cannot_be_sent(answer: dict[str, Any], tries: range, lost
     )  # fmt: skip
 
 
-def test_a_connection_that_is_lost_in_a_transfer_begins_it_anew() -> None:
-    broken = []
+def cut_for_a_while(cluster: Cluster, host: str, _: Mapping[str, Any]) -> None:
+    cluster.disconnect(host)
+    cluster.later(2.0, lambda: cluster.reconnect(host))
+
+
+def refused(cluster: Cluster, host: str, order: Mapping[str, Any]) -> None:
+    cluster._answer(host, order, {"failed": "it is not what was asked for", "for_good": False})
+
+
+@pytest.mark.parametrize("end", ["send", "receive"])
+@pytest.mark.parametrize("fails", [cut_for_a_while, refused])
+def test_a_transfer_that_fails_changes_nothing_and_is_tried_again(end: str, fails: Any) -> None:
+    failed = []
 
     def once(cluster: Cluster, usual: Any, host: str, order: Mapping[str, Any]) -> None:
-        if not broken and order["do"] == "errand" and order["request"]["do"] == "receive":
-            broken.append(host)
-            cluster.disconnect(host)
-            cluster.later(2.0, lambda: cluster.reconnect(host))
+        if not failed and order["do"] == "errand" and order["request"]["do"] == end:
+            failed.append(host)
+            fails(cluster, host, order)
         else:
             usual(host, order)
 
     cluster = only_holder(once)
+    commits = cluster.driver.job.roster.commits
+    cluster.until(lambda: cluster.driver.job.transfers.current is not None, within=20.0)
+    held, worlds = commits.to_json(), len(cluster.events("resized"))
+    cluster.until(lambda: cluster.events("not_sent"), within=20.0)
+    assert not cluster.driver.job.transferring
+    assert (commits.to_json(), commits.gone) == (held, {})
+    assert (cluster.transferred, cluster.world, len(cluster.events("resized"))) == ([], [], worlds)
     cluster.until(lambda: cluster.world == ["b"], within=20.0)
     assert [(source, target) for source, target, _ in cluster.transferred] == [("a", "b")]
+    cluster.run(11.0)
+    assert cluster.events("resized")[-1]["steps_lost"] == 0
 
 
 def test_a_host_that_works_on_a_checkpoint_sends_no_commit_meanwhile() -> None:

@@ -51,7 +51,7 @@ def test_a_blocked_host_that_trains_on_is_said_to() -> None:
     assert "trains on" not in whys["w-1"]
 
 
-def test_a_table_is_for_people() -> None:
+def test_the_table_of_hosts_shows_each_block_its_time_and_its_reason() -> None:
     ledger = struck(Cause.UNREACHABLE, A).block(Subject("host", "gone"), None, "bad fan")
     _, told = asked(ledger, do="list")
     assert table(told["hosts"]).splitlines() == [
@@ -63,7 +63,7 @@ def test_a_table_is_for_people() -> None:
     assert table([]) == "no host is blocked, and none has a strike"
 
 
-def test_blocking_and_clearing_a_host() -> None:
+def test_a_user_blocks_a_host_and_clears_it_again() -> None:
     blocked, told = asked(HealthLedger(), do="block", host="a", reason="bad fan", **{"for": 600})
     assert told == {"said": "host a is blocked for 10m"}
     assert blocked.blocked(699.0, A).reason == "host a is blocked by hand: bad fan"
@@ -126,7 +126,7 @@ def test_times_are_written_as_people_write_them(text: str, worth: float) -> None
 
 
 @pytest.mark.parametrize("text", ["", "10", "m", "0s", "-5m", "10 m", "1e3s", "999999d", "10m5s", "nan"])
-def test_other_times_are_refused(text: str) -> None:
+def test_a_time_without_a_unit_that_is_known_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="such as 30s, 10m or 2h"):
         seconds(text)
 

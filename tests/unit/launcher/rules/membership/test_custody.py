@@ -129,7 +129,9 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("found", "loss"), FORMS.values(), ids=FORMS)
-def test_a_world_forms(found: Verdict, loss: tuple[int, str, str] | None) -> None:
+def test_a_world_forms_with_the_newest_commit_and_tells_what_is_lost(
+    found: Verdict, loss: tuple[int, str, str] | None
+) -> None:
     assert (found.act, found.reason) == (Act.FORM, "the newest commit is there")
     assert (found.loss and (found.loss.steps, "".join(found.loss.holders), found.loss.why)) == loss
 

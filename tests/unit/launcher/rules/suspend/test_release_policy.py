@@ -63,7 +63,7 @@ LOOKS = {
 
 
 @pytest.mark.parametrize(("now", "progress", "enough", "expected"), NO_LOOK.values(), ids=NO_LOOK)
-def test_without_a_look(
+def test_without_a_look_nothing_is_released_before_its_time(
     now: float, progress: SleepProgress, *, enough: bool, expected: tuple[Act, float | None] | None
 ) -> None:
     decided = without_look(now, progress, LIMITS, enough=enough)
@@ -71,7 +71,7 @@ def test_without_a_look(
 
 
 @pytest.mark.parametrize(("now", "progress", "there", "limits", "act", "again_at"), LOOKS.values(), ids=LOOKS)
-def test_after_a_look(
+def test_what_a_look_finds_decides_the_next_act_and_when(
     now: float, progress: SleepProgress, there: Seen, limits: Limits, act: Act, again_at: float | None
 ) -> None:
     decided = decide(now, progress, there, limits)
