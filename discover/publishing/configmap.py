@@ -67,7 +67,7 @@ LAST_REQUEST: Final = 0.6
 """Seconds at the end for the current request and the release of the Lease."""
 
 REFUSALS: Final = 3
-"""Refusals in a row after which a right counts as missing; a server that has just started knows no roles yet."""
+"""Refusals in a row after which a permission counts as missing: a server that has just started knows no roles yet."""
 
 
 class Refused(PublishFailed):
@@ -111,13 +111,14 @@ class ConfigMap:
         try:
             self._lease.hold()
         except OwnedByOther:
-            # Another daemon writes now; if this one ever does again, it begins with what is there then.
+            # Another daemon writes now. If this one writes again later, it begins with what is there then.
             self._known, self._published, self._overlap = None, None, self._new_overlap()
             raise
 
     @property
     def others_until(self) -> float | None:
-        """When another daemon's right to write ends unless it renews it (monotonic seconds); None if there is none."""
+        """When the Lease of another daemon expires unless that daemon renews it (monotonic seconds); None without
+        one."""
         return self._lease.others_until
 
     def published_before(self) -> HostSet:
@@ -148,7 +149,7 @@ class ConfigMap:
         self._sender.close()
 
     def interrupt(self) -> None:
-        """Break off the current request, for good; from any thread."""
+        """Abort the current request, and all later ones. May be called from any thread."""
         self._sender.interrupt()
 
     def _new_overlap(self) -> Overlap:
@@ -210,9 +211,9 @@ class ConfigMap:
 class BackgroundConfigMap:
     """Publishes to a ConfigMap from a thread of its own: :meth:`publish` never waits or fails.
 
-    ``stands_by``: another daemon writes. ``problem``: why the newest publication is not out, for people; "" if it is,
-    is on its way, or another daemon writes. ``owns`` is told whether this daemon writes. ``earlier``: what an earlier
-    run published, None while that is not known; :meth:`recall` asks for it.
+    ``stands_by``: another daemon writes. ``problem``: why the newest publication is not written, for people; "" if it
+    is, is on its way, or another daemon writes. ``owns`` is called with whether this daemon writes. ``earlier``: what
+    an earlier run published, None while that is not known; :meth:`recall` asks for it.
     """
 
     def __init__(
@@ -244,7 +245,7 @@ class BackgroundConfigMap:
         self.start, self.begin_stop, self.close = self._thread.start, self._thread.begin_stop, self._thread.stop
 
     def recall(self, done: Callable[[], None]) -> None:
-        """Find out what was published before, and call ``done`` then, from the own thread."""
+        """Find out what was published before. Its own thread calls ``done`` then."""
         self._recalled = done
         self._thread.wake()
 

@@ -22,9 +22,9 @@ H = TypeVar("H", bound=Held)
 
 
 def choose_to_close(held: Collection[H]) -> H | None:
-    """Return the oldest one of the source that has the most; None if there is none.
+    """Return the oldest connection of the source that has the most; None if there is none.
 
-    So a source with many connections loses its own, and a source with few requests is served.
+    So a source with many connections loses its own, and a source with few requests is still served.
     """
     share = Counter(each.source for each in held)
     return max(held, key=lambda each: (share[each.source], -each.since), default=None)

@@ -16,7 +16,7 @@ class OwnedByOther(Permanent):
 class FileLock:
     """Owns ``place`` from construction to :meth:`release`, or to the end of this process, however it ends.
 
-    The lock file ``.NAME.lock`` stays: without it two owners could come in.
+    The lock file ``.NAME.lock`` stays: if it were removed, two owners could lock two files of that name.
 
     Raises :class:`OwnedByOther`, or ``OSError`` if the lock file cannot be made.
     """

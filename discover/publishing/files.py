@@ -46,7 +46,7 @@ class AtomicFile:
     """
 
     def __init__(self, path: Path, *, mode: int, wrote: Callable[[], None]) -> None:
-        self.path = Path(os.path.realpath(path))  # unlike Path.resolve, it bears links in a circle
+        self.path = Path(os.path.realpath(path))  # unlike Path.resolve, it accepts a circle of links
         self.where = str(self.path)
         self._mode = mode
         self._wrote = wrote
@@ -168,6 +168,6 @@ class Script:
 def script_text(hosts_file: Path) -> str:
     """Return a shell script that prints ``hosts_file``, or nothing, and succeeds."""
     quoted = shlex.quote(str(hosts_file))
-    # Without "command", a file that vanishes at this very moment would end the shell with an error.
+    # Without "command", the shell ends with an error if the file is removed at this moment.
     print_it = f"[ -f {quoted} ] && [ -r {quoted} ] && command exec cat 2>/dev/null <{quoted}"
     return f"#!/bin/sh\n# Written by hvd-discover.\n{print_it}\nexit 0\n"

@@ -277,7 +277,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         try:
             return super().get_request()
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):  # it would be tried again at once, without an end
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # it would be tried again at once, for ever
                 self._make_room()
                 time.sleep(ROOM_TIMEOUT)
             raise

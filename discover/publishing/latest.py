@@ -16,9 +16,9 @@ class ReaderPosition:
     source: str | None = None
 
     def outdated_by(self, current: Publication) -> bool:
-        """Whether ``current`` is news to this reader.
+        """Whether ``current`` is newer than what this reader knows.
 
-        A number that this run has not reached comes from another run, so everything is news.
+        A number that this run has not reached comes from another run, so everything is newer.
         """
         if self.source is not None and self.source != current.source:
             return True
@@ -40,15 +40,15 @@ class LatestPublication:
         return self._current
 
     def publish(self, publication: Publication) -> None:
-        """Wakes the readers for which it is news. Never fails."""
+        """Wakes the readers that do not know it. Never fails."""
         with self._lock:
             if self._current != publication:
                 self._current = publication
                 self._wake(publication)
 
     def wait_newer(self, known: ReaderPosition, timeout: float, *, woken: threading.Event) -> Publication | None:
-        """Wait for news for a reader; return None after ``timeout`` seconds or at :meth:`close`. Setting ``woken`` ends
-        the wait.
+        """Wait for what a reader does not know; return None after ``timeout`` seconds or at :meth:`close`. Setting
+        ``woken`` ends the wait.
         """
         with self._lock:
             if self._closed:
@@ -63,7 +63,7 @@ class LatestPublication:
             return None if self._closed else self._news(known)
 
     def close(self) -> None:
-        """Ends all waits, and those to come, without news."""
+        """Ends all waits, and later ones at once; they return None."""
         with self._lock:
             self._closed = True
             for woken in self._waiting:

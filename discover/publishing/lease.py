@@ -26,7 +26,8 @@ RENEW: Final = 10.0
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
     """A Lease as it was read: ``version`` is its resourceVersion, ``since`` when this daemon first saw that version
-    (monotonic seconds). Clocks of two machines are not compared: what counts is that nothing changed.
+    (monotonic seconds). Clocks of two machines are not compared: a Lease that has not changed for its duration has
+    expired.
     """
 
     holder: str

@@ -1,7 +1,7 @@
 """Keeps the last survivor in the file that stock Horovod reads, until another host has stood beside it.
 
 Horovod 0.28.1 ends the job if two worlds in a row have no host in common: no process could pass the state on. Our own
-launcher takes care of that itself, so what is pushed is not held back.
+launcher transfers commits itself, so the pushed list has no overlap.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class OverlapLimits:
 
 @dataclass(frozen=True, slots=True)
 class PublishedHosts:
-    """Hosts that were published from ``since`` on (monotonic seconds), and that a reader may still use."""
+    """Hosts that were published from ``since`` on (monotonic seconds). A reader may still use them."""
 
     hosts: HostSet
     since: float
@@ -87,7 +87,7 @@ def still_valid(now: float, shown: tuple[PublishedHosts, ...], *, stand: float) 
 
 
 def _survivor(living: list[Host], left: Mapping[str, float]) -> list[Host]:
-    """The one with the most time left. Those without a notice are silent, so they are the last choice."""
+    """The host with the most time left. Hosts without a notice are silent, so they are the last choice."""
     return [max(living, key=lambda host: left.get(host.name, -math.inf))] if living else []
 
 

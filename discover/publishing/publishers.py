@@ -1,4 +1,4 @@
-"""Brings several places to one publication, each in its own time."""
+"""Publishes to several places. A slow one delays no other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Delegating(Publisher, Protocol):
 
     @property
     def problem(self) -> str:
-        """Why the last publication is not out, for people; "" if it is, or may be in a moment."""
+        """Why the last publication is not written, for people; "" if it is, or may be in a moment."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Publishers:
         self._metrics = metrics
 
     def bring_to(self, publication: Publication, *, now: float) -> str:
-        """Publish what is not there yet; return what is still in the way, or "".
+        """Publish what is not published yet; return what still prevents it, or "".
 
         Raises :class:`discover.publishing.file_lock.OwnedByOther` if another process owns a place.
         """

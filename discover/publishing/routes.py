@@ -47,7 +47,7 @@ class Routes:
         return Answer(404, b"there is /hosts /livez /startupz /readyz /metrics\n")
 
     def close(self) -> None:
-        """End all long polls, and those to come, without an answer. May be repeated."""
+        """End all long polls, and later ones at once, without an answer. May be repeated."""
         self._closed.set()
         self._board.close()
 

@@ -160,7 +160,7 @@ def decide_published(
 def still_holds(now: float, damping: DampingResult, *, of: Facts, facts: Facts) -> bool:
     """Whether :func:`decide_published` would return ``damping`` again, its result for the facts ``of``.
 
-    True only where that takes no comparing: groups without changes are the same objects.
+    True only where no comparison is needed: groups without changes are the same objects.
     """
     before, groups = of.selection.groups, facts.selection.groups
     return (
@@ -170,7 +170,7 @@ def still_holds(now: float, damping: DampingResult, *, of: Facts, facts: Facts) 
         and groups.marked is before.marked
         and facts.answers == of.answers
         and damping.state.started
-        and not damping.state.damped  # how long it is held is told
+        and not damping.state.damped  # else the reason says how long it is still held
         and (damping.again_at is None or now < damping.again_at)
     )
 
@@ -196,7 +196,7 @@ class _Pods:
 
     @classmethod
     def of(cls, facts: Facts, state: DampingState) -> _Pods:
-        """Pods that are published and clear, nearly all of them, are not looked at one by one."""
+        """Does not look one by one at pods that are published and clear: nearly all are."""
         groups = groups_of(facts.selection)
         made = cls(groups.keys, dict(groups.clear))
         fresh = () if groups.clear.keys() == state.published.keys() else groups.clear.keys() - state.published.keys()
@@ -279,14 +279,14 @@ def _unique(found: _Pods, damped: Iterable[Verdict], state: DampingState) -> tup
 
 
 def _observation(hosts: Mapping[str, Host], leaving: Iterable[Verdict], before: Observation | None) -> Observation:
-    """``before``: the observation with the same hosts, if any; its parts are used again."""
+    """``before``: the observation with the same hosts, if any. Its parts are used again."""
     usable = HostSet(tuple(hosts.values())) if before is None else before.hosts
     departing = _departures(leaving, usable)
     return before if before is not None and before.departing == departing else Observation(usable, departing)
 
 
 def _departures(leaving: Iterable[Verdict], staying: HostSet) -> tuple[Departure, ...]:
-    """Those that go, each name once with the earliest deadline, and none that stays."""
+    """The hosts that go, each name once with its earliest deadline, and none that stays."""
     departures: dict[str, Departure] = {}
     for verdict in leaving:
         if verdict.host is None or verdict.host.name in staying:
@@ -298,7 +298,7 @@ def _departures(leaving: Iterable[Verdict], staying: HostSet) -> tuple[Departure
 
 
 def _causes(before: DampingState, after: DampingState, facts: Facts) -> tuple[tuple[str, float], ...]:
-    """Delayed changes are not counted when they are published: their latency is the delay's."""
+    """Does not count delayed changes when they are published: their latency is that of the delay."""
     causes = []
     gone, come = (one.published.keys() - other.published.keys() for one, other in ((before, after), (after, before)))
     if facts.seen_at is not None and not gone <= before.silent.keys():

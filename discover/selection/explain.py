@@ -56,7 +56,7 @@ def warnings(selection: Selection) -> Mapping[tuple[str, str], int]:
 def verdict_word(verdict: Verdict, *, published: bool) -> str:
     """``usable``: published. ``waiting``: usable, not published yet. ``warned``: usable, but for an advisory.
 
-    ``leaving``: it has a notice. ``silent``: nothing is heard of it; ``held``: silent, and still published. ``gone``:
+    ``leaving``: it has a notice. ``silent``: its node reports nothing; ``held``: silent, and still published. ``gone``:
     it ended after a notice, or by one. ``unfit``: no host.
     """
     if verdict.grade is Grade.USABLE:

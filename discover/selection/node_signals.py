@@ -25,7 +25,7 @@ NO_SIGNALS: Final = NodeSignals()
 
 
 class NodeSignalTracker:
-    """Looks again only at nodes that may have changed.
+    """Looks again only at nodes that may have changed since.
 
     It remembers when signals without a time of their own were first seen, and since when nodes have been missing.
     """
@@ -84,7 +84,7 @@ class NodeSignalTracker:
             if node is None:
                 since = self._missed[name] = min(now, since)
                 if now < since + UNKNOWN_NODE_GRACE or exists.get(name) is not False:
-                    # The last known signals hold: no host comes back because its node is deleted.
+                    # The last known signals still count: a deleted node gives no host back.
                     return False
             self._held[name] = (node, self._signals_of(now, name, node))
         return self.of(name) is not before

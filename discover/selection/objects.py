@@ -1,6 +1,6 @@
 """What is known of a cluster: pods and nodes. Pure.
 
-Views hold only what selection and signals read: half a kilobyte of an API object of five.
+Views hold only what selection and signals read: about half a kilobyte of an API object of five kilobytes.
 """
 
 from __future__ import annotations

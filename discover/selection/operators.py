@@ -15,7 +15,7 @@ from hvd_elastic_ext.core.hosts import name_error
 from hvd_elastic_ext.core.publication import MAX_SLOTS
 
 SLOTS_ANNOTATION: Final = "hvd-elastic-ext/slots"
-"""A pod's own number of slots; it beats every other source."""
+"""Annotation with a pod's own number of slots. It counts before every other source."""
 
 CONTAINER_ANNOTATION: Final = "kubectl.kubernetes.io/default-container"
 """The pod's main container, in which agents run."""
@@ -40,7 +40,7 @@ class Operator:
     ``resource``: the object above them, None without one. ``selector``: labels of the
     workers with ``{job}`` for its name; "" if the object (a StatefulSet) or the user has to say. ``bare_names``: pods
     without a subdomain are reached by their own names. ``slots_at``: where the object has ``slotsPerWorker``.
-    ``default_slots``: what the API server puts there by itself, perhaps without a user having asked for it.
+    ``default_slots``: what the API server puts there by itself, even if no user has set it.
     """
 
     name: str
@@ -168,7 +168,7 @@ def check_slots(slots: int | None) -> None:
 
 
 def check_job(name: str) -> None:
-    """Raises :class:`UsageError` for what is no object's name: it must not get into a path or a selector."""
+    """Raises :class:`UsageError` for what is no object's name: such a text must not get into a path or a selector."""
     if not OBJECT_NAME.fullmatch(name):
         raise UsageError(f"--job {name!r} is no name of a Kubernetes object: small letters, digits, '-' and '.' only")
 
@@ -349,8 +349,8 @@ def _match_labels(raw: Mapping[str, Any]) -> str:
 
 
 def _finished(status: object) -> bool:
-    """MPI Operator sets ``Failed`` on a job with an evicted worker, too, which goes on; but then without a completion
-    time.
+    """MPI Operator also sets ``Failed`` on a job with an evicted worker, which continues. Only a job that has
+    ended gets a completion time.
     """
     if not isinstance(status, dict) or not status.get("completionTime"):
         return False

@@ -38,7 +38,7 @@ def groups_of(selection: Selection) -> VerdictGroups:
 
 @dataclass(slots=True, eq=False)
 class _Known:
-    """A verdict and what it came from: while that is the same, so is the verdict."""
+    """A verdict and the facts behind it: while these are the same, so is the verdict."""
 
     pod: PodView
     signals: NodeSignals
@@ -60,7 +60,7 @@ _RUNNING: Final = ("Running", "Unknown")
 
 
 class Selector:
-    """Judges all pods of a job, again and again, at the cost of what changed.
+    """Judges all pods of a job at each call, at the cost of what has changed.
 
     It remembers when signals without a time of their own were first seen, and since when nodes have been missing. All
     else follows from the snapshot.
@@ -79,7 +79,8 @@ class Selector:
         self._shared = False
 
     def _judge_all(self) -> None:
-        """Judge everything the next time. When signals were first seen is kept, as no event says it again."""
+        """Judge everything the next time. The times at which signals were first seen stay: no event reports them
+        again."""
         self._judged = {key: each for key, each in self._judged.items() if key in self._pods}
         self._pods, self._places, self._register = {}, _PodsByNode(), VerdictIndex()
         self._node_signals.look_at_all()
@@ -103,7 +104,7 @@ class Selector:
         try:
             return self._select(wall_now, snapshot, node_exists, job)
         except BaseException:
-            # Changes that were noted but not judged would never be judged: they do not come again.
+            # Changes that are noted and not judged would be lost: they are not reported again.
             self._judge_all()
             raise
 
@@ -201,7 +202,7 @@ def _node_of(pod: PodView | None) -> tuple[str, bool]:
 
 
 def _one_per_address(verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
-    """Of pods in the network of one node only the one that started first can listen on the port of ssh."""
+    """Pods with hostNetwork share their node's ports: only the one that started first can listen on the port of ssh."""
     owners: dict[str, PodView] = {}
     for verdict in verdicts:
         pod = verdict.pod

@@ -84,7 +84,8 @@ def as_rule(signal: Signal) -> dict[str, Any]:
 
 
 def _over(known: Signal, rule: object, place: str) -> dict[str, Any]:
-    """Lay ``rule`` over a row. Another kind of signal drops what narrowed the old one down."""
+    """Put the keys of ``rule`` over those of a row. With another kind of signal the old row's conditions are
+    dropped."""
     change = _options(rule, place)
     base = as_rule(known)
     if any(kind in change for kind in KINDS) or "object" in change:
@@ -136,7 +137,7 @@ def _signal(name: str, rule: object, place: str, *, hint: str = "") -> Signal:
 
 
 def _check_narrowing(given: Mapping[str, Any], kind: str, place: str) -> None:
-    """A key that this kind of signal does not have would otherwise be ignored."""
+    """Refuses a key that this kind of signal does not have: it would be ignored."""
     for key in _NARROWING:
         if key in given and key not in _NARROWED_BY[kind]:
             raise UsageError(

@@ -27,9 +27,8 @@ class SignalClass(Enum):
 
 
 class Evidence(Enum):
-    """NOTICE: it was announced. ABSENCE: nothing is heard any more, which an outage of the control plane looks like,
-    too.
-    """
+    """NOTICE: it was announced. ABSENCE: its reports have stopped, as they also do in an outage of the control
+    plane."""
 
     NOTICE = "notice"
     ABSENCE = "absence"
@@ -116,7 +115,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """All rows. Of those about one key of an object the worst counts, and of equals the first."""
+    """All rows. Of several rows about one key of an object the worst counts; of equally bad ones, the first."""
 
     signals: tuple[Signal, ...]
     _by_key: dict[tuple[str, str], dict[str, list[Signal]]] = field(init=False, repr=False, compare=False, hash=False)
@@ -212,7 +211,8 @@ _RANK: Final = {each: rank for rank, each in enumerate(SignalClass)}
 
 
 def _sorted(found: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The worst first. Of rows about one key only the first counts: the table has the narrower one first."""
+    """The worst first. Of several rows about one key only the first counts: the table has the more specific one
+    first."""
     ranked = sorted(found, key=lambda each: (_RANK[each.signal.category], each.signal.evidence is Evidence.ABSENCE))
     first: dict[tuple[str, str], Finding] = {}
     for each in ranked:
@@ -221,7 +221,7 @@ def _sorted(found: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 _FIRST_EPOCH, _LAST_EPOCH = 1e9, 1e11
-"""September 2001 to the year 5138: other numbers are no Unix seconds."""
+"""The range from September 2001 to the year 5138. Other numbers are no Unix seconds."""
 
 
 def _epoch(text: str) -> float | None:

@@ -15,8 +15,8 @@ from hvd_elastic_ext.core.hosts import Host
 
 
 class Grade(Enum):
-    """USABLE: a host. LEAVING: it has a notice, and is removed at once. ABSENT: nothing is heard of its node, which an
-    outage of the control plane looks like, too. GONE: it ended after a notice, or by one. UNFIT: no host.
+    """USABLE: a host. LEAVING: it has a notice, and is removed at once. ABSENT: its node reports nothing, as also
+    happens in an outage of the control plane. GONE: it ended after a notice, or by one. UNFIT: no host.
     """
 
     USABLE = "usable"
@@ -70,7 +70,7 @@ def verdict_of(pod: PodView, signs: tuple[ActiveSignal, ...], rules: HostRules, 
     if early and not _ended_by_notice(pod, signs, job):
         return Verdict(pod, Grade.UNFIT, early)
     host, note, problem = _host(pod, rules, job)
-    if early:  # else the first to learn of the end would take it for a fault of the pod, or of its node
+    if early:  # else the launcher, if it notices the end first, blames the pod or its node
         return Verdict(pod, Grade.GONE, early, host)
     serious = [sign for sign in signs if sign.finding.signal.category in (SignalClass.GONE, SignalClass.IMMINENT)]
     notices = [sign for sign in serious if sign.finding.signal.evidence is Evidence.NOTICE]
@@ -101,7 +101,7 @@ def _strange(pod: PodView, job: JobView | None) -> bool:
 
 
 def _no_host(pod: PodView, signs: tuple[ActiveSignal, ...], rules: HostRules, job: JobView | None) -> str:
-    """Why a pod is none, whatever its signals; "" for one that runs, or did when it was last heard of."""
+    """Why a pod is no host, whatever its signals; "" for one that runs, or did by its last report."""
     if _strange(pod, job):
         return "pod is not this job's: another object controls it, or none does"
     if pod.phase == "Failed":
@@ -132,8 +132,8 @@ def _readiness(pod: PodView) -> tuple[Grade, str]:
     if ready.status == "True":
         return Grade.USABLE, ""
     containers = pod.condition("ContainersReady")
-    # A kubelet gives a reason when it sets Ready to False. The node controller, which no longer hears of the kubelet,
-    # sets it without one and leaves ContainersReady; its word on the node may come later.
+    # A kubelet gives a reason when it sets Ready to False. The node controller, which gets no reports from the kubelet,
+    # sets it without one and leaves ContainersReady; it may mark the node later.
     if ready.status == "Unknown" or (not ready.reason and containers is not None and containers.status == "True"):
         return Grade.ABSENT, f"node {pod.node} sends no status"
     return Grade.UNFIT, _with("pod is not ready", ready.message or ready.reason)
@@ -169,5 +169,5 @@ def _with(what: str, said: str) -> str:
 def _time(moment: float) -> str:
     try:
         return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    except (ValueError, OverflowError, OSError):  # the labels of nodes are anybody's, and so are their times
+    except (ValueError, OverflowError, OSError):  # anybody may write a node's labels, and so their times
         return f"{moment:.0f} s after 1970"

@@ -1,6 +1,6 @@
 """Connections with agents.
 
-Belongs here: the control port, its connections, which are let in, what a training process finds in its environment.
+Belongs here: the control port, its connections, which of them are accepted, the environment of a training process.
 
-Never here: what is said over a connection, and why.
+Never here: what messages mean, and when they are sent.
 """

@@ -1,7 +1,7 @@
 """Which connection without authentication is closed when there are too many. Pure.
 
-Agents come one from each host and authenticate at once. Silent connections may be many, but come from few sources:
-the source with most loses one first.
+There is one agent on each host, and it authenticates at once. Connections that never do may be many, but come from few
+sources: the source with the most loses one first.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final, Generic, TypeVar
 MOST: Final = 4096
 """Connections without authentication at a time."""
 LEAST: Final = 64
-"""The same, where few files may be open."""
+"""The least number of them, where few files may be open."""
 PER_FILES: Final = 16
-"""Files that may be open for each."""
+"""One of them is allowed for so many files that the process may have open."""
 SHARES: Final = 4
-"""A source keeps this fraction (one in so many) until the timeout; more than that is closed first."""
+"""A source keeps one in so many of all connections until the timeout. What it has beyond that is closed first."""
 MOMENT_S: Final = 0.25
 """Seconds each has when there is no room and no source has more than its share."""
 

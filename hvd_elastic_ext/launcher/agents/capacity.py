@@ -15,7 +15,7 @@ MOST_SELDOM: Final = 5
 FILES_EACH: Final = 6
 """Open files that a host costs: its connection, and the pipes of its agent's start."""
 FILES_WRITTEN: Final = 4
-"""And a slot, where output goes to files: two by rank, and two by seat for what a process says before it has a rank."""
+"""Open files that a slot costs where output goes to files: two by rank, and two by slot for output before the rank."""
 FILES_OWN: Final = 256
 """Files that the launcher has open itself, unauthenticated connections among them."""
 FILES_MOST: Final = 1 << 16
@@ -39,9 +39,9 @@ USUAL: Final = Pace()
 def pace(asked_s: float, *, timeout_s: float, hosts: int, progress_timeout_s: float | None = None) -> Pace:
     """How often agents send heartbeats.
 
-    As often as was asked for, but more seldom from :data:`HOSTS_A_SECOND` hosts a second on, as far as three
-    heartbeats still fit into the time after which silence is a failure. All of them with figures, but fewer from
-    :data:`FIGURES_A_SECOND` on, as far as three of those fit into the time after which no progress is one.
+    As often as the user asked, but less often with more than :data:`HOSTS_A_SECOND` hosts a second. Three heartbeats
+    still fit into the time after which silence is a failure. All of them carry figures, but fewer do with more than
+    :data:`FIGURES_A_SECOND`. Three of those still fit into the time after which missing progress is a failure.
     """
     heartbeat_s = max(asked_s, min(timeout_s / 3, hosts / HOSTS_A_SECOND))
     seldom = math.ceil(hosts / heartbeat_s / FIGURES_A_SECOND)
@@ -67,7 +67,7 @@ def too_few_files(hosts: int, limit: int, *, written: int = 0) -> str | None:
 
 
 def raise_file_limit(hosts: int, *, written: int = 0) -> int:
-    """Raise this process's soft limit of open files as far as the hard one allows and it has to be; what it is then."""
+    """Raise this process's soft limit of open files as far as needed and the hard one allows; return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     endless = resource.RLIM_INFINITY
     wanted = max(FILES_MOST, files_for(hosts, written=written))

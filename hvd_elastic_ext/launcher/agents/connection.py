@@ -59,7 +59,7 @@ class Session:
         return not self.over
 
     def refuse(self, reason: str) -> None:
-        """End, and count why."""
+        """End the connection, and count the reason."""
         if not self.over:
             self._control.refuse(self.peer, reason)
             self.hang_up(reason)
@@ -182,7 +182,7 @@ class Acceptor:
             self._listener.close()
 
     def settled(self, session: Session) -> None:
-        """``session`` is authenticated or gone: there is room for another."""
+        """``session`` is authenticated or closed: there is room for another."""
         if self._unauthenticated.remove(session) and self._again is not None:
             self._open()
 
@@ -259,7 +259,7 @@ def _source(connection: socket.socket, address: str) -> tuple[str, str]:
 
 
 def _notice_dead_peers(connection: socket.socket) -> None:
-    """Close connections of machines that are gone. Silent agents are the driver's subject."""
+    """Have the kernel close connections of machines that are gone. The driver judges silent agents."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 6}.items():
         if hasattr(socket, name):

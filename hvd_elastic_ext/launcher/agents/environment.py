@@ -1,4 +1,4 @@
-"""What training processes find in their environment. Pure."""
+"""The environment of training processes. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def why_not_elastic(environ: Mapping[str, str]) -> str | None:
 
 
 def too_large(environ: Mapping[str, str], command: Sequence[str]) -> str | None:
-    """Say that both do not fit into one line to an agent, and what takes most, or None if they do."""
+    """Why environment and command do not fit into one line to an agent, and what takes most; None if they do."""
     sizes = {f"the variable {name}": len(json.dumps({name: value})) for name, value in environ.items()}
     sizes["the command"] = len(json.dumps(list(command)))
     total, largest = sum(sizes.values()), max(sizes, key=lambda what: sizes[what])
@@ -74,7 +74,7 @@ def job_env(environ: Mapping[str, str], tuning: Mapping[str, str], *, hook: str)
 def seat_env(seat: Seat, place: Place, *, incarnation: int) -> dict[str, str]:
     """Environment in the order to start a process, over a connection that others may read.
 
-    ``place``: what user code sees until there is a world.
+    ``place``: the ranks and sizes that user code sees until there is a world.
     """
     return {
         "HOROVOD_HOSTNAME": seat.host,

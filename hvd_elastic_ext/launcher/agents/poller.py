@@ -1,8 +1,8 @@
 """Serves many descriptors in batches.
 
-A loop that wakes for every heartbeat of hundreds of agents spends more on waking than on reading. Here it wakes once
-for all that came during a pause. The pause grows with the number of agents, up to :data:`MAX_PAUSE_S`; a small job has
-none. Connections without authentication do not count: agents that join would wait for strangers.
+A loop that wakes for every heartbeat of hundreds of agents spends more time on waking than on reading. This one wakes
+once for all that came during a pause. The pause grows with the number of agents, up to :data:`MAX_PAUSE_S`; a small job
+has none. Connections without authentication do not count: they must not slow down agents that join.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class DescriptorPoller:
 
     def __init__(self) -> None:
         self.calm = False
-        """Only heartbeats are expected."""
+        """Whether only heartbeats are expected."""
         self.agents = 0
         """How many of the descriptors are agents'."""
         self._loop = asyncio.get_running_loop()
         self._epoll = select.epoll()
         self._acts: dict[int, Callable[[int], None]] = {}
         self._again: asyncio.TimerHandle | None = None
-        # It never becomes writable. As long as this stands, to listen and to pause is only a change of an entry of the
-        # loop's own epoll. Making a new entry would have the kernel look at every descriptor in here.
+        # It never becomes writable. While it is registered, listening and pausing only change an entry of the loop's
+        # own epoll. With a new entry the kernel would look at every descriptor in this one.
         self._loop.add_writer(self._epoll.fileno(), _nothing)
         self._listen()
 

@@ -41,7 +41,7 @@ _STOPS: Final = "the launcher stops"
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """An agent has met a launcher of this job with a higher ``incarnation``: this one must end."""
+    """An agent has a launcher of this job with a higher ``incarnation``: this launcher must end."""
 
     incarnation: int
 
@@ -52,7 +52,7 @@ ControlEvent = AgentJoined | AgentLost | News | Superseded
 class Control:
     """See the module's docstring. Call all methods in the loop that :meth:`start` ran in.
 
-    ``pace`` and ``orphan_grace_s``: what agents are told in their welcome. ``ports``: by address, those of an earlier
+    ``pace`` and ``orphan_grace_s``: values that agents get in their welcome. ``ports``: by address, those of an earlier
     launcher, where its agents look for it. ``on_event`` is called in the loop, and may send and drop. If it raises,
     that is logged as a defect and the agent is disconnected: it reconnects and reports its state.
     """
@@ -73,7 +73,7 @@ class Control:
         self.key = key
         self._before = dict(ports or {})
         self.buffer = bytearray(_READ)
-        """Where connections read, one for all: it is filled and emptied within one call of the loop."""
+        """The read buffer of all connections. It is filled and used within one call of the loop."""
         self.poller: DescriptorPoller
         self._job = job
         self._incarnation = incarnation
@@ -85,13 +85,14 @@ class Control:
         self._newest: dict[str, str] = {}
         """By host, the newest agent."""
         self._replaced: set[tuple[str, str]] = set()
-        """Agents replaced by another of their host. If they came back, the two would replace each other for ever."""
+        """Agents that another agent of their host has replaced. If they could connect again, both would replace each
+        other for ever."""
         self._acceptors: dict[str, tuple[Acceptor, int]] = {}
         self._stopping = False
         self._named: set[tuple[str, str]] = set()
 
     async def start(self, address: str, port: int = 0) -> int:
-        """Listen on one IPv4 address; the port that agents are to be told. ``UsageError`` if that cannot be."""
+        """Listen on one IPv4 address; return the port for agents. Raises ``UsageError`` if that is not possible."""
         try:
             listener = _listener(address, *([port] if port else [*self._earlier(address), 0]))
         except OSError as error:
@@ -191,7 +192,7 @@ class Control:
             log.error("%s is disconnected, to reconnect and report its state: %s", who, defect, exc_info=error)
 
     def admit(self, session: Session, hello: Mapping[str, Any]) -> None:
-        """Give the session its host. Raises ``WireError`` if it is not an agent of this job."""
+        """Bind the session to its host. Raises ``WireError`` if it is not an agent of this job."""
         problem = hello_error(hello, job=self._job)
         if problem is not None:
             raise WireError(problem)
@@ -259,7 +260,7 @@ class Control:
 
 
 def _listener(address: str, *ports: int) -> socket.socket:
-    """On the first of these ports that is free."""
+    """Listen on the first of these ports that is free."""
     for port in ports[:-1]:
         try:
             return socket.create_server((address, port), backlog=_BACKLOG)

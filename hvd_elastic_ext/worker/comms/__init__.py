@@ -17,7 +17,7 @@ PeerLost: Final = HorovodInternalError
 
 
 class Pending(Protocol):
-    """A pending result. It may be dropped at any time, also across a reset."""
+    """A pending result. The caller may drop it at any time, also across a reset."""
 
     def wait(self) -> int:
         """Return the result; a second call returns it again.

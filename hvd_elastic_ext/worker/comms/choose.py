@@ -86,7 +86,7 @@ def _auto(facts: Facts) -> World:
 
 
 def init(wanted: str = "auto") -> Comms:
-    """Return the world of the chosen library; join it if this process is in none. It is this process's world then.
+    """Return the world of the chosen library, and make it this process's world. Join it if this process is in none.
 
     ``wanted`` is ``auto``, ``horovod``, ``torch`` or ``mpi``. Raises :class:`UsageError` for a choice that cannot work,
     and for a world of one where there should be more.

@@ -1,7 +1,7 @@
-"""The world of this process, and its place in it: for samplers, learning rates and ``elastic.rank()``.
+"""The world of this process, its rank and the size: for samplers, learning rates and ``elastic.rank()``.
 
-Code that joins a world calls :func:`use`. Before that, the library that is initialised is asked. The place is looked
-up at each use: the world changes.
+Code that joins a world calls :func:`use`. Before that, the library that is initialised gives the rank. Each use looks
+it up again: the world changes.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _told: list[Comms] = []
 
 
 def use(comms: Comms | None) -> None:
-    """Take the place from ``comms``; with None, from the library that is initialised."""
+    """Take rank and size from ``comms``; with None, from the library that is initialised."""
     _told[:] = [comms] if comms is not None else []
 
 
 def comms() -> Comms | None:
-    """Return what :func:`use` was told, or None."""
+    """Return what :func:`use` was given, or None."""
     return _told[0] if _told else None
 
 
 def current() -> Place:
-    """Return the present place: the planned one while the process is parked, :data:`ALONE` outside of any world."""
+    """Return rank and size now: the planned ones while the process is parked, :data:`ALONE` outside of any world."""
     planned = standby.planned()
     if planned is not None:
         return Place(planned.rank, planned.size)

@@ -90,8 +90,8 @@ class MPIComms(Comms):
     def reset(self) -> None:
         """Join the next world: the same one, if all ranks are there and call this.
 
-        After a lost peer there is none, and all processes of the job end with exit code 1. Under ``hvd-elastic run``
-        all end in any case, since other processes form the next world.
+        After a lost peer there is no next world, and all processes of the job end with exit code 1. Under
+        ``hvd-elastic run`` all end in any case, since other processes form the next world.
         """
         standby.current().end_fixed_world()
         if self._peer_lost and standby.current().fixed_world:

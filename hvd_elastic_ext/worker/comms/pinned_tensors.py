@@ -1,9 +1,10 @@
 """Keep tensors alive while Horovod's own thread may hold them.
 
-Horovod 0.28.1 with torch 2.13: a peer is lost during operations, and the process hangs for ever. Horovod's thread
-ends and frees the waiting tensors while it holds the lock of its process sets. If its reference is the last one
-beside the Python object's, torch needs the interpreter lock for that. The training thread holds the interpreter
-lock and waits for the other one, since Horovod's functions that begin an operation do not release the interpreter.
+With Horovod 0.28.1 and torch 2.13 a process can hang for ever when a peer is lost during operations. Horovod's
+thread ends, and frees the waiting tensors while it holds the lock of its process sets. If its reference is the last
+one beside the Python object's, torch needs the interpreter lock to free a tensor. The training thread holds that
+lock and waits for the lock of the process sets: Horovod's functions that begin an operation do not release the
+interpreter.
 
 One more C++ reference to each tensor avoids this.
 """
@@ -44,7 +45,7 @@ class PinnedLibrary:
         return passed_on
 
     def forget(self) -> None:
-        """Release everything: the thread that held it has ended."""
+        """Release all tensors: the thread that held them has ended."""
         self._pins.clear()
         self._failed.clear()
 

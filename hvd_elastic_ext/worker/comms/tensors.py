@@ -1,4 +1,4 @@
-"""Shared by all ``Comms``: tensors in pieces, and in types that a library can sum."""
+"""Common code of all ``Comms``: tensors in pieces, and in types that a library can sum."""
 
 from __future__ import annotations
 

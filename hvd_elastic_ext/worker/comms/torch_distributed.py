@@ -139,8 +139,8 @@ def _leave(reason: str) -> NoReturn:
 _pins: Final[list[Tensor]] = []
 """One more C++ reference to each tensor that a thread of torch may hold.
 
-A thread that drops the last one beside Python's needs the interpreter for it. While the interpreter ends, such a thread
-is ended in the middle of torch's code, and the process aborts instead of exiting.
+A thread that drops the last reference beside Python's needs the interpreter lock. While the interpreter ends, it ends
+such a thread in the middle of torch's code, and the process aborts instead of exiting.
 """
 
 
@@ -176,8 +176,8 @@ def _host_group() -> dist.ProcessGroup:
 def _never_destroy(group: object) -> None:
     """Keep a group (or the pins of what its threads hold) beyond the end of the interpreter.
 
-    Its destruction waits for its operations, half an hour if a live peer never takes part: a process that ends with a
-    pending maximum would wait, and its peers for it.
+    Destroying a group waits for its operations, for half an hour if a live peer never takes part. So a process that
+    ends with a pending maximum would wait, and its peers would wait for it.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 

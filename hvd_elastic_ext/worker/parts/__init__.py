@@ -1,4 +1,4 @@
-"""What a State is made of: each part gives its live state, and takes one.
+"""What a State is made of. Each part gives its live state, and takes a committed one.
 
 Belongs here: models, optimizers, handlers, a user's own State, random generators.
 
@@ -16,10 +16,10 @@ class Part:
     value: Any
 
     firm: ClassVar[bool] = False
-    """Ranks that hold the same commit have equal tensors here, whatever the user does."""
+    """Ranks with the same commit have equal tensors in this part, whatever the user does."""
 
     borrows: ClassVar[bool] = False
-    """:meth:`restore` copies from the tensors it gets. Otherwise it gets copies, and keeps them."""
+    """:meth:`restore` copies from the tensors that it gets. Otherwise it gets copies, and keeps them."""
 
     reload: ClassVar[bool] = False
     """Load after every sync, also if nothing was received: loading adapts the part to the new world."""
@@ -36,7 +36,7 @@ class Part:
         raise NotImplementedError
 
     def settle(self) -> None:
-        """Forget what was under way when the last world ended. Called on every rank after each roll-back and sync."""
+        """Drop what was under way when the last world ended. Every rank calls it after each roll-back and sync."""
 
     def sync(self) -> None:
         """Run the user's own sync, among ranks that were restored from one commit."""

@@ -59,5 +59,5 @@ class HandlerPart(Part):
 
 
 def _is_saved(value: object, *, fresh: bool) -> bool:
-    """Whether a handler's attribute is something saved. A model that came with the last save is a copy."""
+    """Whether a handler's attribute holds saved state. A model that the last save put there is a copy."""
     return fresh if isinstance(value, nn.Module) else is_fit(value)

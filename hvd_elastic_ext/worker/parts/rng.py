@@ -41,7 +41,7 @@ def restore(states: dict[str, Any]) -> None:
 
 @contextmanager
 def untouched() -> Iterator[None]:
-    """Whatever is drawn meanwhile, every generator is afterwards what it was before."""
+    """Put every generator back at the end, whatever was drawn meanwhile."""
     states = capture()
     try:
         yield
@@ -50,7 +50,7 @@ def untouched() -> Iterator[None]:
 
 
 def seed_newcomer(lineage: int, generation: int, rank: int) -> None:
-    """Seed every generator for a process that joined: like no other rank's, and the same if the job is repeated."""
+    """Seed every generator of a process that joined: no two ranks get equal seeds, and a repeated job gets the same."""
     digest = hashlib.blake2b(f"{lineage} {generation} {rank}".encode(), digest_size=8).digest()
     seed = int.from_bytes(digest, "little")
     random.seed(seed)

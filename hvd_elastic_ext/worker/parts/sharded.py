@@ -1,4 +1,7 @@
-"""Finds models whose parameters lie on several ranks: a commit holds a whole model of each rank."""
+"""Finds models whose parameters lie on several ranks. They cannot be committed.
+
+A commit of a rank holds a whole model.
+"""
 
 from __future__ import annotations
 

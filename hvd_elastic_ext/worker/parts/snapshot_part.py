@@ -1,8 +1,8 @@
 """A State of the user's own, committed by what its ``save`` saves.
 
-Such a State has ``save`` and ``restore`` of its own. The names of the attributes in which it saves are not known, so
-they are found: every attribute that ``save`` assigns or changes. They are committed with every save and put back
-before every ``restore``. So any such pair is exact, whether or not it copies deeply.
+Such a State has ``save`` and ``restore`` of its own. Nobody declares the attributes in which it saves, so this module
+finds them: every attribute that ``save`` assigns or changes. Each save commits them, and they are assigned again before
+every ``restore``. So any such pair restores exactly, whether or not it copies deeply.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class SnapshotPart(Part):
             self._sync()
 
     def _is_watched(self, name: str) -> bool:
-        """Whether it is still open if ``save`` saves in ``name``."""
+        """Whether it is not known yet if ``save`` saves in ``name``."""
         return name not in self._ignored and name not in self._names and self._same.get(name, 0) < MOST_LOOKS
 
     def _save_watched(self) -> set[str]:

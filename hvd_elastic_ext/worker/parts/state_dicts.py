@@ -17,8 +17,8 @@ from hvd_elastic_ext.worker.commits.copying import advise_huge
 class Pairs(list[tuple[Tensor, Tensor]]):
     """Copies still to be made: target, source. No two of them write different contents to one memory.
 
-    Live tensors may have come to share memory since the commit, with one another or with ``others``, which hold what
-    they are to hold already: those that were different then get memory of their own again.
+    Since the commit, live tensors may have begun to share memory with one another, or with ``others``, whose contents
+    are restored already. Tensors that were separate in the commit get memory of their own again.
     """
 
     def __init__(self, others: Iterable[Tensor] = ()) -> None:
@@ -27,17 +27,18 @@ class Pairs(list[tuple[Tensor, Tensor]]):
         self._contents = {other.data_ptr(): other for other in others if other.layout == torch.strided}
 
     def settled(self, source: Tensor) -> Tensor | None:
-        """The target of ``source``, if it has one: what was one tensor in two places is one again."""
+        """The target of ``source``, if it has one: a tensor that stood in two places of the tree is one tensor
+        again."""
         pair = self._settled.get(id(source))
         return None if pair is None else pair[0]
 
     def may_take(self, target: Tensor, source: Tensor) -> bool:
-        """Whether nothing else than the contents of ``source`` is to lie where ``target`` does."""
+        """Whether the memory of ``target`` is to hold the contents of ``source`` and nothing else."""
         there = self._contents.get(target.data_ptr())
         return there is None or not target.numel() or _equal(there, source)
 
     def add(self, target: Tensor, source: Tensor) -> None:
-        """Copy ``source`` to ``target`` when all are known."""
+        """Copy ``source`` to ``target`` once all pairs are known."""
         self._settled[id(source)] = target, source
         if target.layout == torch.strided:
             self._contents.setdefault(target.data_ptr(), source)
@@ -55,8 +56,8 @@ def _like(pattern: Tensor) -> Tensor:
 def settle(tree: Any, own: Any, pairs: Pairs, *, new: Callable[[Tensor], Tensor] = _like) -> Any:
     """Return ``tree`` with tensors of ``own`` in place of its own ones, where they fit, and else ``new`` ones.
 
-    The new tree shares no memory with ``tree``; what has to be copied is added to
-    ``pairs``. Dicts, lists and tuples are entered; anything else is copied through and through.
+    The new tree shares no memory with ``tree``. What has to be copied is added to ``pairs``. Dicts, lists and tuples
+    are entered; anything else is deep-copied.
     """
     if isinstance(tree, Tensor):
         target = pairs.settled(tree)
@@ -92,7 +93,8 @@ def apart(saved: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def assign(owner: object, tree: Mapping[str, Any]) -> None:
-    """Make the attributes of ``owner`` what :func:`apart` saw. Raises :class:`StateError` if a copy is not there."""
+    """Give the attributes of ``owner`` the state that :func:`apart` saw. Raises :class:`StateError` if a copy is
+    missing."""
     for name, value in tree["values"].items():
         setattr(owner, name, value)
     for name, state in tree["models"].items():
@@ -103,7 +105,7 @@ def assign(owner: object, tree: Mapping[str, Any]) -> None:
 
 
 def fits(live: object, committed: Tensor) -> bool:
-    """True if ``live`` can take the contents of ``committed`` in place and be what it was."""
+    """True if copying ``committed`` into ``live`` in place restores it."""
     return (
         isinstance(live, Tensor)
         and live.layout == torch.strided

@@ -49,7 +49,8 @@ class StatefulPart(Part):
 
 
 class GeneratorPart(Part):
-    """A random generator of the user's own, such as a loader has. It stays the same object, and all ranks share it."""
+    """A random generator of the user's own, such as a loader has. It stays the same object; all ranks have equal
+    state."""
 
     def __init__(self, value: torch.Generator) -> None:
         self.value = value
@@ -64,7 +65,7 @@ class GeneratorPart(Part):
 
 
 class ScalerPart(StatefulPart):
-    """A gradient scaler. It forgets what it found in the gradients of the interrupted step."""
+    """A gradient scaler. It drops what it found in the gradients of the interrupted step."""
 
     value: torch.amp.GradScaler
 
@@ -160,7 +161,8 @@ class OptimizerPart(Part):
         self._reserve.drop()
 
     def expected(self) -> list[Tensor]:
-        """A parameter for each tensor of its size that the first step will create, as far as known; none after it."""
+        """A parameter for each tensor of its size that the first step will create, as far as known; none after that
+        step."""
         if self.value.state:
             return []
         return [
@@ -177,7 +179,7 @@ class OptimizerPart(Part):
 
     def _load(self, state_dict: dict[str, Any], parameters: list[Tensor]) -> None:
         self.value.load_state_dict(state_dict)
-        # Loading makes state the type of its parameter; what was committed was not necessarily of that type.
+        # Loading converts state to the type of its parameter; the committed state may have another type.
         for index, entry in state_dict["state"].items():
             live = self.value.state.get(parameters[index], {}) if isinstance(index, int) else {}
             for key, value in entry.items() if isinstance(entry, dict) else ():
@@ -207,7 +209,7 @@ class OptimizerPart(Part):
             del self.value.state[parameter]
 
     def _are_of_others(self, names: list[list[str | None]]) -> bool:
-        """Whether the first groups are of other parameters than those that were committed, as far as names tell."""
+        """Whether the first groups have other parameters than the committed ones, as far as names show."""
         if self._group_names()[: len(names)] == names:
             return False
         known = self._names.parameters()
@@ -299,7 +301,7 @@ def _fit_buffers(model: nn.Module, committed: Mapping[str, Any]) -> None:
 
 
 def _demand_same_tensors(live: Mapping[str, Any], committed: Mapping[str, Any], *, keys: Collection[str]) -> None:
-    """The error of loading is less clear, and loading converts types of numbers."""
+    """Checked here, since the error of loading is less clear, and loading converts types of numbers."""
     for key in [key for key in (*committed, *live) if key in keys or (key in live) != (key in committed)]:
         here, there = live.get(key), committed.get(key)
         if isinstance(here, Tensor) and isinstance(there, Tensor):

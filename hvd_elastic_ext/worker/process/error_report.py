@@ -20,7 +20,7 @@ _INTERRUPTS: Final = frozenset({"HorovodInternalError", "HostsUpdatedInterrupt"}
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether the script is at fault: not for a lost peer, a change of hosts, or an exit that was requested."""
+    """Whether the script is at fault. It is not for a lost peer, a change of hosts, or an exit that was requested."""
     names = {kind.__name__ for kind in type(error).__mro__}
     return isinstance(error, Exception) and not names & _INTERRUPTS
 

@@ -1,15 +1,16 @@
 """Close the connections of a lost world, so that no peer waits on them.
 
-Horovod 0.28.1 with three ranks and Gloo: one rank is killed, a second one notices and leaves its world, but its
-connections to the third stay open. The third then waits for Gloo's timeout of 30 s. It notices at once when they
-are shut down. A silent peer is cut off in the same manner, from a thread that does not wait for it.
+An example with Horovod 0.28.1, Gloo and three ranks: one rank is killed, a second one notices and leaves its world,
+but its connections to the third stay open. The third then waits for Gloo's timeout of 30 s. It notices at once if
+the second one shuts them down. A silent peer is cut off in the same manner, from a thread that does not wait for it.
 
 Gloo (pair.cc, ``signalException``) reports the end of a connection to every process that waits on it, except to a
-sender with data that is only partly sent: that one waits 30 s. So a world is left in order where possible. First
-Horovod's thread ends (``hvd.shutdown()``; its peers agree to it). Then the connections are read empty, so that no
-peer is in the middle of a send, and cut. While the thread still runs, only a silent peer is cut, or everything
-after :data:`LINGER_S`. Reading is shut down first: Gloo sees the end, closes the connection itself and tells a
-sender of that moment. What is still open a moment later is shut down fully, so that the peer notices.
+sender with data that is only partly sent: that one waits 30 s. So a process leaves its world in order where possible.
+First Horovod's thread ends (``hvd.shutdown()``; its peers agree to it). Then the process reads all that is left on the
+connections, so that no peer is in the middle of a send, and cuts them. While the thread still runs, only a silent peer
+is cut, or everything after :data:`LINGER_S`. Reading is shut down first: Gloo sees the end, closes the connection
+itself, and its sender of that moment notices. What is still open a moment later is shut down fully, so that the peer
+notices.
 
 Only network sockets that appear while Horovod forms its world are touched. Sockets of user code are not, unless a
 library without Python sockets opens them at that very time.
@@ -177,7 +178,7 @@ def _cut(world: Collection[Socket], excluded: Collection[int]) -> int:
 
 
 def _drain(world: Collection[Socket]) -> None:
-    """Read connections that nothing here reads any more, until no data comes, to release a peer that sends."""
+    """Read the connections that nothing else reads any more, until no data comes: a peer may be in a send."""
     deadline = time.monotonic() + DRAIN_S
     with contextlib.ExitStack() as stack, selectors.DefaultSelector() as selector:
         for known in world:

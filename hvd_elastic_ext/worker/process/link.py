@@ -120,7 +120,7 @@ class Link:
             log.warning("a message %r of %d bytes is too long and is dropped", what, len(line))
             return
         droppable = what in ("record", "beat")
-        if not self._lock.acquire(timeout=1.0):  # a signal handler interrupted a message of this thread
+        if not self._lock.acquire(timeout=1.0):  # a signal handler has interrupted this thread while it sent
             return
         try:
             self._send()

@@ -1,8 +1,8 @@
 """How a training process enters a world, leaves it, and enters the next one.
 
-An agent's process begins in a world of its own: Horovod is initialised with size 1, and the script builds its
-objects and sees its *planned* place. Then it parks. Once called, it joins the job as survivors of a lost world do:
-by an elastic re-initialisation, which blocks until the next generation forms.
+A process that an agent starts begins in a world of its own: Horovod is initialised with size 1. The script builds its
+objects and sees its *planned* rank. Then it parks. When the launcher calls it, it joins the job as survivors of a lost
+world do: by an elastic re-initialisation, which blocks until the next generation forms.
 
 Standard library only: the import hook loads this into every training script.
 """
@@ -44,7 +44,7 @@ class Standby:
     ) -> None:
         self.link = link
         self.planned: Place | None = None
-        """The place that user code sees; None: the real one."""
+        """The ranks and sizes that user code sees; None: the real ones."""
         self.leaving = False
         """This process is not part of the next world."""
         self.generation: int | None = _number(environ.get(GENERATION))
@@ -132,7 +132,7 @@ class Standby:
         self._live, self.planned = True, None
 
     def was_shown_another_place(self, place: tuple[int, ...]) -> bool:
-        """Whether user code saw another place than the real one."""
+        """Whether user code has seen other ranks or sizes than the real ones."""
         return any(shown[: len(place)] != place for shown in self._shown)
 
     def leave(self) -> None:
@@ -166,7 +166,7 @@ class Standby:
         return self.link.connected and ENGINE in self._environ
 
     def start_fixed_world(self) -> None:
-        """Start the link of a process that is born into its only world."""
+        """Start the link of a process that begins in its only world."""
         if self.fixed_world and not self._live:
             self._live = True
             self.link.status.fresh = True
@@ -290,7 +290,8 @@ class Standby:
         self.on_update(message)
 
     def _on_reclaim(self, message: Message) -> None:
-        """The host or the whole job is about to be reclaimed, and no other world follows; or no longer."""
+        """Note that this host or the whole job is about to be reclaimed and no other world follows, or that this no
+        longer holds."""
         self._reclaimed = message.get("leaving") is True
 
     def _on_fence(self, message: Message) -> None:
@@ -325,7 +326,7 @@ def current() -> Standby:
 
 
 def planned() -> Place | None:
-    """Return the place that user code sees instead of the real one, if any."""
+    """Return the ranks and sizes that user code sees instead of the real ones, if any."""
     return _current[0].planned if _current else None
 
 
@@ -336,7 +337,7 @@ def local_rank() -> int | None:
 
 
 def _tell_failures() -> None:
-    """Report errors outside the training function, too."""
+    """Have errors outside the training function reported, too."""
     before = sys.excepthook
 
     def told(kind: type[BaseException], error: BaseException, trace: Any) -> None:

@@ -1,8 +1,7 @@
-"""A child process in an asyncio loop: one line in, lines out, an exit code, and no end of it with the launcher.
+"""A child process in an asyncio loop: one line in, lines out, an exit code. It may outlive the launcher.
 
-asyncio's own subprocesses are killed when their transport is closed, the loop's
-end included, and need a watcher of children that differs between versions. What
-is started here is an agent that must outlive its launcher, or an ssh to one.
+asyncio kills its own subprocesses when their transport or the loop is closed, and needs a watcher of children that
+differs between versions. A child of this module is an agent that must outlive its launcher, or an ssh to one.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Final
 
 LONGEST_LINE: Final = 4096
-"""Bytes after which a line that does not end is passed on in pieces."""
+"""A line of more bytes is passed on in pieces."""
 LONGEST_INPUT: Final = 1 << 20
 """Bytes that a child can be given."""
 
@@ -25,20 +24,20 @@ _LOOK_EACH_S: Final = 0.1
 
 
 class Lines:
-    """Makes lines of what comes in pieces, and pieces of lines that are too long."""
+    """Joins received pieces to lines, and splits lines that are too long."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[str]:
-        """The lines that are whole now, without their ends."""
+        """Return the lines that are complete now, without their ends."""
         *lines, rest = (self._rest + data).split(b"\n")
         whole = [piece.decode("utf-8", "replace").rstrip("\r") for line in lines for piece in _pieces(line)]
         *pieces, self._rest = _pieces(rest)
         return whole + [piece.decode("utf-8", "replace") for piece in pieces]
 
     def end(self) -> list[str]:
-        """What is left when nothing follows."""
+        """Return the rest, once nothing follows."""
         return self.feed(b"\n") if self._rest else []
 
 
@@ -64,7 +63,7 @@ class Child:
         assert process.stdout is not None
         assert process.stderr is not None
         self.code: asyncio.Future[int] = self._loop.create_future()
-        """128 + N for signal N. When it is known, all lines have been passed on."""
+        """The exit code; 128 + N for signal N. All lines have been passed on before."""
         self._stdin = process.stdin
         self._lines = {"stdout": Lines(), "stderr": Lines()}
         self._streams: dict[str, IO[bytes]] = {}
@@ -84,7 +83,8 @@ class Child:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Hear nothing of it any more but its end. A child that runs goes on; its input ends, read or not."""
+        """Read no more of its output, and close its input, read or not. The child continues; its end is still
+        reported."""
         for stream in list(self._streams):
             self._unfollow(stream)
         self._all_written()
@@ -98,7 +98,7 @@ class Child:
                 self._unread = self._unread[os.write(self._stdin.fileno(), self._unread) :]
         except BlockingIOError:
             return
-        except BrokenPipeError:  # it is gone already, and its exit code will tell
+        except BrokenPipeError:  # it has ended already; its exit code says why
             pass
         self._all_written()
 
@@ -119,7 +119,7 @@ class Child:
         source.close()
 
     def _read(self, stream: str) -> bool:
-        """Take in a piece; False if there is none, now or for ever."""
+        """Read a piece; False if there is none now, or the output has ended."""
         try:
             data = os.read(self._streams[stream].fileno(), _CHUNK)
         except BlockingIOError:
@@ -156,7 +156,7 @@ class Child:
         self._ended()
 
     def _ended(self) -> None:
-        """It is no more. What it said last is in the pipes; other holders are not waited for."""
+        """It has ended. Its last output is in the pipes. Other processes that hold the pipes are not waited for."""
         for stream in list(self._streams):
             while self._read(stream):
                 pass

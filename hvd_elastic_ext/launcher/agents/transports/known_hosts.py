@@ -1,4 +1,4 @@
-"""What the user's own configuration of ssh says of hosts' keys: ``ssh -G``, which connects to no host."""
+"""Asks the user's own ssh configuration about host keys, by ``ssh -G``, which connects to no host."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AT_ONCE: Final = 8
 
 
 async def host_keys(ssh: Ssh, host: str) -> HostKeys:
-    """Ask for one host. Where there is no answer, ssh's own defaults are left to hold: an unknown host is refused."""
+    """Ask for one host. Without an answer ssh's own defaults apply: an unknown host is refused."""
     lines: list[str] = []
     try:
         child = Child(ssh.question(host), b"", on_line=lambda stream, text: lines.append(text * (stream == "stdout")))
@@ -39,14 +39,14 @@ async def host_keys(ssh: Ssh, host: str) -> HostKeys:
 
 
 def with_authorities(keys: HostKeys) -> HostKeys:
-    """The same, with what is read in its files of authorities that sign hosts' keys. Files may be slow."""
+    """The same, with the authorities that sign host keys, read from its files. Files may be slow."""
     certified = any(_has_authority(Path(name).expanduser(), keys) for name in (*keys.files, *keys.shared_files))
     return dataclasses.replace(keys, certified=certified)
 
 
 def _has_authority(file: Path, keys: HostKeys) -> bool:
     try:
-        if not file.is_file():  # one that never ends, say
+        if not file.is_file():  # for example a pipe, which never ends
             return False
         with file.open(encoding="utf-8", errors="replace") as lines:
             return is_certified(lines, keys.names)

@@ -21,13 +21,13 @@ class Launches:
         self._needless: set[str] = set()
 
     def put(self, host: str, task: asyncio.Task[Any]) -> None:
-        """Take over a task that is going to call :meth:`run`."""
+        """Register a task that will call :meth:`run`."""
         self.drop(host)
         self._needless.discard(host)
         self._waiting[host] = task
 
     async def run(self, transport: Transport, host: str, line: bytes) -> Ended | None:
-        """Start an agent and wait for the end of that; None if it is not needed any more."""
+        """Start an agent and wait for the end of the launch; None if it is no longer needed."""
         if host in self._needless:
             self._waiting.pop(host, None)
             return None

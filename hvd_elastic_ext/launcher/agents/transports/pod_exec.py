@@ -1,7 +1,7 @@
-"""A command in a pod, carried by a thread of its own, in the shape of a child process.
+"""A command in a pod, with the interface of a child process. A thread of its own carries its streams.
 
-A thread may wait for a server that hangs; the loop never does. Nothing is lost and nothing piles up: the thread reads
-on when the loop has taken what it read before, so a loop that is busy is waited for, in the end by the command itself.
+The thread may wait for a server that hangs; the loop never does. Nothing is lost and nothing piles up: the thread reads
+again when the loop has taken what it read before. So a busy loop slows down the thread, and at last the command.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOOK_S: Final = 1.0
 
 
 class NotRun(Exception):
-    """A command was not run, or its end was not heard; ``str()`` is the reason, in one line."""
+    """A command was not run, or its end is not known; ``str()`` is the reason, in one line."""
 
 
 class Stream(Protocol):
@@ -40,13 +40,13 @@ class Stream(Protocol):
         """Pass on input. Raises :class:`NotRun`."""
 
     def hear(self) -> Iterator[tuple[int, bytes]]:
-        """Channels and what comes on them, to the end. Raises :class:`NotRun` for one that is no end."""
+        """Yield each channel number with its data, to the end. Raises :class:`NotRun` if the connection breaks."""
 
     def cut(self) -> None:
-        """End it, from any thread, whatever is under way; also when it is closed."""
+        """End it from any thread, whatever is under way. May be called after :meth:`close`."""
 
     def close(self) -> None:
-        """Give it up."""
+        """Close the connection."""
 
 
 Open = Callable[[Pod, Sequence[str]], Stream]
@@ -54,7 +54,8 @@ Open = Callable[[Pod, Sequence[str]], Stream]
 
 
 class Exec:
-    """A command in a pod, in the shape of a :class:`hvd_elastic_ext.launcher.agents.transports.child_process.Child`.
+    """A command in a pod, with the interface of a
+    :class:`hvd_elastic_ext.launcher.agents.transports.child_process.Child`.
 
     ``start`` runs it; it may wait, and raise :class:`NotRun`. ``line`` goes to its input, which stays open.
     ``on_line(stream, text)`` is called for each line of "stdout" and "stderr", without its end, in the loop. Raises
@@ -70,7 +71,7 @@ class Exec:
         self._on_line = on_line
         self._lines = {"stdout": Lines(), "stderr": Lines()}
         self.code: asyncio.Future[int] = self._loop.create_future()
-        """LOST if it was not run, or its end was not heard. When it is known, all lines have been passed on."""
+        """The exit code; LOST if it was not run, or its end is not known. All lines have been passed on before."""
         self.why = ""
         """Why it is LOST."""
         self._lock = threading.Lock()
@@ -79,11 +80,11 @@ class Exec:
         name = f"pod-exec-{next(self._numbers)}"
         try:
             threading.Thread(target=self._serve, name=name, daemon=True).start()
-        except RuntimeError:  # a limit on processes: it is this command's trouble, as a fork's would be
+        except RuntimeError:  # a limit on processes: this command fails, as it does if a fork fails
             raise OSError(errno.EAGAIN, f"no thread can be started: {os.strerror(errno.EAGAIN)}") from None
 
     def kill(self) -> None:
-        """End what carries it. A command that runs goes on; its input ends."""
+        """End the thread and its connection. A command that runs continues; its input ends."""
         with self._lock:
             self._over, stream = True, self._stream
         if stream is not None:
@@ -106,14 +107,14 @@ class Exec:
                 stream.close()
         except NotRun as error:
             why = str(error)
-        except Exception as error:  # its waiter would wait for ever
+        except Exception as error:  # else its waiter waits for ever
             log.exception("a command in a pod")
             why = f"a defect: {type(error).__name__}"
         with contextlib.suppress(RuntimeError):  # the loop has gone
             self._loop.call_soon_threadsafe(self._ended, ended or pods.Outcome(None, why))
 
     def _carry(self, stream: Stream) -> pods.Outcome | None:
-        """Pass on what comes; how it ended, if that is told."""
+        """Pass on its output; return how it ended, if the server reports that."""
         with self._lock:
             if self._over:
                 return None
@@ -129,7 +130,7 @@ class Exec:
         return None
 
     def _hand_over(self, stream: str, data: bytes) -> None:
-        """Give it to the loop, and wait until it is taken."""
+        """Give the data to the loop, and wait until the loop has taken it."""
         taken = threading.Event()
         with contextlib.suppress(RuntimeError):  # the loop has gone
             self._loop.call_soon_threadsafe(self._take, stream, data, taken)

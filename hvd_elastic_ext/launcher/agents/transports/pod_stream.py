@@ -1,6 +1,6 @@
-"""The way to a command in a pod: a WebSocket to the API server's exec. Loads the official client, for its credentials.
+"""A WebSocket to the API server's exec, for a command in a pod. Loads the official client for its credentials.
 
-Everything here may wait, for as long as :class:`Pace` says: it is for threads, not for the loop.
+Every call may block, for as long as :class:`Pace` says. Call them in threads, not in the loop.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _PIECE: Final = 32 << 10
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """In seconds. ``connect``: for a connection. ``answer``: without a byte while one is expected.
+    """In seconds. ``connect``: timeout of a connection. ``answer``: longest time without a byte while one is expected.
 
-    ``ping``: of quiet after which the server is asked for a sign of life: balancers before it cut what is quiet for 20
-    to 350. ``unanswered``: how often in a row, not in seconds, until it counts as gone; a pause of our own is none of
-    its. ``nudge``: how often an input of no bytes is sent, since servers themselves count neither pings nor their
-    answers, and cut what is quiet for four hours. ``keep``: for how long credentials that were read are used again,
-    unless they are refused: those of many pods that start together need not be read one after the other.
+    ``ping``: time without data after which the server is pinged: load balancers before it close connections that are
+    quiet for 20 to 350 s. ``unanswered``: a number, not seconds: so many pings in a row without an answer end the
+    connection. A pause of this process does not count. ``nudge``: time between inputs of no bytes: for servers, pings
+    and their answers are no traffic, and they close what is quiet for four hours. ``keep``: how long credentials that
+    were read are used again, unless they are refused. So many pods can start together without a read for each.
     """
 
     connect: float = 10.0
@@ -48,12 +48,12 @@ class Pace:
 
 
 class Unauthorized(NotRun):
-    """The server does not take these credentials, or not any more."""
+    """The server refuses these credentials, or refuses them now."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Credentials:
-    """What was read, and when."""
+    """Credentials as they were read, and when."""
 
     configuration: Any
     endpoint: Endpoint
@@ -86,8 +86,8 @@ class Cluster:
 
     def _credentials(self) -> _Credentials:
         """Raises :class:`NotRun`."""
-        # One at a time: the client keeps the files that it makes of a kubeconfig in one table. It may have to run a
-        # program for them, which may hang.
+        # One at a time: the client keeps the files that it makes from a kubeconfig in one table. It may have to run a
+        # program for the credentials, which may hang.
         if not self._reading.acquire(timeout=self._pace.answer):
             waited = f"what reads them has not ended for {self._pace.answer:g} s"
             raise NotRun(f"credentials cannot be read: {waited}")
@@ -163,7 +163,7 @@ class WebSocketStream:
         """Shut down the TCP connection, so that a thread that reads or writes returns; errors are ignored."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
-                # Not TLS's own, nor the library's: those are not for two threads at a time.
+                # Neither TLS's method nor the library's: two threads must not use those at the same time.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -180,7 +180,7 @@ class WebSocketStream:
 
 
 def connected(endpoint: Endpoint, path: str, *, pace: Pace) -> WebSocketStream:
-    """Ask for what ``path`` says. Raises :class:`NotRun`."""
+    """Open a WebSocket for the request in ``path``. Raises :class:`NotRun`."""
     made: Any = websocket.WebSocket(sslopt=_tls(endpoint), sockopt=list(SOCKET_OPTIONS))
     try:
         made.connect(
@@ -198,7 +198,7 @@ def connected(endpoint: Endpoint, path: str, *, pace: Pace) -> WebSocketStream:
     except (websocket.WebSocketException, OSError, ValueError) as error:
         raise NotRun(f"no answer from {endpoint.url}: {_reason(error)}") from None
     stream = WebSocketStream(made, pace)
-    if (status := made.getstatus()) != HTTPStatus.SWITCHING_PROTOCOLS:  # old versions take a redirect for a connection
+    if (status := made.getstatus()) != HTTPStatus.SWITCHING_PROTOCOLS:  # old versions connect on a redirect
         stream.close()
         raise _refused(status or 0, b"")
     return stream
@@ -217,7 +217,7 @@ def _tls(endpoint: Endpoint) -> dict[str, Any]:
 
 def _proxied(endpoint: Endpoint) -> dict[str, Any]:
     if not endpoint.proxy:
-        return {"http_no_proxy": ["*"]}  # not what the library would find by itself: the client knows what is meant
+        return {"http_no_proxy": ["*"]}  # the client chooses the proxy, not this library
     proxy = urlsplit(endpoint.proxy)
     auth = {"http_proxy_auth": (proxy.username, proxy.password or "")} if proxy.username else {}
     way = {"http_proxy_host": proxy.hostname, "http_proxy_port": proxy.port or 80}

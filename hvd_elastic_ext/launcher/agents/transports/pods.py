@@ -1,4 +1,4 @@
-"""The one way in which worker pods are reached: the API server's exec; what is asked, and what answers mean. Pure."""
+"""How commands run in worker pods: requests to the API server's exec, and what its answers mean. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import name_error
 
 PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
-"""The best first. Servers before 1.30 know the second only. What differs is that the first one can end a command's
-input alone, which nothing here asks for."""
+"""The best first. Servers before 1.30 know the second only. The first one can also end a command's input alone, which
+is not needed here."""
 STDIN, STDOUT, STDERR, ERROR = range(4)
 """Channels, of which each message names one in its first byte."""
 ROLE: Final = (
     'the launcher\'s service account needs a Role with {apiGroups: [""], resources: ["pods"], verbs: ["get"]} and '
     '{apiGroups: [""], resources: ["pods/exec"], verbs: ["get", "create"]}'
 )
-"""``get`` is what a WebSocket begins with, ``create`` what servers from 1.35 on want besides."""
+"""A WebSocket needs ``get``; servers from 1.35 on also want ``create``."""
 DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 
 _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -49,16 +49,16 @@ def client_needed(option: str) -> Iterator[None]:
 
 
 class Pod(NamedTuple):
-    """``namespace`` None is the one that the credentials name: in a cluster that of the launcher's own pod."""
+    """``namespace``: None is that of the credentials; within a cluster, that of the launcher's own pod."""
 
     name: str
     namespace: str | None = None
 
 
 def pod_of(host: str) -> Pod:
-    """Find the pod that a host name stands for: a pod's own name, alone or as in ``pod.service.namespace.svc``.
+    """Return the pod that a host name means: a pod's own name, alone or as in ``pod.service.namespace.svc``.
 
-    Raises ``ValueError``, one line, for a name that is none of a pod.
+    Raises ``ValueError``, one line, for a name that is no pod's.
     """
     problem = name_error(host)
     if problem is not None:
@@ -103,7 +103,7 @@ def words_in(directory: Path, words: Sequence[str]) -> list[str]:
 
 
 def refusal(code: int, body: bytes, remedies: Mapping[int, str] = _REMEDIES) -> str:
-    """What a server said by refusing, and what to do about it where that is known; in one line."""
+    """Why a server refuses, and the remedy where that is known, in one line."""
     status = _object(body)
     said = status.get("message") or body.decode("utf-8", "replace")
     line = f"the API server says {code} {status.get('reason') or ''}".rstrip()
@@ -112,7 +112,7 @@ def refusal(code: int, body: bytes, remedies: Mapping[int, str] = _REMEDIES) -> 
 
 
 class Outcome(NamedTuple):
-    """How a command has ended: by an exit code of its own, or, with None, not by itself, and ``why``."""
+    """How a command has ended: its exit code, or None if it has not ended by itself, and ``why``."""
 
     code: int | None
     why: str = ""

@@ -1,4 +1,4 @@
-"""The one way in which hosts are reached over ssh, by jobs and by the doctor alike. Pure."""
+"""How jobs and the doctor reach hosts over ssh. Pure."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ KNOWN_HOSTS: Final = "known_hosts"
 _ASK: Final = "ask"
 """OpenSSH's default for hosts that are not known: nobody is there to be asked."""
 _AMBIGUOUS: Final = re.compile(r"[\s\"'\\$%]")
-"""What means something else on a command line than in a path."""
+"""Characters with another meaning on a command line than in a path."""
 _AUTHORITY: Final = "@cert-authority"
 _OFFENDING: Final = re.compile(r"Offending .*key in (.+):\d+$")
 
 
 @dataclass(frozen=True, slots=True)
 class HostKeys:
-    """What the user's configuration says of a host's key, as ``ssh -G`` prints it; "" where it could not be asked.
+    """The settings of the user's configuration for a host's key, as ``ssh -G`` prints them; "" where ssh gave no
+    answer.
 
-    ``files`` and ``shared_files``: the user's own of hosts' keys, and those of all users. ``names``: what the host is
-    called there. ``certified``: an authority in them vouches for it, see :func:`is_certified`.
+    ``files`` and ``shared_files``: files of host keys, the user's own and those of all users. ``names``: the names of
+    the host in them. ``certified``: an authority in them signs its key, see :func:`is_certified`.
     """
 
     strict: str = ""
@@ -38,18 +39,18 @@ class HostKeys:
 
     @property
     def open(self) -> bool:
-        """It says nothing, so that it is for us to say what becomes of a host that is not known."""
+        """The user has decided nothing, so the job decides about unknown hosts."""
         return self.strict == _ASK and not self.certified
 
     def options(self, known_hosts: Path | None) -> tuple[str, ...]:
-        """What ssh is told besides: nothing, where the user has decided.
+        """Options of ssh for host keys; none where the user has decided.
 
-        A host of which nothing is known is accepted, and remembered in ``known_hosts``, before the user's own files,
-        or only in those without it. One with another key than any of them has for it is not.
+        A host without a known key is accepted. Its key is kept in ``known_hosts``, which is read before the user's own
+        files, or without it in those alone. A host with another key than the known one is refused.
         """
         if not self.open:
             return ()
-        # With one name for several addresses, or an address that another host had, it is the name that counts.
+        # The name counts: it may have several addresses, or an address that another host had.
         options = ("-oStrictHostKeyChecking=accept-new", "-oCheckHostIP=no")
         files = [] if known_hosts is None else [str(known_hosts), *self.files]
         plain = all(name.startswith("/") and not _AMBIGUOUS.search(name) for name in self.files)
@@ -74,7 +75,7 @@ def read_host_keys(output: str) -> HostKeys:
 def is_certified(lines: Iterable[str], names: Sequence[str]) -> bool:
     """Whether a file of hosts' keys has an authority that signs those of a host with one of these names. Pure.
 
-    Such a host shows a certificate. ssh takes a key without one for that of a host of which nothing is known.
+    Such a host shows a certificate. For ssh, a key without one is that of an unknown host.
     """
     for line in lines:
         mark, *words = line.split(None, 2)[:2] or [""]
@@ -85,7 +86,7 @@ def is_certified(lines: Iterable[str], names: Sequence[str]) -> bool:
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
-    """As ssh matches it; of a pattern that is hidden behind a hash it may be any."""
+    """Whether ssh's pattern matches one of the names. A hashed pattern may match any name."""
     found = False
     for pattern in patterns:
         plain = pattern.removeprefix("!").replace("[", "[[]")
@@ -97,9 +98,9 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 def shared_options(found: Sequence[HostKeys], known_hosts: Path) -> tuple[str, ...]:
-    """Options for one command line by which several hosts are reached; ``known_hosts`` has all that is known. Pure.
+    """Options for one command line that reaches several hosts; ``known_hosts`` has all known keys. Pure.
 
-    Where some of the hosts are the user's decision, those of which nothing is known are refused.
+    If the user has decided about some of the hosts, unknown ones are refused.
     """
     if not any(keys.open for keys in found):
         return ()
@@ -109,7 +110,7 @@ def shared_options(found: Sequence[HostKeys], known_hosts: Path) -> tuple[str, .
 
 
 def refused_key(host: str, port: int | None, said: Sequence[str]) -> str | None:
-    """What to do about a host with a key that ssh has refused, by the lines that it said; None if it has not. Pure."""
+    """The remedy for a host key that ssh has refused, found in its last lines; None if it has refused none. Pure."""
     if not any("host key verification failed" in line.lower() for line in said):
         return None
     name = host if port in (None, 22) else shlex.quote(f"[{host}]:{port}")
@@ -140,7 +141,7 @@ class Ssh:
         return ["ssh", "-G", *self._way(), "--", _checked(host)]
 
     def command(self, host: str, words: Sequence[str], *, keys: Sequence[str] = ()) -> list[str]:
-        """The command that runs ``words`` on ``host``; ``keys``: what it is told of hosts' keys.
+        """The command that runs ``words`` on ``host``; ``keys``: options for host keys.
 
         Raises ``ValueError`` for an unsafe host name.
         """

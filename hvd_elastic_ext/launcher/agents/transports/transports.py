@@ -1,9 +1,9 @@
 """Ways to start an agent on a host: directly, over ssh, or in a pod.
 
-An agent gets one line on standard input: whom to join, the job's key, and environment and command of its processes.
-None of it is an argument, which others could read, and the way to another host is encrypted. From then on the agent
-uses the control port, which is not. The end of what was started here (an agent that hands over, a broken ssh) says
-nothing about an agent that has joined. Failures are returned, not raised.
+An agent gets one line on standard input: the launcher's address, the job's key, and environment and command of its
+processes. None of it is an argument, which others could read, and the way to another host is encrypted. From then on
+the agent uses the control port, which is not encrypted. The end of a started command (an agent that hands over, a
+broken ssh) says nothing about an agent that has joined. Failures are returned, not raised.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from hvd_elastic_ext.launcher.options.settings import RunSettings
 UNREACHABLE: Final = 255
 """Exit code of ssh, and of any transport here, that did not reach the host."""
 AT_ONCE: Final = 8
-"""How many starts over ssh are under way at once: sshd's default turns some away from the eleventh on."""
+"""How many starts over ssh may be under way at a time: with its defaults sshd refuses some from the eleventh on."""
 ON_ITS_WAY_S: Final = 20.0
-"""Seconds after which a start that has neither reached its host nor ended no longer counts."""
+"""Seconds after which a start that has neither reached its host nor ended gives its turn to another."""
 _REACHED: Final = "hvd-elastic-host-reached"
 MOST_EXPLAINED: Final = 40
 """Lines kept of an ssh that fails; the refusal of a host key takes some 15."""
@@ -53,7 +53,7 @@ def join_line(
     argv: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
 ) -> bytes:
-    """What makes an agent join ``launcher``, or hand over to the agent of that job and host. Pure.
+    """The line that makes an agent join ``launcher``, or hand over to the agent of that job and host. Pure.
 
     ``argv`` and ``env`` are those of every process that is started without others of its own.
     """
@@ -64,7 +64,7 @@ def join_line(
 
 
 def end_line(job: str, host: str, *, key: bytes, grace_s: float = 0.0) -> bytes:
-    """What makes the agent of that job and host end all it runs and itself, after the grace. Pure."""
+    """The line that makes the agent of that job and host end its processes and itself, after the grace. Pure."""
     return _line({"do": "end", "job": job, "host": host, "key": key.hex(), "grace_s": grace_s})
 
 
@@ -84,12 +84,12 @@ class Ended(NamedTuple):
 
 
 class Carrier(Protocol):
-    """What was started here: an agent, or what carries its streams. For the loop only."""
+    """A started command: an agent, or the carrier of its streams. Use it in the loop only."""
 
     code: asyncio.Future[int]
-    """128 + N for signal N. When it is known, all lines have been passed on."""
+    """The exit code; 128 + N for signal N. All lines have been passed on before."""
     why: str
-    """Why there is no exit code of what runs; empty where there is one."""
+    """Why the command has no exit code of its own; empty if it has one."""
 
     def kill(self) -> None: ...
 
@@ -99,8 +99,8 @@ class Carrier(Protocol):
 class Launch:
     """An agent that is being started by ``begin(on_line=…)``.
 
-    ``carrier``: what is started here only carries the streams of an agent elsewhere. ``explain`` says what to do about
-    a host that was not reached, by what was said. ``settled`` is called once: when the host is reached, the launch has
+    ``carrier``: the command only carries the streams of an agent elsewhere. ``explain`` gets the last lines, and says
+    what to do about a host that was not reached. ``settled`` is called once: when the host is reached, the launch has
     ended, or :data:`ON_ITS_WAY_S` are over.
     """
 
@@ -140,7 +140,7 @@ class Launch:
         return Ended(code, self.reached, message if remedy is None else f"{message.rstrip('.')}: {remedy}")
 
     def close(self) -> None:
-        """Take no more remarks. An agent that runs goes on; what only carries it ends."""
+        """Take no more remarks. An agent that runs continues; a carrier ends."""
         if self._child is not None:
             self._child.close()
             if self._carrier:
@@ -250,7 +250,7 @@ class PodTransport(_RemoteTransport):
 
     @classmethod
     def found(cls, environ: Mapping[str, str] = os.environ) -> PodTransport:
-        """In the cluster that ``$KUBECONFIG`` names, else that this machine belongs to.
+        """For the cluster that ``$KUBECONFIG`` names, else the one that this machine belongs to.
 
         Loads the official client: half a second, 45 MB. Raises :class:`UsageError` if there is no way to a cluster.
         """
@@ -281,7 +281,7 @@ class TransportByName:
 
 
 def transport_of(settings: RunSettings, *, is_near: Callable[[str], bool], pods: PodTransport | None) -> Transport:
-    """The one that ``--rsh`` names; without it, this machine's names directly and others over ssh."""
+    """The transport that ``--rsh`` names; without it, local for this machine's names and ssh for others."""
     if settings.rsh in ("local", "pod"):
         return pods or Local()
     far = SshTransport(ssh_of(settings))

@@ -22,25 +22,25 @@ DECAY: Final = 10
 """A strike is taken back after this many times the last cooldown without a fault."""
 
 SLOTS_WINDOW_S: Final = 30.0
-"""Faults of different slots of a host within this time have one cause: the host."""
+"""Faults of different slots of a host within this time count as faults of the host."""
 SEVERAL_SLOTS: Final = 2
-"""How many slots that takes. Two devices rarely break on their own in one half minute."""
+"""How many slots that needs. Two devices rarely fail independently within half a minute."""
 
 NODE_WINDOW_S: Final = 3600.0
 NODE_FAULTS: Final = 3
-"""So many faults on one node within :data:`NODE_WINDOW_S`, in any pods, are the node's."""
+"""So many faults on one node within :data:`NODE_WINDOW_S`, in any pods, count as faults of the node."""
 
 MAX_FAULTS: Final = 1000
 """Faults remembered; more than any job survives within :data:`NODE_WINDOW_S`."""
 
 Commit = tuple[int, int, int]
-"""Of a commit: incarnation, generation, number. Greater is newer."""
+"""Incarnation, generation and number of a commit. Greater is newer."""
 
 
 def cooldown_s(failures: int, limits: tuple[float, float]) -> float:
     """Seconds of the block after the ``failures``-th failure (from 1): the lower limit, doubled up to the upper one.
 
-    So Horovod documents ``--blacklist-cooldown-range``. (Its code starts at two to three times the lower limit.)
+    Horovod documents ``--blacklist-cooldown-range`` like this. (Its code starts at two to three times the lower limit.)
     """
     if failures < 1:
         raise ValueError("a cooldown follows a failure")
@@ -139,7 +139,7 @@ class Record:
         return max(0, self.strikes - int((now - self.until) / (DECAY * self.cooldown)))
 
     def cooling(self, now: float) -> bool:
-        """Whether its cooldown lasts at ``now`` (mono), and was not forgiven."""
+        """Whether its cooldown lasts at ``now`` (mono), and was not lifted."""
         return self.strikes > 0 and not self.forgiven and now < self.until
 
     def held_back(self, now: float) -> bool:
@@ -160,23 +160,23 @@ class Record:
         )
 
     def empty(self, now: float) -> bool:
-        """Whether nothing of it counts at ``now`` (mono): no block lasts, and all strikes have decayed."""
+        """Whether it has no effect at ``now`` (mono): no block lasts, and all strikes have decayed."""
         return not self.blocked(now) and self.strikes_left(now) == 0
 
     def struck(self, now: float, cause: Cause, limits: tuple[float, float], *, unproven_s: float = 0.0) -> Record:
-        """One strike more, with a cooldown from ``now`` (mono) on.
+        """Add one strike, with a cooldown from ``now`` (mono) on.
 
         ``limits``: shortest and longest cooldown in seconds. ``unproven_s``: as in :class:`Strike`.
         """
         strikes = self.strikes_left(now - unproven_s) + 1
         cooldown = cooldown_s(strikes, limits)
         if cooldown >= limits[1]:
-            # More strikes than the longest cooldown needs would only decay for hours more.
+            # More strikes than the longest cooldown needs would only take hours longer to decay.
             strikes = next(n for n in range(1, strikes + 1) if cooldown_s(n, limits) >= limits[1])
         return replace(self, strikes=strikes, cooldown=cooldown, until=now + cooldown, cause=cause, forgiven=False)
 
     def taken_back(self) -> Record:
-        """One strike fewer, and not blocked: another subject is to blame."""
+        """Take one strike back, and end the block: another subject is to blame."""
         return replace(self, strikes=max(0, self.strikes - 1), forgiven=True)
 
 
@@ -192,7 +192,7 @@ FREE: Final = Verdict(False, "no strikes and no block")
 
 
 class Forgiven(NamedTuple):
-    """``host`` is None if no host can be forgiven."""
+    """``host`` is None if no block can be lifted."""
 
     ledger: HealthLedger
     host: Host | None
@@ -288,7 +288,7 @@ class HealthLedger:
         return tuple(s for s in self.records if s.concerns(host, s.slot))
 
     def forgive_first(self, now: float, candidates: Iterable[tuple[Host, Commit | None]]) -> Forgiven:
-        """Choose which host to forgive when no host may work.
+        """Choose the host with the block to lift when no host may work.
 
         ``candidates``: blocked hosts and the newest commit of each (None: none). Order: newest commit, fewest strikes,
         earliest end of the block, order given. A block by hand is never lifted.

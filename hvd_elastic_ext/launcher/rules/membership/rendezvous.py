@@ -1,13 +1,11 @@
-"""Where the processes of a generation meet. Pure: questions in, answers out, no clock of its own.
+"""The rendezvous of the processes of a generation. Pure: questions in, answers out, no clock of its own.
 
 Horovod asks two kinds of question, through the rendezvous proxy of each process:
 
-* ``GET /rank_and_size/…`` blocks until all members of the newest generation
-  have asked, since all are alive then. Only then are ranks dealt.
-  It is never answered 404 or with rank -1, which end a process.
-* ``GET`` and ``PUT /scope/key`` exchange Gloo's addresses. Each generation has
-  a key space of its own. A key that is not there *yet* is waited for. What a
-  world may keep is limited: see :func:`most_kept`.
+* ``GET /rank_and_size/…`` blocks until all members of the newest generation have asked: then all are alive, and
+  each gets its rank. The answer is never 404 or rank -1, which would end a process.
+* ``GET`` and ``PUT /scope/key`` exchange Gloo's addresses. Each generation has a key space of its own. A question
+  for a key that is not there *yet* waits. What a world may store is limited: see :func:`most_kept`.
 """
 
 from __future__ import annotations
@@ -26,9 +24,9 @@ OK: Final = 200
 NOT_YET: Final = 404
 CANNOT_FORM: Final = 500
 TOO_LARGE: Final = 413
-"""What a value is answered with that is larger than any of Horovod's in a world of this size."""
+"""The answer to a value that is larger than any of Horovod's in a world of this size."""
 NO_ROOM: Final = 507
-"""And one that, with all others of the world, is more than Horovod ever stores."""
+"""The answer to a value that, with all others of the world, is more than Horovod ever stores."""
 
 _BASE: Final = 8 << 10
 _EACH_PEER: Final = 160
@@ -41,7 +39,7 @@ _DIGITS: Final = 4
 
 
 class Seat(NamedTuple):
-    """A place for one training process: ``slot`` is the host's own number of it, from 0, and never changes."""
+    """A slot of a host, for one training process: ``slot`` is its number on the host, from 0, and never changes."""
 
     host: str
     slot: int
@@ -58,7 +56,7 @@ class Life(NamedTuple):
 
 
 class Question(NamedTuple):
-    """One request at the door of ``life``; ``number`` tells those of one door apart."""
+    """One request at the rendezvous proxy of ``life``. Requests at one proxy have different ``number``."""
 
     life: Life
     number: int
@@ -77,7 +75,7 @@ class Answer(NamedTuple):
 
 
 def slot_number(text: str) -> int | None:
-    """The number of a slot as agents name it; None for whatever else."""
+    """The number of a slot as agents name it; None for anything else."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
 
 
@@ -96,19 +94,19 @@ def largest_value(size: int) -> int:
 
 
 def most_kept(size: int) -> int:
-    """Bytes of all keys and values of a world of so many processes, each with something on top.
+    """Most bytes of all keys and values of a world of so many processes.
 
-    A process stores two values in each of three scopes, and as many again for each process set that it is in:
-    this is enough for some fifty sets of all processes in small worlds, and for a dozen in the largest.
+    A process stores two values in each of three scopes, and as many again for each process set that it is in. This
+    limit allows some fifty sets of all processes in small worlds, and a dozen in the largest.
     """
     return size * _VALUES_EACH * largest_value(size)
 
 
 def places(members: Sequence[Life]) -> dict[Life, Place]:
-    """Give ranks in the order of ``members``, those of one host standing together.
+    """Give ranks in the order of ``members``. Members of one host must follow one another.
 
-    Local ranks are dense: Gloo aborts otherwise. The cross rank of a process is
-    its host's number among the hosts that have its local rank.
+    Local ranks have no gaps: Gloo aborts otherwise. The cross rank of a process is its host's number among the hosts
+    that have its local rank.
     """
     by_host = [list(group) for _, group in groupby(members, key=lambda life: life.seat.host)]
     if len({group[0].seat.host for group in by_host}) != len(by_host):
@@ -135,7 +133,7 @@ class _World:
     """Bytes of all keys."""
 
     def put(self, key: str, value: bytes) -> int:
-        """Keep a value, if there is room for it; the status."""
+        """Store a value if there is room for it; return the status."""
         size, cost = len(self.members), _EACH_KEY + len(key) + len(value)
         if cost > largest_value(size):
             return TOO_LARGE
@@ -154,7 +152,7 @@ class Rendezvous:
     _newest: _World = field(default_factory=lambda: _World(0, frozenset(), formed=True))
     _worlds: dict[Life, _World] = field(default_factory=dict)
     _answered: dict[Life, int] = field(default_factory=dict)
-    """Number of the question that was answered with a place."""
+    """By process, the number of the question that was answered with its rank."""
     _waiting: dict[Life, Question] = field(default_factory=dict)
     _held: dict[tuple[Life, int], tuple[Question, float]] = field(default_factory=dict)
 
@@ -170,7 +168,7 @@ class Rendezvous:
 
     @property
     def formed(self) -> bool:
-        """Whether the newest world's members have been told their ranks."""
+        """Whether the newest world's members have their ranks."""
         return self._newest.formed
 
     @property
@@ -180,7 +178,7 @@ class Rendezvous:
 
     @property
     def waiting(self) -> KeysView[Life]:
-        """Processes that have asked for a rank and not been answered; a view that changes with them."""
+        """Processes that have asked for a rank and have no answer yet; a live view."""
         return self._waiting.keys()
 
     def place(self, life: Life) -> Place | None:
@@ -188,7 +186,8 @@ class Rendezvous:
         return self._newest.places.get(life)
 
     def form(self, generation: int, members: Iterable[Life]) -> list[Answer]:
-        """Begin a newer generation. Answers to processes that wait for keys of the one before: the keys never come.
+        """Begin a newer generation. Answers those that wait for keys of the generation before: these keys will not
+        come.
 
         Raises ``ValueError`` if ``generation`` is not newer.
         """
@@ -215,17 +214,18 @@ class Rendezvous:
         self._worlds.update(dict.fromkeys(members, self._newest))
 
     def give_up(self) -> list[Answer]:
-        """The newest world is lost: processes that wait for its keys are told at once, not after Gloo's 30 s."""
+        """Note that the newest world is lost. Processes that wait for its keys are answered at once, not after Gloo's
+        30 s."""
         self._newest.broken = True
         lost = [key for key, (question, _) in self._held.items() if self._worlds.get(question.life) is self._newest]
         return [_answer(self._held.pop(key)[0], CANNOT_FORM) for key in lost]
 
     def placed(self, life: Life) -> bool:
-        """Whether a process has been told a rank."""
+        """Whether a process was answered with a rank."""
         return life in self._answered
 
     def repeats(self, question: Question) -> bool:
-        """Whether a question for a rank has been answered already, and comes again because the answer may be lost."""
+        """Whether a question for a rank was answered before. It comes again because the answer may be lost."""
         return _is_for_a_rank(question) and self._answered.get(question.life) == question.number
 
     def ask(self, question: Question, now: float) -> list[Answer]:
@@ -233,10 +233,10 @@ class Rendezvous:
         if question.method != "PUT":
             question = question._replace(body=b"")  # it is not read, and the question may wait for long
         if self.repeats(question):
-            # Should its world be gone by now, the process finds out there, and asks again.
+            # If its world is lost by now, the process finds that out in it, and asks again.
             return [_answer(question, OK, self._worlds[question.life].places[question.life].text().encode())]
         if _is_for_a_rank(question):
-            if question.number > self._answered.get(question.life, -1):  # else it is open no more: news may come twice
+            if question.number > self._answered.get(question.life, -1):  # else it was answered: messages may come twice
                 self._waiting[question.life] = question
             return []
         world = self._worlds.get(question.life)
@@ -248,29 +248,29 @@ class Rendezvous:
         if question.method == "GET" and question.path not in world.keys:
             self._held[question.life, question.number] = (question, now + HOLD_S)
             return []
-        # Deleting says that a process leaves its world. Its keys go with the generation.
+        # A process that deletes keys leaves its world. Its keys are dropped with the generation.
         return [_answer(question, OK, world.keys.get(question.path, b"") if question.method == "GET" else b"")]
 
     def withdraw(self, life: Life, number: int) -> None:
-        """A process has hung up before its answer."""
+        """A process has closed its connection before its answer."""
         self._held.pop((life, number), None)
         if (question := self._waiting.get(life)) is not None and question.number == number:
             del self._waiting[life]
 
     def ended(self, life: Life) -> None:
-        """A process has ended, and its questions with it."""
+        """A process has ended: drop its questions."""
         for known in (self._waiting, self._worlds, self._answered):
             known.pop(life, None)
         for key in [key for key in self._held if key[0] == life]:
             del self._held[key]
 
     def due(self, now: float) -> list[Answer]:
-        """Answers to processes that have waited for a key long enough."""
+        """Answers to processes that have waited for a key for :data:`HOLD_S`."""
         late = [key for key, (_, until) in self._held.items() if now >= until]
         return [_answer(self._held.pop(key)[0], NOT_YET) for key in late]
 
     def next_due(self) -> float | None:
-        """When :meth:`due` has something to say."""
+        """When :meth:`due` has the next answer."""
         return min((until for _, until in self._held.values()), default=None)
 
     @property
@@ -278,7 +278,7 @@ class Rendezvous:
         """Processes that ask again for their rank: the newest world is lost."""
         if not self._newest.formed:
             return frozenset()
-        # Also one that was given up and has returned: its answer is not known any more.
+        # Also a process that counted as ended and has returned: its answer is no longer known.
         return frozenset(life for life in self._waiting if life in self._newest.members)
 
     def _answer_held(self, world: _World, path: str) -> list[Answer]:
