@@ -143,10 +143,10 @@ def test_a_transfer_that_fails_changes_nothing_and_is_tried_again(end: str, fail
     cluster = only_holder(once)
     commits = cluster.driver.job.roster.commits
     cluster.until(lambda: cluster.driver.job.transfers.current is not None, within=20.0)
-    held, worlds = commits.to_json(), len(cluster.events("resized"))
+    held, worlds = commits.noted(), len(cluster.events("resized"))
     cluster.until(lambda: cluster.events("not_sent"), within=20.0)
     assert not cluster.driver.job.transferring
-    assert (commits.to_json(), commits.gone) == (held, {})
+    assert (commits.noted(), commits.gone) == (held, {})
     assert (cluster.transferred, cluster.world, len(cluster.events("resized"))) == ([], [], worlds)
     cluster.until(lambda: cluster.world == ["b"], within=20.0)
     assert [(source, target) for source, target, _ in cluster.transferred] == [("a", "b")]
