@@ -15,6 +15,7 @@ from discover.common.backoff import Backoff
 from discover.selection.objects import Key
 from discover.selection.signals import Table, node_signals
 from discover.selection.verdicts import Grade, Verdict
+from hvd_elastic_ext.core.backoff import pause_after
 
 SHUTDOWN: Final = ("node-shutdown", "gke-spot-shutdown")
 """Signals of a kubelet that is about to kill all pods of its node. A lack of memory or disk has no such signal, because
@@ -160,5 +161,5 @@ def _retry_at(memory: ReapState, deletion: Deletion, limits: ReapLimits) -> floa
     _, retry_at = memory.refused.get(deletion.uid, (None, float("-inf")))
     if deletion.key in memory.names:
         count, at = memory.names[deletion.key]
-        retry_at = max(retry_at, at + min(limits.longest, limits.again * 2.0 ** min(count - 1, 16)))
+        retry_at = max(retry_at, at + pause_after(count, first=limits.again, longest=limits.longest))
     return retry_at

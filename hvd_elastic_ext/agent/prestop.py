@@ -30,6 +30,7 @@ from pathlib import Path
 
 from hvd_elastic_ext.agent.notices.files import NOTICE
 from hvd_elastic_ext.core.commands import is_agent
+from hvd_elastic_ext.io import process_tree
 
 WITHIN_S = 25.0
 """Default time: a little less than the 30 s that a pod has by default, hook included."""
@@ -81,12 +82,7 @@ def _told(held: contextlib.ExitStack, notice: str) -> Iterator[tuple[int, int]]:
 
 def notice_files(pid: int) -> list[Path]:
     """The notice files of an agent, by its open descriptors."""
-    opened = []
-    with contextlib.suppress(OSError):
-        for descriptor in (PROC / str(pid) / "fd").iterdir():
-            with contextlib.suppress(OSError):
-                opened.append(str(descriptor.readlink()).removesuffix(" (deleted)"))
-    return sorted(Path(path) for path in opened if path.endswith(NOTICE))
+    return sorted(Path(path) for path in process_tree.open_files(pid) if path.endswith(NOTICE))
 
 
 @contextlib.contextmanager

@@ -27,7 +27,6 @@ from typing import Final
 from hvd_elastic_ext.core.commands import agent_command
 from hvd_elastic_ext.core.errors import Transient, UsageError
 from hvd_elastic_ext.demo.observed import Worker
-from hvd_elastic_ext.demo.processes import holder_of, kill_at_once
 from hvd_elastic_ext.io import process_tree
 
 GRACE_S: Final = 8.0
@@ -241,10 +240,12 @@ class Job:
 
     def _agent_of(self, host: str) -> tuple[int, Path]:
         """Return a host's agent and its notice file, which it has open as its forks have: parents come first."""
-        found = holder_of(f"{host}.sock.notice", among=process_tree.descendants(self._agent.pid))
-        if found is None:
-            raise Transient(f"there is no agent on {host} just now")
-        return found
+        name = f"{host}.sock.notice"
+        for pid in process_tree.descendants(self._agent.pid):
+            for path in map(Path, process_tree.open_files(pid)):
+                if path.name == name:
+                    return pid, path
+        raise Transient(f"there is no agent on {host} just now")
 
     def run_fast(self) -> None:
         """Makes the file that the training script looks for."""
@@ -264,3 +265,9 @@ class Job:
         except subprocess.TimeoutExpired:
             self._agent.kill()  # the kernel kills the launcher with it, and the workers follow
             self._agent.wait()
+
+
+def kill_at_once(pids: Sequence[int]) -> None:
+    """Stop all, then kill all, as a power loss would: none sees another one's end."""
+    process_tree.send(pids, signal.SIGSTOP)
+    process_tree.send(pids, signal.SIGKILL)

@@ -93,6 +93,17 @@ def _state(pid: int) -> tuple[int, bool] | None:
         return None
 
 
+def open_files(pid: int) -> list[str]:
+    """The paths of all that a process has open, removed files included; empty once it has ended."""
+    found = []
+    folder = f"/proc/{pid}/fd"
+    with contextlib.suppress(OSError):
+        for descriptor in os.listdir(folder):  # noqa: PTH208 - as above
+            with contextlib.suppress(OSError):
+                found.append(os.readlink(f"{folder}/{descriptor}").removesuffix(" (deleted)"))  # noqa: PTH115
+    return found
+
+
 def send(pids: Iterable[int], *numbers: int) -> None:
     """Send each process the signals; those that are gone or not ours to signal are passed over."""
     for pid in pids:

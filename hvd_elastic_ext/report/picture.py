@@ -242,11 +242,11 @@ def _nothing(ax: Axes, why: str) -> None:
     ax.text(0.5, 0.5, why, transform=ax.transAxes, ha="center", va="center", color=FAINT)
 
 
-def smooth(raw: Sequence[float], *, weight: float = 0.25) -> list[float]:
+def smooth(raw: Sequence[float]) -> list[float]:
     """Exponential mean, so that the trend shows through the noise of batches."""
     kept: list[float] = []
     for value in raw:
-        kept.append(value if not kept else kept[-1] + weight * (value - kept[-1]))
+        kept.append(value if not kept else kept[-1] + 0.25 * (value - kept[-1]))
     return kept
 
 

@@ -22,8 +22,8 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.core.clock import ManualClock
 from tests.support import leaks, leftovers, marks
+from tests.support.clock import ManualClock
 
 STRICT = "HVD_TEST_STRICT"
 FRESH = {

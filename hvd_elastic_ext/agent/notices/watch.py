@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 from hvd_elastic_ext.agent.notices.files import Notice
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
-from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, close_all_but, silence
+from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, close_all_but, heard, silence
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.io import process_tree
 
@@ -91,12 +91,9 @@ class CloudWatch:
 
     def _read(self) -> None:
         assert self._end is not None
-        try:
-            data = self._end.recv(CHUNK)
-        except BlockingIOError:
+        data = heard(self._end)
+        if data is None:
             return
-        except OSError:
-            data = b""
         if not data:
             self.close()
             self._wait()

@@ -42,11 +42,11 @@ def blocks(parts: Iterable[memoryview], size: int = BLOCK) -> Iterator[list[memo
         yield block
 
 
-def count(length: int, size: int = BLOCK) -> int:
+def count(length: int) -> int:
     """How many blocks a file of ``length`` bytes has."""
-    return -(-length // size)
+    return -(-length // BLOCK)
 
 
-def of(data: bytes, size: int = BLOCK) -> tuple[str, ...]:
+def of(data: bytes) -> tuple[str, ...]:
     """The checksums of a small file."""
-    return tuple(digest(block) for block in blocks([memoryview(data)], size))
+    return tuple(digest(block) for block in blocks([memoryview(data)]))

@@ -1,6 +1,6 @@
 """Where each tensor of a commit lies in its bytes, read from the commit's layout without torch.
 
-The rule is the worker's (``worker/commits/layout.py``); a contract test holds the two together.
+The worker, which has the tensors, makes the layout (``worker/commits/layout.py``).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import Permanent
 
 ALIGNMENT: Final = 64
+"""Bytes; a cache line, and enough for every type of element."""
 _WIDEST: Final = 1 << 62
 """No length is beyond this: what is more has been made up."""
 _DIMENSIONS: Final = 64
@@ -32,11 +33,16 @@ WIDTHS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One tensor: what it is, and its bytes in the commit's data. It is dense, in the order of its strides."""
+    """One tensor: what it is, and its bytes in the commit's data. It is dense, in the order of its strides.
+
+    ``device`` is the kind that the live tensor was on, ``firm`` whether it is the same on all ranks.
+    """
 
     dtype: str
     shape: tuple[int, ...]
     stride: tuple[int, ...]
+    device: str
+    firm: bool
     offset: int
     length: int
 
@@ -77,21 +83,30 @@ def decode(layout: bytes) -> Places:
         rows = [_row(*row) for row in json.loads(layout)]
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError, MemoryError) as error:
         raise Permanent(f"the layout of a commit cannot be read: {error}") from error
-    places: dict[int, Place] = {}
-    offset = loose = 0
-    for wanted in (False, True):
-        for number, (dtype, shape, stride, firm) in enumerate(rows):
-            if firm is wanted:
-                length = math.prod(shape) * WIDTHS[dtype]
-                places[number] = Place(dtype, shape, stride, offset, length)
-                offset += -(-length // ALIGNMENT) * ALIGNMENT
-        loose = loose if wanted else offset
-    if offset > _WIDEST:
+    lengths = [math.prod(shape) * WIDTHS[dtype] for dtype, shape, *_ in rows]
+    starts, loose, length = offsets(lengths, [firm for *_, firm in rows])
+    if length > _WIDEST:
         raise Permanent("the layout of a commit cannot be read: its tensors are larger than any memory")
-    return Places(tuple(places[number] for number in range(len(rows))), loose, offset)
+    return Places(tuple(Place(*row, *where) for row, *where in zip(rows, starts, lengths, strict=True)), loose, length)
 
 
-Row = tuple[str, tuple[int, ...], tuple[int, ...], bool]
+def offsets(lengths: Sequence[int], firm: Sequence[bool]) -> tuple[list[int], int, int]:
+    """Give tensors of these ``lengths`` their first bytes, those that are not ``firm`` first.
+
+    Returns ``(first bytes, bytes of those that are not firm, all bytes)``.
+    """
+    starts = [0] * len(lengths)
+    end = loose = 0
+    for wanted in (False, True):
+        for number, length in enumerate(lengths):
+            if firm[number] is wanted:
+                starts[number] = end
+                end += -(-length // ALIGNMENT) * ALIGNMENT
+        loose = loose if wanted else end
+    return starts, loose, end
+
+
+Row = tuple[str, tuple[int, ...], tuple[int, ...], str, bool]
 
 
 def _row(dtype: Any, shape: Any, stride: Any, device: Any, firm: Any) -> Row:
@@ -105,7 +120,7 @@ def _row(dtype: Any, shape: Any, stride: Any, device: Any, firm: Any) -> Row:
     if not isinstance(device, str) or firm not in (0, 1):
         raise ValueError(f"a tensor on {device!r}, firm: {firm!r}")
     _demand_dense(shape, stride)
-    return dtype, tuple(shape), tuple(stride), bool(firm)
+    return dtype, tuple(shape), tuple(stride), device, bool(firm)
 
 
 def _demand_dense(shape: Sequence[int], stride: Sequence[int]) -> None:

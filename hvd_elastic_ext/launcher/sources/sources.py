@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import urlencode, urlsplit
 
+from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.errors import BadPublication, ElasticError, SourceUnavailable, UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, from_json, parse_hosts_text
@@ -267,7 +268,7 @@ class PushSource(_Looping):
         self._connect = connector(url, user=user)
         self._connection: http.client.HTTPConnection | None = None
         self._newest: Publication | None = None
-        self._pause_s = RETRY_S[0]
+        self._failures = 0
 
     def _once(self) -> float:
         try:
@@ -280,13 +281,13 @@ class PushSource(_Looping):
             self._drop()
             self._feed.refuse(error)
         else:
-            self._pause_s = RETRY_S[0]
+            self._failures = 0
             if publication is not None:
                 self._newest = publication
                 self._feed.offer(publication)
             return 0.0
-        pause, self._pause_s = self._pause_s, min(RETRY_S[1], self._pause_s * 2)
-        return pause
+        self._failures += 1
+        return pause_after(self._failures, first=RETRY_S[0], longest=RETRY_S[1])
 
     def _ask(self) -> Publication | None:
         if self._connection is None:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from hvd_elastic_ext.core.errors import StateError
-
-ALIGNMENT: Final = 64
-"""Bytes; a cache line, and enough for every type of element."""
+from hvd_elastic_ext.checkpoint.format import tensor_places
+from hvd_elastic_ext.core.errors import Permanent, StateError
 
 _dtype = attrgetter("dtype")
 _device = attrgetter("device")
@@ -89,48 +86,24 @@ def plan(tensors: Sequence[Tensor], firm: Sequence[bool]) -> Layout:
             raise StateError(
                 f"a {what} tensor of shape {tuple(tensor.shape)} cannot be committed; keep it outside the State"
             )
-    kinds = [(t.dtype, tuple(t.shape), _dense_stride(t), t.device.type, t.element_size()) for t in tensors]
-    return _placed(kinds, tuple(firm))
+    kinds = [(t.dtype, tuple(t.shape), _dense_stride(t), t.device.type) for t in tensors]
+    lengths = [tensor.numel() * tensor.element_size() for tensor in tensors]
+    offsets, loose, length = tensor_places.offsets(lengths, firm)
+    places = (Place(*kind, *where) for kind, *where in zip(kinds, offsets, lengths, strict=True))
+    return Layout(tuple(places), tuple(firm), loose, length)
 
 
 def decode(encoded: bytes) -> Layout:
     """Read what :attr:`Layout.encoded` wrote. Raises :class:`StateError` for anything else."""
     try:
-        kinds, firm = [], []
-        for name, sizes, steps, device, is_firm in json.loads(encoded):
-            dtype, shape, stride = getattr(torch, name), tuple(map(int, sizes)), tuple(map(int, steps))
-            _demand_dense(dtype, shape, stride)
-            kinds.append((dtype, shape, stride, str(device), dtype.itemsize))
-            firm.append(bool(is_firm))
-    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise StateError(f"the layout of a commit cannot be read: {error}; run the same code on every rank") from error
-    return _placed(kinds, tuple(firm))
-
-
-def _demand_dense(dtype: object, shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
-    """What :func:`plan` makes is dense; anything else would reach beyond its place."""
-    if not isinstance(dtype, torch.dtype):
-        raise TypeError(f"{dtype!r} is no type of element")
-    if len(shape) != len(stride) or min(shape, default=0) < 0:
-        raise ValueError(f"a tensor of {shape} with strides {stride}")
-    step = 1
-    for width, size in sorted((width, size) for width, size in zip(stride, shape, strict=True) if size != 1):
-        if math.prod(shape) and width != step:
-            raise ValueError(f"a tensor of {shape} with strides {stride}")
-        step *= size
-
-
-def _placed(kinds: Sequence[tuple[Any, ...]], firm: tuple[bool, ...]) -> Layout:
-    places: dict[int, Place] = {}
-    offset = loose = 0
-    for wanted in (False, True):
-        for index, (dtype, shape, stride, device, width) in enumerate(kinds):
-            if firm[index] is wanted:
-                length = math.prod(shape) * width
-                places[index] = Place(dtype, shape, stride, device, offset, length)
-                offset += -(-length // ALIGNMENT) * ALIGNMENT
-        loose = loose if wanted else offset
-    return Layout(tuple(places[index] for index in range(len(kinds))), firm, loose, offset)
+        found = tensor_places.decode(encoded)
+        places = (
+            Place(getattr(torch, place.dtype), place.shape, place.stride, place.device, place.offset, place.length)
+            for place in found.all
+        )
+        return Layout(tuple(places), tuple(place.firm for place in found.all), found.loose, found.length)
+    except (Permanent, AttributeError) as error:
+        raise StateError(f"{error}; run the same code on every rank") from error
 
 
 def _dense_stride(tensor: Tensor) -> tuple[int, ...]:

@@ -114,13 +114,12 @@ class Assignment:
                 return Consumed(tuple(counts), (worker + 1) % self.workers)
         return consumed
 
-    def ranges_of(self, rank: int, worker: int, *, consumed: int = 0) -> Ranges:
-        """Return the ranges of a sub-lane after its first ``consumed`` records."""
+    def ranges_of(self, rank: int, worker: int) -> Ranges:
+        """Return the ranges of a sub-lane."""
         start, stop = self._spans(rank)[worker]
-        own = tuple(at(self.ranges, [(min(start + consumed, stop), stop)]))
-        padded = stop - start < self.lengths[worker]
-        if not padded or consumed == self.lengths[worker]:
-            return own
+        own = tuple(at(self.ranges, [(start, stop)]))
+        if stop - start == self.lengths[worker]:
+            return own  # without padding
         position = rank % self.records
         return (*own, *at(self.ranges, [(position, position + 1)]))
 

@@ -18,14 +18,6 @@ Rule = Literal["linear", "sqrt", "none"]
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """A shared global batch: ``batches`` are the samples of each rank, taken in ``passes`` micro-batches."""
-
-    batches: tuple[int, ...]
-    passes: int
-
-
-@dataclass(frozen=True, slots=True)
 class MicroBatch:
     """The positions in the global batch that one rank takes in one pass, and the factor for their mean loss."""
 
@@ -33,34 +25,33 @@ class MicroBatch:
     weight: float
 
 
-def split(total: int, *, size: int, largest: int | None = None) -> Split:
-    """Share ``total`` samples among ``size`` ranks that take at most ``largest`` at a time.
+def passes(total: int, *, size: int, largest: int | None = None) -> int:
+    """Return in how many passes each of ``size`` ranks takes its part of ``total`` samples, ``largest`` at a time.
 
-    Ranks differ by one sample at most, the first ones having more; all make equally many passes. Raises
-    :class:`UsageError` for numbers below 1.
+    The first ranks may have one sample more than the others; all make equally many passes. Raises :class:`UsageError`
+    for numbers below 1.
     """
     for name, number in (("the global batch", total), ("the number of ranks", size), ("the largest batch", largest)):
         if number is not None and number < 1:
             raise UsageError(f"{name} is {number}; it must be at least 1")
-    base, more = divmod(total, size)
-    batches = tuple(base + (rank < more) for rank in range(size))
-    return Split(batches, 1 if largest is None else -(-batches[0] // largest))
+    most = -(-total // size)
+    return 1 if largest is None else -(-most // largest)
 
 
 def micro_batches(total: int, *, rank: int, size: int, largest: int | None = None) -> tuple[MicroBatch, ...]:
     """Return the micro-batches of ``rank`` for one global batch.
 
     A rank without samples in a pass gets one sample with weight 0: every rank must take part in the reductions, and no
-    sample may count twice. Errors as in :func:`split`.
+    sample may count twice. Errors as in :func:`passes`.
     """
-    shared = split(total, size=size, largest=largest)
+    count = passes(total, size=size, largest=largest)
     if not 0 <= rank < size:
         raise UsageError(f"rank {rank} is not one of {size} ranks; they count from 0")
     places = range(rank, total, size)
     filler = MicroBatch((rank % total,), 0.0)
-    base, more = divmod(len(places), shared.passes)
+    base, more = divmod(len(places), count)
     found, start = [], 0
-    for number in range(shared.passes):
+    for number in range(count):
         stop = start + base + (number < more)
         weight = size * (stop - start) / total
         found.append(MicroBatch(tuple(places[start:stop]), weight) if stop > start else filler)

@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import Sampler
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.data.batch_sizes import MicroBatch, micro_batches, split
+from hvd_elastic_ext.worker.data.batch_sizes import MicroBatch, micro_batches, passes
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler
 
 
@@ -52,7 +52,7 @@ class GlobalBatches(Sampler[list[int]]):
     """
 
     def __init__(self, sampler: ElasticSampler, total: int, largest: int | None = None) -> None:
-        split(total, size=1, largest=largest)
+        passes(total, size=1, largest=largest)
         self.sampler = sampler
         self.total = total
         self.largest = largest
@@ -60,7 +60,7 @@ class GlobalBatches(Sampler[list[int]]):
     @property
     def passes(self) -> int:
         """Micro-batches of a full step in the present world: Horovod's ``backward_passes_per_step``."""
-        return split(self.total, size=self.sampler.world()[1], largest=self.largest).passes
+        return passes(self.total, size=self.sampler.world()[1], largest=self.largest)
 
     def steps(self, loader: Iterable[Any]) -> Iterator[Step]:
         """Iterate over ``loader``, the ``DataLoader`` made with this object, one optimizer step at a time.

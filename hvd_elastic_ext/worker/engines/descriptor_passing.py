@@ -14,7 +14,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-_CREDENTIALS: Final = struct.Struct("3i")
+from hvd_elastic_ext.io.peers import is_trusted, user_of
+
 _LENGTH: Final = struct.Struct("!I")
 _MOST_DESCRIPTORS: Final = 64
 
@@ -39,9 +40,7 @@ def address(mark: str, generation: int, rank: int) -> str:
 
 def is_ours(connection: socket.socket) -> bool:
     """Whether the other side is a process of this user or of root."""
-    facts = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _, user, _ = _CREDENTIALS.unpack(facts)
-    return user in (os.geteuid(), 0)
+    return is_trusted(user_of(connection))
 
 
 def send_handover(connection: socket.socket, handover: Handover) -> None:

@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from hvd_elastic_ext.core.clock import ManualClock, SystemClock
+from hvd_elastic_ext.core.clock import SystemClock
+from tests.support.clock import ManualClock
 from tests.support.waiting import wait_until
 
 

@@ -13,9 +13,10 @@ from discover.common.source import Unsettled
 from discover.publishing.configmap import MAX_DATA, OVERLAP, WRITE_INTERVAL, BackgroundConfigMap, own_in_time
 from discover.publishing.file_lock import OwnedByOther
 from discover.publishing.files import PublishFailed
-from hvd_elastic_ext.core.clock import ManualClock, SystemClock
+from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.publication import Departure, from_json
 from tests.contract.discover.writing import NAME, Writing, publication
+from tests.support.clock import ManualClock
 from tests.support.kube import statuses
 from tests.support.kube.server import KubeServer
 from tests.support.waiting import wait_until

@@ -9,9 +9,10 @@ from pathlib import Path
 from discover.kube.client import Access, ClientSender, Cluster, Timeouts
 from discover.publishing.configmap import ConfigMap
 from discover.publishing.lease import Lease
-from hvd_elastic_ext.core.clock import Clock, ManualClock
+from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Departure, Publication
+from tests.support.clock import ManualClock
 from tests.support.kube.server import KubeServer
 from tests.support.manifests import documents
 

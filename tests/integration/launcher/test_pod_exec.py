@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 import websocket
 
-from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.kube_access import Access, Endpoint
 from hvd_elastic_ext.launcher.agents.transports.pod_exec import NotRun
@@ -27,6 +26,7 @@ from hvd_elastic_ext.launcher.agents.transports.pod_stream import Cluster, Pace,
 from hvd_elastic_ext.launcher.agents.transports.pods import ROLE
 from hvd_elastic_ext.launcher.agents.transports.transports import UNREACHABLE, Ended, PodTransport
 from tests.support import marks, rights
+from tests.support.clock import ManualClock
 from tests.support.kube import bodies, statuses
 from tests.support.kube.fixtures import kube as kube  # a fixture
 from tests.support.kube.fixtures import kube_tls as kube_tls  # a fixture

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.journal import EVENTS, Journal, parse_line, read
+from tests.support.clock import ManualClock
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.errors import BadHosts, Transient
 from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.core.publication import parse_hosts_text
 from hvd_elastic_ext.demo.observed import Worker
 from hvd_elastic_ext.demo.runner import Frame, Outcome, ScenarioRunner
 from hvd_elastic_ext.demo.scenario import START, Event
+from tests.support.clock import ManualClock
 
 LEAST = 2
 """Hosts that it needs."""

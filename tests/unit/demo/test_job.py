@@ -13,9 +13,8 @@ import pytest
 
 from hvd_elastic_ext.core.errors import Transient, UsageError
 from hvd_elastic_ext.demo.command import parser, plan_of
-from hvd_elastic_ext.demo.job import Folder, Job, job_environ, run_command
+from hvd_elastic_ext.demo.job import Folder, Job, job_environ, kill_at_once, run_command
 from hvd_elastic_ext.demo.observed import Worker
-from hvd_elastic_ext.demo.processes import kill_at_once
 from tests.support.marks import start_time
 from tests.support.waiting import wait_until
 

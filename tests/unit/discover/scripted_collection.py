@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable
 from typing import Any
 
 from discover.kube.transport import Ending, Request, RequestFailed
-from hvd_elastic_ext.core.clock import ManualClock
+from tests.support.clock import ManualClock
 
 Answer = Iterable[object] | RequestFailed
 """Pieces: bytes come, numbers of seconds pass, failures are raised, functions are called. Or no answer at all."""

@@ -17,7 +17,7 @@ from discover.publishing.addresses import UnixAddress
 from discover.publishing.http_server import Server
 from discover.publishing.latest import LatestPublication
 from discover.publishing.routes import Routes
-from hvd_elastic_ext.core.clock import ManualClock
+from tests.support.clock import ManualClock
 
 
 @pytest.fixture

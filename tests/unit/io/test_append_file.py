@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.journal import Journal, read
 from hvd_elastic_ext.io.append_file import Announced, AppendFile
+from tests.support.clock import ManualClock
 
 
 class Disk:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.launcher.driver.driver import Driver
 from hvd_elastic_ext.launcher.state.events import News
+from tests.support.clock import ManualClock
 
 STEP_S = 0.02
 

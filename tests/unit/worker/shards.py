@@ -61,4 +61,4 @@ def as_loaded(assignment: Assignment, rank: int, batch: int) -> Iterator[list[Re
 
 def records_of(stream: ElasticStream, worker: int) -> list[Record]:
     assignment = stream.assigned(3)
-    return records(assignment.ranges_of(0, worker, consumed=stream._consumed.counts[worker]))
+    return records(assignment.ranges_of(0, worker))[stream._consumed.counts[worker] :]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.rules.suspend.workloads import Kind, Seen, Workload, to_delete, workload
 
@@ -20,8 +21,8 @@ PUBLISHED_S: Final = 60.0
 """How long workers that are all ready may take to be published as hosts: they are probed first, and settle."""
 DELETE_RETRY_S: Final = 5.0
 """Pause between two looks for workers that are to be deleted."""
-PAUSES_S: Final = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0)
-"""After the first failure in a row, the second, …, and each from the last on."""
+PAUSES_S: Final = (5.0, 300.0)
+"""After the first failure in a row, doubled with each further one; and the longest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,4 +161,4 @@ def restored(seen: Seen, before: int | None, told: int | None, kind: Kind) -> in
 
 def pause_s(failures: int) -> float:
     """How long to wait after so many failures in a row, at least one."""
-    return PAUSES_S[min(failures, len(PAUSES_S)) - 1]
+    return pause_after(failures, first=PAUSES_S[0], longest=PAUSES_S[1])

@@ -13,7 +13,7 @@ import pytest
 from hvd_elastic_ext.agent.launcher.handover import ACCEPT_PAUSE_S, HandoverServer
 from hvd_elastic_ext.agent.orders.orders import End, Join
 from hvd_elastic_ext.agent.system.event_loop import Act, DescriptorLoop
-from hvd_elastic_ext.core.clock import ManualClock
+from tests.support.clock import ManualClock
 
 
 class Loop(DescriptorLoop):

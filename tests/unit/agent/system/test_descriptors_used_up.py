@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from hvd_elastic_ext.agent.notices.watch import AGAIN_S, CloudWatch
 from hvd_elastic_ext.agent.system.event_loop import DescriptorLoop
 from hvd_elastic_ext.agent.system.resolver import Found, Lookup
-from hvd_elastic_ext.core.clock import ManualClock
+from tests.support.clock import ManualClock
 
 
 class Loop(DescriptorLoop):

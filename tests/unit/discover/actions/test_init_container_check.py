@@ -11,7 +11,7 @@ from discover.actions.init_container_check import (
     placement_of,
 )
 from discover.kube.transport import Ending, RequestFailed, refusal
-from hvd_elastic_ext.core.clock import ManualClock
+from tests.support.clock import ManualClock
 from tests.support.waiting import wait_until
 
 DEADLINE = 60.0

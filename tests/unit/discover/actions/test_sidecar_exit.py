@@ -6,7 +6,7 @@ import pytest
 
 from discover.actions.sidecar_exit import ContainerWatch, ending
 from discover.selection.objects import Container, Key, PodView
-from hvd_elastic_ext.core.clock import ManualClock
+from tests.support.clock import ManualClock
 
 
 def own(finished: int | None = None, *, names: tuple[str, ...] = ("launcher", "discover")) -> PodView:

@@ -7,10 +7,11 @@ import pytest
 from discover.app.once import OnceLimits, OnceResult, observe_once, render
 from discover.common.source import Observation, Unsettled
 from discover.selection.explain import Row
-from hvd_elastic_ext.core.clock import ManualClock, SystemClock
+from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Departure, Publication, from_json
+from tests.support.clock import ManualClock
 
 A = Observation(HostSet.of({"a": 1}))
 AB = Observation(HostSet.of({"a": 1, "b": 2}), (Departure("c", "drained", 30.0),))

@@ -3,7 +3,7 @@
 import pytest
 
 from discover.common.metrics import Metrics
-from hvd_elastic_ext.core.clock import ManualClock
+from tests.support.clock import ManualClock
 
 
 class Numbers:

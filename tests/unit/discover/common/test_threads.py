@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from discover.common.threads import FINISH_TIMEOUT, INTERRUPT_GRACE, PeriodicThread, Timer
-from hvd_elastic_ext.core.clock import ManualClock
+from tests.support.clock import ManualClock
 from tests.support.waiting import wait_until
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from discover.kube.reflector import PODS, Reflector
 from discover.kube.transport import Ending, Request, RequestFailed, RequestKind
-from hvd_elastic_ext.core.clock import ManualClock
+from tests.support.clock import ManualClock
 from tests.unit.discover.scripted_collection import CountedMetrics, event, listing, pod
 
 AWAY = 600.0

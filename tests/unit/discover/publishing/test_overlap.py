@@ -20,9 +20,9 @@ from discover.publishing.overlap import (
 from discover.selection.objects import Key, PodView
 from discover.selection.selection import Selection
 from discover.selection.verdicts import Grade, Verdict
-from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.publication import Departure, Publication
+from tests.support.clock import ManualClock
 
 
 def hosts(*names: str) -> HostSet:

@@ -10,9 +10,9 @@ from discover.common.metrics import Metrics
 from discover.publishing.files import HostsFile
 from discover.publishing.overlap import Overlap
 from discover.publishing.publishers import Publishers
-from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, parse_hosts_text
+from tests.support.clock import ManualClock
 from tests.support.waiting import wait_until
 
 DEADLINE = 60.0

@@ -16,9 +16,10 @@ from discover.sources.admission_probe import (
     parse_probe,
 )
 from hvd_elastic_ext.core.backoff import pause_after
-from hvd_elastic_ext.core.clock import ManualClock, SystemClock
+from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import Host
+from tests.support.clock import ManualClock
 from tests.support.waiting import wait_until
 
 DEADLINE = 60.0

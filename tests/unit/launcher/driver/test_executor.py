@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
@@ -15,6 +14,7 @@ from hvd_elastic_ext.launcher.driver.executor import TOGETHER, Executor
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.actions import Action, Send
+from tests.support.clock import ManualClock
 
 PLACE = Place(0, 1, 0, 1, 0, 1)
 

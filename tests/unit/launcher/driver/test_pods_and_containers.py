@@ -9,11 +9,11 @@ import io
 
 import pytest
 
-from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.hosts import Host, HostSet, diff
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.publication import Publication, from_json, to_json
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
+from tests.support.clock import ManualClock
 from tests.unit.launcher.scenarios import play
 
 LONG = "begin start=2 cooldown_s=(600.0,600.0); "

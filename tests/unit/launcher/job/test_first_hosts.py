@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.errors import Asleep, BadPublication, ElasticError, JobFailed
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal
@@ -16,6 +15,7 @@ from hvd_elastic_ext.core.publication import Publication
 from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts
 from hvd_elastic_ext.launcher.options.settings import Sources
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
+from tests.support.clock import ManualClock
 
 FILE, SCRIPT, DAEMON = Sources(Path("hosts")), Sources(script="sleep 60"), Sources(discovery_url="unix:///run/d.sock")
 

@@ -7,10 +7,10 @@ import logging
 
 import pytest
 
-from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.launcher.job import job
 from hvd_elastic_ext.launcher.job.job import pause_until
 from hvd_elastic_ext.launcher.planners.membership.waiting import Wait
+from tests.support.clock import ManualClock
 
 
 class Passing(ManualClock):

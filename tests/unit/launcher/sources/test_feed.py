@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.errors import BadHosts, SourceUnavailable
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.publication import Departure, Publication
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
+from tests.support.clock import ManualClock
 
 
 def make() -> tuple[HostFeed, io.StringIO]:

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.errors import Transient
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import DELETE_RETRY_S, Limits
 from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, Workload, workload
 from hvd_elastic_ext.launcher.suspend.releaser import FILE, Need, NoteFile, PodReleases, WorkersNote
+from tests.support.clock import ManualClock
 
 SECONDS = 60
 HOSTS = HostSet.of({"w-0": 4})

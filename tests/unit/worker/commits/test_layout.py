@@ -10,8 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hvd_elastic_ext.checkpoint.format.tensor_places import ALIGNMENT
 from hvd_elastic_ext.core.errors import StateError
-from hvd_elastic_ext.worker.commits.layout import ALIGNMENT, Layout, decode, key_of, plan
+from hvd_elastic_ext.worker.commits.layout import Layout, decode, key_of, plan
 from tests.unit.worker.made_commits import raw
 
 DTYPES = [

@@ -42,12 +42,6 @@ def test_an_assignment_gives_every_record_to_one_lane_and_knows_the_rest(
     padding = 0 if drop_last else assignment.each * size - total(ranges)
     assert set(left) | used == set(records(ranges))
     assert len(set(left) & used) <= padding < size
-    for rank in range(size):
-        for worker, count in enumerate(consumed.counts):
-            assert (
-                records(assignment.ranges_of(rank, worker, consumed=count))
-                == records(assignment.ranges_of(rank, worker))[count:]
-            )
 
 
 @given(lengths=LENGTHS, cuts=st.lists(st.integers(0, 700), max_size=6))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.data.batch_sizes import Split, micro_batches, split
+from hvd_elastic_ext.worker.data.batch_sizes import micro_batches, passes
 
 TOTALS = st.integers(1, 200)
 SIZES = st.integers(1, 12)
@@ -16,11 +16,13 @@ LARGEST = st.none() | st.integers(1, 40)
 
 @given(total=TOTALS, size=SIZES, largest=LARGEST)
 def test_the_shares_add_up_and_no_rank_takes_more_than_it_can(total: int, size: int, largest: int | None) -> None:
-    shared = split(total, size=size, largest=largest)
-    assert sum(shared.batches) == total
-    assert max(shared.batches) - min(shared.batches) <= 1
-    assert shared.passes >= 1
-    assert largest is None or (shared.passes - 1) * largest < max(shared.batches) <= shared.passes * largest
+    count = passes(total, size=size, largest=largest)
+    plans = [micro_batches(total, rank=rank, size=size, largest=largest) for rank in range(size)]
+    taken = [sum(len(micro.places) for micro in plan if micro.weight) for plan in plans]
+    assert sum(taken) == total
+    assert max(taken) - min(taken) <= 1
+    assert {len(plan) for plan in plans} == {count}
+    assert largest is None or (count - 1) * largest < max(taken) <= count * largest
 
 
 @given(total=TOTALS, size=SIZES, largest=LARGEST)
@@ -38,7 +40,7 @@ def test_every_sample_has_the_same_weight_whoever_takes_it(total: int, size: int
 
 
 def test_equal_shares_have_weight_one_over_the_passes() -> None:
-    assert split(512, size=4, largest=64) == Split((128,) * 4, 2)
+    assert passes(512, size=4, largest=64) == 2
     assert {micro.weight for micro in micro_batches(512, rank=1, size=4, largest=64)} == {0.5}
     assert [micro.weight for micro in micro_batches(512, rank=3, size=4)] == [1.0]
 
@@ -58,7 +60,7 @@ def test_more_ranks_than_samples_leaves_some_with_a_sample_of_no_weight() -> Non
 )
 def test_impossible_numbers_are_refused_in_one_line(arguments: dict[str, int], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
-        split(**arguments)
+        passes(**arguments)
     with pytest.raises(UsageError, match=complaint):
         micro_batches(rank=0, **arguments)
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
-from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.state.loop import elastic, run
+from tests.support.clock import ManualClock
 
 
 class Impatient(ManualClock):

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import Journal, read
 from hvd_elastic_ext.io.append_file import AppendFile
 from hvd_elastic_ext.worker.state.journal import Reporter, plain
 from hvd_elastic_ext.worker.state.settings import WorkerSettings
 from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
+from tests.support.clock import ManualClock
 
 
 @pytest.mark.parametrize(

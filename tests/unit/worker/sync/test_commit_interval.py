@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.worker.process.link import Status
 from hvd_elastic_ext.worker.sync.commit_interval import MOST, Thinning
 from hvd_elastic_ext.worker.sync.host_updates import HostsUpdate
 from hvd_elastic_ext.worker.sync.interrupts import Stopping
+from tests.support.clock import ManualClock
 from tests.unit.worker.lockstep import LockstepComms, in_lockstep
 
 CALLS = 24

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.folder import saved_text
 from hvd_elastic_ext.launcher.folder.saved_state import write_noted_change
 from hvd_elastic_ext.launcher.state.events import News
 from hvd_elastic_ext.launcher.state.saved import Saved, saved_of
+from tests.support.clock import ManualClock
 from tests.unit.launcher.simulated_cluster import Cluster, causes, running
 from tests.unit.launcher.simulated_processes import Process
 

@@ -8,7 +8,6 @@ import json
 
 import pytest
 
-from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
@@ -20,6 +19,7 @@ from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import Act, SleepFacts, decide, settle_s, slots_there
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.suspend.sleep import SleepingJob
+from tests.support.clock import ManualClock
 
 LIMITS = Limits(start=2, least=2, settle_s=3.0)
 

@@ -1,0 +1,48 @@
+"""Time that tests own."""
+
+from __future__ import annotations
+
+import threading
+
+
+class ManualClock:
+    """A clock that moves only when told to: :meth:`advance` wakes those that waited that long.
+
+    It passes the contract suite of :class:`hvd_elastic_ext.core.clock.SystemClock`.
+    """
+
+    def __init__(self, *, wall: float = 1_000_000.0, mono: float = 100.0) -> None:
+        self._moved = threading.Condition()
+        self._wall = wall
+        self._mono = mono
+
+    def wall(self) -> float:
+        """Changes only in :meth:`advance`."""
+        with self._moved:
+            return self._wall
+
+    def mono(self) -> float:
+        """Changes only in :meth:`advance`."""
+        with self._moved:
+            return self._mono
+
+    def advance(self, seconds: float) -> None:
+        """Move both readings forward and wake waiters that have waited long enough."""
+        if seconds < 0:
+            raise ValueError("a monotonic clock cannot go back")
+        with self._moved:
+            self._wall += seconds
+            self._mono += seconds
+            self._moved.notify_all()
+
+    def wait(self, event: threading.Event, timeout: float | None) -> bool:
+        """``timeout`` is in this clock's seconds: without :meth:`advance` or the event it blocks for ever."""
+        with self._moved:
+            deadline = None if timeout is None else self._mono + timeout
+            while not event.is_set():
+                if deadline is not None and self._mono >= deadline:
+                    return False
+                # The event has no way to wake this condition, so look at it often;
+                # virtual time itself stands still meanwhile.
+                self._moved.wait(0.001)
+            return True
