@@ -15,8 +15,7 @@ from typing import Final
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.cli import hosts
-from hvd_elastic_ext.launcher.folder import runs, state_folder
-from hvd_elastic_ext.launcher.folder.saved_state import hosts_left
+from hvd_elastic_ext.launcher.folder import state_folder
 
 AGAIN: Final = "the same `hvd-elastic run` command as before"
 HOW_LONG: Final = (
@@ -51,10 +50,10 @@ def _without_launcher(folder: Path) -> str:
     if (who := state_folder.holder(folder)) is not None:
         return f"{who} has this job, and does not answer yet; ask again, or on that host"
     saved, _ = state_folder.load(folder)
-    if saved is None or runs.has_ended(saved):
+    if saved is None or saved.ended:
         return f"no launcher runs; `hvd-elastic events {folder.name}` shows how it ended"
-    run = saved.more.get(runs.RUN) or "the last one"
-    if not (left := hosts_left(saved)):
+    run = saved.run or "the last one"
+    if not (left := saved.hosts_left):
         return f"no launcher runs; run {run} has not ended, and no host trains: {AGAIN} continues it"
     hosts = ", ".join(f"{host.name}:{host.slots}" for host in left)
     return (

@@ -7,9 +7,9 @@ import re
 from itertools import pairwise
 
 import pytest
+from hvd_elastic_ext.launcher.driver.events import News
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.planners.membership.waiting import status
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
