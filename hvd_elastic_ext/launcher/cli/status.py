@@ -1,6 +1,6 @@
 """``hvd-elastic status``: what a job does at this moment, in one line.
 
-Of a job whose launcher was killed, it says what may still run, and what to do about that.
+Of a job that its launcher did not end, it says what may still run, and what to do about that.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _without_launcher(folder: Path) -> str:
         return f"no launcher runs; run {run} has not ended, and no host trains: {AGAIN} continues it"
     hosts = ", ".join(f"{host.name}:{host.slots}" for host in left)
     return (
-        f"no launcher runs, and the last one was killed: processes of run {run} may still train on {hosts}\n"
+        f"no launcher runs, and the last one did not end run {run}: its processes may still train on {hosts}\n"
         f"  How long: {HOW_LONG}\n"
         f"  To take them over: {AGAIN}. To end them: the same, then Ctrl-C."
     )

@@ -33,7 +33,7 @@ def failed(job: JobState, worker: Worker, cause: Cause, how: str, *, members: tu
     Failures of newcomers before they are in a world cost nothing, and do not count.
     """
     state = job.faults
-    state.first = state.first or f"{worker.seat} {how}"
+    state.first = state.first or f"{worker.seat} {foreign_words(with_error(worker, how))}"
     well = _others_healthy(job, worker, members)
     newcomer = well and bool(members) and worker.life not in members
     if worker.failure is not None and not newcomer and _is_script_error(job, worker, members, well=well):

@@ -50,8 +50,8 @@ def test_of_a_job_whose_launcher_was_killed_it_says_what_may_train_on_how_long_a
     assert status.main(["old"]) == 1
     first, how_long, what_to_do = capsys.readouterr().out.splitlines()
     assert first == (
-        "old: no launcher runs, and the last one was killed: "
-        "processes of run 20261123T121710-3f2a may still train on a:2, b:1"
+        "old: no launcher runs, and the last one did not end run 20261123T121710-3f2a: "
+        "its processes may still train on a:2, b:1"
     )
     assert "until one of them ends or waits for a new world" in how_long
     assert "--orphan-grace (60 s by default)" in how_long

@@ -61,3 +61,7 @@ def test_the_words_of_a_failure_hold_no_secret_and_stay_on_one_short_line() -> N
         assert found["reason"].isprintable()
         assert "OSError: https://***" in found["reason"]
         assert len(found["reason"]) <= 240
+
+
+def test_a_job_that_never_trains_ends_with_the_error_of_its_first_process() -> None:
+    play(f"start a; run 2; fail a {NUMPY}; fails no process started training: a[0] crashed: exit code 1: {NUMPY}")
