@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.rules.health.causes import BUDGET_WINDOW_S, Cause
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
 from hvd_elastic_ext.launcher.state.job import JobState
