@@ -32,7 +32,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "downtime_s, steps_lost (null: no step is known of), lost_because (it continues behind a reported commit: its "
     "holders, and why they could not send it)",
     "exited": "a training process ended; host, slot, rank (if it had one), code, cause, reason",
-    "struck": "a slot, host, pod or node is charged with a fault; subject, cause, reason, host, cooldown_s, until",
+    "struck": "a slot, host, pod or node is charged with a fault; subject, cause, reason, host, cooldown_s, until, "
+    "host_blocked (why no slot of the host gets work, or null), host_blocked_s",
     "fenced": "a silent host or process was cut off; host, slot (of a process), reason",
     "isolated": "nothing is heard of any host of the world: the launcher's own link is suspected; hosts, reason",
     "stalled": "processes send heartbeats and make no progress; ranks, hosts, since_s, waiting, finished (ranks that "

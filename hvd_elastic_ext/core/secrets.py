@@ -21,6 +21,16 @@ _PARTS: Final = re.compile(
 _HARMLESS: Final = (True, False, None, "", "anon", "browser", "cache", "cloud", "google_default")
 """Values that say where a secret comes from, or that there is none."""
 
+MOST_WORDS: Final = 240
+"""Characters kept of what another program said."""
+_HIDDEN: Final = "***"
+_URL: Final = re.compile(r"([A-Za-z][\w+.-]*://)[^\s\"']+")
+_NAMED: Final = re.compile(
+    r"""(?<![\w-])([\w-]+)(["']?\s*[=:]\s*)(?:(?:bearer|basic|token)\s+)?(?:"[^"]*"|'[^']*'|[^\s,;&)}\]]+)""", re.I
+)
+"""A name and its value, as in ``password=x`` and ``"token": "x"``."""
+_ERROR: Final = re.compile(r"(?:Error|Exception|Warning|Interrupt)$")
+
 
 def is_secret_name(name: str) -> bool:
     """Whether what is called so is likely a secret: ``secret``, ``sas_token``, ``X-Amz-Signature``."""
@@ -86,3 +96,23 @@ def _pairs_in(name: Any, value: Any) -> list[tuple[Any, Any]]:
         return []
     pair = [(value[0], value[1])] if len(value) == 2 and isinstance(value[0], str) else []
     return [*pair, *((name, each) for each in value)]
+
+
+def foreign_words(said: str) -> str:
+    """What another program said, such as ssh or a training script, in one line of at most :data:`MOST_WORDS`.
+
+    For the journal, the saved state and the terminal: without control characters, and without what is likely a secret.
+    The end of a long line is cut.
+    """
+    line = " ".join("".join(c if c.isprintable() else " " for c in said[: 4 * MOST_WORDS]).split())
+    line = _NAMED.sub(_hide_value, _URL.sub(_hide_in_url, line))
+    return line if len(line) <= MOST_WORDS else f"{line[: MOST_WORDS - 1]}…"
+
+
+def _hide_in_url(url: re.Match[str]) -> str:
+    return url[0] if secret_in_url(url[0]) in (None, USER) else f"{url[1]}{_HIDDEN}"
+
+
+def _hide_value(pair: re.Match[str]) -> str:
+    name = pair[1]
+    return pair[0] if _ERROR.search(name) or not is_secret_name(name) else f"{name}{pair[2]}{_HIDDEN}"

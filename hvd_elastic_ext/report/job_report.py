@@ -287,8 +287,12 @@ def _resize_note(moment: Moment, faults: Sequence[Moment], steps: Sequence[float
 def _faults_note(faults: Sequence[Moment]) -> str:
     """Say what happened to each host; omit the name if there is only one."""
     exits = [m.record for m in faults if m.record.event == "exited" and not _expected(m.record)]
-    notes = [(_host(record), _exit_note(record)) for record in exits]
-    notes += [(_host(m.record), _strike_note(m.record)) for m in faults if m.record.event == "struck"]
+    notes = [(_host(record), _note(_exit_note(record), _words(record), between=": ")) for record in exits]
+    explained = {host for host, _ in notes}
+    for record in (m.record for m in faults if m.record.event == "struck"):
+        if (host := _host(record)) not in explained:
+            notes.append((host, _note(text(record.get("cause")), _words(record), between=": ")))
+        notes.append((host, _strike_note(record)))
     alone = len({host for host, _ in notes}) == 1
     return "; ".join(dict.fromkeys(note if alone else f"{host}: {note}" for host, note in notes))
 
@@ -305,6 +309,16 @@ def _expected(record: Record) -> bool:
 def _exit_note(record: Record) -> str:
     code = whole(record.get("code"))
     return text(record.get("cause")) or ("ended" if code is None else f"exit code {code}")
+
+
+def _words(record: Record) -> str:
+    """What the launcher knew of a fault beside its cause."""
+    cause, reason = text(record.get("cause")), text(record.get("reason"))
+    return "" if reason == cause else reason.removeprefix(f"{cause}: ")
+
+
+def _note(*parts: str, between: str = "; ") -> str:
+    return between.join(filter(None, parts))
 
 
 def _strike_note(record: Record) -> str:
@@ -345,12 +359,15 @@ def _without_a_launcher(started: Moment, moments: Sequence[Moment]) -> str:
 
 def _struck(moment: Moment) -> Row:
     record = moment.record
-    return Row(moment.at, "struck", text(record.get("cause")), (_host(record),), note=_strike_note(record))
+    note = _note(_words(record), _strike_note(record))
+    return Row(moment.at, "struck", text(record.get("cause")), (_host(record),), note=note)
 
 
 def _exited(moment: Moment) -> Row | None:
     record = moment.record
-    return None if _expected(record) else Row(moment.at, "exited", _exit_note(record), (_host(record),))
+    if _expected(record):
+        return None
+    return Row(moment.at, "exited", _exit_note(record), (_host(record),), note=_words(record))
 
 
 def _rolled_back(moment: Moment) -> Row:

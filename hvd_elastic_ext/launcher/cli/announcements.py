@@ -57,7 +57,19 @@ def _place(fields: Fields) -> str:
 
 def _struck(_: int, fields: Fields) -> str:
     seconds = fields.get("cooldown_s")
-    return "" if seconds is None else f"{fields['subject']} gets no work for {seconds:.0f} s: {fields['reason']}"
+    if seconds is None:
+        return ""
+    if why := fields.get("host_blocked"):
+        host = fields["host"]
+        why = why.removeprefix(f"host {host}: ")
+        return f"{host} is blocked, and gets no work for {fields['host_blocked_s']:.0f} s: {why}"
+    return f"{fields['subject']} gets no work for {seconds:.0f} s: {fields['reason']}"
+
+
+def _blocked(_: int, fields: Fields) -> str:
+    seconds = fields.get("for_s")
+    ends = "until it is cleared" if seconds is None else f"for {seconds:.0f} s"
+    return f"{fields['host']} is blocked, and gets no work {ends}: {fields['reason']}"
 
 
 def _reason(prefix: str) -> Callable[[int, Fields], str]:
@@ -71,7 +83,7 @@ LINES: Final[Mapping[str, Callable[[int, Fields], str]]] = {
     "resized": _resized,
     "exited": _exited,
     "struck": _struck,
-    "blocked": _reason("{host} gets no work: "),
+    "blocked": _blocked,
     "cleared": _reason("{host} may work again: "),
     "finished": lambda _, fields: "" if fields["code"] else f"the job ends: {fields['reason']}",
 }

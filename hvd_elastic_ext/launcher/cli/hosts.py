@@ -195,7 +195,7 @@ def table(hosts: Sequence[Mapping[str, Any]]) -> str:
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     slots = "" if row["slots"] is None else f"{len(row['usable'])}/{row['slots']}"
-    held = row["state"] != "free"
+    held = row["state"] in ("blocked", "in part")
     left = "" if not held else "for good" if row["left_s"] is None else host_requests.duration(row["left_s"])
     name = row["name"] if row["published"] else f"({row['kind']} {row['name']})"
     return (name, slots, row["state"], str(row["strikes"] or ""), left, row["why"])

@@ -1,4 +1,7 @@
-"""``hvd-elastic status``: what a job does at this moment, in one line."""
+"""``hvd-elastic status``: what a job does at this moment, in one line.
+
+Of a job that its launcher did not end, it says what may still run, and what to do about that.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,24 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.cli import hosts
+from hvd_elastic_ext.launcher.folder import state_folder
+
+AGAIN: Final = "the same `hvd-elastic run` command as before"
+HOW_LONG: Final = (
+    "to the end of training, or until one of them ends or waits for a new world; then their agents end them all, but "
+    "not before --orphan-grace (60 s by default) is over."
+)
+"""What agents do without a launcher: docs/agent.md, "The lease"."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Print the line; 1 if no launcher of the job runs. Raises :class:`UsageError` if there is no such job."""
-    parser = Parser(prog="hvd-elastic status", description=__doc__.partition(": ")[2])
+    parser = Parser(prog="hvd-elastic status", description=__doc__.partition(": ")[2].partition("\n")[0])
     parser.add_argument(
         "job", metavar="JOB", nargs="?", help="its name (default: the job here that runs, else the newest)"
     )
@@ -25,9 +37,27 @@ def main(argv: Sequence[str]) -> int:
     hosts.check(folder)
     answer = hosts.asked(folder, {"do": "status"})
     if answer is None:
-        sys.stdout.write(f"{folder.name}: no launcher runs; `hvd-elastic events {folder.name}` shows how it ended\n")
+        sys.stdout.write(f"{folder.name}: {_without_launcher(folder)}\n")
         return 1
     if "error" in answer:
         raise UsageError(str(answer["error"]))
     sys.stdout.write(f"{folder.name}: {answer['said']}\n")
     return 0
+
+
+def _without_launcher(folder: Path) -> str:
+    """What is known of a job whose launcher does not answer."""
+    if (who := state_folder.holder(folder)) is not None:
+        return f"{who} has this job, and does not answer yet; ask again, or on that host"
+    saved, _ = state_folder.load(folder)
+    if saved is None or saved.ended:
+        return f"no launcher runs; `hvd-elastic events {folder.name}` shows how it ended"
+    run = saved.run or "the last one"
+    if not (left := saved.hosts_left):
+        return f"no launcher runs; run {run} has not ended, and no host trains: {AGAIN} continues it"
+    hosts = ", ".join(f"{host.name}:{host.slots}" for host in left)
+    return (
+        f"no launcher runs, and the last one did not end run {run}: its processes may still train on {hosts}\n"
+        f"  How long: {HOW_LONG}\n"
+        f"  To take them over: {AGAIN}. To end them: the same, then Ctrl-C."
+    )

@@ -27,6 +27,7 @@ def joined(job: JobState, name: str, hello: Mapping[str, Any]) -> list[tuple[Wor
         agent = job.roster.agents[name] = Agent(job.fleet.hosts.get(name) or Host(name, 1), now)
     agent.joined, agent.heard, agent.facts = True, now, hello.get("facts") or {}
     agent.launch_ended = None
+    job.fleet.unheard.pop(name, None)
     agent.identity = str(hello.get("agent") or "")
     # It may be a new agent. Orders to end and notices are repeated, so forget them here.
     agent.finishing, agent.dismissed, agent.leaves_by, agent.going = False, False, None, None

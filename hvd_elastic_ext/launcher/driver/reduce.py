@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from hvd_elastic_ext.core import journal
+from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.driver import inventory
 from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator, restore
 from hvd_elastic_ext.launcher.planners.departures import exits, notices, shutdown
@@ -138,6 +139,8 @@ def _launch_ended(job: JobState, host: str, code: int, remark: str) -> None:
 
 def _agent_ended(job: JobState, agent: Agent, end: LaunchEnd) -> None:
     host, why = agent.host.name, f"its agent ended with exit code {end.code}"
+    if not end.detail.startswith("exit code"):
+        why += f": {foreign_words(end.detail)}"
     job.faults.first = job.faults.first or f"the agent on {host} ended: {end.detail}"
     job.roster.commits.ended(host, why)
     silence.cut_off(job, agent, why, strike=job.outcome.failure is None)

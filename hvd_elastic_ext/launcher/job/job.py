@@ -247,7 +247,10 @@ class Job:
         driver, now = self._session.driver, self._clock.mono()
         known, hosts = driver.job.faults.ledger, self._feed.hosts().hosts
         training = {life.seat.host for life in driver.job.world.members} if driver.job.standing else set()
-        ledger, answer = host_requests.answer(request, known, hosts=hosts, now=now, training=training)
+        starting = waiting.starting(driver.job, now)
+        ledger, answer = host_requests.answer(
+            request, known, hosts=hosts, now=now, training=training, starting=starting
+        )
         if ledger is not known:
             event, fields = host_requests.told(request)
             self._session.health_changed(ledger, event, fields)

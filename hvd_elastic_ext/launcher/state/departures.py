@@ -54,6 +54,8 @@ class Shutdown:
 
     untold: dict[str, Host] = field(default_factory=dict)
     """Hosts that could not be told to end: what runs there may do so for ever."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Why, of those that have answered."""
     running: dict[str, Host] = field(default_factory=dict)
     """Hosts with processes that were not seen to end."""
     ends_by: float | None = None

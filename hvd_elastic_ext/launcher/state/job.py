@@ -12,6 +12,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.engines import ENGINES
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last
 from hvd_elastic_ext.launcher.rules.health.causes import Cause, announced
 from hvd_elastic_ext.launcher.rules.health.endings import Fate, Verdict, fate
@@ -319,15 +320,16 @@ class JobState:
     def strike(self, cause: Cause, host: Host, slot: int | None = None, *, detail: str, tried_s: float = 0.0) -> None:
         """Count a strike against a slot or a host, if the cause has one.
 
-        ``tried_s``: seconds for which it was tried, without any work done.
+        ``detail``: how it is known, in the words of whoever said it. ``tried_s``: seconds for which it was tried,
+        without any work done.
         """
-        now, before = self.now, self.faults.ledger
-        strike = Strike.of(cause, host, slot, at=now, unproven_s=tried_s)
+        now, before, said = self.now, self.faults.ledger, foreign_words(detail)
+        strike = Strike.of(cause, host, slot, at=now, unproven_s=tried_s, said=said)
         after = before if strike is None else before.struck(now, strike, self.options.cooldown_s)
         if strike is None or after is before:
             return
         self.faults.ledger = after
-        until = after.blocked(now, host, slot).until
+        until, whole = after.blocked(now, host, slot).until, after.blocked(now, host)
         self.record(
             "struck",
             subject=str(strike.subject),
@@ -335,7 +337,9 @@ class JobState:
             cooldown_s=None if until is None else round(until - now, 3),
             until=until,
             host=host.name,
-            reason=detail,
+            reason=said,
+            host_blocked=whole.reason if whole.blocked else None,
+            host_blocked_s=None if whole.until is None else round(whole.until - now, 3),
         )
         self.save()
 

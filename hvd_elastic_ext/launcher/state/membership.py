@@ -45,6 +45,8 @@ class Fleet:
     lost: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By host, the UID of the pod with the agent that was cut off last, and that agent itself: any other agent
     since then may be its successor's."""
+    unheard: dict[str, str] = field(default_factory=dict)
+    """Hosts that were cut off for their silence and have not returned, and why: what runs there may do so on."""
 
 
 @dataclass(slots=True)

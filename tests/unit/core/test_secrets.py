@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.core.secrets import USER, is_secret_name, secret_in_options, secret_in_url
+from hvd_elastic_ext.core.secrets import (
+    MOST_WORDS,
+    USER,
+    foreign_words,
+    is_secret_name,
+    secret_in_options,
+    secret_in_url,
+)
 
 SECRET = "hunter2"
 
@@ -109,3 +116,25 @@ def test_options_without_a_secret_are_let_through(options: dict[str, Any]) -> No
 def test_names_are_known_however_they_are_written() -> None:
     assert all(map(is_secret_name, ["SIG", "X-Goog-Signature", "awsAccessKeyId", "api_key", "Password", "PASSWD"]))
     assert not any(map(is_secret_name, ["signed", "keys", "design", "monkey", "region", "expires", "se", "sp"]))
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("ModuleNotFoundError: No module named 'numpy'", None),
+        ("ssh: connect to host b port 22: Connection refused", None),
+        ("root@b: Permission denied (publickey,password).", None),
+        ("TokenError: the token has run out", None),
+        ("open s3://bucket/key failed", None),
+        ("two\nlines\x1b[31m\u202e and\ta tab \ud800", "two lines [31m and a tab"),
+        ("GET https://me:pw@host/x?y=1 denied", "GET https://*** denied"),
+        ("https://host/x?X-Amz-Signature=abc", "https://***"),
+        ("login(password='a b', user=me)", "login(password=***, user=me)"),
+        ('{"api_key": "abc", "region": "eu"}', '{"api_key": ***, "region": "eu"}'),
+        ("Authorization: Bearer abc", "Authorization: ***"),
+        ("x" * 1000, "x" * (MOST_WORDS - 1) + "…"),
+    ],
+)
+def test_foreign_words_are_one_line_without_secrets(said: str, words: str | None) -> None:
+    assert foreign_words(said) == (said if words is None else words)
+    assert foreign_words(foreign_words(said)) == foreign_words(said)

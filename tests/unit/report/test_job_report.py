@@ -45,6 +45,29 @@ def test_each_resize_has_its_sizes_hosts_downtime_and_lost_steps(job: JournalMak
     assert sum(rate.steps_per_s * rate.width for rate in report.throughput) == pytest.approx(159)
 
 
+NUMPY = "crashed: exit code 1: ModuleNotFoundError: No module named 'numpy'"
+SSH = "ssh: connect to host c port 22: Connection refused"
+
+
+def test_a_fault_is_told_in_the_words_that_the_launcher_had(journal: JournalMaker) -> None:
+    journal.resized("start", 2, hosts={"a": 1, "b": 1}).steps(2)
+    journal.add("exited", after=0.01, host="b", slot=0, code=1, cause="crashed", reason=NUMPY)
+    journal.add("struck", subject="slot 0 of b", host="b", cause="crashed", cooldown_s=10.0, reason=NUMPY)
+    journal.resized("worker failed", 1, hosts={"a": 1}, failed={"b": 1}, removed=["b"]).steps(2)
+    journal.add("struck", host="c", subject="host c", cause="unreachable", cooldown_s=20.0, reason=SSH)
+    journal.add("exited", after=0.01, host="c", slot=0, code=1, cause="crashed", reason=NUMPY)
+    journal.add("struck", host="a", subject="host a", cause="fenced", cooldown_s=5.0, reason="nothing was heard of it")
+    journal.resized("worker failed", 1, hosts={"d": 1}, failed={"a": 1}, removed=["a"]).steps(2)
+    rows = build_report(journal.records).rows
+    first, last = [row.note for row in rows if row.cause == "worker failed"]
+    assert first == f"{NUMPY}; left out for 10 s"
+    assert last == "fenced: nothing was heard of it; left out for 5 s"
+    (struck,) = [row for row in rows if row.event == "struck"]
+    assert (struck.cause, struck.note) == ("unreachable", f"{SSH}; left out for 20 s")
+    (exited,) = [row for row in rows if row.event == "exited"]
+    assert (exited.cause, exited.note) == ("crashed", NUMPY.removeprefix("crashed: "))
+
+
 def lost_all(journal: JournalMaker) -> None:
     journal.resized("start", 1).steps(9).add("sent", source="b", host="c", step=3, reason="only b[0] held it")
     journal.resized("all were lost", 1, steps_lost=6, lost_because="a did not come back in time").steps(2)

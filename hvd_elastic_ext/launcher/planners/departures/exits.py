@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.planners.departures import shutdown
 from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
 from hvd_elastic_ext.launcher.planners.health import blame, liveness, loopless
@@ -54,7 +55,9 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     found = _ending(job, worker, code, oom=bool(news.get("oom")))
     cause = worker.killed or found.cause
     how = f"{found.text}: {said}" if isinstance(said := news.get("reason"), str) else found.text
-    why = how if worker.killed is None else f"{worker.killed}: killed by the launcher"
+    if worker.killed is not None:  # the exit code says only that it was killed
+        how = _why_killed(worker, worker.killed)
+    why = foreign_words(blame.with_error(worker, how)) if cause.fault else how
     place = {"host": worker.seat.host, "slot": worker.seat.slot, **({} if rank is None else {"rank": rank})}
     job.record("exited", **place, code=code, cause=str(cause), reason=why)
     loopless.ended(job, worker, cause, how, code)
@@ -71,6 +74,11 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
             shutdown.end(job, JobFailed(f"{worker.seat} {how}, before its training was done; that of others is"))
     elif cause.fault:
         _failed(job, worker, cause, how)
+
+
+def _why_killed(worker: Worker, cause: Cause) -> str:
+    silent = f"no heartbeat for {worker.silent_s:.1f} s, " if cause is Cause.SILENT else ""
+    return f"{cause}: {silent}killed by the launcher"
 
 
 def _ending(job: JobState, worker: Worker, code: int, *, oom: bool) -> Ending:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed
+from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.planners.checkpoints import before_exit, final_checkpoint
 from hvd_elastic_ext.launcher.planners.health import liveness
 from hvd_elastic_ext.launcher.planners.membership import resize_report, world
@@ -29,7 +30,9 @@ def plan(job: JobState) -> Plan:
         return NOTHING
     if job.outcome.failure is None:
         liveness.look_at_the_end(job)
-    job.outcome.over = _is_over(job)
+    was_over, job.outcome.over = job.outcome.over, _is_over(job)
+    if job.outcome.over and not was_over:
+        _name_the_unheard(job)
     return Plan(stop=True)
 
 
@@ -81,6 +84,7 @@ def answered(job: JobState, host: str, *, well: bool, why: str) -> None:
     if well:
         state.untold.pop(host, None)
     elif host in state.untold:
+        state.refused[host] = foreign_words(why)
         log.warning("%s could not be told to end: %s", host, why)
 
 
@@ -147,3 +151,18 @@ def _all_gone(job: JobState, gone_by: float) -> bool:
             names,
         )
     return True
+
+
+def _name_the_unheard(job: JobState) -> None:
+    """Add to the reason of a failed job the hosts on which something of it may still run."""
+    state, failure = job.shutdown, job.outcome.failure
+    unheard = {name: why for name, why in job.fleet.unheard.items() if name not in state.asked}
+    unheard |= {name: state.refused.get(name, "no answer") for name in state.untold}
+    if failure is None or isinstance(failure, Asleep) or not unheard:
+        return
+    names = ", ".join(f"{name} ({why})" for name, why in unheard.items())
+    between = "\n" if "\n" in str(failure) else "; "  # a traceback has lines of its own
+    said = f"{failure}{between}not told to end, and may train on: {names}"
+    job.outcome.failure = (
+        Interrupted(failure.signal_number, said) if isinstance(failure, Interrupted) else JobFailed(said)
+    )

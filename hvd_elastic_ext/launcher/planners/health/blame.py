@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.rules.health.causes import BUDGET_WINDOW_S, Cause
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -15,6 +16,17 @@ def plan(job: JobState) -> Plan:
     return Plan(job.faults.ledger.next_release(job.now))
 
 
+def left_out(job: JobState) -> list[str]:
+    """Published hosts that get no work on any slot: for how long each is blocked, and why."""
+    found = []
+    for host in job.fleet.hosts:
+        blocked, why, until = job.faults.ledger.blocked(job.now, host)
+        if blocked:
+            ends = "blocked until it is cleared" if until is None else f"blocked for {until - job.now:.0f} s more"
+            found.append(f"{host.name} ({ends}: {why.removeprefix(f'host {host.name}: ')})")
+    return found
+
+
 def failed(job: JobState, worker: Worker, cause: Cause, how: str, *, members: tuple[Life, ...]) -> JobFailed | None:
     """Note that a process has failed; why that ends the job, if it does.
 
@@ -22,7 +34,7 @@ def failed(job: JobState, worker: Worker, cause: Cause, how: str, *, members: tu
     Failures of newcomers before they are in a world cost nothing, and do not count.
     """
     state = job.faults
-    state.first = state.first or f"{worker.seat} {how}"
+    state.first = state.first or f"{worker.seat} {foreign_words(with_error(worker, how))}"
     well = _others_healthy(job, worker, members)
     newcomer = well and bool(members) and worker.life not in members
     if worker.failure is not None and not newcomer and _is_script_error(job, worker, members, well=well):
@@ -30,12 +42,17 @@ def failed(job: JobState, worker: Worker, cause: Cause, how: str, *, members: tu
         how_often = " again and again" if well and members else ""
         return JobFailed(f"the training script fails{how_often}: {error}\n{traceback}".rstrip())
     tried_s = worker.tried_s(job.now)
-    job.strike(cause, worker.host, worker.seat.slot, detail=how, tried_s=tried_s)
+    job.strike(cause, worker.host, worker.seat.slot, detail=with_error(worker, how), tried_s=tried_s)
     if newcomer or not _count(job, worker.seat.host, well=well):
         return None
     what = f": {worker.failure[1]}" if worker.failure else ""
     count = f"{len(state.counted)} processes failed within an hour, more than --failure-budget allows"
     return JobFailed(f"{count}; the last one was {worker.seat}: {how}{what}")
+
+
+def with_error(worker: Worker, how: str) -> str:
+    """How a process ended, and the error that its script raised, if that is known to be why."""
+    return how if worker.failure is None or worker.killed is not None else f"{how}: {worker.failure[1]}"
 
 
 def left(job: JobState, worker: Worker, how: str, *, members: tuple[Life, ...]) -> JobFailed | None:

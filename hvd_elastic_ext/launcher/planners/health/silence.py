@@ -33,7 +33,9 @@ def plan(job: JobState) -> Plan:
     now = job.now
     for agent in list(job.roster.agents.values()):
         if agent.heard and now - agent.heard > _limit_s(job, agent):
-            cut_off(job, agent, f"nothing was heard of it for {now - agent.heard:.1f} s", strike=not job.ending)
+            reason = f"nothing was heard of it for {now - agent.heard:.1f} s"
+            cut_off(job, agent, reason, strike=not job.ending)
+            job.fleet.unheard[agent.host.name] = reason
     for worker in _silent(job):
         reason = f"its process was silent for {worker.silent_s:.1f} s"
         job.record("fenced", host=worker.seat.host, slot=worker.seat.slot, reason=reason)
@@ -90,6 +92,7 @@ def cut_off_dead(job: JobState, agent: Agent, reason: str) -> None:
     job.record("fenced", host=agent.host.name, reason=reason)
     job.roster.commits.ended(agent.host.name, reason)
     cut_off(job, agent, reason, strike=False)
+    job.fleet.unheard.pop(agent.host.name, None)
 
 
 def cut_off(job: JobState, agent: Agent, reason: str, *, strike: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -52,8 +53,33 @@ def _waits(job: JobState) -> bool:
     if adoption.missing:
         log.warning("not back: %s", ", ".join(adoption.missing))
     world.take_over(job)
+    log.info("%s", taken_over(job))
     job.save()
     return False
+
+
+def taken_over(job: JobState) -> str:
+    """What of an earlier launcher's job runs on under this one, in one line."""
+    workers = job.roster.workers.values()
+    if not workers:
+        return "nothing was taken over: no process of the earlier launcher runs"
+    counts = Counter(worker.seat.host for worker in workers)
+    where = ", ".join(f"{host}:{count}" for host, count in counts.items())
+    parts = [f"taken over: {_counted(len(workers), 'process', 'es')} on {_counted(len(counts), 'host', 's')} ({where})"]
+    members = job.world.members
+    if not members:
+        return "; ".join([*parts, "no world has formed yet"])
+    present = job.roster.present(members)
+    parts.append(f"world {job.generation}, size {len(members)}")
+    if lost := len(members) - len(present):
+        parts.append(f"{lost} of its processes not heard of")
+    if step := max((worker.step for worker in present), default=0):
+        parts.append(f"step {step}")
+    return "; ".join(parts)
+
+
+def _counted(number: int, noun: str, ending: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else ending}"
 
 
 def tend(job: JobState) -> Plan:
@@ -87,6 +113,7 @@ def came(job: JobState, host: str) -> None:
     job.adoption.handed_over.pop(host, None)
     if job.adoption.missing.pop(host, None) is not None and job.adoption.until is None:
         world.take_over(job)
+        log.info("%s is back; %s", host, taken_over(job))
 
 
 def failed(job: JobState, host: str, why: str) -> bool:

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep
-from hvd_elastic_ext.launcher.planners.health import link_loss, pace
+from hvd_elastic_ext.launcher.planners.health import blame, link_loss, pace
 from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import longest_s
+from hvd_elastic_ext.launcher.rules.health.host_requests import Starting
 from hvd_elastic_ext.launcher.rules.membership.next_world import STILL_FORMING, Stage
 from hvd_elastic_ext.launcher.state.errands import Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -83,7 +84,7 @@ def status(job: JobState) -> str:
         parts.append(f"{1 / max(times):.3g} steps/s")
     if newcomers := sum(worker.stage is not Stage.LIVE for worker in job.roster.workers.values()):
         parts.append(f"newcomers: {newcomers}")
-    if blocked := _left_out(job):
+    if blocked := blame.left_out(job):
         parts.append(f"left out: {_some(blocked)}")
     return ", ".join(parts)
 
@@ -108,6 +109,25 @@ def waits_for(job: JobState) -> Wait | None:
     if not job.formed:
         return _forming(job)
     return _silence(job) or _after_last_checkpoint(job) or _first_step(job)
+
+
+def starting(job: JobState, now: float) -> dict[str, Starting]:
+    """By host, the oldest agent or process that was started there and is in no world yet; as of ``now`` (mono)."""
+    if job.outcome.over:
+        return {}
+    found = {
+        name: Starting("its agent", now - agent.since, "has not connected yet")
+        for name, agent in job.roster.agents.items()
+        if not agent.heard
+    }
+    for seat, worker in job.roster.workers.items():
+        if worker.generation or worker.killed is not None or worker.leaving is not None:
+            continue
+        lacks = "is not ready yet" if worker.stage is Stage.BOOTING else "waits for its world"
+        one = Starting(f"the process in slot {seat.slot}", now - worker.born, lacks)
+        if seat.host not in found or found[seat.host].since_s < one.since_s:
+            found[seat.host] = one
+    return found
 
 
 def _end(job: JobState) -> Wait | None:
@@ -224,7 +244,7 @@ def _shortage(job: JobState) -> Wait:
     if starting := {name: agent for name, agent in job.roster.agents.items() if not agent.heard}:
         latest = min(agent.since for agent in starting.values()) + job.roster.join_timeout_s
         what.append(f"no agent yet on {_names(starting)} ({max(0.0, latest - job.now):.0f} s more)")
-    if blocked := _left_out(job):
+    if blocked := blame.left_out(job):
         what.append(f"left out: {_some(blocked)}")
     if job.before_sleep.going:
         then = ", then it saves what memory holds and sleeps (--sleep-after)"
@@ -241,16 +261,6 @@ def _why_so_many(job: JobState) -> str:
     if options.all_slots_of is not None:
         return f"without -np a job waits for all {start} slots of {options.all_slots_of}; -np N starts with N processes"
     return f"-np {start} is more than all hosts have (slots: {slots})" if 0 < slots < start else ""
-
-
-def _left_out(job: JobState) -> list[str]:
-    """Hosts that get no work on any slot, and for how long."""
-    found = []
-    for host in job.fleet.hosts:
-        verdict = job.faults.ledger.blocked(job.now, host)
-        if verdict.blocked:
-            found.append(host.name if verdict.until is None else f"{host.name} ({verdict.until - job.now:.0f} s more)")
-    return found
 
 
 def _names(hosts: Mapping[str, object]) -> str:

@@ -45,6 +45,10 @@ class Cause(str, Enum):
         """Whether it is a fault of a slot or a host."""
         return BLAME[self].points_at != "nobody"
 
+    def with_words(self, said: str) -> str:
+        """The cause, and what was ``said`` of it, unless that begins with the cause."""
+        return said if said.startswith(self.value) else f"{self.value}: {said}" if said else self.value
+
 
 class Blame(NamedTuple):
     """``points_at``: ``nobody``; ``slot`` (the whole host if no slot is named); or ``host``, whatever slot is named."""

@@ -20,6 +20,14 @@ NEEDED: Final = "; it trains on until others can do without it (--min-np)"
 MAX_FOR_S: Final = 10 * 365 * 86400.0
 
 
+class Starting(NamedTuple):
+    """``what`` of a host was started ``since_s`` seconds ago, and is in no world yet; ``lacks`` says what it lacks."""
+
+    what: str
+    since_s: float
+    lacks: str
+
+
 class Answered(NamedTuple):
     """``ledger`` is the same object if the request changed nothing."""
 
@@ -34,14 +42,17 @@ def answer(
     hosts: Sequence[Host],
     now: float,
     training: Collection[str] = (),
+    starting: Mapping[str, Starting] | None = None,
 ) -> Answered:
     """Answer one request; ``hosts`` are those published now, ``training`` those in the world.
+
+    ``starting``: by host, what is being started there.
 
     Raises :class:`UsageError` for one that makes no sense.
     """
     match request.get("do"):
         case "list":
-            return Answered(ledger, {"hosts": rows(ledger, hosts, now, training=training)})
+            return Answered(ledger, {"hosts": rows(ledger, hosts, now, training=training, starting=starting)})
         case "block":
             return _block(request, ledger, hosts, now)
         case "clear":
@@ -60,15 +71,20 @@ def told(request: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def rows(
-    ledger: HealthLedger, hosts: Sequence[Host], now: float, *, training: Collection[str] = ()
+    ledger: HealthLedger,
+    hosts: Sequence[Host],
+    now: float,
+    *,
+    training: Collection[str] = (),
+    starting: Mapping[str, Starting] | None = None,
 ) -> list[dict[str, Any]]:
-    """One row a published host, then one for each other subject on record. ``training``: hosts in the world."""
+    """One row a published host, then one for each other subject on record. ``training``, ``starting``: as above."""
     told: set[Subject] = set()
     found = []
     for host in hosts:
         mine = [s for s in ledger.subjects(host) if not ledger.records[s].empty(now)]
         told.update(s for s in mine if s.kind != "node")
-        row = _host_row(ledger, host, mine, now=now)
+        row = _host_row(ledger, host, mine, now=now, starting=(starting or {}).get(host.name))
         if row["state"] == "blocked" and host.name in training:
             row["why"] += NEEDED
         found.append(row)
@@ -76,13 +92,18 @@ def rows(
     return found + [_other_row(subject, ledger.records[subject], now) for subject in sorted(rest, key=_order)]
 
 
-def _host_row(ledger: HealthLedger, host: Host, mine: Iterable[Subject], *, now: float) -> dict[str, Any]:
+def _host_row(
+    ledger: HealthLedger, host: Host, mine: Iterable[Subject], *, now: float, starting: Starting | None
+) -> dict[str, Any]:
     verdict = ledger.blocked(now, host)
     usable = ledger.usable_slots(now, host)
     held = [(subject, ledger.records[subject]) for subject in mine]
     # The row of a host that works in part gives the reason for a blocked slot.
     missing = [ledger.blocked(now, host, slot) for slot in range(host.slots) if slot not in usable]
     why = verdict if verdict.blocked else missing[0] if missing else None
+    reasons = [why.reason] if why else []
+    if starting is not None:
+        reasons.append(f"{starting.what} was started {duration(starting.since_s)} ago and {starting.lacks}")
     return {
         "name": host.name,
         "kind": "host",
@@ -90,10 +111,11 @@ def _host_row(ledger: HealthLedger, host: Host, mine: Iterable[Subject], *, now:
         "node": host.node,
         "slots": host.slots,
         "usable": list(usable),
-        "state": "blocked" if verdict.blocked else "in part" if missing else "free",
+        "state": "blocked" if verdict.blocked else "in part" if missing else "starting" if starting else "free",
+        "starting_s": None if starting is None else round(starting.since_s, 3),
         "strikes": sum(record.strikes_left(now) for _, record in held),
         "left_s": None if why is None or why.until is None else round(why.until - now, 3),
-        "why": why.reason if why else "",
+        "why": "; ".join(reasons),
         "held": [{"subject": str(subject), **_facts(record, now)} for subject, record in held],
     }
 
@@ -108,6 +130,7 @@ def _other_row(subject: Subject, record: Record, now: float) -> dict[str, Any]:
         "slots": None,
         "usable": None,
         "state": "blocked" if facts["blocked"] else "free",
+        "starting_s": None,
         "strikes": facts["strikes"],
         "left_s": facts["left_s"],
         "why": facts["why"],
@@ -119,12 +142,13 @@ def _facts(record: Record, now: float) -> dict[str, Any]:
     blocked = record.blocked(now)
     end = record.ends(now) if blocked else None
     by_hand = record.held_back(now)
-    why = record.how_held if by_hand else str(record.cause or "")
+    why = record.how_held if by_hand else record.why
     return {
         "blocked": blocked,
         "by_hand": by_hand and not record.drained,
         "strikes": record.strikes_left(now),
         "cause": None if record.cause is None else record.cause.value,
+        "said": record.said,
         "left_s": None if end is None else round(end - now, 3),
         "why": why,
     }

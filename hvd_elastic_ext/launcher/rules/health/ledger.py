@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.hosts import Host, is_same
+from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.rules.health.causes import BLAME, Cause
 
 DEFAULT_COOLDOWN_S: Final = (10.0, 300.0)
@@ -93,7 +94,8 @@ def subject_of(cause: Cause, host: Host, slot: int | None = None) -> Subject:
 class Strike:
     """One fault: subject, cause, time (mono), and node if known.
 
-    ``unproven_s``: seconds before it without any work; they do not count as time without a fault.
+    ``unproven_s``: seconds before it without any work; they do not count as time without a fault. ``said``: what was
+    said of it, on one line.
     """
 
     subject: Subject
@@ -101,11 +103,14 @@ class Strike:
     at: float
     node: str = ""
     unproven_s: float = 0.0
+    said: str = ""
 
     @classmethod
-    def of(cls, cause: Cause, host: Host, slot: int | None, *, at: float, unproven_s: float = 0.0) -> Strike | None:
+    def of(
+        cls, cause: Cause, host: Host, slot: int | None, *, at: float, unproven_s: float = 0.0, said: str = ""
+    ) -> Strike | None:
         """The strike for ``cause``; None if it is no fault."""
-        return cls(subject_of(cause, host, slot), cause, at, host.node, unproven_s) if cause.fault else None
+        return cls(subject_of(cause, host, slot), cause, at, host.node, unproven_s, said) if cause.fault else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +131,13 @@ class Record:
     reason: str = ""
     drained: bool = False
     """The launcher drained it, and may lift that when no other host is left."""
+    said: str = ""
+    """What was said of the last fault, on one line."""
+
+    @property
+    def why(self) -> str:
+        """The cause of the last fault, and what was said of it."""
+        return "" if self.cause is None else self.cause.with_words(self.said)
 
     @property
     def how_held(self) -> str:
@@ -163,17 +175,20 @@ class Record:
         """Whether it has no effect at ``now`` (mono): no block lasts, and all strikes have decayed."""
         return not self.blocked(now) and self.strikes_left(now) == 0
 
-    def struck(self, now: float, cause: Cause, limits: tuple[float, float], *, unproven_s: float = 0.0) -> Record:
+    def struck(
+        self, now: float, cause: Cause, limits: tuple[float, float], *, unproven_s: float = 0.0, said: str = ""
+    ) -> Record:
         """Add one strike, with a cooldown from ``now`` (mono) on.
 
-        ``limits``: shortest and longest cooldown in seconds. ``unproven_s``: as in :class:`Strike`.
+        ``limits``: shortest and longest cooldown in seconds. ``unproven_s``, ``said``: as in :class:`Strike`.
         """
         strikes = self.strikes_left(now - unproven_s) + 1
         cooldown = cooldown_s(strikes, limits)
         if cooldown >= limits[1]:
             # More strikes than the longest cooldown needs would only take hours longer to decay.
             strikes = next(n for n in range(1, strikes + 1) if cooldown_s(n, limits) >= limits[1])
-        return replace(self, strikes=strikes, cooldown=cooldown, until=now + cooldown, cause=cause, forgiven=False)
+        until = now + cooldown
+        return replace(self, strikes=strikes, cooldown=cooldown, until=until, cause=cause, forgiven=False, said=said)
 
     def taken_back(self) -> Record:
         """Take one strike back, and end the block: another subject is to blame."""
@@ -218,7 +233,7 @@ class HealthLedger:
             return self
         faults = (*(f for f in self.faults if now - f.at <= NODE_WINDOW_S), strike)[-MAX_FAULTS:]
         records = {subject: record for subject, record in self.records.items() if not record.empty(now)}
-        subject = strike.subject
+        subject, said = strike.subject, strike.said
         # This fault is not in its subject's record yet; those of other slots are.
         known = ((each, record.strikes_left(now)) for each, record in records.items())
         failing_alone = {each for each, strikes in known if strikes >= (1 if each == subject else 2)}
@@ -227,13 +242,15 @@ class HealthLedger:
             for slot in together:
                 if (record := records.get(slot)) is not None:
                     records[slot] = record.taken_back()
+            said = _last_of(f"{len(together)} slots failed within {SLOTS_WINDOW_S:g} s", strike)
             subject = subject.whole()
             faults = (*(f for f in faults if f.subject not in together), replace(strike, subject=subject))
         record = self.records.get(subject, Record()) if subject not in records else records[subject]
-        records[subject] = record.struck(now, strike.cause, limits, unproven_s=strike.unproven_s)
+        records[subject] = record.struck(now, strike.cause, limits, unproven_s=strike.unproven_s, said=said)
         if strike.node and _node_faults(faults, strike.node) >= NODE_FAULTS:
             node = Subject("node", strike.node)
-            records[node] = records.get(node, Record()).struck(now, strike.cause, limits)
+            said = _last_of(f"{NODE_FAULTS} faults or more within an hour", strike)
+            records[node] = records.get(node, Record()).struck(now, strike.cause, limits, said=said)
         return HealthLedger(MappingProxyType(records), faults)
 
     def forgiven(self, subject: Subject) -> HealthLedger:
@@ -268,9 +285,9 @@ class HealthLedger:
         if not all(verdict.blocked for verdict in slots):
             return FREE
         soonest = min(slots, key=_end)
-        return (
-            soonest if host.slots == 1 else Verdict(True, f"each of its {host.slots} slots is blocked", soonest.until)
-        )
+        if host.slots == 1:
+            return soonest
+        return Verdict(True, f"each of its {host.slots} slots is blocked; {soonest.reason}", soonest.until)
 
     def usable_slots(self, now: float, host: Host) -> tuple[int, ...]:
         """Numbers of the slots that may work; slots keep their numbers."""
@@ -335,7 +352,13 @@ def _verdict_of(now: float, subject: Subject, record: Record) -> Verdict:
         return Verdict(True, f"{subject} is {record.how_held}", record.ends(now))
     count = record.strikes
     often = "" if count == 1 else f" ({count} strikes)"
-    return Verdict(True, f"{subject}: {record.cause}{often}", record.ends(now))
+    return Verdict(True, f"{subject}: {record.why}{often}", record.ends(now))
+
+
+def _last_of(what: str, strike: Strike) -> str:
+    """What is said of several faults, with the words of the last one; empty if that has none."""
+    words = strike.said.removeprefix(f"{strike.cause}: ")
+    return words and foreign_words(f"{what}, the last: {strike.subject}: {words}")
 
 
 def _end(verdict: Verdict) -> float:

@@ -45,7 +45,26 @@ STRUCK = {"subject": "slot 1 of b", "host": "b", "reason": "crashed: exit code 3
         ("exited", {**ENDED, "code": 0, "cause": "done"}, ""),
         ("struck", {**STRUCK, "cooldown_s": 20.0}, "slot 1 of b gets no work for 20 s: crashed: exit code 3"),
         ("struck", {**STRUCK, "cooldown_s": None}, ""),
-        ("blocked", {"host": "b", "for_s": None, "reason": "by hand"}, "b gets no work: by hand"),
+        (
+            "struck",
+            {**STRUCK, "cooldown_s": 20.0, "host_blocked": "host b: unreachable: no route", "host_blocked_s": 20.0},
+            "b is blocked, and gets no work for 20 s: unreachable: no route",
+        ),
+        (
+            "struck",  # slot 0 is back earlier
+            {**STRUCK, "cooldown_s": 20.0, "host_blocked": "each of its 2 slots is blocked", "host_blocked_s": 4.0},
+            "b is blocked, and gets no work for 4 s: each of its 2 slots is blocked",
+        ),
+        (
+            "blocked",
+            {"host": "b", "for_s": None, "reason": "by hand"},
+            "b is blocked, and gets no work until it is cleared: by hand",
+        ),
+        (
+            "blocked",
+            {"host": "b", "for_s": 600, "reason": "by hand"},
+            "b is blocked, and gets no work for 600 s: by hand",
+        ),
         ("finished", {"code": 0, "reason": "training is done"}, "the job ends: training is done"),
         ("finished", {"code": 1, "reason": "told as the error"}, ""),
         ("stepped", {"step": 3}, ""),

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.cli import status
+from hvd_elastic_ext.launcher.folder import state_folder
 from hvd_elastic_ext.launcher.job import admin_socket
+from hvd_elastic_ext.launcher.state.saved import Saved
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +39,54 @@ def test_the_launcher_of_the_job_is_asked(
 def test_a_job_without_a_launcher_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert status.main([]) == 1
     assert capsys.readouterr().out == "new: no launcher runs; `hvd-elastic events new` shows how it ended\n"
+
+
+def saved(name: str, **more: Any) -> None:
+    with state_folder.StateDir(Path(".hvd-elastic") / name) as folder:
+        assert folder.save(Saved(3, 7, run="20261123T121710-3f2a", **more))
+
+
+def test_of_a_job_whose_launcher_was_killed_it_says_what_may_train_on_how_long_and_what_to_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    saved("old", hosts=(Host("a", 2), Host("b", 1)), finished=False)
+    assert status.main(["old"]) == 1
+    first, how_long, what_to_do = capsys.readouterr().out.splitlines()
+    assert first == (
+        "old: no launcher runs, and the last one did not end run 20261123T121710-3f2a: "
+        "its processes may still train on a:2, b:1"
+    )
+    assert "until one of them ends or waits for a new world" in how_long
+    assert "--orphan-grace (60 s by default)" in how_long
+    assert "take them over: the same `hvd-elastic run` command" in what_to_do
+    assert "end them: the same, then Ctrl-C" in what_to_do
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"ended": True}, "no launcher runs; `hvd-elastic events old` shows how it ended"),
+        (
+            {"hosts": (Host("a", 1),), "finished": True},
+            "no launcher runs; run 20261123T121710-3f2a has not ended, and no host trains: "
+            "the same `hvd-elastic run` command as before continues it",
+        ),
+    ],
+)
+def test_of_a_job_that_has_ended_or_sleeps_it_says_so(
+    more: dict[str, Any], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved("old", **more)
+    assert status.main(["old"]) == 1
+    assert capsys.readouterr().out == f"old: {says}\n"
+
+
+def test_a_launcher_that_does_not_answer_yet_is_not_said_to_be_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    saved("old", hosts=(Host("a", 2),), finished=False)
+    with state_folder.StateDir(Path(".hvd-elastic") / "old"):
+        assert status.main(["old"]) == 1
+    assert f"old: pid {os.getpid()} on host " in (said := capsys.readouterr().out)
+    assert "does not answer yet" in said
 
 
 def test_a_job_that_does_not_exist_is_refused() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from hvd_elastic_ext.launcher.planners.departures.shutdown import PROCESSES_S
@@ -119,3 +121,32 @@ def test_a_host_that_nobody_could_tell_is_noted_for_the_next_launcher(dead: str,
     saved = saved_of(cluster.driver.job, incarnation=2, ports={"10.0.0.1": 7}, wall=0.0, run=None)
     assert [host.name for host in saved.hosts_left] == left
     assert saved.ports == {"10.0.0.1": 7}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("inherit a b c; run 10", ["taken over: 3 processes on 3 hosts (a:1, b:1, c:1); world 7, size 3"]),
+        (
+            "inherit a b c=200; run 250",
+            [
+                "taken over: 2 processes on 2 hosts (a:1, b:1); world 7, size 2; step ",
+                "c is back; taken over: 3 processes on 3 hosts (a:1, b:1, c:1); world 7, size 3; step ",
+            ],
+        ),
+        (
+            "begin start=1; dead a; expect a; run 70",
+            ["nothing was taken over: no process of the earlier launcher runs"],
+        ),
+    ],
+)
+def test_what_is_taken_over_is_told_with_its_size_and_step(
+    text: str, told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    play(text)
+    lines = [line for each in caplog.records if "taken over" in (line := each.getMessage())]
+    assert len(lines) == len(told), lines
+    for line, begins in zip(lines, told, strict=True):
+        assert line.startswith(begins)
+        assert line == begins or line.removeprefix(begins).isdigit()

@@ -6,10 +6,11 @@ import logging
 
 import pytest
 
-from hvd_elastic_ext.launcher.planners.membership.waiting import SAY_S, Wait, line, status, waits_for
+from hvd_elastic_ext.launcher.planners.membership.waiting import SAY_S, Wait, line, starting, status, waits_for
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt
 from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from tests.unit.launcher.checkpointing_cluster import Stored, storing
@@ -126,7 +127,33 @@ def test_hosts_that_are_left_out_are_named_with_the_rest_of_their_cooldown(caplo
     cluster.options.limits = Limits(start=2, least=2)
     cluster.kill("b", code=3)
     cluster.run(SAY_S + 1.5)
-    assert "left out: b (" in waits(caplog)[0]
+    assert "left out: b (blocked for 9 s more: slot 0 of b: crashed: exit code 3)" in waits(caplog)[0]
+
+
+def test_a_host_that_is_left_out_by_hand_is_named_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(JobOptions(Limits(start=2)))
+    cluster.driver.job.faults.ledger = HealthLedger().block(Subject("host", "b"), None, "bad fan")
+    cluster.hosts(a=1, b=1)
+    cluster.run(SAY_S + 1.5)
+    assert "left out: b (blocked until it is cleared: host b is blocked by hand: bad fan)" in waits(caplog)[0]
+
+
+def test_what_is_started_and_in_no_world_yet_is_known_by_host() -> None:
+    cluster = Cluster(JobOptions(Limits(start=3)))
+    cluster.boot_s["b"] = cluster.join_s["c"] = 30.0
+    cluster.hosts(a=1, b=1, c=1)
+    cluster.run(10.0)
+    now = cluster.clock.mono()
+    found = {host: (each.what, each.lacks) for host, each in starting(cluster.driver.job, now).items()}
+    assert found == {
+        "a": ("the process in slot 0", "waits for its world"),
+        "b": ("the process in slot 0", "is not ready yet"),
+        "c": ("its agent", "has not connected yet"),
+    }
+    assert 9.0 < starting(cluster.driver.job, now)["c"].since_s < 10.1
+    cluster.until(lambda: len(cluster.world) == 3, within=90.0)
+    cluster.run(1.0)
+    assert starting(cluster.driver.job, cluster.clock.mono()) == {}
 
 
 def test_processes_that_import_for_long_are_named(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.cli.hosts import seconds, table
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.health.host_requests import answer, duration, told
+from hvd_elastic_ext.launcher.rules.health.host_requests import Starting, answer, duration, told
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike, Subject
 
 A = Host("a", 4)
@@ -49,6 +49,19 @@ def test_a_blocked_host_that_trains_on_is_said_to() -> None:
     whys = {row["name"]: row["why"] for row in told["hosts"]}
     assert whys["a"].endswith("bad fan; it trains on until others can do without it (--min-np)")
     assert "trains on" not in whys["w-1"]
+
+
+def test_a_host_that_starts_something_is_said_to_with_since_when_unless_it_is_blocked() -> None:
+    ledger = struck(Cause.UNREACHABLE, A)
+    tried = Starting("its agent", 75.0, "has not connected yet")
+    _, told = answer({"do": "list"}, ledger, hosts=HOSTS, now=100.0, starting={"w-1": tried, "a": tried})
+    a, pod = told["hosts"]
+    assert (pod["state"], pod["starting_s"], pod["left_s"]) == ("starting", 75.0, None)
+    assert pod["why"] == "its agent was started 1m 15s ago and has not connected yet"
+    assert (a["state"], a["starting_s"]) == ("blocked", 75.0)
+    assert a["why"].startswith("host a: unreachable; its agent was started ")
+    assert "starting" in table(told["hosts"]).splitlines()[2]
+    assert "for good" not in table(told["hosts"])
 
 
 def test_the_table_of_hosts_shows_each_block_its_time_and_its_reason() -> None:

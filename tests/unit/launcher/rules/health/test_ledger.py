@@ -22,7 +22,7 @@ from hvd_elastic_ext.launcher.rules.health.ledger import (
     cooldown_s,
     subject_of,
 )
-from hvd_elastic_ext.launcher.rules.health.ledger_json import from_json, to_json
+from hvd_elastic_ext.launcher.rules.health.ledger_json import as_saved, by_hand, from_json, to_json
 
 LIMITS = (10.0, 100.0)
 EIGHT = Host("w-1", 8, uid="u1", node="n1")
@@ -225,7 +225,11 @@ def test_a_block_by_hand_is_for_every_pod_of_the_name() -> None:
 def test_a_host_is_blocked_when_each_of_its_slots_is() -> None:
     two = Host("b", 2)
     ledger = faults(*((at, Cause.CRASHED, two, 0) for at in (0.0, 10.0, 30.0)), (62.0, Cause.CRASHED, two, 1))
-    assert ledger.blocked(63.0, two) == (True, "each of its 2 slots is blocked", 70.0)
+    assert ledger.blocked(63.0, two) == (
+        True,
+        "each of its 2 slots is blocked; slot 0 of b: crashed (3 strikes)",
+        70.0,
+    )
 
 
 def test_clearing_forgets_everything_the_faults_that_led_there_too() -> None:
@@ -395,3 +399,50 @@ def test_a_cooldown_stays_within_its_limits_however_often_a_host_failed(failures
 def test_a_cooldown_without_a_failure_is_an_error() -> None:
     with pytest.raises(ValueError, match="follows a failure"):
         cooldown_s(0, LIMITS)
+
+
+REFUSED = "ssh: connect to host a port 22: Connection refused"
+
+
+def told(at: float, cause: Cause, slot: int | None, said: str, ledger: HealthLedger) -> HealthLedger:
+    strike = Strike.of(cause, PLAIN, slot, at=at, said=said)
+    assert strike is not None
+    return ledger.struck(at, strike, LIMITS)
+
+
+def test_the_words_of_a_fault_are_kept_with_its_block_until_the_next_one_and_across_launchers() -> None:
+    ledger = told(0.0, Cause.UNREACHABLE, None, REFUSED, HealthLedger())
+    plain = json.loads(json.dumps(to_json(ledger, 1.0, wall=100.0)))
+    for each, now in ((ledger, 1.0), (from_json(plain, 50.0, wall=100.0), 50.0)):
+        assert each.blocked(now, PLAIN).reason == f"host a: unreachable: {REFUSED}"
+    again = told(20.0, Cause.NEVER_READY, None, "numpy 1 here, 2 there", ledger)
+    assert again.blocked(21.0, PLAIN).reason == "host a: never ready: numpy 1 here, 2 there (2 strikes)"
+
+
+def test_the_words_of_the_last_of_several_faults_stand_for_host_and_node() -> None:
+    crashed = "crashed: exit code 1: ValueError: bad"
+    ledger = told(1.0, Cause.CRASHED, 2, crashed, told(0.0, Cause.CRASHED, 0, crashed, HealthLedger()))
+    assert ledger.blocked(2.0, PLAIN).reason == (
+        "host a: crashed: 2 slots failed within 30 s, the last: slot 2 of a: exit code 1: ValueError: bad"
+    )
+    ledger = HealthLedger()
+    for number in range(3):
+        strike = Strike.of(Cause.CRASHED, Host(f"w-{number}", 1, "u", "n1"), 0, at=1.0, said=crashed)
+        assert strike is not None
+        ledger = ledger.struck(1.0, strike, LIMITS)
+    assert ledger.blocked(2.0, Host("w-9", 1, "u", "n1")).reason == (
+        "node n1: crashed: 3 faults or more within an hour, the last: slot 0 of w-2: exit code 1: ValueError: bad"
+    )
+
+
+def test_a_new_run_has_no_words_of_faults_and_a_state_without_them_is_read() -> None:
+    ledger = told(0.0, Cause.UNREACHABLE, None, REFUSED, HealthLedger()).block(Subject("host", "a"), None, "bad fan")
+    assert by_hand(as_saved(ledger, 1.0)).records[Subject("host", "a")].why == ""
+    assert by_hand(as_saved(ledger, 1.0)).records[Subject("host", "a")].said == ""
+    older = to_json(ledger, 1.0, wall=0.0)
+    for record in older["records"]:
+        del record["said"]
+    assert from_json(older, 1.0, wall=0.0).records[Subject("host", "a")].why == "unreachable"
+    for odd in (7, None, ["x"], "two\nlines\x1b[31m"):
+        older["records"][0]["said"] = odd
+        assert from_json(older, 1.0, wall=0.0).records[Subject("host", "a")].why.isprintable()

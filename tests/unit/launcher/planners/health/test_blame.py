@@ -1,0 +1,67 @@
+"""What is said of a host that is left out: the words that the launcher had when it failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from hvd_elastic_ext.core.hosts import Host
+from tests.unit.launcher.scenarios import play
+
+NUMPY = "ModuleNotFoundError: No module named 'numpy'"
+
+WORDS = {
+    "the error of a script": (
+        f"train a b; run 2; fail b {NUMPY}; sees struck; is struck.reason crashed: exit code 1: {NUMPY}"
+        f"; is exited.reason crashed: exit code 1: {NUMPY}",
+        f"slot 0 of b: crashed: exit code 1: {NUMPY}",
+    ),
+    "the last line of ssh": (
+        "train a; run 2; dead b; hosts a b; sees struck; is struck.reason no route to host; "
+        "is struck.cause unreachable",
+        "host b: unreachable: no route to host",
+    ),
+    "a silent process is no crashed one, though the launcher killed it": (
+        "train a b heartbeat_timeout_s=3; run 2; stop b; sees struck; is struck.cause silent; is exited.cause silent",
+        "slot 0 of b: silent: no heartbeat for 3.0 s, killed by the launcher",
+    ),
+    "nor is one that is told to leave meanwhile": (
+        "train a b heartbeat_timeout_s=3; run 2; stop b; run 2.8; hosts a; sees exited <90; is exited.cause silent",
+        "slot 0 of b: silent: no heartbeat for ",
+    ),
+    "a stalled one": (
+        "train a b c progress_timeout_s=5 restart_stalled=True; run 3; hang b; sees struck <60; "
+        "is struck.cause stalled",
+        "slot 0 of b: stalled: killed by the launcher",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "why"), WORDS.values(), ids=WORDS)
+def test_a_block_says_in_the_words_of_the_failure_why(text: str, why: str) -> None:
+    cluster = play(text)
+    verdict = cluster.driver.job.faults.ledger.blocked(cluster.clock.mono(), Host("b", 1))
+    assert verdict.reason.startswith(why)
+    (struck,) = cluster.events("struck")
+    assert struck["host_blocked"] == verdict.reason
+    assert struck["host_blocked_s"] == struck["cooldown_s"]
+
+
+def test_the_block_of_one_slot_is_not_that_of_its_host() -> None:
+    (struck,) = play("train a:2 b; run 2; kill a:1 3; sees struck").events("struck")
+    assert (struck["subject"], struck["host_blocked"], struck["host_blocked_s"]) == ("slot 1 of a", None, None)
+
+
+def test_the_words_of_a_failure_hold_no_secret_and_stay_on_one_short_line() -> None:
+    cluster = play("train a b; run 2")
+    cluster.fail("b", "OSError: https://me:hunter2@store/x\nAWS_SECRET_ACCESS_KEY=hunter3 \x1b[31m" + "x" * 5000)
+    cluster.run(1.0)
+    for event in ("struck", "exited"):
+        (found,) = cluster.events(event)
+        assert "hunter" not in found["reason"]
+        assert found["reason"].isprintable()
+        assert "OSError: https://***" in found["reason"]
+        assert len(found["reason"]) <= 240
+
+
+def test_a_job_that_never_trains_ends_with_the_error_of_its_first_process() -> None:
+    play(f"start a; run 2; fail a {NUMPY}; fails no process started training: a[0] crashed: exit code 1: {NUMPY}")
