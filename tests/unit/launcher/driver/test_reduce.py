@@ -293,7 +293,9 @@ ENDS: dict[str, Case] = {
     "an agent that was told by ssh": (unconnected, AgentEnded("d", 0, ""), """
         shutdown.pending -
         shutdown.untold[d] gone"""),
-    "nothing: ssh could not tell the agent": (unconnected, AgentEnded("d", 255, "no route"), "shutdown.pending -"),
+    "nothing: ssh could not tell the agent": (unconnected, AgentEnded("d", 255, "no route"), """
+        shutdown.refused[d] no route
+        shutdown.pending -"""),
 }  # fmt: skip
 OTHERS: dict[str, Case] = {
     "the launcher was paused": (compared, held("b"), AgentLost("b", "reset"), 7.0, LauncherPaused(6.0), """

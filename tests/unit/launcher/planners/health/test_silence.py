@@ -96,6 +96,7 @@ CUT_OFF_WITHOUT_A_STRIKE = """
         fleet.recovering a
         fleet.cut_off_live a:0#2
         fleet.lost[a] -,agent of a
+        fleet.unheard[a] nothing was heard of it for 10.5 s
         agents[a] gone
         workers[a:0] gone
         world_of[a:0#2] gone
@@ -125,6 +126,7 @@ AGENTS: dict[str, Case] = {
         fleet.recovering a
         fleet.cut_off_live a:0#2
         fleet.lost[a] -,agent of a
+        fleet.unheard[a] nothing was heard of it for 10.5 s
         agents[a] gone
         workers[a:0] gone
         world_of[a:0#2] gone
@@ -139,6 +141,7 @@ AGENTS: dict[str, Case] = {
         fleet.recovering a
         fleet.cut_off_live a:0#2
         fleet.lost[a] -,agent of a
+        fleet.unheard[a] nothing was heard of it for 10.5 s
         agents[a] gone
         workers[a:0] gone
         world_of[a:0#2] gone
@@ -152,6 +155,7 @@ AGENTS: dict[str, Case] = {
     "longer, while the job ends": (End(JobFailed("told to")), 10.5, heard("b", "c"), """
         fleet.cut_off_live a:0#2
         fleet.lost[a] -,agent of a
+        fleet.unheard[a] nothing was heard of it for 10.5 s
         agents[a] gone
         workers[a:0] gone
         world_of[a:0#2] gone
@@ -167,6 +171,7 @@ AGENTS: dict[str, Case] = {
     "longer, of one without a process in a world": (10.5, heard("a", "b"), """
         blocked[host c] 1 times, fenced, until 120.5
         fleet.lost[c] -,agent of c
+        fleet.unheard[c] nothing was heard of it for 10.5 s
         agents[c] gone
         workers[c:0] gone
         > StopLaunch c
@@ -182,6 +187,7 @@ AGENTS: dict[str, Case] = {
         fleet.recovering a
         fleet.cut_off_live a:0#2
         fleet.lost[a] -,agent of a
+        fleet.unheard[a] nothing was heard of it for 2.5 s
         agents[a] gone
         workers[a:0] gone
         world_of[a:0#2] gone
@@ -201,6 +207,7 @@ AGENTS: dict[str, Case] = {
         fleet.recovering a
         fleet.cut_off_live a:0#2
         fleet.lost[a] -,agent of a
+        fleet.unheard[a] nothing was heard of it for 2.5 s
         agents[a] gone
         workers[a:0] gone
         world_of[a:0#2] gone
@@ -250,6 +257,7 @@ CONTAINERS: dict[str, Case] = {
         lives("1"), lives("2"), 2.5, heard("a"), silence.plan, 10.5, heard("b", "c"), """
         fleet.cut_off_live a:0#2
         fleet.lost[a] 1,agent of a
+        fleet.unheard[a] nothing was heard of it for 10.5 s
         agents[a] gone
         workers[a:0] gone
         world_of[a:0#2] gone
