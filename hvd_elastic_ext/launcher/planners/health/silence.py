@@ -35,7 +35,9 @@ def plan(job: JobState) -> Plan:
         if agent.heard and now - agent.heard > _limit_s(job, agent):
             reason = f"nothing was heard of it for {now - agent.heard:.1f} s"
             cut_off(job, agent, reason, strike=not job.ending)
-            job.fleet.unheard[agent.host.name] = reason
+            gone = _goes(job, agent) or agent.heard <= agent.inherited_at
+            if not (job.ending or gone) and agent.host.name in job.fleet.hosts:
+                job.fleet.unheard[agent.host.name] = reason
     for worker in _silent(job):
         reason = f"its process was silent for {worker.silent_s:.1f} s"
         job.record("fenced", host=worker.seat.host, slot=worker.seat.slot, reason=reason)
@@ -112,11 +114,16 @@ def cut_off(job: JobState, agent: Agent, reason: str, *, strike: bool) -> None:
             fleet.recovering.update([name] if strike else [])
     job.do(actions.StopLaunch(name))
     job.do(actions.HangUp(name, reason))  # a machine that paused has not noticed anything
-    if not strike or agent.finishing or agent.leaves_by is not None or name in job.leaves_by:
+    if not strike or _goes(job, agent):
         return
     log.warning("%s is cut off: %s", name, reason)
     job.record("fenced", host=name, reason=reason)
     job.strike(Cause.FENCED, agent.host, detail=reason)
+
+
+def _goes(job: JobState, agent: Agent) -> bool:
+    """Whether an agent, or its host, was about to end in any case."""
+    return agent.finishing or agent.leaves_by is not None or agent.host.name in job.leaves_by
 
 
 def _limit_s(job: JobState, agent: Agent) -> float:

@@ -27,6 +27,10 @@ NAMED = {
         "train a b heartbeat_timeout_s=3; run 2; cut b; until a; run 1; back b; run 20; end; over <120",
         "told to",
     ),
+    "not one that had notice": (
+        "train a b heartbeat_timeout_s=3; run 2; departs b spot / a; cut b; dead b; until a; run 9; end; over <120",
+        "told to",
+    ),
     "not one that was told without a connection": (
         "train a b heartbeat_timeout_s=3; run 2; cut b; end; over <120",
         "told to",

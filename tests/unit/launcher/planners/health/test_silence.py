@@ -96,7 +96,6 @@ CUT_OFF_WITHOUT_A_STRIKE = """
         fleet.recovering a
         fleet.cut_off_live a:0#2
         fleet.lost[a] -,agent of a
-        fleet.unheard[a] nothing was heard of it for 10.5 s
         agents[a] gone
         workers[a:0] gone
         world_of[a:0#2] gone
@@ -155,7 +154,6 @@ AGENTS: dict[str, Case] = {
     "longer, while the job ends": (End(JobFailed("told to")), 10.5, heard("b", "c"), """
         fleet.cut_off_live a:0#2
         fleet.lost[a] -,agent of a
-        fleet.unheard[a] nothing was heard of it for 10.5 s
         agents[a] gone
         workers[a:0] gone
         world_of[a:0#2] gone
@@ -187,7 +185,6 @@ AGENTS: dict[str, Case] = {
         fleet.recovering a
         fleet.cut_off_live a:0#2
         fleet.lost[a] -,agent of a
-        fleet.unheard[a] nothing was heard of it for 2.5 s
         agents[a] gone
         workers[a:0] gone
         world_of[a:0#2] gone
@@ -257,7 +254,6 @@ CONTAINERS: dict[str, Case] = {
         lives("1"), lives("2"), 2.5, heard("a"), silence.plan, 10.5, heard("b", "c"), """
         fleet.cut_off_live a:0#2
         fleet.lost[a] 1,agent of a
-        fleet.unheard[a] nothing was heard of it for 10.5 s
         agents[a] gone
         workers[a:0] gone
         world_of[a:0#2] gone
