@@ -53,14 +53,14 @@ class LatestPublication:
         with self._lock:
             if self._closed:
                 return None
-            news = self._news(known)
-            if news is not None:
-                return news
+            newer = self._newer(known)
+            if newer is not None:
+                return newer
             self._waiting[woken] = known
         woken.wait(timeout)
         with self._lock:
             self._waiting.pop(woken, None)
-            return None if self._closed else self._news(known)
+            return None if self._closed else self._newer(known)
 
     def close(self) -> None:
         """Ends all waits, and later ones at once; they return None."""
@@ -74,6 +74,6 @@ class LatestPublication:
             if known.outdated_by(publication):
                 woken.set()
 
-    def _news(self, known: ReaderPosition) -> Publication | None:
+    def _newer(self, known: ReaderPosition) -> Publication | None:
         current = self._current
         return current if current is not None and known.outdated_by(current) else None

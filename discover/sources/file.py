@@ -45,7 +45,7 @@ class FileSource:
         begun_before = self._reading is not None
         if self._reading is None:
             self._outdated = False
-            self._reading = _Reading(self._path, self._sight, told=lambda: self._changed())
+            self._reading = _Reading(self._path, self._sight, on_late_end=lambda: self._changed())
         if not self._reading.is_over(within=READ_TIMEOUT):
             return Unsettled(str(self._path), "it is not read to its end: its file system is slow, or stands still")
         reading, self._reading = self._reading, None
@@ -75,11 +75,13 @@ class FileSource:
 
 
 class _Reading:
-    """One read, in a daemon thread. ``told`` is called when it ends late."""
+    """One read, in a daemon thread. ``on_late_end`` is called when it ends late."""
 
-    def __init__(self, path: Path, read: Callable[[], Observation | Unsettled], *, told: Callable[[], None]) -> None:
+    def __init__(
+        self, path: Path, read: Callable[[], Observation | Unsettled], *, on_late_end: Callable[[], None]
+    ) -> None:
         self._read = read
-        self._told = told
+        self._on_late_end = on_late_end
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._is_late = False
@@ -114,4 +116,4 @@ class _Reading:
         with self._lock:
             self._over.set()
         if self._is_late:
-            self._told()
+            self._on_late_end()

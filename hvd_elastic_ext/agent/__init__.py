@@ -21,7 +21,7 @@ Holder and agent watch each other's pipe: if one is killed, the other ends what 
 
 Each folder may import those below it::
 
-    process              the agent's loop, its membership in a job, helper processes
+    process              the agent's loop, the job that it has joined, helper processes
     slots                training processes
     launcher             the connection to the launcher, and what is told over it
     notices, orders      notices that this host will go; what an agent may be told (pure)

@@ -14,12 +14,12 @@ from hvd_elastic_ext.agent.system.streams import Outbox, signals_as_bytes
 from hvd_elastic_ext.io import core_dumps, process_tree
 
 if TYPE_CHECKING:
-    from hvd_elastic_ext.agent.process.member import Job
+    from hvd_elastic_ext.agent.process.joined_job import JoinedJob
 
 
-def _join(agent: Agent, order: Join | End) -> Job:
+def _join(agent: Agent, order: Join | End) -> JoinedJob:
     # Signing takes milliseconds to load, and an agent that has no connection needs none.
-    from hvd_elastic_ext.agent.process.member import join
+    from hvd_elastic_ext.agent.process.joined_job import join
 
     return join(agent, order)
 

@@ -48,8 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     within_s: float = options.within
     with contextlib.ExitStack() as held:
-        told = dict(_told(held, json.dumps({"reason": options.reason, "deadline": time.time() + within_s})))
-        left = _outlasting(told, time.monotonic() + within_s)
+        notified = dict(
+            _notify_agents(held, json.dumps({"reason": options.reason, "deadline": time.time() + within_s}))
+        )
+        left = _outlasting(notified, time.monotonic() + within_s)
     if left:
         sys.stderr.write(f"prestop: after {within_s:g} s agents still run: {', '.join(map(str, left))}\n")
     return 1 if left else 0
@@ -61,7 +63,7 @@ def agents(commands: Mapping[int, tuple[int, Sequence[str]]]) -> list[int]:
     return sorted(pid for pid in alike if commands[pid][0] not in alike)
 
 
-def _told(held: contextlib.ExitStack, notice: str) -> Iterator[tuple[int, int]]:
+def _notify_agents(held: contextlib.ExitStack, notice: str) -> Iterator[tuple[int, int]]:
     """Give each agent notice; yield its descriptor and number. The descriptor is opened first and the command line read
     again: a number may have been reused in between."""
     for pid in agents(_processes()):
@@ -107,9 +109,9 @@ def _written(path: Path, text: str) -> Iterator[None]:
             path.unlink()
 
 
-def _outlasting(told: Mapping[int, int], deadline: float) -> list[int]:
+def _outlasting(notified: Mapping[int, int], deadline: float) -> list[int]:
     """Wait for their ends; return the numbers of those that still run at the deadline."""
-    poll, waiting = select.poll(), dict(told)
+    poll, waiting = select.poll(), dict(notified)
     for descriptor in waiting:
         poll.register(descriptor, select.POLLIN)
     while waiting and (rest := deadline - time.monotonic()) > 0:

@@ -108,7 +108,7 @@ def _run_scenario(plan: Plan, folder: Folder, *, stop: StopSignals, view: PlainV
         with view as watch:
             tail = JournalTail(folder.journal)
             runner = ScenarioRunner(plan.scenario, tail.read, control=job, clock=SystemClock(), watch=watch)
-            return runner.run(stop.told)
+            return runner.run(stop.received)
     finally:
         job.end()
 
@@ -155,7 +155,7 @@ class StopSignals:
         """The signal handler: keep the number of the first signal."""
         self.number = self.number or number
 
-    def told(self) -> bool:
+    def received(self) -> bool:
         """Whether a signal has come."""
         return self.number != 0
 

@@ -1,4 +1,4 @@
-"""The agent's end of a handover: it takes orders from agents that start later. See ``singleton.py``."""
+"""The agent's end of a handover: it takes orders from agents that start later. See ``host_claim.py``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from hvd_elastic_ext.agent.launcher.singleton import ANSWER_S, MAX_LINE, proof_of
+from hvd_elastic_ext.agent.launcher.host_claim import ANSWER_S, MAX_LINE, proof_of
 from hvd_elastic_ext.agent.orders.fields import OrderError
 from hvd_elastic_ext.agent.orders.orders import End, Join, entry_of, read
 from hvd_elastic_ext.agent.system.event_loop import EventLoop

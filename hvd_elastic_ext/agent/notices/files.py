@@ -81,7 +81,7 @@ class NoticeFiles:
         self._warn = warn
         self._stamps: dict[str, tuple[int, ...] | None] = {}
         self._held: dict[str, Notice] = {}
-        self._emptied: set[str] = set()
+        self._seen_empty: set[str] = set()
 
     def look(self, wall: float) -> Notice | None:
         """The notice that holds now."""
@@ -91,7 +91,7 @@ class NoticeFiles:
             except OSError as error:
                 self._warn(f"notice file {path}: {error.strerror}; what it said before holds")
                 continue
-            if stamp != self._stamps.get(path) or path in self._emptied:
+            if stamp != self._stamps.get(path) or path in self._seen_empty:
                 self._stamps[path] = stamp
                 self._take(path, there=stamp is not None)
                 if stamp is None and path in self._own:
@@ -112,10 +112,10 @@ class NoticeFiles:
         except (OSError, ValueError, OverflowError, RecursionError) as error:
             self._warn(f"notice file {path}: {error}; what it said before holds")
             return
-        if found is None and there and path not in self._emptied:
-            self._emptied.add(path)  # a writer may have truncated it first
+        if found is None and there and path not in self._seen_empty:
+            self._seen_empty.add(path)  # a writer may have truncated it first
             return
-        self._emptied.discard(path)
+        self._seen_empty.discard(path)
         if found is None:
             self._held.pop(path, None)
         else:

@@ -47,7 +47,7 @@ class Poller:
         self._said: tuple[Notice | None, str | None] | None = None
         self._before = before
         self._failures = 0
-        self._problem_told = False
+        self._problem_reported = False
 
     def once(self) -> float:
         """Poll once; return the pause after it, in seconds."""
@@ -56,8 +56,8 @@ class Poller:
         except NoAnswer as error:
             return self._failed(str(error))
         self._failures = 0
-        if self._problem_told:
-            self._problem_told = False
+        if self._problem_reported:
+            self._problem_reported = False
             self._say(cloud=self._source.name, problem=None)
         self._take(announcements)
         return self._source.every_s
@@ -65,7 +65,7 @@ class Poller:
     def _failed(self, problem: str) -> float:
         self._failures += 1
         if self._failures == COMPLAIN_AFTER:
-            self._problem_told = True
+            self._problem_reported = True
             self._say(cloud=self._source.name, problem=problem)
         return pause(self._failures, self._source.every_s, met=self._said is not None)
 

@@ -74,7 +74,7 @@ class Forget(NamedTuple):
     slot: int
 
 
-class Errand(NamedTuple):
+class RunHelper(NamedTuple):
     """Run a helper for ``request``, with the commit memory of ``slots``."""
 
     number: int
@@ -135,7 +135,7 @@ class Welcome(NamedTuple):
 
 
 ToSlot = Stop | Kill | Answer | Forget
-Order = Start | ToSlot | Tell | Errand | Drop | Finish | Pace | Join | End
+Order = Start | ToSlot | Tell | RunHelper | Drop | Finish | Pace | Join | End
 
 
 def entry_of(line: bytes | None) -> dict[str, Any]:
@@ -234,7 +234,10 @@ _READERS: Final[dict[str, Any]] = {
     "answer": _answer,
     "tell": lambda fields: Tell(fields.lives("to"), fields.thing("message")),
     "forget": lambda fields: Forget(fields.slot()),
-    "errand": lambda fields: Errand(fields.whole("id", most=MAX_COUNT), fields.slots("slots"), fields.thing("request")),
+    # The protocol's word for a helper is "errand".
+    "errand": lambda fields: RunHelper(
+        fields.whole("id", most=MAX_COUNT), fields.slots("slots"), fields.thing("request")
+    ),
     "drop": lambda fields: Drop(fields.slots("slots")),
     "finish": lambda fields: Finish(),
     "pace": _pace,

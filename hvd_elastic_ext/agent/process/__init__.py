@@ -1,4 +1,4 @@
-"""The agent as a process: its one loop, its membership in a job, and helper processes for checkpoints.
+"""The agent as a process: its one loop, the job that it has joined, and helper processes for checkpoints.
 
 Belongs here: what joins slots, launcher and machine.
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from hvd_elastic_ext.agent.orders.orders import Errand as Order
+from hvd_elastic_ext.agent.orders.orders import RunHelper
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines
 from hvd_elastic_ext.core.commands import module_command
@@ -27,13 +27,13 @@ MAX_WORDS: Final = 2000
 """Characters that are kept of its standard error."""
 
 
-class Errand:
+class Helper:
     """One run of the program. ``tell`` gets its answers, and in the end how it ended."""
 
     def __init__(
         self,
         loop: EventLoop,
-        order: Order,
+        order: RunHelper,
         *,
         memory: Mapping[int, Sequence[int]],
         env: Mapping[str, str],
@@ -53,7 +53,7 @@ class Errand:
         assert self._process.stderr is not None
         self._pipes = (self._process.stdout.fileno(), self._process.stderr.fileno())
         loop.watch(self._pipes[0], self._answered)
-        loop.watch(self._pipes[1], self._problem_told)
+        loop.watch(self._pipes[1], self._read_stderr)
 
     @property
     def pid(self) -> int | None:
@@ -89,9 +89,9 @@ class Errand:
         except (ValueError, RecursionError):
             answer = None
         if isinstance(answer, dict):
-            self._tell("errand", id=self.number, answer=answer)
+            self._tell("errand", id=self.number, answer=answer)  # the protocol's word for a helper
 
-    def _problem_told(self) -> None:
+    def _read_stderr(self) -> None:
         data = os.read(self._pipes[1], CHUNK)
         self._words = (self._words + data)[-MAX_WORDS:]
         if not data:
@@ -117,7 +117,7 @@ def _popen(request: Mapping[str, Any], env: Mapping[str, str]) -> subprocess.Pop
         if os.getppid() != agent:
             os._exit(1)
 
-    orders = os.memfd_create("hvd-errand", os.MFD_CLOEXEC)
+    orders = os.memfd_create("hvd-helper", os.MFD_CLOEXEC)
     try:
         text = json.dumps(request).encode()
         view = memoryview(text)

@@ -20,6 +20,7 @@ from hvd_elastic_ext.agent.orders.orders import (
     Kill,
     Order,
     Pace,
+    RunHelper,
     Start,
     Stop,
     Tell,
@@ -27,8 +28,7 @@ from hvd_elastic_ext.agent.orders.orders import (
     entry_of,
     read,
 )
-from hvd_elastic_ext.agent.orders.orders import Errand as ErrandOrder
-from hvd_elastic_ext.agent.process.helper import Errand
+from hvd_elastic_ext.agent.process.helper import Helper
 from hvd_elastic_ext.agent.slots.holder import STOP_SIGNALS
 from hvd_elastic_ext.agent.slots.slot import NOT_STARTED, Slot
 from hvd_elastic_ext.agent.system.event_loop import DescriptorLoop
@@ -37,7 +37,7 @@ from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, Outbox, warn
 from hvd_elastic_ext.io import process_tree
 
 if TYPE_CHECKING:
-    from hvd_elastic_ext.agent.process.member import Job
+    from hvd_elastic_ext.agent.process.joined_job import JoinedJob
 
 REAP_S: Final = 1.0
 """Seconds that the ending agent waits for the processes that it killed: a process that waits for a disk ends late."""
@@ -62,16 +62,16 @@ class Agent(DescriptorLoop):
         *,
         wake: int,
         clock: Callable[[], float],
-        joining: Callable[[Agent, Join | End], Job],
+        joining: Callable[[Agent, Join | End], JoinedJob],
     ) -> None:
         super().__init__()
         self._orders = orders
         self._outbox = outbox
-        self._sink: Outbox | Job = outbox
+        self._sink: Outbox | JoinedJob = outbox
         self._wake = wake
         self._clock = clock
         self._joining = joining
-        self._membership: Job | None = None
+        self._job: JoinedJob | None = None
         self._lines = Lines(MAX_LINE)
         self.memory = OutOfMemory()
         self._slots: dict[int, Slot] = {}
@@ -88,7 +88,7 @@ class Agent(DescriptorLoop):
         self._rested_at: float | None = None
         self._strays: process_tree.Strays | None = None
         self._refused = False
-        self._errand: Errand | None = None
+        self._helper: Helper | None = None
         self._dropped: dict[int, frozenset[int]] = {}
         """Slots of killed helpers, by the number of the process, until its end is seen."""
 
@@ -110,7 +110,7 @@ class Agent(DescriptorLoop):
         """A holder was killed: its processes are children of the agent now, and must end."""
         self._strays = self._strays or process_tree.Strays(self._clock())
 
-    # --- what a membership needs: see member.py --------------------------------------------------
+    # --- what a joined job needs: see joined_job.py --------------------------------------------------
 
     @property
     def slots(self) -> Mapping[int, Slot]:
@@ -154,10 +154,10 @@ class Agent(DescriptorLoop):
         except AgentExit as leaving:
             return int(leaving.args[0])
         finally:
-            self.drop_errand()
+            self.kill_helper()
             process_tree.reap(self._dropped, within_s=REAP_S)
-            if self._membership is not None:
-                self._membership.close()
+            if self._job is not None:
+                self._job.close()
         codes = [slot.code for _, slot in sorted(self._slots.items()) if slot.code]
         ran = any(slot.code is not None for slot in self._slots.values())
         return codes[0] if codes else NOT_STARTED if self._refused and not ran else 0
@@ -176,8 +176,8 @@ class Agent(DescriptorLoop):
         now = self._clock()
         due = [slot.worker_link.due() for slot in self._slots.values() if slot.worker_link is not None]
         due += [self._heartbeat_at, self._end_at]
-        if self._membership is not None:
-            due.append(self._membership.due())
+        if self._job is not None:
+            due.append(self._job.due())
         if self._strays is not None:
             due.append(now + process_tree.KILL_AGAIN_S)
         if self._rested_at is not None and self._ending_now:
@@ -193,15 +193,15 @@ class Agent(DescriptorLoop):
         if self._end_at is not None and now >= self._end_at:
             self.end_all("the time after the notice is over")
         self._send_heartbeats(now)
-        if self._membership is not None:
-            self._membership.tick()
+        if self._job is not None:
+            self._job.tick()
 
     def _send_heartbeats(self, now: float) -> None:
         """Send the newest heartbeat of each process. In a large job most messages report only silent processes."""
-        if self._membership is None and all(slot.worker_link is None for slot in self._slots.values()):
+        if self._job is None and all(slot.worker_link is None for slot in self._slots.values()):
             self._heartbeat_at = None
         elif self._heartbeat_at is None or now >= self._heartbeat_at:
-            pace = Pace() if self._membership is None else self._membership.pace
+            pace = Pace() if self._job is None else self._job.pace
             figures, self._heartbeats = self._heartbeats % pace.figures_every == 0, self._heartbeats + 1
             slots = {
                 str(number): heartbeat
@@ -220,7 +220,7 @@ class Agent(DescriptorLoop):
             self.unwatch(self._orders)
             self.end_all("the launcher has left")
         for line in self._lines.feed(data):
-            if self._membership is None:  # from then on orders come over the connection
+            if self._job is None:  # from then on orders come over the connection
                 self._try(lambda line=line: read(entry_of(line)))  # type: ignore[misc]
 
     def _try(self, reading: Callable[[], Order]) -> None:
@@ -238,20 +238,20 @@ class Agent(DescriptorLoop):
         if isinstance(order, Finish):
             self._finishing, self._needed = True, False
         elif isinstance(order, Pace):
-            if self._membership is not None:
-                self._membership.pace = order
+            if self._job is not None:
+                self._job.pace = order
         elif isinstance(order, Join | End):
             self._join(order)
         elif isinstance(order, Start):
             if self._finishing:
                 raise OrderError("nothing is started any more: the agent is about to end", order.slot)
-            if self._membership is not None:  # the launcher may be gone, and its standard error with it
+            if self._job is not None:  # the launcher may be gone, and its standard error with it
                 order = order._replace(output="frames")
             self._slots.setdefault(order.slot, Slot(order.slot, self)).start(order)
-        elif isinstance(order, ErrandOrder):
-            self._run_errand(order)
+        elif isinstance(order, RunHelper):
+            self._run_helper(order)
         elif isinstance(order, Drop):
-            self.drop_errand()
+            self.kill_helper()
             for number in order.slots:
                 if number in self._slots:
                     self._slots[number].drop_kept()
@@ -263,14 +263,14 @@ class Agent(DescriptorLoop):
         else:
             self._change(order)
 
-    def _run_errand(self, order: ErrandOrder) -> None:
+    def _run_helper(self, order: RunHelper) -> None:
         """Start a helper. A new one replaces the one before."""
         order = order._replace(request={**order.request, **self._secret(order.request)})
-        self.drop_errand()
-        env = {} if self._membership is None else self._membership.env
+        self.kill_helper()
+        env = {} if self._job is None else self._job.env
         try:
             memory = {number: self._slots.setdefault(number, Slot(number, self)).memory() for number in order.slots}
-            self._errand = Errand(self, order, memory=memory, env=env, tell=self.tell)
+            self._helper = Helper(self, order, memory=memory, env=env, tell=self.tell)
         except OSError as error:
             self.tell("errand_ended", id=order.number, code=NOT_STARTED, words=str(error))
 
@@ -281,22 +281,22 @@ class Agent(DescriptorLoop):
             return {}
         if not is_name(transfer):
             raise OrderError("'request.transfer' must be a name of at most 255 printable ASCII characters")
-        if self._membership is None:
+        if self._job is None:
             raise OrderError("commits are transferred between agents that have joined a job")
-        return {"secret": self._membership.secret(transfer)}
+        return {"secret": self._job.secret(transfer)}
 
-    def drop_errand(self) -> None:
+    def kill_helper(self) -> None:
         """Kill the helper."""
-        if self._errand is not None:
-            if self._errand.pid is not None:
-                self._dropped[self._errand.pid] = self._errand.slots
-            self._errand.drop()
-            self._errand = None
+        if self._helper is not None:
+            if self._helper.pid is not None:
+                self._dropped[self._helper.pid] = self._helper.slots
+            self._helper.drop()
+            self._helper = None
 
     def _join(self, order: Join | End) -> None:
         if not self._first:
             raise OrderError("this must be the first order")
-        self._membership = self._sink = self._joining(self, order)
+        self._job = self._sink = self._joining(self, order)
         self.unwatch(self._orders)
 
     def _change(self, order: ToSlot) -> None:
@@ -326,17 +326,17 @@ class Agent(DescriptorLoop):
 
     def _end_on_signal(self, name: str) -> None:
         """End at once, or, the first time, after a grace in which the launcher moves the work."""
-        membership, busy = self._membership, [slot for slot in self._slots.values() if not slot.at_rest]
-        if membership is None or self._finishing:
+        job, busy = self._job, [slot for slot in self._slots.values() if not slot.at_rest]
+        if job is None or self._finishing:
             self.end_all(f"the agent was sent {name}")
             return
-        membership.look_for_notices()  # the sender may have written the reason and the deadline just before
+        job.look_for_notices()  # the sender may have written the reason and the deadline just before
         holds = any(slot.held is not None for slot in self._slots.values())
         least = GRACE_S if holds else 0.0  # the launcher may have its commit sent on
-        grace_s = max((slot.grace_s for slot in busy), default=least) if membership.connected else 0.0
-        if grace_s and membership.left_s is not None:
-            grace_s = max(grace_s, membership.left_s - grace_s)  # leave time for their own grace afterwards
-        membership.notice(name, grace_s)
+        grace_s = max((slot.grace_s for slot in busy), default=least) if job.connected else 0.0
+        if grace_s and job.left_s is not None:
+            grace_s = max(grace_s, job.left_s - grace_s)  # leave time for their own grace afterwards
+        job.notice(name, grace_s)
         if not grace_s:
             self.end_all(f"the agent was sent {name}")
             return
@@ -354,9 +354,9 @@ class Agent(DescriptorLoop):
             self._tell_held(self._dropped.pop(pid, frozenset()))
             for slot in self._slots.values():
                 slot.reaped(pid, os.waitstatus_to_exitcode(status))
-            if self._errand is not None:
-                self._tell_held(self._errand.slots if pid == self._errand.pid else ())
-                self._errand.reaped(pid, os.waitstatus_to_exitcode(status))
+            if self._helper is not None:
+                self._tell_held(self._helper.slots if pid == self._helper.pid else ())
+                self._helper.reaped(pid, os.waitstatus_to_exitcode(status))
 
     def _tell_held(self, numbers: Iterable[int]) -> None:
         """Report what a helper left in the memory of these slots: it may have ended without an answer."""
@@ -368,7 +368,7 @@ class Agent(DescriptorLoop):
         if self._strays is not None:
             self._reap()
             holders = [slot.holder for slot in self._slots.values() if slot.holder is not None]
-            holders += [] if self._errand is None or self._errand.pid is None else [self._errand.pid]
+            holders += [] if self._helper is None or self._helper.pid is None else [self._helper.pid]
             if self._strays.gone(self._clock(), holders, warn=self.warn):
                 self._strays = None
                 for slot in list(self._slots.values()):

@@ -43,19 +43,19 @@ class _Client:
 
 
 class RendezvousProxy:
-    """``asked`` gets each question, ``unasked`` the number of one that its client gave up, ``warn`` each refusal."""
+    """``asked`` gets each question, ``withdrawn`` the number of one that its client gave up, ``warn`` each refusal."""
 
     def __init__(
         self,
         loop: EventLoop,
         *,
         asked: Callable[[Question], None],
-        unasked: Callable[[int], None],
+        withdrawn: Callable[[int], None],
         warn: Callable[[str], None],
     ) -> None:
         self._loop = loop
         self._asked = asked
-        self._unasked = unasked
+        self._withdrawn = withdrawn
         self._warn = warn
         self._lookup = owner_lookup()
         if self._lookup is None:
@@ -199,5 +199,5 @@ class RendezvousProxy:
         del self._clients[descriptor]
         client.connection.close()
         if client.question is not None and self._waiting.pop(client.question.number, None) is not None:
-            self._unasked(client.question.number)
+            self._withdrawn(client.question.number)
         self._listen()

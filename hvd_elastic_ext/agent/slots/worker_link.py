@@ -47,7 +47,7 @@ class WorkerLink:
         self.worker = WorkerStatus(agent.now())
         self._cpu = CpuActivity()
         self._records, self._others = RateLimit(agent.now()), RateLimit(agent.now())
-        self._proxy = RendezvousProxy(agent, asked=self._asked, unasked=self._unasked, warn=self._warn_once)
+        self._proxy = RendezvousProxy(agent, asked=self._asked, withdrawn=self._withdrawn, warn=self._warn_once)
 
     def begin(self, life: int) -> tuple[int, int]:
         """Make the link of a new process; return its descriptor and the port of the proxy."""
@@ -92,7 +92,7 @@ class WorkerLink:
     def tell(self, life: int, message: dict[str, Any]) -> None:
         """Pass on a message to the process with number ``life``; ignored if that is over."""
         if self._link is not None and life == self._life:
-            self.worker.told(message)
+            self.worker.note_message(message)
             self._link.tell(message)
 
     def ask_again(self) -> None:
@@ -149,7 +149,7 @@ class WorkerLink:
             body=binascii.b2a_base64(request.body, newline=False).decode("ascii"),
         )
 
-    def _unasked(self, number: int) -> None:
+    def _withdrawn(self, number: int) -> None:
         self._agent.tell("unasked", slot=self._slot, life=self._life, id=number)
 
     def _heard(self, message: dict[str, Any]) -> None:

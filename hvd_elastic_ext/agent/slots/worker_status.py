@@ -48,7 +48,7 @@ class WorkerStatus:
         """The process uses the processor, which counts as a heartbeat."""
         self._beat_at = now
 
-    def told(self, message: Mapping[str, Any]) -> None:
+    def note_message(self, message: Mapping[str, Any]) -> None:
         """Note what a message to the process changes: ``go`` ends parking, ``world`` sets the generation."""
         match message.get("tell"):
             case "go":

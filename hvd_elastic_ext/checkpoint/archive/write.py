@@ -90,7 +90,7 @@ def _write_shard(store: Store, name: str, share: Share, data: memoryview) -> Fil
     file = f"shard-{share.part:05d}-of-{share.parts:05d}-{_token()}.safetensors"
     streamed = [memoryview(share.header), *(data[start:end] for start, end in share.runs)]
     found: list[str] = []
-    store.write(name, file, _told(checksums.blocks(streamed), found), length=share.length)
+    store.write(name, file, _with_digests(checksums.blocks(streamed), found), length=share.length)
     return File(SHARD, share.part, file, share.length, tuple(found))
 
 
@@ -101,7 +101,7 @@ def _write_small(store: Store, name: str, which: tuple[str, int], data: bytes) -
     return File(kind, number, file, len(data), checksums.of(data))
 
 
-def _told(blocks: Iterable[Sequence[memoryview]], found: list[str]) -> Iterator[Sequence[memoryview]]:
+def _with_digests(blocks: Iterable[Sequence[memoryview]], found: list[str]) -> Iterator[Sequence[memoryview]]:
     """The blocks, and of each that was asked for its checksum in ``found``: it is in the processor's reach then."""
     for block in blocks:
         found.append(checksums.digest(block))

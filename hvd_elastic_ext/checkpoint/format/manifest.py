@@ -71,24 +71,26 @@ class Manifest:
 
 def record_to_json(record: Record) -> dict[str, Any]:
     """As manifests and orders have it: without where the commit had come from."""
-    told: dict[str, Any] = {"identity": list(record.identity)}
-    return told | {name: getattr(record, name) for name in _LENGTHS}
+    entry: dict[str, Any] = {"identity": list(record.identity)}
+    return entry | {name: getattr(record, name) for name in _LENGTHS}
 
 
-def record_from_json(told: Any) -> Record:
+def record_from_json(entry: Any) -> Record:
     """Raises ``ValueError`` for what is no record. Other keys than a record's are passed over."""
-    _demand(isinstance(told, dict), "a record")
-    identity = told["identity"]
+    _demand(isinstance(entry, dict), "a record")
+    identity = entry["identity"]
     _demand(isinstance(identity, list) and len(identity) == 4, "an identity")
-    step, loose, data, layout, tree, local = (_count(told[name]) for name in _LENGTHS)
+    step, loose, data, layout, tree, local = (_count(entry[name]) for name in _LENGTHS)
     _demand(loose <= data, "a record")
     return Record(Identity(*map(_count, identity)), step, loose, data, layout, tree, local)
 
 
-def file_from_json(told: Any) -> File:
+def file_from_json(entry: Any) -> File:
     """Raises ``ValueError`` for what is none."""
-    _demand(isinstance(told, dict) and told.keys() == set(File.__dataclass_fields__), "a file")
-    file = File(told["kind"], _count(told["number"]), told["name"], _count(told["bytes"]), tuple(told["checksums"]))
+    _demand(isinstance(entry, dict) and entry.keys() == set(File.__dataclass_fields__), "a file")
+    file = File(
+        entry["kind"], _count(entry["number"]), entry["name"], _count(entry["bytes"]), tuple(entry["checksums"])
+    )
     _demand(file.kind in (SHARD, LAYOUT, TREE, LOCAL), "a kind of file")
     _demand(is_file_name(file.name), "a file's name")
     _demand(len(file.checksums) == checksums.count(file.bytes), "a file with a checksum for each block")

@@ -32,7 +32,7 @@ WIDTHS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TensorPlace:
     """One tensor: what it is, and its bytes in the commit's data. It is dense, in the order of its strides.
 
     ``device`` is the kind that the live tensor was on, ``firm`` whether it is the same on all ranks.
@@ -59,7 +59,7 @@ class Place:
 class Places:
     """In the order of the tensors. Those that may differ among ranks lie in the first ``loose`` bytes."""
 
-    all: tuple[Place, ...]
+    all: tuple[TensorPlace, ...]
     loose: int
     length: int
 
@@ -87,7 +87,9 @@ def decode(layout: bytes) -> Places:
     starts, loose, length = offsets(lengths, [firm for *_, firm in rows])
     if length > _WIDEST:
         raise Permanent("the layout of a commit cannot be read: its tensors are larger than any memory")
-    return Places(tuple(Place(*row, *where) for row, *where in zip(rows, starts, lengths, strict=True)), loose, length)
+    return Places(
+        tuple(TensorPlace(*row, *where) for row, *where in zip(rows, starts, lengths, strict=True)), loose, length
+    )
 
 
 def offsets(lengths: Sequence[int], firm: Sequence[bool]) -> tuple[list[int], int, int]:

@@ -230,7 +230,7 @@ def _loaded(request: Request, store: Store, entry: Entry, entries: Sequence[Entr
         "facts": entry.facts,
         "commit": identity[1:],  # a slot may hold a newer one
         "slots": [int(slot) for slot in ranks],
-        "held": None if held is None else slot_memory.told(held.record),
+        "held": None if held is None else slot_memory.commit_numbers(held.record),
     }
 
 
@@ -355,12 +355,12 @@ def _as_new(memory: list[int], commit: list[int]) -> Answer | None:
     found = slot_memory.held(memory)
     if found is None or list(found[1].record.identity[1:]) < commit:
         return None
-    return {"held": slot_memory.told(found[1].record), "bytes": 0, "seconds": 0.0}
+    return {"held": slot_memory.commit_numbers(found[1].record), "bytes": 0, "seconds": 0.0}
 
 
 def _got(record: Record, began: float) -> Answer:
     seconds = round(time.monotonic() - began, 3)
-    return {"held": slot_memory.told(record), "bytes": record.shared, "seconds": seconds}
+    return {"held": slot_memory.commit_numbers(record), "bytes": record.shared, "seconds": seconds}
 
 
 _DO: Final = {

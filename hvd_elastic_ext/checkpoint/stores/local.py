@@ -63,7 +63,7 @@ class LocalStore:
 
     def folders(self) -> list[str]:
         """Links to folders are left out."""
-        with self._told():
+        with self._store_errors():
             try:
                 facts = self._facts(self._top())
             except FileNotFoundError:
@@ -72,7 +72,7 @@ class LocalStore:
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Only regular files."""
-        with self._told(folder):
+        with self._store_errors(folder):
             try:
                 with self._folder(folder) as top:
                     facts = self._facts(top)
@@ -82,14 +82,14 @@ class LocalStore:
 
     def write(self, folder: str, file: str, blocks: Iterable[Sequence[memoryview]], *, length: int) -> None:
         """Flushes the file, its name and the folder's name. Raises :class:`StoreFailed` if there is one already."""
-        with self._told(folder, file), self._folder(folder, make=True) as top:
+        with self._store_errors(folder, file), self._folder(folder, make=True) as top:
             self._write(top, file, blocks)
             self._system.fsync(top)
 
     def put(self, folder: str, file: str, data: bytes) -> None:
         """Writes and flushes a file of another name, then renames it."""
         draft = f"{file}.{secrets.token_hex(4)}.new"
-        with self._told(folder, file), self._folder(folder, make=True) as top:
+        with self._store_errors(folder, file), self._folder(folder, make=True) as top:
             self._write(top, draft, [[memoryview(data)]])
             try:
                 self._system.rename(draft, file, src_dir_fd=top, dst_dir_fd=top)
@@ -102,7 +102,7 @@ class LocalStore:
     def read(self, folder: str, file: str, start: int, into: Sequence[memoryview]) -> None:
         """Raises :class:`Unreadable` for an I/O error (``EIO``), and :class:`Missing` also for a folder or a FIFO."""
         path = f"{self.where}/{folder}/{file}"
-        with self._told(folder, file):
+        with self._store_errors(folder, file):
             try:
                 with self._folder(folder) as top:
                     opened = self._system.open(file, _OLD, dir_fd=top)
@@ -122,13 +122,13 @@ class LocalStore:
 
     def remove(self, folder: str, file: str) -> None:
         """Flushes the folder."""
-        with self._told(folder, file), contextlib.suppress(FileNotFoundError), self._folder(folder) as top:
+        with self._store_errors(folder, file), contextlib.suppress(FileNotFoundError), self._folder(folder) as top:
             self._system.unlink(file, dir_fd=top)
             self._system.fsync(top)
 
     def remove_folder(self, folder: str) -> None:
         """Raises :class:`StoreFailed` if there is another folder in it."""
-        with self._told(folder), contextlib.suppress(FileNotFoundError):
+        with self._store_errors(folder), contextlib.suppress(FileNotFoundError):
             with self._folder(folder) as top:
                 for name, fact in self._facts(top).items():
                     if not stat.S_ISDIR(fact.st_mode):
@@ -208,7 +208,7 @@ class LocalStore:
             self._system.close(opened)
 
     @contextlib.contextmanager
-    def _told(self, *names: str) -> Iterator[None]:
+    def _store_errors(self, *names: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:

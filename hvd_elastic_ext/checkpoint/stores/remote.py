@@ -44,7 +44,7 @@ class RemoteStore:
 
     def write(self, folder: str, file: str, blocks: Iterable[Sequence[memoryview]], *, length: int) -> None:
         """Sends :data:`PART` bytes at once, or more where the file would have more than :data:`PARTS` parts."""
-        with self._told(folder, file):
+        with self._store_errors(folder, file):
             self._make(folder)
             opened = self._files.open(self._path(folder, file), "wb", block_size=max(PART, -(-length // PARTS)))
             try:
@@ -58,7 +58,7 @@ class RemoteStore:
 
     def put(self, folder: str, file: str, data: bytes) -> None:
         """Sends all bytes in one call; whether it replaces a file as a whole is up to the store."""
-        with self._told(folder, file):
+        with self._store_errors(folder, file):
             self._make(folder)
             self._files.pipe_file(self._path(folder, file), data)
 
@@ -66,7 +66,7 @@ class RemoteStore:
         """Holds all bytes that are asked for in memory once more. Never raises :class:`Unreadable`."""
         length = sum(map(len, into))
         path = self._path(folder, file)
-        with self._told(folder, file):
+        with self._store_errors(folder, file):
             try:
                 data = self._files.cat_file(path, start=start, end=start + length) if length else b""
             except FileNotFoundError:
@@ -84,17 +84,17 @@ class RemoteStore:
 
     def remove(self, folder: str, file: str) -> None:
         """One call of fsspec; a file that is not there is no error."""
-        with self._told(folder, file), contextlib.suppress(FileNotFoundError):
+        with self._store_errors(folder, file), contextlib.suppress(FileNotFoundError):
             self._files.rm_file(self._path(folder, file))
 
     def remove_folder(self, folder: str) -> None:
         """Removes folders in it, too."""
-        with self._told(folder), contextlib.suppress(FileNotFoundError):
+        with self._store_errors(folder), contextlib.suppress(FileNotFoundError):
             self._files.rm(self._path(folder), recursive=True)
 
     def _listed(self, *names: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         path = self._path(*names)
-        with self._told(*names):
+        with self._store_errors(*names):
             self._files.invalidate_cache()  # others write there, too
             try:
                 found = self._files.ls(path, detail=True)
@@ -114,7 +114,7 @@ class RemoteStore:
         return "/".join([self._root, *names])
 
     @contextlib.contextmanager
-    def _told(self, *names: str) -> Iterator[None]:
+    def _store_errors(self, *names: str) -> Iterator[None]:
         where = "/".join([self.where, *names])
         try:
             yield

@@ -35,7 +35,7 @@ def held(descriptors: Sequence[int]) -> tuple[int, Sealed] | None:
     return sides.held(sealed(descriptors))
 
 
-def told(record: Record) -> list[int]:
+def commit_numbers(record: Record) -> list[int]:
     """A commit as the launcher hears of it: incarnation, generation, number and step."""
     return [*record.identity[1:], record.step]
 

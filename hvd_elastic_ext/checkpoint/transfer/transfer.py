@@ -342,7 +342,7 @@ def _read(connection: socket.socket, length: int) -> bytes:
 
 
 def _read_into(connection: socket.socket, into: memoryview) -> None:
-    with _said():
+    with _connection_errors():
         while into:
             count = connection.recv_into(into)
             if not count:
@@ -351,12 +351,12 @@ def _read_into(connection: socket.socket, into: memoryview) -> None:
 
 
 def _write(connection: socket.socket, data: memoryview | bytes) -> None:
-    with _said():
+    with _connection_errors():
         connection.sendall(data)
 
 
 @contextmanager
-def _said() -> Iterator[None]:
+def _connection_errors() -> Iterator[None]:
     """What is wrong with the connection, in our words."""
     try:
         yield

@@ -99,7 +99,7 @@ def _finished(settings: RunSettings, saved: Saved) -> str | None:
     if how is None or how.train_on or saved.hosts:  # agents may have to be ended
         return None
     found = finished_check.find(how.place, how.mark)
-    return None if found is None else finished.said(found, how.place)
+    return None if found is None else finished.message(found, how.place)
 
 
 def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, saved: Saved, outlets: Outlets) -> None:

@@ -13,7 +13,7 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.driver import plan
-from hvd_elastic_ext.launcher.driver.executor import Executor, Outside
+from hvd_elastic_ext.launcher.driver.executor import Executor, ExecutorBackend
 from hvd_elastic_ext.launcher.driver.recording import Recorder, error_text
 from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.state.events import AgentJoined, AgentUnfit, Event, Look
@@ -29,7 +29,7 @@ class Driver:
     def __init__(
         self,
         job: JobState,
-        outside: Outside,
+        backend: ExecutorBackend,
         *,
         journal: Journal,
         clock: Clock,
@@ -37,8 +37,8 @@ class Driver:
         recorder: Recorder | None = None,
     ) -> None:
         self.job = job
-        self.executor = Executor(outside, journal, facts_of=job.roster.facts_of, save=changed)
-        self._outside, self._clock, self._recorder = outside, clock, recorder
+        self.executor = Executor(backend, journal, facts_of=job.roster.facts_of, save=changed)
+        self._backend, self._clock, self._recorder = backend, clock, recorder
 
     def tell(self, event: Event) -> None:
         """Apply an event."""
@@ -95,4 +95,4 @@ class Driver:
 
     def _unfit(self, name: str) -> str | None:
         agent = self.job.roster.agents.get(name)
-        return None if agent is None else self._outside.unfit(agent.host)
+        return None if agent is None else self._backend.unfit(agent.host)

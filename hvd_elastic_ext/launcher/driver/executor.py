@@ -9,7 +9,7 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.rules.membership.devices import device_env
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.actions import Action
 
@@ -19,7 +19,7 @@ TOGETHER: Final = 32
 """Most orders in one message to an agent: one that starts a process may be long."""
 
 
-class Outside(Protocol):
+class ExecutorBackend(Protocol):
     """What the executor needs of sockets and processes. ``facts``: what an agent reports of its machine."""
 
     def start_agent(self, host: Host) -> None:
@@ -61,14 +61,14 @@ class Executor:
     """``facts_of``: what a host's agent reports of its machine. ``save``: saves the state for the next launcher."""
 
     def __init__(
-        self, outside: Outside, journal: Journal, *, facts_of: Callable[[str], Facts], save: Callable[[], None]
+        self, backend: ExecutorBackend, journal: Journal, *, facts_of: Callable[[str], Facts], save: Callable[[], None]
     ) -> None:
-        self._outside, self._journal, self._facts_of, self._save = outside, journal, facts_of, save
+        self._backend, self._journal, self._facts_of, self._save = backend, journal, facts_of, save
         self._unsent: dict[str, list[Mapping[str, Any]]] = {}
 
     def do(self, wanted: Iterable[Action]) -> None:
         """Do all actions, in order. Orders to one agent go together: to thousands of processes there are as many."""
-        outside = self._outside
+        backend = self._backend
         for action in wanted:
             match action:
                 case actions.Send(host, order):
@@ -78,13 +78,13 @@ class Executor:
                 case actions.StartProcess():
                     self._start(action)
                 case actions.GoLive(life, generation, place):
-                    env = {**outside.go_env(life.seat.host), **place.environment()}
+                    env = {**backend.go_env(life.seat.host), **place.environment()}
                     self._tell(life, {"tell": "go", "generation": generation, "env": env})
                 case actions.TellPeers(life):
-                    if env := outside.go_env(life.seat.host):
+                    if env := backend.go_env(life.seat.host):
                         self._tell(life, {"tell": "env", "env": env})
                 case actions.SendCommit(host, order):
-                    request = {**order["request"], "address": outside.peer_address(host)}
+                    request = {**order["request"], "address": backend.peer_address(host)}
                     self._order(host, {**order, "request": request})
                 case actions.Save():
                     self._save()
@@ -96,15 +96,15 @@ class Executor:
     def _start_or_end(self, action: Action) -> None:
         match action:
             case actions.StartAgent(host):
-                self._outside.start_agent(host)
+                self._backend.start_agent(host)
             case actions.StopLaunch(host):
-                self._outside.stop_launch(host)
+                self._backend.stop_launch(host)
             case actions.HangUp(host, reason):
-                self._outside.hang_up(host, reason)
+                self._backend.hang_up(host, reason)
             case actions.EndAgent(host):
-                self._outside.end_agent(host)
+                self._backend.end_agent(host)
             case actions.BeginWorld(generation, hosts):
-                self._outside.begin_world(generation, hosts)
+                self._backend.begin_world(generation, hosts)
 
     def _order(self, host: str, order: Mapping[str, Any]) -> None:
         self._unsent.setdefault(host, []).append(order)
@@ -114,17 +114,17 @@ class Executor:
         for host, orders in unsent.items():
             for first in range(0, len(orders), TOGETHER):
                 together = orders[first : first + TOGETHER]
-                self._outside.send(host, together[0] if len(together) == 1 else {"do": "all", "orders": together})
+                self._backend.send(host, together[0] if len(together) == 1 else {"do": "all", "orders": together})
 
-    def _tell(self, life: Life, message: Mapping[str, Any]) -> None:
+    def _tell(self, life: ProcessId, message: Mapping[str, Any]) -> None:
         to = {str(life.seat.slot): life.number}
         self._order(life.seat.host, {"do": "tell", "to": to, "message": message})
 
     def _start(self, start: actions.StartProcess) -> None:
         seat, number = start.life
-        order = self._outside.start_order(seat, start.place)
+        order = self._backend.start_order(seat, start.place)
         devices = device_env(
-            {**self._outside.environment, **order["env"]},
+            {**self._backend.environment, **order["env"]},
             self._facts_of(seat.host),
             slot=seat.slot,
             slots=start.slots,

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, seat_of, slot_number
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, seat_of, slot_number
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent, Worker, take_heartbeat
@@ -36,13 +36,13 @@ def joined(job: JobState, name: str, hello: Mapping[str, Any]) -> list[tuple[Wor
 
 
 def _take_stock(job: JobState, agent: Agent, seats: Mapping[str, Any], now: float) -> list[tuple[Worker, int]]:
-    there: set[Life] = set()
-    ended: dict[Life, Mapping[str, Any]] = {}
+    there: set[ProcessId] = set()
+    ended: dict[ProcessId, Mapping[str, Any]] = {}
     for number, status in seats.items():
         seat = seat_of(agent.host.name, number)
         if seat is None or not isinstance(status, dict) or not isinstance(status.get("life"), int):
             continue
-        life = Life(seat, status["life"])
+        life = ProcessId(seat, status["life"])
         job.roster.lived(life)
         if status.get("state") == "running" and status.get("code") is None:
             there.add(life)
@@ -60,7 +60,7 @@ def _take_stock(job: JobState, agent: Agent, seats: Mapping[str, Any], now: floa
 
 
 def _compare(
-    job: JobState, agent: Agent, there: set[Life], ended: Mapping[Life, Mapping[str, Any]]
+    job: JobState, agent: Agent, there: set[ProcessId], ended: Mapping[ProcessId, Mapping[str, Any]]
 ) -> list[tuple[Worker, int]]:
     """Repair what was lost with the last connection: orders, and ends of processes."""
     gone: list[tuple[Worker, int]] = []
@@ -102,7 +102,7 @@ def started(job: JobState, worker: Worker, pid: Any) -> None:
     job.record("spawned", host=worker.seat.host, slot=worker.seat.slot, pid=worker.pid, **place)
 
 
-def _adopted(life: Life, host: Host, status: Mapping[str, Any], now: float) -> Worker:
+def _adopted(life: ProcessId, host: Host, status: Mapping[str, Any], now: float) -> Worker:
     """A process that an earlier launcher started."""
     generation = status.get("generation")
     live = isinstance(generation, int) and generation > 0

@@ -74,7 +74,7 @@ PLANNERS: Final = (
     Planner(
         before_exit.save
     ),  # a job that was told to stop and does not train writes the commits in memory to a checkpoint
-    Planner(adoption.tend),  # hosts of an earlier launcher that are not back yet
+    Planner(adoption.retry_missing),  # hosts of an earlier launcher that are not back yet
     Planner(hosts.plan),  # an empty list of hosts
     Planner(exits.plan),  # is the job over?
     Planner(shutdown.plan, ending=True),  # stops all processes and agents

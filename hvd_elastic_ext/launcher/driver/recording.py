@@ -76,37 +76,37 @@ def to_json(event: Event, now: float) -> dict[str, Any]:
         case events.Expected(hosts_left, until):
             return {"kind": kind, "hosts": [asdict(host) for host in hosts_left], "until": until}
         case events.HealthChanged(ledger, name, more):
-            told = ledger_json.to_json(ledger, now, wall=now)
-            return {"kind": kind, "ledger": told, "event": name, "fields": dict(more)}
+            data = ledger_json.to_json(ledger, now, wall=now)
+            return {"kind": kind, "ledger": data, "event": name, "fields": dict(more)}
         case events.End(why):
             number = why.signal_number if isinstance(why, Interrupted) else None
             return {"kind": kind, "why": str(why), "signal": number}
     return {"kind": kind, **{field.name: getattr(event, field.name) for field in fields(event)}}
 
 
-def from_json(told: Mapping[str, Any], now: float) -> Event:
+def from_json(data: Mapping[str, Any], now: float) -> Event:
     """The event that :func:`to_json` wrote. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for anything else."""
-    kind = told["kind"]
+    kind = data["kind"]
     if kind in _READERS:
-        return _READERS[kind](told, now)
-    return _KINDS[kind](**{name: value for name, value in told.items() if name != "kind"})
+        return _READERS[kind](data, now)
+    return _KINDS[kind](**{name: value for name, value in data.items() if name != "kind"})
 
 
-def _hosts_changed(told: Mapping[str, Any], _: float) -> Event:
-    departing = {host: (str(reason), by) for host, (reason, by) in told["departing"].items()}
-    return events.HostsChanged(HostSet(tuple(Host(**host) for host in told["hosts"])), departing)
+def _hosts_changed(data: Mapping[str, Any], _: float) -> Event:
+    departing = {host: (str(reason), by) for host, (reason, by) in data["departing"].items()}
+    return events.HostsChanged(HostSet(tuple(Host(**host) for host in data["hosts"])), departing)
 
 
-def _end(told: Mapping[str, Any], _: float) -> Event:
-    number, why = told["signal"], told["why"]
+def _end(data: Mapping[str, Any], _: float) -> Event:
+    number, why = data["signal"], data["why"]
     return events.End(JobFailed(why) if number is None else Interrupted(number, why))
 
 
 _READERS: Final[Mapping[str, Callable[[Mapping[str, Any], float], Event]]] = {
     "HostsChanged": _hosts_changed,
-    "Expected": lambda told, _: events.Expected(tuple(Host(**host) for host in told["hosts"]), told["until"]),
-    "HealthChanged": lambda told, now: events.HealthChanged(
-        ledger_json.from_json(told["ledger"], now, wall=now), told["event"], told["fields"]
+    "Expected": lambda data, _: events.Expected(tuple(Host(**host) for host in data["hosts"]), data["until"]),
+    "HealthChanged": lambda data, now: events.HealthChanged(
+        ledger_json.from_json(data["ledger"], now, wall=now), data["event"], data["fields"]
     ),
     "End": _end,
 }
@@ -129,8 +129,8 @@ def _described(action: Action) -> str:
             return f"{type(action).__name__} {host} {_text(order)}"
         case actions.StartAgent(host) | actions.EndAgent(host):
             return f"{type(action).__name__} {host.name} {_text(asdict(host))}"
-    told = {field.name: getattr(action, field.name) for field in fields(action)}
-    return f"{type(action).__name__} {_text(told)}"
+    data = {field.name: getattr(action, field.name) for field in fields(action)}
+    return f"{type(action).__name__} {_text(data)}"
 
 
 def _text(value: object) -> str:

@@ -21,8 +21,8 @@ from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question, Seat, seat_of
 from hvd_elastic_ext.launcher.state import commit_holders, events, orders
 from hvd_elastic_ext.launcher.state.actions import Record
-from hvd_elastic_ext.launcher.state.errands import Answer, Purpose, answer_of
 from hvd_elastic_ext.launcher.state.events import Event
+from hvd_elastic_ext.launcher.state.helpers import Answer, Purpose, answer_of
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent, LaunchEnd, Worker, seconds, take_heartbeat, take_message
 
@@ -71,8 +71,8 @@ def reduce(job: JobState, event: Event) -> None:
 
 
 def _hosts_changed(job: JobState, event: events.HostsChanged) -> None:
-    job.fleet.emptied = not event.hosts and not event.departing and bool(job.roster.workers)
-    if job.fleet.emptied:
+    job.fleet.empty_list_refused = not event.hosts and not event.departing and bool(job.roster.workers)
+    if job.fleet.empty_list_refused:
         log.warning("a list without any host was published; the hosts known so far are kept while they work")
         return
     hosts.publish(job, event.hosts)
@@ -165,8 +165,8 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
     event = news.get("event")
     if event == "beats":
         _beats(job, agent, news.get("slots"), part=news.get("part") is True)
-    elif event in ("errand", "errand_ended"):
-        for purpose, asked in job.on_errand.items():
+    elif event in ("errand", "errand_ended"):  # the protocol's words for a helper
+        for purpose, asked in job.helpers.items():
             if (host, news.get("id")) in asked.items():
                 _ANSWERED[purpose](job, agent, answer_of(news))
     elif not notices.take(job, agent, news):
@@ -177,13 +177,13 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
 
 
 def _note_held(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
-    """Note which commit a slot's memory holds after its process or an errand has ended."""
+    """Note which commit a slot's memory holds after its process or a helper has ended."""
     slot, event, slots, known = news.get("slot"), news.get("event"), news.get("slots"), job.roster.commits
     if not agent.joined:
         return
     host = agent.host.name
     if event == "forgotten" and isinstance(slot, int):
-        known.emptied(Seat(host, slot))
+        known.forgotten(Seat(host, slot))
     elif event == "held" and isinstance(slots, dict):
         for number, held in slots.items():
             if (seat := seat_of(host, number)) is not None:
@@ -301,6 +301,7 @@ _SAID: Final[Mapping[Any, _Handler]] = {
     "kept": coordinator.kept,
     "last": coordinator.last,
     "not_kept": coordinator.not_kept,
-    "going_on": lambda job, worker, message: resize_report.going_on(job, worker.life, worker.generation, message),
+    # The protocol's word for the first step of a process in a world.
+    "going_on": lambda job, worker, message: resize_report.first_step(job, worker.life, worker.generation, message),
 }
 """Other messages are only noted."""

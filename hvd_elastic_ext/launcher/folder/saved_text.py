@@ -17,7 +17,7 @@ from hvd_elastic_ext.launcher.rules.health import ledger_json
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.custody import Commit, Stored
 from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
-from hvd_elastic_ext.launcher.state.saved import Saved, UntoldChange
+from hvd_elastic_ext.launcher.state.saved import Saved, UnrecordedChange
 
 VERSION: Final = 2
 PORTS: Final = 1 << 16
@@ -175,10 +175,10 @@ def _stored(commit: Any, step: Any, path: Any) -> Stored:
     return Stored(_commit(commit), _is(step, int), _is(path, str))
 
 
-def _change(value: Any) -> UntoldChange:
+def _change(value: Any) -> UnrecordedChange:
     fields = _is(value["fields"], dict)
     _ = fields["steps_lost"]
-    return UntoldChange(_is(value["generation"], int), float(value["at"]), fields)
+    return UnrecordedChange(_is(value["generation"], int), float(value["at"]), fields)
 
 
 def _noted(value: Any) -> NotedCommit:

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hvd_elastic_ext.launcher.job.output import LineAssembler, Outlets, Write
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 
 class Console:
     """Writes output of processes. ``rank`` is called for every line, because ranks change; None if there is none."""
 
     def __init__(
-        self, outlets: Outlets, folder: Path | None, *, timestamps: bool, rank: Callable[[Life], int | None]
+        self, outlets: Outlets, folder: Path | None, *, timestamps: bool, rank: Callable[[ProcessId], int | None]
     ) -> None:
         self._outlets = outlets
         self._folder = folder
@@ -22,15 +22,15 @@ class Console:
         self._rank = rank
         self._terminals = {"stdout": outlets.stdout, "stderr": outlets.stderr}
         self._files: dict[tuple[str, str], Write] = {}
-        self._partial: dict[tuple[Life, str], LineAssembler] = {}
+        self._partial: dict[tuple[ProcessId, str], LineAssembler] = {}
 
-    def take(self, life: Life, stream: str, text: str) -> None:
+    def take(self, life: ProcessId, stream: str, text: str) -> None:
         """Take output of a process; ``stream`` is "stdout" or "stderr"."""
         if stream in self._terminals:
             for line in self._partial.setdefault((life, stream), LineAssembler()).feed(text):
                 self._write(life, stream, line)
 
-    def ended(self, life: Life) -> None:
+    def ended(self, life: ProcessId) -> None:
         """A process has ended: write its unfinished lines."""
         for stream in self._terminals:
             rest = self._partial.pop((life, stream), None)
@@ -46,7 +46,7 @@ class Console:
         for life, _ in list(self._partial):
             self.ended(life)
 
-    def _write(self, life: Life, stream: str, line: str) -> None:
+    def _write(self, life: ProcessId, stream: str, line: str) -> None:
         rank = self._rank(life)
         who = str(life.seat) if rank is None else str(rank)
         self._show(stream, f"[{who}]<{stream}>:", line)
@@ -61,6 +61,6 @@ class Console:
         self._terminals[stream](f"{bar}{time_of_day}{label}{line.removeprefix(bar)}")
 
 
-def seat_of(host: str, slot: object, life: object) -> Life | None:
+def seat_of(host: str, slot: object, life: object) -> ProcessId | None:
     """The process that an agent names; None if the fields are invalid."""
-    return Life(Seat(host, slot), life) if isinstance(slot, int) and isinstance(life, int) else None
+    return ProcessId(Seat(host, slot), life) if isinstance(slot, int) and isinstance(life, int) else None

@@ -88,7 +88,7 @@ class Job:
             self._end_run()
             raise
         self._end_run()
-        if not self._session.driver.job.shutdown.untold:
+        if not self._session.driver.job.shutdown.unconnected:
             self._folder.forget_key()
 
     def _end_run(self) -> None:
@@ -252,7 +252,7 @@ class Job:
             request, known, hosts=hosts, now=now, training=training, starting=starting
         )
         if ledger is not known:
-            event, fields = host_requests.told(request)
+            event, fields = host_requests.journal_entry(request)
             self._session.health_changed(ledger, event, fields)
             if self._sleeping is not None:
                 self._sleeping.changed()
@@ -277,7 +277,7 @@ class Job:
         self._stop = Interrupted(number, f"stopped by {name}")
         self._stop_requested.set()
         if self._sleeping is not None:
-            self._sleeping.told(str(self._stop))
+            self._sleeping.end(str(self._stop))
             return
         job = self._session.driver.job
         ends_already = job.outcome.failure is not None

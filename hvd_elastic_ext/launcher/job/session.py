@@ -116,8 +116,8 @@ class Session:
         write_noted_change(known.saved, journal=journal, clock=clock)
         options = options_of(settings, woken=known.woken)
         now, wall = clock.mono(), time.time()
-        errands = secrets.randbelow(1 << 48)
-        job = job_of(known.saved, options, now=now, wall=wall, errands=errands, expects=known.expects)
+        helper_number = secrets.randbelow(1 << 48)
+        job = job_of(known.saved, options, now=now, wall=wall, helper_number=helper_number, expects=known.expects)
         if recorder is not None:
             recorder.begun(start_of(known.saved, job, wall=wall, expects=known.expects))
         self.driver = Driver(job, self, journal=journal, clock=clock, changed=self._save_soon, recorder=recorder)

@@ -18,15 +18,15 @@ def to_json(options: JobOptions) -> dict[str, Any]:
     return {**plain, **{name: None if value is None else asdict(value) for name, value in nested.items()}}
 
 
-def from_json(told: Mapping[str, Any]) -> JobOptions:
+def from_json(data: Mapping[str, Any]) -> JobOptions:
     """The options that :func:`to_json` wrote. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for others."""
-    limits = Limits(**{**told["limits"], "allowed": tuple(told["limits"]["allowed"])})
-    how, cadence = told["durability"], told["commit_every"]
+    limits = Limits(**{**data["limits"], "allowed": tuple(data["limits"]["allowed"])})
+    how, cadence = data["durability"], data["commit_every"]
     return JobOptions(
         **{
-            **told,
+            **data,
             "limits": limits,
-            "cooldown_s": tuple(told["cooldown_s"]),
+            "cooldown_s": tuple(data["cooldown_s"]),
             "durability": None if how is None else Durability(**{**how, "every": Cadence(**how["every"])}),
             "commit_every": None if cadence is None else Cadence(**cadence),
         }

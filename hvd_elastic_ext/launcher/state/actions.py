@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.messages.rank_info import Place
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,12 @@ class SendCommit:
 class StartProcess:
     """Start a process. The executor adds its environment.
 
-    ``place``: what the process shows to user code until it has a rank. ``slots``: of the host. ``neighbours``: local
-    rank of each slot of the host that is in use. ``blocked``: slots of the host that must not work.
+    ``life``: the process, and ``place``: what it shows to user code until it has a rank; recordings have these names.
+    ``slots``: of the host. ``neighbours``: local rank of each slot of the host that is in use. ``blocked``: slots of
+    the host that must not work.
     """
 
-    life: Life
+    life: ProcessId
     place: Place
     slots: int
     neighbours: Mapping[int, int]
@@ -78,7 +79,7 @@ class StartProcess:
 class GoLive:
     """Tell a standby process to join the world of ``generation``. The executor adds how to find its peers."""
 
-    life: Life
+    life: ProcessId
     generation: int
     place: Place
 
@@ -87,7 +88,7 @@ class GoLive:
 class TellPeers:
     """Tell a process how to find its peers from the next world on."""
 
-    life: Life
+    life: ProcessId
 
 
 @dataclass(frozen=True, slots=True)

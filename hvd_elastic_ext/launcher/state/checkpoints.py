@@ -17,7 +17,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.interval import LATEST, Choice, 
 from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S, SHORTEST_S, Call
 from hvd_elastic_ext.launcher.rules.checkpoints.slowdown import SlowdownMeter
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 WAITED_S: Final = 2.0
 """How long a commit that was named is thought to be waited for before any was."""
@@ -51,9 +51,9 @@ class Checkpoints:
     """Hosts that are known to have the newest checkpoint on their storage."""
     done: bool = False
     """Training is done: the next checkpoint is its end."""
-    files: dict[Life, Kept] = field(default_factory=dict)
+    files: dict[ProcessId, Kept] = field(default_factory=dict)
     """What processes keep in the place of their last commit."""
-    said_stateless: bool = False
+    logged_stateless: bool = False
     path: str | None = None
     """Where the newest checkpoint is that was made, or loaded."""
     waited_s: float = WAITED_S
@@ -104,7 +104,7 @@ class CommitInterval:
     watched_from: float
     choice: interval.Thinning | None = None
     failures: Failures = field(default_factory=Failures)
-    mended: int = 0
+    rollbacks: int = 0
     commits_s: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
     calls_s: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
     newest: tuple[int, int, int] | None = None
@@ -117,7 +117,7 @@ class CommitInterval:
 class Loading:
     """A host loads a checkpoint into the memory that ``agent`` owns: another agent's is empty.
 
-    ``slots``: those with memory that its errand may write to; ``again_at``: when it is sent on another (mono);
+    ``slots``: those with memory that its helper may write to; ``again_at``: when another one runs (mono);
     ``seats``: those with the checkpoint in their memory.
     """
 
@@ -190,10 +190,10 @@ class BeforeSleep:
     again_at: float = -math.inf
     hopeless: bool = False
     """Processes have trained that keep no commit: it cannot be saved."""
-    hurry: bool = False
+    skip_waiting: bool = False
     """The job ends, and does not wait for hosts."""
     read_back: bool = True
-    said: str = ""
+    logged: str = ""
 
     @property
     def going(self) -> bool:

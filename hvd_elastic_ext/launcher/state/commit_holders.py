@@ -66,7 +66,7 @@ class Holders:
     held: dict[Seat, Held] = field(default_factory=dict)
     gone: dict[Seat, Held] = field(default_factory=dict)
 
-    def told(self, seat: Seat, commit: Commit, step: int, *, agent: str) -> None:
+    def reported(self, seat: Seat, commit: Commit, step: int, *, agent: str) -> None:
         """A slot's memory holds this commit now, by its agent."""
         known = self.held.get(seat)
         reached = known.reached if known is not None and known.agent == agent else None
@@ -75,7 +75,7 @@ class Holders:
     def newer(self, seat: Seat, found: tuple[Commit, int] | None, *, agent: str) -> None:
         """The same, unless the report is older than what is known."""
         if found is not None and found[0] >= (self.commit_of(seat) or found[0]):
-            self.told(seat, *found, agent=agent)
+            self.reported(seat, *found, agent=agent)
 
     def heartbeat(self, seat: Seat, commit: Commit, step: int, *, agent: str) -> None:
         """A process reports its newest commit and step. Its agent may have reported a newer commit."""
@@ -85,7 +85,7 @@ class Holders:
         if commit >= known.commit:  # there may be a thousand a second of these
             known.commit, known.step, known.reached = commit, step, step
 
-    def emptied(self, seat: Seat) -> None:
+    def forgotten(self, seat: Seat) -> None:
         """A slot's memory was given back."""
         if (held := self.held.get(seat)) is not None:
             self._is_gone(seat, held, "its memory was given back")
@@ -111,7 +111,7 @@ class Holders:
             if named is None or not isinstance(status, dict):
                 continue
             if (found := read(status.get("held"))) is not None:
-                self.told(named, *found, agent=agent)
+                self.reported(named, *found, agent=agent)
 
     def _answered(self, seat: Seat, held: Held, statuses: Mapping[str, Any]) -> None:
         """A holder that an earlier launcher noted is back: now it is known what its slots hold."""

@@ -52,7 +52,7 @@ class Outcome:
 class Shutdown:
     """How far the end of everything is."""
 
-    untold: dict[str, Host] = field(default_factory=dict)
+    unconnected: dict[str, Host] = field(default_factory=dict)
     """Hosts that could not be told to end: what runs there may do so for ever."""
     refused: dict[str, str] = field(default_factory=dict)
     """Why, of those that have answered."""
@@ -64,4 +64,5 @@ class Shutdown:
     """Hosts that are told without a connection."""
     pending: set[str] = field(default_factory=set)
     """Those of them that have not answered."""
-    hurried: bool = False
+    skip_waiting: bool = False
+    """The job is ended for the second time: missing hosts are not waited for."""

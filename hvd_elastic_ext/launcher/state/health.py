@@ -11,7 +11,7 @@ from hvd_elastic_ext.launcher.rules.health.endings import Ended
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.health.stalls import Member
 from hvd_elastic_ext.launcher.rules.health.stragglers import Watch
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 
 @dataclass(slots=True)
@@ -50,14 +50,14 @@ class Liveness:
     compared_at: float
     of: int
     """The generation that ``finished`` is of."""
-    moved: dict[Life, tuple[int, float]] = field(default_factory=dict)
+    moved: dict[ProcessId, tuple[int, float]] = field(default_factory=dict)
     """What each process had counted, and when that was new (mono)."""
-    times: dict[Life, deque[float]] = field(default_factory=dict)
+    times: dict[ProcessId, deque[float]] = field(default_factory=dict)
     """The latest step times of each process."""
     watch: Watch = field(default_factory=Watch)
-    told: frozenset[Life] | None = None
+    reported: frozenset[ProcessId] | None = None
     """Processes that were reported to delay the world; None while it makes progress."""
-    finished: dict[Life, Member] = field(default_factory=dict)
+    finished: dict[ProcessId, Member] = field(default_factory=dict)
     """Members of the newest world that are done with training, whether they live or not."""
 
 
@@ -87,16 +87,16 @@ class Loopless:
     """A commit or a checkpoint is known of, or was made by a process."""
     step: int = 0
     """The newest step of those that keep no commit."""
-    anew: int = 0
+    training_restarts: int = 0
     """How often training has started from the beginning."""
     last: str = ""
     """Which process ended last, and how."""
-    ended: dict[Life, Ended] = field(default_factory=dict)
+    ended: dict[ProcessId, Ended] = field(default_factory=dict)
     """Of the newest world."""
     alone: dict[Seat, Ended] = field(default_factory=dict)
     """The last end in each seat of a process that never asked for a world."""
-    said: set[str] = field(default_factory=set)
-    """Causes of changes that were not made, as far as that was said."""
+    logged: set[str] = field(default_factory=set)
+    """Causes of changes that were not made, as far as that was logged."""
     unknown: int = -1
     """The world of which all processes were lost, and it is not known what they had done."""
     fenced: int = -1

@@ -19,7 +19,7 @@ from hvd_elastic_ext.launcher.rules.health.endings import Fate, Verdict, fate
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Situation, Stage
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import NO_ROOM, TOO_LARGE, Answer, Life, Rendezvous, Seat
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import NO_ROOM, TOO_LARGE, Answer, ProcessId, Rendezvous, Seat
 from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.checkpoints import (
     BeforeExit,
@@ -34,8 +34,8 @@ from hvd_elastic_ext.launcher.state.checkpoints import (
 )
 from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
 from hvd_elastic_ext.launcher.state.departures import Notices, Outcome, Preemption, Shutdown
-from hvd_elastic_ext.launcher.state.errands import Purpose
 from hvd_elastic_ext.launcher.state.health import Faults, LinkLoss, Liveness, Loopless, Pace
+from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.membership import (
     Adoption,
     Custody,
@@ -69,8 +69,8 @@ class JobState:
     """When the newest event happened, the look began, silence was judged, or the state was saved."""
     generation: int
     """Number of the newest world, whether it has formed or not."""
-    errands: int
-    """Number of the last errand. The first one is random, so that answers to another launcher do not match."""
+    helper_number: int
+    """Number of the last helper. The first one is random, so that answers to another launcher do not match."""
 
     faults: Faults
     short_since: float | None
@@ -106,16 +106,16 @@ class JobState:
     shutdown: Shutdown = field(default_factory=Shutdown)
     outcome: Outcome = field(default_factory=Outcome)
 
-    on_errand: dict[Purpose, dict[str, int]] = field(default_factory=lambda: {purpose: {} for purpose in Purpose})
-    """For each purpose, the hosts with an answer that is waited for, and the number of their errand. Its planner takes
-    a host out when it waits no more; an answer of any other errand is ignored."""
+    helpers: dict[Purpose, dict[str, int]] = field(default_factory=lambda: {purpose: {} for purpose in Purpose})
+    """For each purpose, the hosts with an answer that is waited for, and the number of their helper. Its planner takes
+    a host out when it waits no more; an answer of any other helper is ignored."""
     wanted: tuple[Seat, ...] = ()
     """Seats that should have a process, by the newest look."""
     decision: Decision = field(default_factory=lambda: Decision(None, "", ""))
     """Which processes should form the next world now, by the newest look."""
     paused: bool = False
     """Planners decide nothing for now."""
-    excessive: set[Life] = field(default_factory=set)
+    excessive: set[ProcessId] = field(default_factory=set)
     """Processes with rendezvous values that were refused as too large, which was logged."""
     to_do: list[actions.Action] = field(default_factory=list, compare=False, repr=False)
     """Actions that the executor has not taken yet."""
@@ -126,7 +126,7 @@ class JobState:
         options: JobOptions,
         now: float,
         *,
-        errands: int,
+        helper_number: int,
         ledger: HealthLedger | None = None,
         generation: int = 0,
         expects: str | None = None,
@@ -144,7 +144,7 @@ class JobState:
             options,
             now,
             generation,
-            errands,
+            helper_number,
             faults=Faults(ledger or HealthLedger()),
             short_since=now,
             adoption=Adoption(now),
@@ -228,7 +228,7 @@ class JobState:
             begun=self.world.begun,
         )
 
-    def rank(self, life: Life) -> int | None:
+    def rank(self, life: ProcessId) -> int | None:
         """The rank of a process; before the first world, its planned rank. None if it has none."""
         place = self.rendezvous.place(life)
         if place is not None or self.world.begun:
@@ -243,15 +243,15 @@ class JobState:
 
     @property
     def transferring(self) -> frozenset[str]:
-        """Hosts of the transfer under way: agents do one errand at a time."""
+        """Hosts of the transfer under way: an agent runs one helper at a time."""
         return frozenset(() if self.transfers.current is None else self.transfers.current.hosts)
 
     @property
     def busy(self) -> frozenset[str]:
-        """Hosts with agents that may be on an errand for a checkpoint."""
+        """Hosts with agents that may run a helper for a checkpoint."""
         attempt = self.checkpoints.attempt
         loading = (host for host in self.restore.hosts if (each := self.loading_of(host)) and each.under_way)
-        return frozenset((*(() if attempt is None else attempt.hosts), *self.on_errand[Purpose.SLEEP], *loading))
+        return frozenset((*(() if attempt is None else attempt.hosts), *self.helpers[Purpose.SLEEP], *loading))
 
     def loading_of(self, host: str) -> Loading | None:
         """How far the present agent of a host has loaded the newest checkpoint; None if it was not told to."""
@@ -398,10 +398,11 @@ class JobState:
             order = {"do": "answer", "slot": life.seat.slot, "id": number, "status": status, "body": text}
             self.send(life.seat.host, order)
 
-    def send_errand(self, purpose: Purpose, host: str, slots: Sequence[int], request: Mapping[str, Any]) -> bool:
-        """Send a host's agent on an errand with the memory of ``slots``; False if it is not connected."""
-        self.errands += 1
-        self.on_errand[purpose][host] = self.errands
-        order = {"do": "errand", "id": self.errands, "slots": slots, "request": request}
+    def run_helper(self, purpose: Purpose, host: str, slots: Sequence[int], request: Mapping[str, Any]) -> bool:
+        """Have a host's agent run a helper with the memory of ``slots``; False if it is not connected."""
+        self.helper_number += 1
+        self.helpers[purpose][host] = self.helper_number
+        # The protocol's word for a helper is "errand".
+        order = {"do": "errand", "id": self.helper_number, "slots": slots, "request": request}
         self.do(actions.SendCommit(host, order) if request["do"] == "send" else actions.Send(host, order))
         return self.is_connected(host)

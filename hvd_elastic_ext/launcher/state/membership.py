@@ -12,7 +12,7 @@ from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.rules.health.restart_delay import RestartDelays
 from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, Holding, Stored, Verdict
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.rules.membership.world_change import Move
 from hvd_elastic_ext.launcher.state.roster import RETURN_S, Worker
 
@@ -29,13 +29,13 @@ class Fleet:
     """The published hosts, and what is known of former ones."""
 
     hosts: HostSet = field(default_factory=HostSet)
-    emptied: bool = False
+    empty_list_refused: bool = False
     """The newest list is empty and was not accepted, because processes ran."""
-    unreported_ends: dict[Life, tuple[Worker, int]] = field(default_factory=dict)
+    unreported_ends: dict[ProcessId, tuple[Worker, int]] = field(default_factory=dict)
     """Ended processes of an earlier launcher, with exit codes: it may not have known of their ends."""
     recovering: set[str] = field(default_factory=set)
     """Hosts on which a member failed, until they are in a world again."""
-    cut_off_live: set[Life] = field(default_factory=set)
+    cut_off_live: set[ProcessId] = field(default_factory=set)
     """Processes that were in a world when their host was cut off."""
     restart_delays: RestartDelays = field(default_factory=RestartDelays)
     pods: dict[str, Host] = field(default_factory=dict)
@@ -53,26 +53,26 @@ class Fleet:
 class World:
     """The newest world: its members, how far it is, and why it was formed."""
 
-    members: tuple[Life, ...] = ()
+    members: tuple[ProcessId, ...] = ()
     begun: bool = False
     """Training has begun: some world has formed."""
     changes: int = 0
     """Worlds formed since the first one."""
-    mended: int = 0
+    rollbacks: int = 0
     """How many of them followed a lost world: each is a roll-back."""
-    excused: set[Life] = field(default_factory=set)
+    not_at_fault: set[ProcessId] = field(default_factory=set)
     """Members of the newest world that have ended by order, or because of others."""
     decision: Decision = field(default_factory=lambda: Decision(None, "", ""))
     """Why it was formed."""
-    provisional: Mapping[Life, Place] = field(default_factory=dict)
+    provisional: Mapping[ProcessId, Place] = field(default_factory=dict)
     """The place that each member shows until it has its rank; made at first use, for all."""
     own: bool = False
     """A world was formed by this launcher."""
-    found: dict[Life, int] = field(default_factory=dict)
+    found: dict[ProcessId, int] = field(default_factory=dict)
     """Generation of each process of an earlier launcher, as it was found."""
     fences: bool = False
     """Members that do not notice the loss of their world have their connections cut."""
-    left_out: frozenset[Life] = frozenset()
+    left_out: frozenset[ProcessId] = frozenset()
     """Former members that are not in this world. While it forms, members may still wait for them."""
     late_from: float = 0.0
     """No called member counts as late before then (mono)."""
@@ -103,13 +103,13 @@ class Change:
 
     at: float
     generation: int
-    first: Life
+    first: ProcessId
     fields: dict[str, Any]
     pause_s: float | None = None
     stopped_at: float | None = None
 
     @property
-    def told_by(self) -> float:
+    def report_due(self) -> float:
         """When the line is written at the latest (mono)."""
         return self.at + (UNTOLD_S if self.stopped_at is None else UNTOLD_BY_OTHERS_S)
 
@@ -119,7 +119,7 @@ class Resize:
     """The cost of the newest change of the world."""
 
     change: Change | None = None
-    steps_are_told: bool = False
+    steps_are_reported: bool = False
     lost: list[int] = field(default_factory=list)
     stopped_at: float | None = None
 
@@ -128,7 +128,7 @@ class Resize:
         self.stopped_at = now if self.stopped_at is None else self.stopped_at
 
     @property
-    def untold(self) -> int | None:
+    def unrecorded(self) -> int | None:
         """The generation of the world with a journal line that is not written yet."""
         return None if self.change is None else self.change.generation
 
@@ -208,7 +208,7 @@ class Custody:
     verdict: Verdict = FORMS
     holds_back: bool = False
     """A world would form now, or its members would get their ranks, but waits for a commit."""
-    said: str = ""
+    logged: str = ""
 
 
 @dataclass(slots=True)
@@ -229,7 +229,7 @@ class Restarting:
     announced: int
     """The newest generation that was begun."""
     change: EngineChange | None = None
-    done: set[Life] = field(default_factory=set)
+    done: set[ProcessId] = field(default_factory=set)
     """Members that have ended well by themselves."""
     ended: dict[Seat, float] = field(default_factory=dict)
     """When members of the world that is to change have ended for that (mono)."""

@@ -12,7 +12,7 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.pace import RECENT
 from hvd_elastic_ext.launcher.rules.membership.next_world import Process, Stage
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state.commit_holders import Holders
 
 JOIN_S: Final = 60.0
@@ -66,7 +66,7 @@ class Agent:
 class Worker:
     """One training process."""
 
-    life: Life
+    life: ProcessId
     host: Host
     stage: Stage
     since: float
@@ -179,7 +179,7 @@ class Roster:
     """Commits in the agents' memory."""
     _by_host: dict[str, dict[Seat, Worker]] = field(default_factory=dict, compare=False, repr=False)
     """The same processes: to ask for those of one host must not cost a look at thousands."""
-    _present: tuple[tuple[Life, ...], tuple[Worker, ...]] | None = field(default=None, compare=False, repr=False)
+    _present: tuple[tuple[ProcessId, ...], tuple[Worker, ...]] | None = field(default=None, compare=False, repr=False)
     """The last answer of :meth:`present`, until a process is added or removed."""
 
     @property
@@ -211,12 +211,12 @@ class Roster:
         worker = self.workers.get(Seat(host, slot)) if isinstance(slot, int) else None
         return worker if worker is not None and life in (None, worker.life.number) else None
 
-    def alive(self, life: Life) -> Worker | None:
+    def alive(self, life: ProcessId) -> Worker | None:
         """The process of this life; None if it has ended, or if the seat has another life."""
         worker = self.workers.get(life.seat)
         return worker if worker is not None and worker.life == life else None
 
-    def present(self, lives: Iterable[Life]) -> tuple[Worker, ...]:
+    def present(self, lives: Iterable[ProcessId]) -> tuple[Worker, ...]:
         """Those of ``lives`` that are alive. One look asks many times for the members of the world."""
         members = tuple(lives)
         if self._present is None or self._present[0] is not members:
@@ -230,12 +230,12 @@ class Roster:
         """Seconds from its start in which each of the agents that are starting now has to come."""
         return JOIN_S + JOIN_EACH_S * sum(not agent.heard for agent in self.agents.values())
 
-    def next_life(self, seat: Seat) -> Life:
+    def next_life(self, seat: Seat) -> ProcessId:
         """A life that the seat has not had yet."""
         self.lives[seat] = self.lives.get(seat, 0) + 1
-        return Life(seat, self.lives[seat])
+        return ProcessId(seat, self.lives[seat])
 
-    def lived(self, life: Life) -> None:
+    def lived(self, life: ProcessId) -> None:
         """An agent reports a life of a seat."""
         self.lives[life.seat] = max(self.lives.get(life.seat, 0), life.number)
 
@@ -254,7 +254,7 @@ class Roster:
         workers = self.workers.items()
         return {seat: worker.stage for seat, worker in workers if worker.killed is None and worker.leaving is None}
 
-    def processes(self, *, broken: frozenset[Life], leaves_by: Mapping[str, float]) -> dict[Seat, Process]:
+    def processes(self, *, broken: frozenset[ProcessId], leaves_by: Mapping[str, float]) -> dict[Seat, Process]:
         """Processes that may be in the next world: not those that are ending. There may be thousands."""
         held = self.commits.held
         return {

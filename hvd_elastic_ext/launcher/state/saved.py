@@ -20,7 +20,7 @@ from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.options import JobOptions
 
 
-class UntoldChange(NamedTuple):
+class UnrecordedChange(NamedTuple):
     """A change of the world, ``at`` a time (Unix seconds), with a journal line that is not written yet: ``fields``."""
 
     generation: int
@@ -55,7 +55,7 @@ class Saved:
     """As :attr:`Checkpoints.only_here`."""
     stored: Stored | None = None
     """As :attr:`Checkpoints.stored`, if its commit is known."""
-    change: UntoldChange | None = None
+    change: UnrecordedChange | None = None
     commits: tuple[NotedCommit, ...] = ()
     """Who held the newest commit."""
 
@@ -71,14 +71,14 @@ class Saved:
 
 def saved_of(job: JobState, *, incarnation: int, ports: Mapping[str, int], wall: float, run: str | None) -> Saved:
     """The state for the next launcher, as of :attr:`JobState.now` and ``wall`` (Unix seconds)."""
-    agents, untold = job.roster.agents.values(), job.shutdown.untold
-    there = [*job.adoption.missing.values(), *untold.values(), *(agent.host for agent in agents)]
+    agents, unconnected = job.roster.agents.values(), job.shutdown.unconnected
+    there = [*job.adoption.missing.values(), *unconnected.values(), *(agent.host for agent in agents)]
     change, stored = job.resize.change, job.checkpoints.stored
     return Saved(
         incarnation,
         job.generation,
         run,
-        finished=job.outcome.over and not untold,
+        finished=job.outcome.over and not unconnected,
         at=wall,
         ledger=ledger_json.as_saved(job.faults.ledger, job.now),
         hosts=tuple(Host(name, slots) for name, slots in {host.name: host.slots for host in there}.items()),
@@ -87,23 +87,24 @@ def saved_of(job: JobState, *, incarnation: int, ports: Mapping[str, int], wall:
         stored=None if stored is None or stored.commit is None else stored,
         change=None
         if change is None
-        else UntoldChange(change.generation, wall - (job.now - change.at), dict(change.fields)),
+        else UnrecordedChange(change.generation, wall - (job.now - change.at), dict(change.fields)),
         commits=_commits_of(job),
     )
 
 
 def job_of(
-    saved: Saved, options: JobOptions, *, now: float, wall: float, errands: int, expects: str | None = None
+    saved: Saved, options: JobOptions, *, now: float, wall: float, helper_number: int, expects: str | None = None
 ) -> JobState:
     """The state with which the next launcher begins, as of ``now`` (mono) and ``wall`` (Unix seconds).
 
-    ``expects``: a checkpoint that is known to have been made. ``errands``: a number that no earlier launcher has had.
+    ``expects``: a checkpoint that is known to have been made. ``helper_number``: a number that no earlier launcher has
+    had.
     """
     place = None if options.durability is None else options.durability.place
     return JobState.new(
         options,
         now,
-        errands=errands,
+        helper_number=helper_number,
         ledger=ledger_json.continued(saved.ledger, now, passed_s=wall - saved.at),
         generation=saved.generation,
         expects=expects,

@@ -70,10 +70,10 @@ class Need:
 @dataclass(frozen=True, slots=True)
 class WorkersNote:
     """What is to be known after a launcher's end. ``before``: how many workers there were, None if they are there;
-    ``told``: the number that was asked for last; ``slots``: what workers had."""
+    ``requested``: the number that was asked for last; ``slots``: what workers had."""
 
     before: int | None = None
-    told: int | None = None
+    requested: int | None = None
     slots: tuple[int, ...] = ()
 
 
@@ -87,9 +87,10 @@ class NoteFile:
         """The note; an empty one if there is none, or if it cannot be read, which is logged."""
         try:
             raw = json.loads(self._path.read_text())
-            before, told, slots = raw["before"], raw["told"], raw["slots"]
-            if all(type(each) is int for each in (*slots, *(each for each in (before, told) if each is not None))):
-                return WorkersNote(before, told, tuple(slots))
+            # The file calls the number that was asked for "told".
+            before, requested, slots = raw["before"], raw["told"], raw["slots"]
+            if all(type(each) is int for each in (*slots, *(each for each in (before, requested) if each is not None))):
+                return WorkersNote(before, requested, tuple(slots))
             log.warning("%s holds no note of this job's workers", self._path)
         except FileNotFoundError:
             pass
@@ -101,7 +102,7 @@ class NoteFile:
         """Replace the note as a whole. If that fails, it is logged and the old note stays."""
         fresh = self._path.with_name(f"{FILE}.tmp")
         try:
-            fresh.write_text(json.dumps({"before": note.before, "told": note.told, "slots": note.slots}))
+            fresh.write_text(json.dumps({"before": note.before, "told": note.requested, "slots": note.slots}))
             fresh.replace(self._path)
         except OSError as error:
             log.warning("%s cannot be written (%s)", self._path, error.strerror)
@@ -199,7 +200,7 @@ class PodReleases:
             count = before or (await self._call(self._workers.look)).replicas
             await self._call(self._workers.suspend, max(count, kind.valid))
             self._tell("released", "the job is suspended until it is resumed by hand", replicas=0)
-        elif self._note.told is not None and self._note.told < kind.valid:
+        elif self._note.requested is not None and self._note.requested < kind.valid:
             await self._call(self._workers.tell, kind.valid, before=before)
 
     async def stop(self) -> None:
@@ -294,7 +295,7 @@ class PodReleases:
         before = self._note.before or seen.before
         if before is None and self._starting and seen.replicas == 0:
             before = self._wanted(self._need.start, seen)
-        count = release_policy.restored(seen, before, self._note.told, kind)
+        count = release_policy.restored(seen, before, self._note.requested, kind)
         if self._progress is not None:
             return self._clock.mono()
         if count is not None or seen.before is not None:

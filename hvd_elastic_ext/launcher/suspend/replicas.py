@@ -58,7 +58,7 @@ class Replicas:
     def tell(self, replicas: int, *, before: int | None) -> None:
         """Ask for so many workers; ``before``: how many there were, to be noted where that is possible, and None if
         nothing is to be remembered any more. Raises :class:`RequestFailed`; it may have been heard all the same."""
-        body = workloads.told(self._job, replicas, before)
+        body = workloads.scale_patch(self._job, replicas, before)
         self._within(lambda send, space: send("PATCH", self._job.number_path(space), body))
 
     def suspend(self, replicas: int) -> None:

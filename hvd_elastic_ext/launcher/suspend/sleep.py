@@ -57,11 +57,11 @@ class SleepingJob:
         self._soon = asyncio.Event()
         self._since = clock.mono()
         self._enough_since: float | None = None
-        self._told: str | None = None
+        self._end_reason: str | None = None
 
-    def told(self, why: str) -> None:
+    def end(self, why: str) -> None:
         """End the sleep. Call it in the loop's thread."""
-        self._told = why
+        self._end_reason = why
         self._soon.set()
 
     def changed(self) -> None:
@@ -112,10 +112,10 @@ class SleepingJob:
         slots = sleep_policy.slots_there(now, self._feed.hosts(), self._ledger())
         enough = bool(self._limits.size(slots, begun=True))
         self._enough_since = (self._enough_since or now) if enough else None
-        told = self._told
-        if told is None and self._feed.failure is not None:
-            told = str(self._feed.failure)
-        return SleepFacts(self._since, slots, self._enough_since, told, self._ledger().next_release(now))
+        end_reason = self._end_reason
+        if end_reason is None and self._feed.failure is not None:
+            end_reason = str(self._feed.failure)
+        return SleepFacts(self._since, slots, self._enough_since, end_reason, self._ledger().next_release(now))
 
     def _record(self, event: str, **fields: Any) -> None:
         more: Mapping[str, Any] = {key: value for key, value in fields.items() if value is not None}

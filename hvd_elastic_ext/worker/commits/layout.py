@@ -20,7 +20,7 @@ _device = attrgetter("device")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TensorPlace:
     """One tensor: what it is, and its first byte. ``device`` is the kind that the live tensor is on."""
 
     dtype: torch.dtype
@@ -42,7 +42,7 @@ class Place:
 class Layout:
     """Places in the order of the tensors. Those that may differ among ranks lie in the first ``loose`` bytes."""
 
-    places: tuple[Place, ...]
+    places: tuple[TensorPlace, ...]
     firm: tuple[bool, ...]
     loose: int
     length: int
@@ -89,7 +89,7 @@ def plan(tensors: Sequence[Tensor], firm: Sequence[bool]) -> Layout:
     kinds = [(t.dtype, tuple(t.shape), _dense_stride(t), t.device.type) for t in tensors]
     lengths = [tensor.numel() * tensor.element_size() for tensor in tensors]
     offsets, loose, length = tensor_places.offsets(lengths, firm)
-    places = (Place(*kind, *where) for kind, *where in zip(kinds, offsets, lengths, strict=True))
+    places = (TensorPlace(*kind, *where) for kind, *where in zip(kinds, offsets, lengths, strict=True))
     return Layout(tuple(places), tuple(firm), loose, length)
 
 
@@ -98,7 +98,9 @@ def decode(encoded: bytes) -> Layout:
     try:
         found = tensor_places.decode(encoded)
         places = (
-            Place(getattr(torch, place.dtype), place.shape, place.stride, place.device, place.offset, place.length)
+            TensorPlace(
+                getattr(torch, place.dtype), place.shape, place.stride, place.device, place.offset, place.length
+            )
             for place in found.all
         )
         return Layout(tuple(places), tuple(place.firm for place in found.all), found.loose, found.length)

@@ -16,43 +16,43 @@ from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.stock import PRESENT
 
 
-class Place(NamedTuple):
+class RankAndSize(NamedTuple):
     """``rank`` counts from 0, ``size`` is the number of processes."""
 
     rank: int
     size: int
 
 
-ALONE = Place(0, 1)
+ALONE = RankAndSize(0, 1)
 
-_told: list[Comms] = []
+_in_use: list[Comms] = []
 
 
 def use(comms: Comms | None) -> None:
     """Take rank and size from ``comms``; with None, from the library that is initialised."""
-    _told[:] = [comms] if comms is not None else []
+    _in_use[:] = [comms] if comms is not None else []
 
 
 def comms() -> Comms | None:
     """Return what :func:`use` was given, or None."""
-    return _told[0] if _told else None
+    return _in_use[0] if _in_use else None
 
 
-def current() -> Place:
+def current() -> RankAndSize:
     """Return rank and size now: the planned ones while the process is parked, :data:`ALONE` outside of any world."""
     planned = standby.planned()
     if planned is not None:
-        return Place(planned.rank, planned.size)
+        return RankAndSize(planned.rank, planned.size)
     found = comms() or (HorovodComms() if PRESENT else None)
     if found is None:
         return _place_in_torch_distributed()
     try:
-        return Place(found.rank(), found.size())
+        return RankAndSize(found.rank(), found.size())
     except ValueError:  # raised before hvd.init() and after hvd.shutdown()
         return _place_in_torch_distributed()
 
 
-def _place_in_torch_distributed() -> Place:
+def _place_in_torch_distributed() -> RankAndSize:
     if distributed.is_available() and distributed.is_initialized():
-        return Place(distributed.get_rank(), distributed.get_world_size())
+        return RankAndSize(distributed.get_rank(), distributed.get_world_size())
     return ALONE

@@ -93,7 +93,7 @@ def _tell_of_failures() -> None:
     """Report an error that ends this program, also before Horovod or our package is imported."""
     before = sys.excepthook
 
-    def told(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    def report(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         if os.environ.get("HVD_ELASTIC_LINK"):  # else the holder of the link reports it
             try:
                 if importlib.util.find_spec("hvd_elastic_ext") is None:
@@ -105,7 +105,7 @@ def _tell_of_failures() -> None:
                 sys.stderr.write(f"hvd-elastic: the launcher could not be told of this error: {problem}\n")
         before(kind, error, trace)
 
-    sys.excepthook = told
+    sys.excepthook = report
 
 
 def _load_shadowed() -> None:

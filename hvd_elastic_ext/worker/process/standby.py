@@ -67,7 +67,7 @@ class Standby:
         self._live = ADDRESS in environ
         self._said: BaseException | None = None
         self._removed: list[Callable[[], object]] = []
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._go: Message | None = None
         self._for_next_world: dict[str, str] = {}
         self._waiting_for_rank = False
@@ -118,13 +118,13 @@ class Standby:
     def park(self) -> None:
         """Wait until this process is called, and take over the environment that comes with the call."""
         self.link.say("parked")
-        with self._news:
+        with self._changed:
             while self._go is None:
                 if self.leaving:
                     raise SystemExit(0)  # it was never in the job: no ``on_removed``
                 if not self.link.connected:
                     raise SystemExit("hvd-elastic: the agent of this host has gone; a parked process cannot continue")
-                self._news.wait()
+                self._changed.wait()
             go = self._go
         self._environ.update({name: str(value) for name, value in dict(go.get("env") or {}).items()})
         self._environ.setdefault(ADDRESS, "127.0.0.1")
@@ -205,12 +205,12 @@ class Standby:
                 else:
                     self._environ[name] = value
         self._alone = True
-        with self._news:
+        with self._changed:
             if self.planned is None:
                 self._plan(place_of(self._environ.get(PLAN, "")))
 
     def _join(self, join: Callable[[], None]) -> None:
-        with self._news:
+        with self._changed:
             leaving = self.leaving
             self._waiting_for_rank = not leaving
         if leaving:
@@ -221,16 +221,16 @@ class Standby:
         try:
             self._fence.tracking(join)()
         finally:
-            with self._news:
+            with self._changed:
                 self._waiting_for_rank = False
         self._await_world(before)
 
     def _await_world(self, before: int | None) -> None:
         """Wait for the generation of the world: it may arrive a moment after the rank."""
         deadline = time.monotonic() + WORLD_S
-        with self._news:
+        with self._changed:
             while self.generation == before and self.link.connected:
-                if not self._news.wait(deadline - time.monotonic()) and time.monotonic() >= deadline:
+                if not self._changed.wait(deadline - time.monotonic()) and time.monotonic() >= deadline:
                     return
 
     def _plan(self, place: Place | None) -> None:
@@ -265,26 +265,26 @@ class Standby:
             act(message)
 
     def _on_go(self, message: Message) -> None:
-        with self._news:
+        with self._changed:
             self._go = message
-            self._news.notify_all()
+            self._changed.notify_all()
 
     def _on_plan(self, message: Message) -> None:
-        with self._news:
+        with self._changed:
             if not self._live:
                 self._plan(Place(*(int(message[name]) for name in Place._fields)))
 
     def _on_world(self, message: Message) -> None:
-        with self._news:
+        with self._changed:
             self.generation = int(message["generation"])
             self._waiting_for_rank = False
-            self._news.notify_all()
+            self._changed.notify_all()
 
     def _on_update(self, message: Message) -> None:
-        with self._news:
+        with self._changed:
             self.leaving = bool(message.get("leave"))
             stuck = self.leaving and self._waiting_for_rank
-            self._news.notify_all()
+            self._changed.notify_all()
         if stuck:
             self._leave_from_here()
         self.on_update(message)
@@ -309,8 +309,8 @@ class Standby:
         os._exit(0)
 
     def _on_lost(self) -> None:
-        with self._news:
-            self._news.notify_all()
+        with self._changed:
+            self._changed.notify_all()
 
 
 _current: list[Standby] = []
@@ -340,11 +340,11 @@ def _tell_failures() -> None:
     """Have errors outside the training function reported, too."""
     before = sys.excepthook
 
-    def told(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    def report(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         _current[0].failed(error)
         before(kind, error, trace)
 
-    sys.excepthook = told
+    sys.excepthook = report
 
 
 def _number(text: str | None) -> int | None:

@@ -50,12 +50,12 @@ class Pair:
     def __init__(self, launcher: Launcher, sessions: dict[str, Session]) -> None:
         self.launcher = launcher
         self.sessions = sessions
-        self._errands = 0
+        self._helpers = 0
 
-    def errand(self, host: str, slots: list[int], **request: Any) -> int:
-        self._errands += 1
-        self.sessions[host].order({"do": "errand", "id": self._errands, "slots": slots, "request": request})
-        return self._errands
+    def helper(self, host: str, slots: list[int], **request: Any) -> int:
+        self._helpers += 1
+        self.sessions[host].order({"do": "errand", "id": self._helpers, "slots": slots, "request": request})
+        return self._helpers
 
     def answer(self, host: str, number: int, *, count: int = 1) -> dict[str, Any]:
         def answers() -> list[dict[str, Any]]:
@@ -73,11 +73,11 @@ class Pair:
         return session.written(slot).decode()
 
     def send(self) -> tuple[int, list[Any]]:
-        number = self.errand("h1", [0], do="send", transfer=TOKEN, slot=0, commit=COMMIT, address="127.0.0.1")
+        number = self.helper("h1", [0], do="send", transfer=TOKEN, slot=0, commit=COMMIT, address="127.0.0.1")
         return number, self.answer("h1", number)["listening"]
 
     def receive(self, address: list[Any], *, token: str = TOKEN) -> int:
-        return self.errand("h2", [2], do="receive", transfer=token, slot=2, commit=COMMIT, **{"from": address})
+        return self.helper("h2", [2], do="receive", transfer=token, slot=2, commit=COMMIT, **{"from": address})
 
 
 @pytest.fixture
@@ -92,14 +92,14 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         yield Pair(launcher, sessions)
 
 
-def errand_of(session: Session) -> int:
+def helper_of(session: Session) -> int:
     """The one that is at work, once the one before it has ended."""
 
     def at_work() -> list[int]:
         children = [child.pid for child in psutil.Process(session.hello["pid"]).children()]
         return [pid for pid in children if "checkpoint.programs.agent_requests" in marks.command_line(pid)]
 
-    wait_until(lambda: len(at_work()) == 1, what="one errand", show=at_work)
+    wait_until(lambda: len(at_work()) == 1, what="one helper", show=at_work)
     return at_work()[0]
 
 
@@ -150,13 +150,13 @@ def test_a_commit_goes_to_the_right_agent_and_to_another_slot_and_is_trained_on_
     with stalling(address, 10_000_000) as (door, stalled):
         pair.receive(door)
         assert stalled.wait(30)
-        receiver = errand_of(pair.sessions["h2"])
+        receiver = helper_of(pair.sessions["h2"])
         os.kill(receiver, signal.SIGKILL)
     assert pair.answer("h1", number, count=2)["for_good"] is False
     assert hello_again(pair, "h2")["2"]["held"] == [1, 1, 2, 20]
 
     number, address = pair.send()
-    sender = errand_of(pair.sessions["h1"])
+    sender = helper_of(pair.sessions["h1"])
     readable = Path(f"/proc/{sender}/cmdline").read_bytes() + Path(f"/proc/{sender}/environ").read_bytes()
     readable += json.dumps(pair.sessions["h1"].said).encode()
     secret = hmac.digest(pair.launcher.key, b"transfer" + TOKEN.encode(), "sha256").hex()
@@ -170,7 +170,7 @@ def test_a_commit_goes_to_the_right_agent_and_to_another_slot_and_is_trained_on_
     seat = hello_again(pair, "h2")["2"]
     assert (seat["state"], seat["held"]) == ("rest", [*COMMIT, 30])
 
-    copied = pair.answer("h2", pair.errand("h2", [2, 3], do="copy", to=3, commit=COMMIT, **{"from": 2}))
+    copied = pair.answer("h2", pair.helper("h2", [2, 3], do="copy", to=3, commit=COMMIT, **{"from": 2}))
     assert copied["held"] == [*COMMIT, 30]
     seat = hello_again(pair, "h2")["3"]
     assert (seat["life"], seat["state"], seat["held"]) == (0, "rest", [*COMMIT, 30])  # nothing was ever started there
@@ -179,6 +179,6 @@ def test_a_commit_goes_to_the_right_agent_and_to_another_slot_and_is_trained_on_
 
 
 def test_a_transfer_that_has_no_proper_name_is_refused(pair: Pair) -> None:
-    pair.errand("h1", [0], do="send", transfer=["x"], slot=0, commit=COMMIT, address="127.0.0.1")
+    pair.helper("h1", [0], do="send", transfer=["x"], slot=0, commit=COMMIT, address="127.0.0.1")
     refused = pair.sessions["h1"].wait_for("refused")
     assert "request.transfer" in refused["reason"]

@@ -17,8 +17,8 @@ from tests.unit.launcher.simulated_processes import Process
 class Storing(Cluster):
     """One commit a step, one step a second. ``asked`` has every request by host; ``dropped`` counts hosts let go.
 
-    ``takes_s``: how long each kind of errand takes; ``held_s``: how much longer on a host. ``answers``: what a host
-    says to a kind of errand instead of that it went well; ``exits_s`` after that the errand's process has ended.
+    ``takes_s``: how long each kind of helper takes; ``held_s``: how much longer on a host. ``answers``: what a host
+    says to a kind of helper instead of that it went well; ``exits_s`` after that the helper's process has ended.
     ``busy_s``: so long ranks do something else before they keep what was named. ``saves``: rank 0 has a function that
     saves files; why it fails, if it does. ``late``: so many of the first words of a commit to keep arrive when it has
     passed. ``forgotten``: whose memory was given up. Storage has no checkpoint at first.
@@ -100,13 +100,13 @@ class Storing(Cluster):
                 self.stored = {"name": name, "path": "/store/x", "identity": self._written, "step": self._written[3]}
         return {"path": "/store/x", "step": 40, "bytes": 9}
 
-    def _errand(self, host: str, order: Mapping[str, Any]) -> None:
+    def _helper(self, host: str, order: Mapping[str, Any]) -> None:
         if order["do"] == "drop":
             self.dropped.append(host)
             return
         request = dict(order["request"])
         if request["do"] in ("send", "receive", "copy"):
-            super()._errand(host, order)
+            super()._helper(host, order)
             return
         self.asked.append((host, request))
         usual = self._usual(host, request)
@@ -145,19 +145,19 @@ class Stored(Scenario):
         self.kind = storing(parse_checkpoint_every(every[0])) if every else self.kind
         super().begin_(*(word for word in words if not word.startswith("every=")))
 
-    def takes_(self, errand: str, seconds: str) -> None:
-        self.cluster.takes_s[errand] = float(seconds)
+    def takes_(self, helper: str, seconds: str) -> None:
+        self.cluster.takes_s[helper] = float(seconds)
 
     def held_(self, host: str, seconds: str) -> None:
-        """Its errands take so much longer."""
+        """Its helpers take so much longer."""
         self.cluster.held_s[host] = float(seconds)
 
-    def refuses_(self, host: str, errand: str, *why: str) -> None:
-        self.cluster.answers[host, errand] = {"failed": " ".join(why)}
+    def refuses_(self, host: str, helper: str, *why: str) -> None:
+        self.cluster.answers[host, helper] = {"failed": " ".join(why)}
 
-    def breaks_(self, host: str, errand: str) -> None:
-        """The errand's process fails."""
-        self.cluster.answers[host, errand] = 1
+    def breaks_(self, host: str, helper: str) -> None:
+        """The helper's process fails."""
+        self.cluster.answers[host, helper] = 1
 
     def found_(self, *hosts: str) -> None:
         """What they load is a checkpoint of step 40."""
@@ -191,8 +191,8 @@ class Stored(Scenario):
     def unfinished_(self) -> None:
         self.finished_(finished=False)
 
-    def accepts_(self, host: str, errand: str) -> None:
-        del self.cluster.answers[host, errand]
+    def accepts_(self, host: str, helper: str) -> None:
+        del self.cluster.answers[host, helper]
 
     def saves_(self, *why: str) -> None:
         """Rank 0 has a function that saves files; why it fails, if it does."""
@@ -225,10 +225,10 @@ class Stored(Scenario):
         self.cluster.hosts(a=1)
 
     def asked_(self, *words: str) -> None:
-        """Wait for so many errands of a kind, or one."""
+        """Wait for so many helpers of a kind, or one."""
         self._wait(lambda w: len(self.cluster.of(w[0])) >= int(w[1] if w[1:] else 1), *words)
 
-    def errands_(self, kind: str, *hosts: str) -> None:
+    def helpers_(self, kind: str, *hosts: str) -> None:
         """Which hosts have been asked for that."""
         found = [host for host, _ in self.cluster.of(kind)]
         assert found == list(hosts), found

@@ -400,7 +400,7 @@ class Scenario:
 
     def untold_(self, *hosts: str) -> None:
         """Could not be told to end."""
-        assert sorted(self.cluster.driver.job.shutdown.untold) == list(hosts), self.cluster.driver.job.shutdown
+        assert sorted(self.cluster.driver.job.shutdown.unconnected) == list(hosts), self.cluster.driver.job.shutdown
 
     def hung_up_(self, times: str) -> None:
         assert self.cluster.hung_up == int(times), self.cluster.hung_up

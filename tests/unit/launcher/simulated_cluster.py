@@ -109,7 +109,7 @@ class Cluster(Processes):
         job = JobState.new(
             self.options,
             self.clock.mono(),
-            errands=secrets.randbelow(1 << 48),
+            helper_number=secrets.randbelow(1 << 48),
             ledger=ledger,
             expects=expects,
             commits=commits,
@@ -263,7 +263,7 @@ class Cluster(Processes):
             assert not unknown, f"core/journal.py: EVENTS does not tell of {unknown} in {entry['event']}"
         return [entry for entry in entries if entry["event"] == name]
 
-    # --- Outside
+    # --- what the executor acts through
 
     def start_agent(self, host: Host) -> None:
         if host.name in self.dead:
@@ -385,7 +385,7 @@ class Cluster(Processes):
             self.later(0.001, lambda: self._obey(host, dict(order), connection))
         return True
 
-    def _errand(self, host: str, order: Mapping[str, Any]) -> None:
+    def _helper(self, host: str, order: Mapping[str, Any]) -> None:
         """A commit is sent to another slot; for all else see :mod:`tests.unit.launcher.checkpointing_cluster`."""
         request = order.get("request", {})
         match request.get("do"):
@@ -417,7 +417,7 @@ class Cluster(Processes):
                 self._finish(host)
             return
         if order["do"] in ("errand", "drop"):
-            self._errand(host, order)
+            self._helper(host, order)
             return
         if order["do"] == "tell":
             for number, life in order["to"].items():

@@ -13,7 +13,7 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Rendezvous, Seat, places
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Rendezvous, Seat, places
 from hvd_elastic_ext.launcher.state.actions import Record
 from hvd_elastic_ext.launcher.state.events import News
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -28,7 +28,7 @@ def small_job(**options: Any) -> JobState:
 
     Each process is the second life of its slot. Everybody has been heard just now.
     """
-    job = JobState.new(JobOptions(**options), NOW, errands=40, generation=3)
+    job = JobState.new(JobOptions(**options), NOW, helper_number=40, generation=3)
     job.fleet.hosts = HostSet.of(dict.fromkeys("abcd", 1))
     for host in job.fleet.hosts:
         heard = 0.0 if host.name == "d" else NOW
@@ -38,14 +38,14 @@ def small_job(**options: Any) -> JobState:
         job.roster.add(_worker(host, stage))
     for worker in job.roster.workers.values():
         job.roster.lived(worker.life)
-    members = Life(Seat("a", 0), 2), Life(Seat("b", 0), 2)
+    members = ProcessId(Seat("a", 0), 2), ProcessId(Seat("b", 0), 2)
     job.rendezvous.adopt(3, places(members))
     job.world.members, job.world.begun, job.world.own = members, True, True
     return job
 
 
 def _worker(host: str, stage: Stage) -> Worker:
-    worker = Worker(Life(Seat(host, 0), 2), Host(host, 1), stage, 60.0)
+    worker = Worker(ProcessId(Seat(host, 0), 2), Host(host, 1), stage, 60.0)
     if stage is Stage.LIVE:
         worker.started = worker.loops = True
         worker.generation = worker.agreed = 3
@@ -156,7 +156,7 @@ def _text(value: Any) -> str:
             return _NOTHING
         case float():
             return "never" if value == -math.inf else f"{value:g}"
-        case Life():
+        case ProcessId():
             return f"{_text(value.seat)}#{value.number}"
         case Seat():
             return f"{value.host}:{value.slot}"

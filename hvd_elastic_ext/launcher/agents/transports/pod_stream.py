@@ -127,7 +127,7 @@ class WebSocketStream:
 
     def send(self, data: bytes) -> None:
         """In messages of at most 32 KiB; blocks until all are written."""
-        with self._told("could not be told its orders"):
+        with self._stream_errors("could not be told its orders"):
             for start in range(0, len(data), _PIECE):
                 self._made.send_binary(bytes([pods.STDIN]) + data[start : start + _PIECE])
 
@@ -136,7 +136,7 @@ class WebSocketStream:
         self._made.settimeout(self._pace.ping)
         nudged, unanswered = time.monotonic(), 0
         while True:
-            with self._told("was lost"):
+            with self._stream_errors("was lost"):
                 try:
                     opcode, data = self._made.recv_data(control_frame=True)
                 except websocket.WebSocketTimeoutException:
@@ -172,7 +172,7 @@ class WebSocketStream:
             self._made.shutdown()
 
     @contextlib.contextmanager
-    def _told(self, what: str) -> Iterator[None]:
+    def _stream_errors(self, what: str) -> Iterator[None]:
         try:
             yield
         except (websocket.WebSocketException, OSError, ValueError) as error:

@@ -44,7 +44,7 @@ def save(job: JobState) -> Plan:
     if why is None or job.standing:
         return NOTHING
     coordinator.training_stopped(job, "the world is lost")
-    if before_sleep.save_before(job, short=str(why), hurry=True) is not None:
+    if before_sleep.save_before(job, short=str(why), skip_waiting=True) is not None:
         job.fail(why)
     return Plan(before_sleep.next_look(job), stop=True)
 

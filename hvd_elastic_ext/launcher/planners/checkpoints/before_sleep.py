@@ -16,9 +16,9 @@ from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.launcher.planners.checkpoints import coordinator
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Kept
 from hvd_elastic_ext.launcher.rules.checkpoints.preemption import lead_s
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state.checkpoints import Found, Identity, Known
-from hvd_elastic_ext.launcher.state.errands import Answer, Purpose
+from hvd_elastic_ext.launcher.state.helpers import Answer, Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent
 
@@ -52,23 +52,25 @@ def next_step(known: Known, *, read_back: bool = True) -> Step:
     return Step.SLEEP if known.whole or not read_back else Step.VERIFY
 
 
-def save_before(job: JobState, *, short: str | None, hurry: bool = False, read_back: bool = True) -> Asleep | None:
+def save_before(
+    job: JobState, *, short: str | None, skip_waiting: bool = False, read_back: bool = True
+) -> Asleep | None:
     """Do the next step. ``short``: why no process can train; None if some can.
 
-    Returns how the job ends for now, once nothing can be lost by that. In a ``hurry`` it does not wait for hosts that
-    may still come, whether the job may sleep or not. ``read_back``: the checkpoint is read back.
+    Returns how the job ends for now, once nothing can be lost by that. With ``skip_waiting`` it does not wait for hosts
+    that may still come, whether the job may sleep or not. ``read_back``: the checkpoint is read back.
     """
     state = job.before_sleep
-    if job.options.durability is None or (job.options.sleep_after_s is None and not hurry):
+    if job.options.durability is None or (job.options.sleep_after_s is None and not skip_waiting):
         return None
-    state.hurry, state.read_back = hurry, read_back
+    state.skip_waiting, state.read_back = skip_waiting, read_back
     if short is None:
         training_resumed(job)
         return None
     state.since = job.now if state.since is None else state.since
     if job.now < _not_before(job) or (job.checkpoints.attempt is not None) or job.transferring:
         return None
-    if asked := job.on_errand[Purpose.SLEEP]:
+    if asked := job.helpers[Purpose.SLEEP]:
         if job.now >= state.asked_at + ANSWER_S:
             _try_later(job, f"no answer from {', '.join(sorted(asked))} after {ANSWER_S:g} s")
         return None
@@ -77,13 +79,13 @@ def save_before(job: JobState, *, short: str | None, hurry: bool = False, read_b
 
 def is_waiting(job: JobState) -> bool:
     """Whether an agent still has to answer, or writes a checkpoint."""
-    return bool(job.on_errand[Purpose.SLEEP]) or (job.checkpoints.attempt is not None)
+    return bool(job.helpers[Purpose.SLEEP]) or (job.checkpoints.attempt is not None)
 
 
 def next_look(job: JobState) -> float | None:
     """When the next step may be due (mono)."""
     state = job.before_sleep
-    waits = state.since is None or job.on_errand[Purpose.SLEEP] or (job.checkpoints.attempt is not None)
+    waits = state.since is None or job.helpers[Purpose.SLEEP] or (job.checkpoints.attempt is not None)
     return None if waits else _not_before(job)
 
 
@@ -96,7 +98,7 @@ def _not_before(job: JobState) -> float:
 
 def _ready_at(job: JobState, since: float) -> float:
     """When hosts have been too few for long enough, or all holders of the newest commit will go (mono)."""
-    at = since + (0.0 if job.before_sleep.hurry else job.options.sleep_after_s or 0.0)
+    at = since + (0.0 if job.before_sleep.skip_waiting else job.options.sleep_after_s or 0.0)
     holders, going = job.roster.commits.newest_hosts(), job.leaves_by
     if not holders or not holders <= going.keys():
         return at
@@ -106,18 +108,18 @@ def _ready_at(job: JobState, since: float) -> float:
 
 def lost(job: JobState, host: str) -> None:
     """A connection was lost, and with it perhaps an answer: ask all again."""
-    if host in job.on_errand[Purpose.SLEEP] or any(seat.host == host for seat in job.before_sleep.known.held):
+    if host in job.helpers[Purpose.SLEEP] or any(seat.host == host for seat in job.before_sleep.known.held):
         _forget(job)
 
 
 def answered(job: JobState, agent: Agent, answer: Answer) -> None:
     """A host has reported or verified what is saved, or failed."""
-    host, asked = agent.host.name, job.on_errand[Purpose.SLEEP]
+    host, asked = agent.host.name, job.helpers[Purpose.SLEEP]
     if answer.failed is not None:
         _try_later(job, f"{host}: {answer.failed}")
         return
     del asked[host]
-    job.before_sleep.answers[host] = answer.told
+    job.before_sleep.answers[host] = answer.content
     if not asked:
         _take_answers(job)
 
@@ -132,7 +134,7 @@ def _next(job: JobState, short: str) -> Asleep | None:
         case Step.VERIFY:
             assert state.known.stored is not None
             _ask(job, [state.known.stored.host], do="verify", name=state.known.stored.name)
-        case Step.WAIT if state.hurry:
+        case Step.WAIT if state.skip_waiting:
             return Asleep(short)
         case Step.WAIT:
             state.hopeless = True
@@ -168,7 +170,7 @@ def _ask(job: JobState, hosts: Sequence[str], **request: Any) -> None:
     for host in hosts:
         slots = sorted(seat.slot for seat in job.roster.lives if seat.host == host)
         full = {"place": job.options.durability.place, **request}
-        if not job.send_errand(Purpose.SLEEP, host, slots, full):
+        if not job.run_helper(Purpose.SLEEP, host, slots, full):
             _try_later(job, f"{host} is not connected")
             return
 
@@ -213,12 +215,12 @@ def _write(job: JobState) -> None:
     newest = max(kept.commit[1:] for kept in state.known.held.values())
     having = {seat: kept for seat, kept in state.known.held.items() if kept.commit[1:] == newest}
     state.skip.clear()  # the new checkpoint may have the same name
-    lives = {Life(seat, job.roster.lives.get(seat, 0)): kept for seat, kept in having.items()}
+    lives = {ProcessId(seat, job.roster.lives.get(seat, 0)): kept for seat, kept in having.items()}
     _forget(job)
     coordinator.write_memory(job, dict(sorted(lives.items(), key=lambda each: _rank_order(job, each[0]))))
 
 
-def _rank_order(job: JobState, life: Life) -> tuple[float, Life]:
+def _rank_order(job: JobState, life: ProcessId) -> tuple[float, ProcessId]:
     """Ranks follow those of the last world, so that each gets its own random generators back."""
     place = job.rendezvous.place(life)
     return (math.inf if place is None else place.rank), life
@@ -236,18 +238,18 @@ def training_resumed(job: JobState) -> None:
 def _forget(job: JobState) -> None:
     state = job.before_sleep
     state.known, state.again_at = Known(), -math.inf
-    job.on_errand[Purpose.SLEEP].clear()
+    job.helpers[Purpose.SLEEP].clear()
 
 
 def _try_later(job: JobState, why: str) -> None:
     state = job.before_sleep
     _forget(job)
     state.again_at = job.now + AGAIN_S
-    what = f"the job does not {'end' if state.hurry else 'go to sleep'} yet: {why}"
-    if what != state.said:
-        state.said = what
+    what = f"the job does not {'end' if state.skip_waiting else 'go to sleep'} yet: {why}"
+    if what != state.logged:
+        state.logged = what
         log.warning("%s", what)
-        job.record("not_sealed" if state.hurry else "not_slept", reason=what)
+        job.record("not_sealed" if state.skip_waiting else "not_slept", reason=what)
 
 
 def _identity(numbers: Any) -> Identity:

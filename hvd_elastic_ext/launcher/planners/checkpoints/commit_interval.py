@@ -61,8 +61,8 @@ def _measure(job: JobState, members: Sequence[Worker]) -> None:
 
 def _choose(job: JobState, *, hosts: int) -> None:
     now, state = job.now, job.commit_interval
-    mended, state.mended = state.mended, job.world.mended
-    for _ in range(state.mended - mended):
+    rollbacks, state.rollbacks = state.rollbacks, job.world.rollbacks
+    for _ in range(state.rollbacks - rollbacks):
         state.failures = state.failures.failed()
     state.failures = state.failures.watched(now - state.watched_from, hosts)
     state.watched_from = now
@@ -77,9 +77,9 @@ def _choose(job: JobState, *, hosts: int) -> None:
     )
     if state.choice is not before:
         state.every, state.tell_at = state.choice.steps, -math.inf
-        job.record("interval", calls=state.every, reason=_said(state.choice))
+        job.record("interval", calls=state.every, reason=_described(state.choice))
 
 
-def _said(choice: interval.Thinning) -> str:
+def _described(choice: interval.Thinning) -> str:
     calls = "all calls of commit() commit" if choice.steps == 1 else f"one in {choice.steps} calls of commit() commits"
     return f"{calls}: {choice.reason}"

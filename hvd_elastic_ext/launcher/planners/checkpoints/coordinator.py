@@ -16,8 +16,8 @@ from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.launcher.planners.checkpoints import cost
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt, Kept, Last, Name, ahead, due
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
-from hvd_elastic_ext.launcher.state.errands import Answer, Purpose
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
+from hvd_elastic_ext.launcher.state.helpers import Answer, Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Agent, Worker, seconds
@@ -88,7 +88,7 @@ def last(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
         job.checkpoints.files[worker.life] = kept
 
 
-def write_memory(job: JobState, held: Mapping[Life, Kept]) -> None:
+def write_memory(job: JobState, held: Mapping[ProcessId, Kept]) -> None:
     """Make a checkpoint of ``held``, the same commit in every memory, while no process trains."""
     state = job.checkpoints
     files = {life: kept for life, kept in state.files.items() if life in held and kept.commit == held[life].commit}
@@ -169,18 +169,18 @@ def plan(job: JobState) -> Plan:
     ):
         _give_up(job, "the world has changed", blame=False)
     elif now >= attempt.deadline:
-        _give_up(job, f"no answer from {', '.join(sorted(job.on_errand[Purpose.CHECKPOINT]))} after {WRITE_S:g} s")
+        _give_up(job, f"no answer from {', '.join(sorted(job.helpers[Purpose.CHECKPOINT]))} after {WRITE_S:g} s")
     return Plan(_next_look(job))
 
 
 def _warn_of_stateless(job: JobState) -> None:
     """Warn once that a script without a State of ours gets no checkpoints."""
     state = job.checkpoints
-    if state.said_stateless or not job.settled:
+    if state.logged_stateless or not job.settled:
         return
     others = [each for each in _members(job) if each.holds is None and each.step and job.now - each.since > TRAINS_S]
     if others:
-        state.said_stateless = True
+        state.logged_stateless = True
         reason = f"{others[0].seat} trains without a State of hvd_elastic_ext; use one, or --adopt"
         log.warning("no checkpoint is made: %s", reason)
         job.record("not_sealed", reason=reason)
@@ -238,7 +238,7 @@ def _pace_per_s(job: JobState) -> float:
     return max((worker.commits_per_s for worker in _members(job)), default=0.0)
 
 
-def _reachable(job: JobState, lives: Iterable[Life]) -> bool:
+def _reachable(job: JobState, lives: Iterable[ProcessId]) -> bool:
     """Whether every process can be told which commit is named: it is told once."""
     agents = [job.roster.agents.get(host) for host in {life.seat.host for life in lives}]
     return all(agent is not None and agent.joined for agent in agents)
@@ -276,7 +276,7 @@ def kept(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
 
 def not_kept(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
     """A process made the named commit before it received the name: name one further ahead."""
-    attempt, writing = job.checkpoints.attempt, job.on_errand[Purpose.CHECKPOINT]
+    attempt, writing = job.checkpoints.attempt, job.helpers[Purpose.CHECKPOINT]
     wanted, newest = message.get("wanted"), message.get("newest")
     if attempt is None or worker.life not in attempt.ranks or writing or wanted != [*attempt.wanted]:
         return
@@ -313,11 +313,11 @@ def _write(job: JobState, attempt: Attempt) -> None:
             return
 
 
-def _send(job: JobState, attempt: Attempt, host: str, lives: list[Life], **request: Any) -> bool:
+def _send(job: JobState, attempt: Attempt, host: str, lives: list[ProcessId], **request: Any) -> bool:
     assert job.options.durability is not None
     commit = next(iter(attempt.kept.values())).commit
     full = {"place": job.options.durability.place, "commit": commit, **request}
-    if not job.send_errand(Purpose.CHECKPOINT, host, [life.seat.slot for life in lives], full):
+    if not job.run_helper(Purpose.CHECKPOINT, host, [life.seat.slot for life in lives], full):
         _give_up(job, f"{host} is not connected", blame=False)
         return False
     return True
@@ -325,16 +325,16 @@ def _send(job: JobState, attempt: Attempt, host: str, lives: list[Life], **reque
 
 def answered(job: JobState, agent: Agent, answer: Answer) -> None:
     """A host has written its share, or completed the checkpoint, or failed."""
-    attempt, host, asked = job.checkpoints.attempt, agent.host.name, job.on_errand[Purpose.CHECKPOINT]
+    attempt, host, asked = job.checkpoints.attempt, agent.host.name, job.helpers[Purpose.CHECKPOINT]
     assert attempt is not None
     if answer.failed is not None:
         _give_up(job, f"{host}: {answer.failed}")
         return
     del asked[host]
     if attempt.sealing:
-        attempt.answer = answer.told if host == attempt.root else attempt.answer
+        attempt.answer = answer.content if host == attempt.root else attempt.answer
     else:
-        attempt.written[host] = answer.told
+        attempt.written[host] = answer.content
     if not asked and attempt.sealing:
         _completed(job, attempt)
     elif not asked:
@@ -419,7 +419,7 @@ def _give_up(job: JobState, why: str, *, blame: bool = True) -> None:
 
 def _drop(job: JobState, attempt: Attempt) -> None:
     job.checkpoints.attempt = None
-    job.on_errand[Purpose.CHECKPOINT].clear()
+    job.helpers[Purpose.CHECKPOINT].clear()
     for host, lives in attempt.hosts.items():
         job.send(host, {"do": "drop", "slots": [life.seat.slot for life in lives]})
 

@@ -24,7 +24,7 @@ def resumed_from(job: JobState, facts: Mapping[str, Any]) -> None:
 
 def facts(job: JobState, *, ended: bool) -> dict[str, Any]:
     """What the manifest notes. ``ended``: the job ends, or sleeps, with this commit."""
-    return {"failures": _watched(job).told(), "ended": ended}
+    return {"failures": _watched(job).to_json(), "ended": ended}
 
 
 def measured(job: JobState, durable_s: float, slowed: float | None, *, stall_s: float = 0.0) -> None:

@@ -20,7 +20,7 @@ def plan(job: JobState) -> Plan:
     """Start nothing if the newest checkpoint of this job says that training is done."""
     done, how = job.restore.done, job.options.durability
     if done is not None and how is not None and not (job.ending or job.world.begun):
-        log.warning("%s", finished.said(done, how.place))
+        log.warning("%s", finished.message(done, how.place))
         job.final_checkpoint.over = job.outcome.finishing = True
     return NOTHING
 
@@ -34,7 +34,7 @@ def needs_agents(job: JobState) -> bool:
         state.since = job.now
         before_sleep.training_resumed(job)
         coordinator.training_finished(job)
-    done = before_sleep.save_before(job, short="training is done", hurry=True, read_back=False)
+    done = before_sleep.save_before(job, short="training is done", skip_waiting=True, read_back=False)
     waits, why = decide(
         job.now - state.since,
         saved=done is not None,

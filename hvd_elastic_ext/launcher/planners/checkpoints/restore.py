@@ -17,7 +17,7 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.checkpoints import Loading
 from hvd_elastic_ext.launcher.state.commit_holders import read
-from hvd_elastic_ext.launcher.state.errands import Answer, Purpose
+from hvd_elastic_ext.launcher.state.helpers import Answer, Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, HeldBack, Plan
 from hvd_elastic_ext.launcher.state.roster import Agent
@@ -49,7 +49,7 @@ def plan(job: JobState) -> Plan:
         if loading is None and (found := job.roster.on(host)):
             if all(worker.stage is not Stage.LIVE for worker in found):
                 job.restore.hosts[host] = Loading(agent.identity, ready=True)  # found running: it has what it needs
-                job.on_errand[Purpose.RESTORE].pop(host, None)
+                job.helpers[Purpose.RESTORE].pop(host, None)
             # Else they are of a lost world: they are sent away, and their commits may be old.
         elif loading is None or (loading.again_at is not None and now >= loading.again_at):
             _load(job, agent, slots)
@@ -123,7 +123,7 @@ def _abandon(job: JobState) -> None:
                 if commits.commit_of(Seat(host, slot)) is None:  # the rest of an ended load
                     job.send(host, {"do": "forget", "slot": slot})
         del job.restore.hosts[host]
-    job.on_errand[Purpose.RESTORE].clear()
+    job.helpers[Purpose.RESTORE].clear()
 
 
 def _load(job: JobState, agent: Agent, slots: Mapping[str, int]) -> None:
@@ -135,12 +135,12 @@ def _load(job: JobState, agent: Agent, slots: Mapping[str, int]) -> None:
     done = None if job.options.durability.train_on else job.options.durability.mark
     request = {"do": "load", "place": job.options.durability.place, "ranks": slots, "done": done}
     loading = job.restore.hosts[host] = Loading(agent.identity, slots=[int(slot) for slot in slots])
-    job.send_errand(Purpose.RESTORE, host, loading.slots, request)
+    job.run_helper(Purpose.RESTORE, host, loading.slots, request)
 
 
 def lost(job: JobState, host: str) -> None:
     """A connection was lost, and with it perhaps an answer."""
-    job.on_errand[Purpose.RESTORE].pop(host, None)
+    job.helpers[Purpose.RESTORE].pop(host, None)
     loading = job.restore.hosts.get(host)
     if loading is not None and not loading.ready:
         loading.again_at = job.now
@@ -150,12 +150,12 @@ def answered(job: JobState, agent: Agent, answer: Answer) -> None:
     """A host has loaded the newest checkpoint, or found none, or failed."""
     host = agent.host.name
     loading = job.restore.hosts[host]
-    del job.on_errand[Purpose.RESTORE][host]
+    del job.helpers[Purpose.RESTORE][host]
     if answer.failed is not None:
-        _failed(job, host, loading, answer.failed, for_good=answer.told.get("for_good") is True)
+        _failed(job, host, loading, answer.failed, for_good=answer.content.get("for_good") is True)
     else:
         loading.ready = True
-        _loaded(job, agent, loading, answer.told)
+        _loaded(job, agent, loading, answer.content)
 
 
 def _loaded(job: JobState, agent: Agent, loading: Loading, answer: Mapping[str, Any]) -> None:
@@ -179,7 +179,7 @@ def _loaded(job: JobState, agent: Agent, loading: Loading, answer: Mapping[str, 
     for seat in loading.seats:
         has = held if seat == first_slot and held is not None else loaded
         if has is not None and ((known := commits.commit_of(seat)) is None or known < has[0]):
-            commits.told(seat, *has, agent=agent.identity)
+            commits.reported(seat, *has, agent=agent.identity)
     if isinstance(generation, int):
         job.generation = max(job.generation, generation)
     job.checkpoints.readers |= {host}

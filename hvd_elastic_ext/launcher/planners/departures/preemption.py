@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
@@ -18,8 +18,8 @@ SAVE_S: Final = 30.0
 
 
 def reclaimed(
-    members: Collection[Life], leaves_by: Mapping[str, float], *, now: float, enough: bool
-) -> frozenset[Life]:
+    members: Collection[ProcessId], leaves_by: Mapping[str, float], *, now: float, enough: bool
+) -> frozenset[ProcessId]:
     """Those of ``members`` that are to save their state. Pure.
 
     ``leaves_by``: hosts that will go, and when (mono). If present and coming hosts are not ``enough``, all are:
@@ -43,10 +43,12 @@ def plan(job: JobState) -> Plan:
     enough = job.options.limits.size(len(job.wanted), begun=True) > 0
     going = [by for host, by in leaves_by.items() if job.roster.on(host)]
     state.all_by = min(going) if going and not enough else None
-    told = reclaimed(job.world.members, leaves_by, now=job.now, enough=enough)
+    affected = reclaimed(job.world.members, leaves_by, now=job.now, enough=enough)
     for leaving in (True, False):
-        news = [worker for worker in present if worker.reclaimed is not leaving and (worker.life in told) is leaving]
-        job.tell_all(news, "reclaim", leaving=leaving)
-        for worker in news:
+        to_notify = [
+            worker for worker in present if worker.reclaimed is not leaving and (worker.life in affected) is leaving
+        ]
+        job.tell_all(to_notify, "reclaim", leaving=leaving)
+        for worker in to_notify:
             worker.reclaimed = leaving
     return NOTHING

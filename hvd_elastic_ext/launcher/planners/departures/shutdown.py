@@ -72,7 +72,7 @@ def end(job: JobState, why: JobFailed) -> None:
         return
     for worker in job.roster.workers.values():
         orders.kill(job, worker, Cause.TOLD)
-    state.hurried = True  # do not wait for missing hosts; after another call, wait for no host
+    state.skip_waiting = True  # do not wait for missing hosts; after another call, wait for no host
     if state.gone_by is not None:
         state.gone_by = job.now
 
@@ -82,8 +82,8 @@ def answered(job: JobState, host: str, *, well: bool, why: str) -> None:
     state = job.shutdown
     state.pending.discard(host)
     if well:
-        state.untold.pop(host, None)
-    elif host in state.untold:
+        state.unconnected.pop(host, None)
+    elif host in state.unconnected:
         state.refused[host] = foreign_words(why)
         log.warning("%s could not be told to end: %s", host, why)
 
@@ -92,7 +92,7 @@ def came(job: JobState, host: str) -> None:
     """An agent has connected after all."""
     state = job.shutdown
     state.pending.discard(host)
-    state.untold.pop(host, None)
+    state.unconnected.pop(host, None)
 
 
 def _end_processes(job: JobState, *, everything: bool) -> bool:
@@ -117,17 +117,17 @@ def _none_left(job: JobState) -> bool:
     roster, missing = job.roster, job.adoption.missing
     if roster.workers or not roster.agents.keys() <= missing.keys():
         return False
-    return job.shutdown.hurried or not job.adoption.on_their_way(job.now)
+    return job.shutdown.skip_waiting or not job.adoption.on_their_way(job.now)
 
 
 def _end_unconnected(job: JobState) -> None:
     """End hosts without a connection by the transport that starts agents."""
     now, state = job.now, job.shutdown
-    deaf = {name: host for name, host in state.running.items() if not _hears_orders(job, name)}
-    state.untold = {**job.adoption.missing, **deaf}
-    state.asked, state.pending = set(state.untold), set(state.untold)
-    state.gone_by = now + LAST_S + LAST_EACH_S * len(state.untold)
-    for name, host in list(state.untold.items()):
+    no_connection = {name: host for name, host in state.running.items() if not _hears_orders(job, name)}
+    state.unconnected = {**job.adoption.missing, **no_connection}
+    state.asked, state.pending = set(state.unconnected), set(state.unconnected)
+    state.gone_by = now + LAST_S + LAST_EACH_S * len(state.unconnected)
+    for name, host in list(state.unconnected.items()):
         job.roster.agents.pop(name, None)
         job.do(actions.StopLaunch(name))
         job.do(actions.EndAgent(host))
@@ -144,8 +144,8 @@ def _all_gone(job: JobState, gone_by: float) -> bool:
     state = job.shutdown
     if job.now < gone_by and (state.pending or state.asked & job.roster.agents.keys()):
         return False
-    if state.untold:
-        names = ", ".join(state.untold)
+    if state.unconnected:
+        names = ", ".join(state.unconnected)
         log.error(
             "not told to end, may train on: %s; once they are reachable, start and stop this job again",
             names,
@@ -157,7 +157,7 @@ def _name_the_unheard(job: JobState) -> None:
     """Add to the reason of a failed job the hosts on which something of it may still run."""
     state, failure = job.shutdown, job.outcome.failure
     unheard = {name: why for name, why in job.fleet.unheard.items() if name not in state.asked}
-    unheard |= {name: state.refused.get(name, "no answer") for name in state.untold}
+    unheard |= {name: state.refused.get(name, "no answer") for name in state.unconnected}
     if failure is None or isinstance(failure, Asleep) or not unheard:
         return
     names = ", ".join(f"{name} ({why})" for name, why in unheard.items())

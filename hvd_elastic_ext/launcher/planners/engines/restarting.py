@@ -67,13 +67,13 @@ def decide(job: JobState) -> Decision:
 
 def look(job: JobState) -> float | None:
     """Tell of a world with ranks that are known now; when a process is to be told again, or to be ended (mono)."""
-    meeting = job.rendezvous
+    rendezvous = job.rendezvous
     if job.world.inherited:
-        job.restarting.announced = meeting.generation  # its processes were begun by another launcher
-    if job.world.members and meeting.formed and job.restarting.announced < meeting.generation:
-        job.restarting.announced = meeting.generation
-        ranks = {place.rank: life for life in job.world.members if (place := meeting.place(life)) is not None}
-        job.do(actions.BeginWorld(meeting.generation, tuple(ranks[rank].seat.host for rank in sorted(ranks))))
+        job.restarting.announced = rendezvous.generation  # its processes were begun by another launcher
+    if job.world.members and rendezvous.formed and job.restarting.announced < rendezvous.generation:
+        job.restarting.announced = rendezvous.generation
+        ranks = {place.rank: life for life in job.world.members if (place := rendezvous.place(life)) is not None}
+        job.do(actions.BeginWorld(rendezvous.generation, tuple(ranks[rank].seat.host for rank in sorted(ranks))))
     return _next_look(job)
 
 
@@ -175,7 +175,7 @@ def judged(job: JobState, worker: Worker, ending: Ending, code: int) -> Ending:
         return ending
     found = _judged(job, worker, ending, code)
     if found.cause in (Cause.PEER_LOST, Cause.TOLD):
-        job.world.excused.add(worker.life)
+        job.world.not_at_fault.add(worker.life)
         job.restarting.ended[worker.seat] = job.now
     if code == 0 and found.cause is Cause.LEFT and not worker.loops:
         job.restarting.done.add(worker.life)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.rules.health.causes import BUDGET_WINDOW_S, Cause
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import Plan
 from hvd_elastic_ext.launcher.state.roster import Worker
@@ -27,7 +27,9 @@ def left_out(job: JobState) -> list[str]:
     return found
 
 
-def failed(job: JobState, worker: Worker, cause: Cause, how: str, *, members: tuple[Life, ...]) -> JobFailed | None:
+def failed(
+    job: JobState, worker: Worker, cause: Cause, how: str, *, members: tuple[ProcessId, ...]
+) -> JobFailed | None:
     """Note that a process has failed; why that ends the job, if it does.
 
     While others train on, one host alone neither ends the job nor uses up ``--failure-budget``: it only cools down.
@@ -55,7 +57,7 @@ def with_error(worker: Worker, how: str) -> str:
     return how if worker.failure is None or worker.killed is not None else f"{how}: {worker.failure[1]}"
 
 
-def left(job: JobState, worker: Worker, how: str, *, members: tuple[Life, ...]) -> JobFailed | None:
+def left(job: JobState, worker: Worker, how: str, *, members: tuple[ProcessId, ...]) -> JobFailed | None:
     """Note that a process left without an order. Return why that ends the job, or None.
 
     One process may leave at any time. The job ends when all have left too often.
@@ -85,7 +87,7 @@ def _count(job: JobState, host: str, *, well: bool) -> bool:
     return len(state.counted) > budget
 
 
-def _others_healthy(job: JobState, worker: Worker, members: tuple[Life, ...]) -> bool:
+def _others_healthy(job: JobState, worker: Worker, members: tuple[ProcessId, ...]) -> bool:
     """Whether another member lives that has not reported the same error; before the first world, another process."""
     digest = worker.failure and worker.failure[0]
     present = job.roster.present(members) if members else job.roster.workers.values()
@@ -93,7 +95,7 @@ def _others_healthy(job: JobState, worker: Worker, members: tuple[Life, ...]) ->
     return any(each.killed is None and not (each.failure and each.failure[0] == digest) for each in others)
 
 
-def _is_script_error(job: JobState, worker: Worker, members: tuple[Life, ...], *, well: bool) -> bool:
+def _is_script_error(job: JobState, worker: Worker, members: tuple[ProcessId, ...], *, well: bool) -> bool:
     """Whether the same error has ended every member of the world, or has come back without a step in between.
 
     While others are healthy it has to come back on another host, unless no process has ever trained.

@@ -67,7 +67,7 @@ def _agents(job: JobState) -> list[Agent]:
     members = roster.present(job.world.members)
     # Newcomers have no state to continue from.
     those = [worker for worker in members if worker.generation] or members
-    hosts = [*(worker.seat.host for worker in those), *(life.seat.host for life in job.world.excused)]
+    hosts = [*(worker.seat.host for worker in those), *(life.seat.host for life in job.world.not_at_fault)]
     found = map(roster.agents.get, dict.fromkeys(hosts))
     return [agent for agent in found if agent is not None and agent.heard]
 

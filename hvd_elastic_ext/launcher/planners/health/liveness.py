@@ -50,7 +50,7 @@ def _look(job: JobState) -> None:
         return
     if not job.settled:  # what newcomers need may take long to send
         state.moved.clear()
-        state.told = None
+        state.reported = None
         return
     if not _all_hosts_heard(job):
         state.moved.clear()
@@ -171,14 +171,14 @@ def _find_missing(job: JobState) -> None:
 def _report_stall(job: JobState, found: Stall | None, *, restart: bool = True) -> None:
     state = job.liveness
     if found is None:
-        if state.told is not None:
+        if state.reported is not None:
             log.warning("training makes progress again")
-        state.told = None
+        state.reported = None
         return
     lives = frozenset(member.life for member in found.lag)
-    if lives == state.told:
+    if lives == state.reported:
         return
-    state.told = lives
+    state.reported = lives
     log.warning("the world is stalled: %s", found.reason)
     job.record(
         "stalled",

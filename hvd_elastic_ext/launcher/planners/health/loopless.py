@@ -10,7 +10,7 @@ import logging
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.health.endings import Ended, Fate, begins_anew
+from hvd_elastic_ext.launcher.rules.health.endings import Ended, Fate, restart_reason
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import HeldBack
@@ -36,12 +36,12 @@ def see_lost_training(job: JobState) -> JobFailed | None:
         return None
     if job.verdict.fate is not Fate.LOST:
         return None
-    why = begins_anew(state.step, state.last, loops=state.loops)
+    why = restart_reason(state.step, state.last, loops=state.loops)
     if not job.options.restart_from_scratch:
         return JobFailed(f"{why}; --restart-from-scratch would start the script again")
-    state.anew += 1
-    log.warning("training starts from the beginning (time %d): %s", state.anew, why)
-    job.record("training_restarted", number=state.anew, steps_lost=state.step or None, reason=why)
+    state.training_restarts += 1
+    log.warning("training starts from the beginning (time %d): %s", state.training_restarts, why)
+    job.record("training_restarted", number=state.training_restarts, steps_lost=state.step or None, reason=why)
     state.trained, state.step = False, 0
     return None
 
@@ -67,8 +67,8 @@ def why_not(job: JobState) -> HeldBack | None:
     if decision.members is None or not (found is Fate.ENDING or (found is Fate.STANDS and job.in_place)):
         return None
     _cut_off_those_who_wait(job)
-    if found is Fate.STANDS and decision.cause not in state.said:
-        state.said.add(decision.cause)
+    if found is Fate.STANDS and decision.cause not in state.logged:
+        state.logged.add(decision.cause)
         why = (
             f"{decision.cause}: {decision.reason}; the world stays as it is: no process has begun an elastic loop "
             "(elastic.run or hvd.elastic.run), and without one hosts can neither be added nor replaced"

@@ -90,7 +90,7 @@ def _what_follows(job: JobState, found: Pause) -> str:
     if found.waiting and (silent := [str(worker.seat) for worker in workers if worker.silent_s >= SILENT_S]):
         limit_s = options.heartbeat_timeout_s
         return f"no heartbeat from {', '.join(silent)}: failed after {limit_s:g} s (--heartbeat-timeout)"
-    if job.liveness.told is not None:
+    if job.liveness.reported is not None:
         return "reported as stalled"
     if found.finished and not found.lag:
         return f"reported as stalled after {liveness.finished_limit_s(job):g} s"

@@ -165,9 +165,9 @@ def _silent(job: JobState) -> list[Worker]:
 
 def _is_overdue(job: JobState, worker: Worker) -> bool:
     """Whether it is to be killed for its silence. A process that is leaving may be silent for longer."""
-    limit, meeting = job.options.heartbeat_timeout_s, job.rendezvous
+    limit, rendezvous = job.options.heartbeat_timeout_s, job.rendezvous
     # A process that was silent before it was told to leave has not received that.
     silent_since = job.now - worker.silent_s + BEAT_S
     told = worker.leaving is not None and silent_since > worker.leaving_since
-    left = told and meeting.formed and worker.life not in meeting.members
+    left = told and rendezvous.formed and worker.life not in rendezvous.members
     return worker.killed is None and worker.silent_s > (max(limit, WAY_OUT_S) if worker.done or left else limit)

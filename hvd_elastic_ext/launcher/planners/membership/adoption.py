@@ -44,8 +44,8 @@ def _waits(job: JobState) -> bool:
     if adoption.until is None:
         return False
     # A process that waits for a world is not kept waiting for long; those that train lack nothing.
-    hurry = bool(job.rendezvous.waiting) and job.now - adoption.begun >= job.options.heartbeat_timeout_s
-    if adoption.on_their_way(job.now) and not hurry and job.now < adoption.until:
+    waited_enough = bool(job.rendezvous.waiting) and job.now - adoption.begun >= job.options.heartbeat_timeout_s
+    if adoption.on_their_way(job.now) and not waited_enough and job.now < adoption.until:
         return True
     adoption.until = None
     for name in adoption.missing.keys() & job.roster.agents.keys():
@@ -82,7 +82,7 @@ def _counted(number: int, noun: str, ending: str) -> str:
     return f"{number} {noun}{'' if number == 1 else ending}"
 
 
-def tend(job: JobState) -> Plan:
+def retry_missing(job: JobState) -> Plan:
     """Keep trying to reach missing hosts while the inherited world stands; after that they are new hosts."""
     adoption, agents, now = job.adoption, job.roster.agents, job.now
     if not adoption.missing or adoption.until is not None:

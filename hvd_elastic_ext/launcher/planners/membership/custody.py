@@ -59,7 +59,7 @@ def note(job: JobState) -> Plan:
     """
     part, commits = job.custody, job.roster.commits
     stale = sum(held.stale for held in commits.held.values())
-    known = bool(commits.held), frozenset(commits.gone), stale, job.checkpoints.stored, job.resize.untold
+    known = bool(commits.held), frozenset(commits.gone), stale, job.checkpoints.stored, job.resize.unrecorded
     due = commits.held and job.now - part.noted_at >= NOTE_S + NOTE_EACH_S * len(commits.held)
     if known != part.noted or due:
         part.noted_at, part.noted = job.now, known
@@ -121,7 +121,7 @@ def is_needed(job: JobState, host: str) -> bool:
     if _calm(job) and not _is_ahead(job, host) and not members <= leaving.keys():
         return members.isdisjoint(heard)  # a member that is silent since then may be gone with its commit
     facts = _facts(job)
-    return custody.is_needed(job.now, host, facts, job.options.commit_wait_s, told_at=since, heard=heard)[0]
+    return custody.is_needed(job.now, host, facts, job.options.commit_wait_s, may_end_since=since, heard=heard)[0]
 
 
 def launcher_paused(job: JobState, seconds: float) -> None:
@@ -274,7 +274,7 @@ def _judge(job: JobState, seats: Iterable[Seat], *, ready: bool) -> Verdict:
 def _log(job: JobState, verdict: Verdict) -> None:
     what = verdict.reason if verdict.until is not None else ""
     named = what.partition(";")[0]
-    if named != job.custody.said:
-        job.custody.said = named
+    if named != job.custody.logged:
+        job.custody.logged = named
         if what:
             log.warning("no world is formed yet: %s", what)

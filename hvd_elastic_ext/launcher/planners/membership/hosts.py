@@ -17,8 +17,12 @@ log = logging.getLogger(__name__)
 def plan(job: JobState) -> Plan:
     """Accept an empty list once no agent is connected and no process runs."""
     roster = job.roster
-    if job.fleet.emptied and not roster.workers and not any(agent.joined for agent in roster.agents.values()):
-        job.fleet.emptied = False
+    if (
+        job.fleet.empty_list_refused
+        and not roster.workers
+        and not any(agent.joined for agent in roster.agents.values())
+    ):
+        job.fleet.empty_list_refused = False
         log.warning("no host is published, and no agent answers: the hosts are gone")
         publish(job, HostSet())
     return NOTHING

@@ -87,8 +87,8 @@ def _start(
 
 def _is_late(job: JobState, worker: Worker) -> bool:
     """Whether others have left the world that a process was told to leave."""
-    meeting = job.rendezvous
-    return bool(meeting.waiting) or (meeting.formed and worker.life not in meeting.members)
+    rendezvous = job.rendezvous
+    return bool(rendezvous.waiting) or (rendezvous.formed and worker.life not in rendezvous.members)
 
 
 class _Plan(NamedTuple):

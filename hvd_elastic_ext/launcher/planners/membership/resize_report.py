@@ -9,25 +9,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
 from hvd_elastic_ext.launcher.state.actions import Record
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.membership import Change
 from hvd_elastic_ext.launcher.state.roster import seconds
 
 
-def changed(job: JobState, first: Life, *, lost: int | None, **fields: Any) -> None:
+def changed(job: JobState, first: ProcessId, *, lost: int | None, **fields: Any) -> None:
     """A world has formed. ``first``: its rank 0. ``lost``: steps that it does again; None if unknown."""
     close(job)
     resize = job.resize
     reported, resize.lost = resize.lost, []
     # If a process was lost and no other one reports a roll-back, steps may still be lost.
     known = reported or not (fields["failed"] or fields["cause"] == "start")
-    rolled_back = max(reported, default=0) if known and resize.steps_are_told else None
+    rolled_back = max(reported, default=0) if known and resize.steps_are_reported else None
     fields["steps_lost"] = max((n for n in (lost, rolled_back) if n is not None), default=None)
     resize.change = Change(job.now, job.generation, first, fields, stopped_at=resize.stopped_at)
     resize.stopped_at = None
-    if not resize.steps_are_told or fields["cause"] == "start":
+    if not resize.steps_are_reported or fields["cause"] == "start":
         close(job)
 
 
@@ -40,9 +40,9 @@ def rolled_back(job: JobState, steps: Any) -> None:
             change.fields["steps_lost"] = max(change.fields["steps_lost"] or 0, steps)
 
 
-def going_on(job: JobState, life: Life, generation: int, message: Mapping[str, Any]) -> None:
+def first_step(job: JobState, life: ProcessId, generation: int, message: Mapping[str, Any]) -> None:
     """A process has done its first step in the world of ``generation``."""
-    job.resize.steps_are_told = True
+    job.resize.steps_are_reported = True
     change, pause_s = job.resize.change, seconds(message.get("pause_s"))
     if change is None or change.generation != generation:
         return
@@ -56,7 +56,7 @@ def going_on(job: JobState, life: Life, generation: int, message: Mapping[str, A
 
 def look(job: JobState) -> None:
     """Write the line without a first step if that takes too long."""
-    if (change := job.resize.change) is not None and job.now >= change.told_by:
+    if (change := job.resize.change) is not None and job.now >= change.report_due:
         close(job)
 
 

@@ -1,6 +1,6 @@
 """Sends commits from one agent to another, or from storage into an agent's memory, one at a time.
 
-The launcher only says which commit goes where. The agents' errands send it and verify it
+The launcher only says which commit goes where. The agents' helpers send it and verify it
 (``checkpoint/transfer/transfer.py``). If that fails, both ends keep what they hold.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 from hvd_elastic_ext.launcher.rules.membership.custody import Holding
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.commit_holders import read
-from hvd_elastic_ext.launcher.state.errands import Answer, Purpose
+from hvd_elastic_ext.launcher.state.helpers import Answer, Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.membership import FailedTries, Transfer
 from hvd_elastic_ext.launcher.state.roster import Agent
@@ -82,7 +82,7 @@ def formed(job: JobState) -> None:
 
 def send(job: JobState, source: Holding, target: Seat) -> None:
     """Have ``source`` send its commit to ``target``."""
-    token = f"{job.errands + 1:032x}"  # by its errand; not a secret: the agents authenticate by the job's key
+    token = f"{job.helper_number + 1:032x}"  # by its helper; not a secret: the agents authenticate by the job's key
     job.transfers.current = Transfer(target, source, token, job.now)
     commit = [*source.commit]
     if source.seat.host == target.host:
@@ -129,7 +129,7 @@ def came(job: JobState, host: str) -> None:
 
 
 def _ask(job: JobState, host: str, slots: list[int], request: Mapping[str, Any]) -> None:
-    if not job.send_errand(Purpose.TRANSFER, host, slots, request):
+    if not job.run_helper(Purpose.TRANSFER, host, slots, request):
         _failed(job, f"{host} is not connected", blame=False)
 
 
@@ -140,14 +140,14 @@ def answered(job: JobState, agent: Agent, answer: Answer) -> None:
     """One end of the transfer listens for the other, or is done, or has failed."""
     transfer, host = job.transfers.current, agent.host.name
     assert transfer is not None
-    receives, told = host == transfer.target.host, answer.told
+    receives, content = host == transfer.target.host, answer.content
     if answer.failed is not None:
         if receives or not answer.ended_well:  # the sender ends before the receiver
-            _failed(job, f"{host}: {answer.failed}", for_good=told.get("for_good") is True and not receives)
-    elif isinstance(address := told.get("listening"), list):
+            _failed(job, f"{host}: {answer.failed}", for_good=content.get("for_good") is True and not receives)
+    elif isinstance(address := content.get("listening"), list):
         _receive(job, transfer, address)
     elif receives:
-        _done(job, transfer, agent, told)
+        _done(job, transfer, agent, content)
 
 
 def _receive(job: JobState, transfer: Transfer, address: list[Any]) -> None:
@@ -163,12 +163,12 @@ def _done(job: JobState, transfer: Transfer, agent: Agent, answer: Mapping[str, 
         _failed(job, f"{transfer.target.host}: an invalid answer")
         return
     job.transfers.current = None
-    job.on_errand[Purpose.TRANSFER].clear()
+    job.helpers[Purpose.TRANSFER].clear()
     if transfer.source is None:
         job.transfers.looked[transfer.target.host] = agent.identity
     if held is None:
         return
-    job.roster.commits.told(transfer.target, *held, agent=agent.identity)
+    job.roster.commits.reported(transfer.target, *held, agent=agent.identity)
     took = round(job.now - transfer.began, 3)
     to = {"host": transfer.target.host, "slot": transfer.target.slot, "step": held[1], "seconds": took}
     if transfer.source is None:
@@ -207,6 +207,6 @@ def _drop(job: JobState, transfer: Transfer) -> None:
     slots = {transfer.target.host: [transfer.target.slot]}
     if transfer.source is not None:
         slots.setdefault(transfer.source.seat.host, []).append(transfer.source.seat.slot)
-    for host in job.on_errand[Purpose.TRANSFER]:
+    for host in job.helpers[Purpose.TRANSFER]:
         job.send(host, {"do": "drop", "slots": slots.get(host, [])})
-    job.on_errand[Purpose.TRANSFER].clear()
+    job.helpers[Purpose.TRANSFER].clear()

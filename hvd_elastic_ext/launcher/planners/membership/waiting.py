@@ -12,7 +12,7 @@ from hvd_elastic_ext.launcher.planners.health import blame, link_loss, pace
 from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import longest_s
 from hvd_elastic_ext.launcher.rules.health.host_requests import Starting
 from hvd_elastic_ext.launcher.rules.membership.next_world import STILL_FORMING, Stage
-from hvd_elastic_ext.launcher.state.errands import Purpose
+from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import GO_S
@@ -171,11 +171,11 @@ def _saving(job: JobState) -> str:
         if absent := [str(life.seat) for life in attempt.ranks if life not in attempt.kept]:
             return f"the commit is not kept yet by {_some(absent)}"
         step = next(iter(attempt.kept.values())).step
-        hosts = _some(sorted(job.on_errand[Purpose.CHECKPOINT]))
+        hosts = _some(sorted(job.helpers[Purpose.CHECKPOINT]))
         return f"step {step} is {'completed' if attempt.sealing else 'written'} by {hosts}"
-    if not job.on_errand[Purpose.SLEEP]:
+    if not job.helpers[Purpose.SLEEP]:
         return ""
-    asked, stored = _names(job.on_errand[Purpose.SLEEP]), state.known.stored
+    asked, stored = _names(job.helpers[Purpose.SLEEP]), state.known.stored
     if not state.known.looked or stored is None:
         return f"no answer yet from {asked} on what memory and storage hold"
     return f"step {stored.step} is read back by {asked}"
@@ -209,7 +209,7 @@ def _first_step(job: JobState) -> Wait | None:
     if change is None:
         return None
     then = ", then the world is reported without its cost"
-    return Wait(f"{what} by rank 0 ({change.first.seat})", change.told_by, then)
+    return Wait(f"{what} by rank 0 ({change.first.seat})", change.report_due, then)
 
 
 def _silence(job: JobState) -> Wait | None:

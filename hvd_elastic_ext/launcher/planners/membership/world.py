@@ -13,8 +13,8 @@ from hvd_elastic_ext.launcher.planners.membership import custody, resize_report
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.custody import Loss
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Limits, Stage, decide, in_order
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat, places
-from hvd_elastic_ext.launcher.rules.membership.world_change import MENDING
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat, places
+from hvd_elastic_ext.launcher.rules.membership.world_change import LOSS_CAUSES
 from hvd_elastic_ext.launcher.state import actions, orders
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import Plan
@@ -59,12 +59,12 @@ def change(job: JobState, decision: Decision) -> None:
         decision = replace(decision, cause="cooldown over")
     job.fleet.recovering -= joining
     living = {worker.life for worker in job.roster.present(before)}
-    world.lost.update(life.seat.host for life in before if life not in living and life not in world.excused)
-    world.excused.clear()
+    world.lost.update(life.seat.host for life in before if life not in living and life not in world.not_at_fault)
+    world.not_at_fault.clear()
     world.left_out = (old if job.formed else world.left_out | old) - new
     if world.begun and job.formed:
         world.changes += 1
-        world.mended += decision.cause in MENDING
+        world.rollbacks += decision.cause in LOSS_CAUSES
     world.own = True
     job.generation += 1
     job.answer(job.rendezvous.form(job.generation, members))
@@ -79,7 +79,7 @@ def _call(job: JobState, members: Sequence[Worker]) -> None:
     """Call the members of the newest world."""
     now, waiting = job.now, job.rendezvous.waiting
     # All others may wait for a lost member. Most of them notice at once by themselves.
-    job.world.fences = job.world.decision.cause in MENDING or _waits_for_fenced(job)
+    job.world.fences = job.world.decision.cause in LOSS_CAUSES or _waits_for_fenced(job)
     fence_at = now + NOTICE_S if job.world.fences else None
     job.world.late_from = now + NOTICE_S
     absent: list[Worker] = []
@@ -128,7 +128,7 @@ def _go(job: JobState, worker: Worker) -> None:
     job.do(actions.GoLive(worker.life, job.generation, provisional))
 
 
-def _by_seniority(job: JobState, lives: Iterable[Life]) -> list[Life]:
+def _by_seniority(job: JobState, lives: Iterable[ProcessId]) -> list[ProcessId]:
     senior = {name: number for number, name in enumerate(job.fleet.hosts.names)}
     return sorted(lives, key=lambda life: (senior.get(life.seat.host, len(senior)), life))
 
@@ -172,7 +172,7 @@ def _name_world(job: JobState, worker: Worker, rank: int, size: int) -> None:
     job.tell(worker, "world", generation=job.generation, rank=rank, size=size)
 
 
-def _journal(job: JobState, order: tuple[Life, ...], steps: int | None, loss: Loss | None) -> None:
+def _journal(job: JobState, order: tuple[ProcessId, ...], steps: int | None, loss: Loss | None) -> None:
     after = Counter(life.seat.host for life in order)
     before, job.world.before = job.world.before, after
     lost, job.world.lost = job.world.lost, Counter()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
 
 AHEAD_S: Final = 0.5
 """Seconds. The named commit is this far ahead of the newest one, so that the message reaches all ranks before it."""
@@ -36,7 +36,7 @@ class Parts(NamedTuple):
     state."""
 
     parts: int
-    of: Mapping[Life, int | None]
+    of: Mapping[ProcessId, int | None]
 
 
 Work = Mapping[str, Parts]
@@ -48,14 +48,14 @@ class Attempt:
     """One checkpoint in progress. ``ranks``: the rank of each member of the world whose commit it contains."""
 
     generation: int
-    ranks: Mapping[Life, int]
+    ranks: Mapping[ProcessId, int]
     began: float
     wanted: Name
     stay: bool = False
     """No process trains beyond the commit: the job ends with it."""
     at_rest: bool = False
     """No process trains: it is the commit in memory."""
-    kept: dict[Life, Kept] = field(default_factory=dict)
+    kept: dict[ProcessId, Kept] = field(default_factory=dict)
     misses: int = 0
     written: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     sealing: bool = False
@@ -74,9 +74,9 @@ class Attempt:
         return not (self.stay or self.at_rest)
 
     @property
-    def hosts(self) -> dict[str, list[Life]]:
+    def hosts(self) -> dict[str, list[ProcessId]]:
         """The members on each host."""
-        found: dict[str, list[Life]] = {}
+        found: dict[str, list[ProcessId]] = {}
         for life in self.ranks:
             found.setdefault(life.seat.host, []).append(life)
         return found

@@ -56,14 +56,14 @@ class Failures:
         """One failure happened now."""
         return Failures(MEMORY * self.count + 1.0, MEMORY * self.exposure_s, self.seen + 1)
 
-    def told(self) -> dict[str, float]:
+    def to_json(self) -> dict[str, float]:
         """For JSON: the next launcher continues with the estimate."""
         return {"count": self.count, "exposure_s": self.exposure_s, "seen": self.seen}
 
     @classmethod
-    def of(cls, told: object) -> Failures:
-        """The estimate that :meth:`told` gave; the first one for anything else."""
-        values = [told.get(name) for name in ("count", "exposure_s", "seen")] if isinstance(told, dict) else []
+    def of(cls, data: object) -> Failures:
+        """The estimate that :meth:`to_json` gave; the first one for anything else."""
+        values = [data.get(name) for name in ("count", "exposure_s", "seen")] if isinstance(data, dict) else []
         numbers = [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
         if len(numbers) < 3 or not all(0.0 < number < math.inf for number in numbers[:2]) or not 0 <= numbers[2] < 1e9:
             return cls()

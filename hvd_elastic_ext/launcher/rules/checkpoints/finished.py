@@ -12,7 +12,7 @@ class Finished(NamedTuple):
     step: int
 
 
-def said(found: Finished, place: str) -> str:
+def message(found: Finished, place: str) -> str:
     """The message for the user, with the ways to continue."""
     return (
         f"the job is done: step {found.step} is in {found.path}, by this very command and its scripts; "

@@ -70,7 +70,7 @@ def _failure(size: int, well: int, ended: Sequence[Ended]) -> str:
     return f"{bad[0]}{more}; {well} of {size} processes ended well"
 
 
-def begins_anew(step: int, last: str, *, loops: bool) -> str:
+def restart_reason(step: int, last: str, *, loops: bool) -> str:
     """Why the next world would start from the beginning, and what would have prevented that.
 
     All processes that have trained are lost, and no commit is known. ``step``: the newest one that was reported.

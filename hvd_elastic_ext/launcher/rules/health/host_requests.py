@@ -61,7 +61,7 @@ def answer(
             raise UsageError(f"there is no request {other!r}; there are: list, block, clear")
 
 
-def told(request: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def journal_entry(request: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The journal's event of a request that has changed something, and its fields."""
     host = str(request.get("host"))
     if request.get("do") == "clear":
@@ -79,16 +79,16 @@ def rows(
     starting: Mapping[str, Starting] | None = None,
 ) -> list[dict[str, Any]]:
     """One row a published host, then one for each other subject on record. ``training``, ``starting``: as above."""
-    told: set[Subject] = set()
+    listed: set[Subject] = set()
     found = []
     for host in hosts:
         mine = [s for s in ledger.subjects(host) if not ledger.records[s].empty(now)]
-        told.update(s for s in mine if s.kind != "node")
+        listed.update(s for s in mine if s.kind != "node")
         row = _host_row(ledger, host, mine, now=now, starting=(starting or {}).get(host.name))
         if row["state"] == "blocked" and host.name in training:
             row["why"] += NEEDED
         found.append(row)
-    rest = [s for s, record in ledger.records.items() if s not in told and not record.empty(now)]
+    rest = [s for s, record in ledger.records.items() if s not in listed and not record.empty(now)]
     return found + [_other_row(subject, ledger.records[subject], now) for subject in sorted(rest, key=_order)]
 
 

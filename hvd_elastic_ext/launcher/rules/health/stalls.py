@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
     """One process of a world; ``rank`` is -1 before it has one. ``moved_at``: when its count last grew (mono)."""
 
-    life: Life
+    life: ProcessId
     rank: int
     moved_at: float
     waiting: bool = False

@@ -50,7 +50,7 @@ class Holding(NamedTuple):
     ``step``: optimizer steps in it. ``since``: when the agent was last heard (mono), if it is not HERE. ``why``: what
     is known of that. ``leaves_by``: when the host will be gone (mono; infinite if that is not known), None if it stays.
     ``stale``: noted by an earlier launcher; the slot may hold a newer commit by now. ``told``: a world has formed
-    without it, and that loss was told.
+    without it, and that loss was reported; saved files have this name.
     """
 
     seat: Seat
@@ -181,21 +181,21 @@ def judge(now: float, facts: Facts, wait_s: float) -> Verdict:
 
 
 def is_needed(
-    now: float, host: str, facts: Facts, wait_s: float, *, told_at: float, heard: Container[str]
+    now: float, host: str, facts: Facts, wait_s: float, *, may_end_since: float, heard: Container[str]
 ) -> tuple[bool, str]:
     """Say whether an agent that may end has to stay, because no host that stays holds a commit as new.
 
-    ``told_at``: since when it may end (mono). ``heard``: hosts that were heard since then; others may be gone with all
-    that they hold. It stays ``wait_s`` from then on at most, or to the deadline of
-    its notice if that is later, and until a transfer that is under way has ended. (One that is there after its
-    deadline still holds what it holds.)
+    ``may_end_since``: since when it may end (mono). ``heard``: hosts that were heard since then; others may be gone
+    with all that they hold. It stays ``wait_s`` from then on at most, or to the deadline of its notice if that is
+    later, and until a transfer that is under way has ended. (One that is there after its deadline still holds what it
+    holds.)
     """
     own = _newest(each for each in facts.holdings if each.seat.host == host and each.reach is Reach.HERE)
     if own is None:
         return False, "it holds no commit"
     if facts.sending is not None and facts.sending.host == host:
         return True, f"its commit, of step {own.step}, is being sent"
-    until = told_at + max(wait_s, ASKED_S)
+    until = may_end_since + max(wait_s, ASKED_S)
     if own.leaves_by is not None and own.leaves_by < math.inf:
         until = max(until, own.leaves_by)
     if now >= until:
@@ -307,18 +307,18 @@ def _loss(facts: Facts, at_hand: Holding | None, better: Iterable[Holding]) -> L
     world."""
     left = None if at_hand is None else (at_hand.commit, at_hand.step)
     better = [each for each in better if not each.told]
-    told = {each.commit: each.step for each in better}
+    steps = {each.commit: each.step for each in better}
     stored = facts.stored
     if stored is not None and stored.commit is not None:
-        told[stored.commit] = max(stored.step, told.get(stored.commit, 0))
-    newest = max(told, default=None)
+        steps[stored.commit] = max(stored.step, steps.get(stored.commit, 0))
+    newest = max(steps, default=None)
     if newest is None or (left is not None and newest <= left[0]):
         return None
     holders = {each.seat.host: each for each in better if each.commit == newest}
     why = [f"{host} {_why_not(each)}" for host, each in sorted(holders.items())]
     if stored is not None and stored.commit == newest:
         why.append(f"{stored.path} could not be loaded")
-    return Loss((newest, told[newest]), left, tuple(sorted(holders)), "; ".join(why))
+    return Loss((newest, steps[newest]), left, tuple(sorted(holders)), "; ".join(why))
 
 
 def _why_not(each: Holding) -> str:

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 SETTLE_CAP_S: Final = 30.0
 """However many newcomers follow one another, the first one waits no longer than this."""
@@ -41,7 +41,7 @@ class Process(NamedTuple):
     ``trained``: it has agreed with a world on the state, and so has a state beyond that of its start.
     """
 
-    life: Life
+    life: ProcessId
     stage: Stage
     since: float = 0.0
     holds: Commit | None = None
@@ -68,7 +68,7 @@ class Situation:
 
     wanted: tuple[Seat, ...]
     processes: Mapping[Seat, Process] = field(default_factory=dict)
-    members: tuple[Life, ...] = ()
+    members: tuple[ProcessId, ...] = ()
     formed: bool = True
     settled: bool = True
     begun: bool = False
@@ -100,7 +100,7 @@ class Decision:
     ``again_at``: when time alone may change the decision (mono).
     """
 
-    members: tuple[Life, ...] | None
+    members: tuple[ProcessId, ...] | None
     cause: str
     reason: str
     again_at: float | None = None
@@ -157,7 +157,7 @@ def decide(now: float, situation: Situation, limits: Limits) -> Decision:
     return _grow(view)
 
 
-def decide_for_intact(members: Sequence[Life], wanted: Sequence[Seat], *, settled: bool) -> Decision | None:
+def decide_for_intact(members: Sequence[ProcessId], wanted: Sequence[Seat], *, settled: bool) -> Decision | None:
     """What :func:`decide` says of a world with all of its ``members``, without a look at each process there is.
 
     They are live, none of them is done, and none has lost its connections. ``settled``: they have their ranks and have
@@ -181,7 +181,7 @@ class _View:
         self.now, self.situation, self.limits = now, situation, limits
         self.done: list[Process] = []
         self.alive: list[Process] = []
-        self.lost: list[Life] = []
+        self.lost: list[ProcessId] = []
         self.staying: list[Process] = []
         self.going: list[Process] = []
         needed, inside = frozenset(wanted), set[Seat]()
@@ -217,7 +217,7 @@ class _View:
         # Prefer a member that holds the newest commit. If no commit is known, take any member.
         return sorted(self.going, key=lambda process: process.holds != newest)[: 1 if self.staying else None]
 
-    def chosen(self, processes: Sequence[Process]) -> tuple[Life, ...]:
+    def chosen(self, processes: Sequence[Process]) -> tuple[ProcessId, ...]:
         """As many of ``processes`` as one world takes, the first ones; empty if they are too few."""
         size = self.limits.size(len(processes), begun=self.situation.begun)
         return tuple(process.life for process in processes[:size])
@@ -258,8 +258,8 @@ def _let_go(view: _View) -> Decision | None:
         return Decision(chosen, "hosts removed", f"{going} may go")
     if view.staying or not view.parked or not view.chosen(view.parked):
         return None
-    hurry = min((process.leaves_by for process in view.going if process.leaves_by is not None), default=None)
-    closes = view.window_closes if hurry is None else min(view.window_closes, hurry - HURRY_S)
+    first_leave = min((process.leaves_by for process in view.going if process.leaves_by is not None), default=None)
+    closes = view.window_closes if first_leave is None else min(view.window_closes, first_leave - HURRY_S)
     if view.coming and view.now < closes:
         return Decision(None, "", f"{going} stays until its replacements are ready", closes)
     # No new member holds a commit. Keep one old member for one world, to send it.
@@ -277,7 +277,7 @@ def _grow(view: _View) -> Decision:
     return Decision(chosen, "hosts added", f"newcomers ready: {len(chosen) - len(view.alive)}")
 
 
-def in_order(members: Iterable[Process], wanted: Sequence[Seat]) -> tuple[Life, ...]:
+def in_order(members: Iterable[Process], wanted: Sequence[Seat]) -> tuple[ProcessId, ...]:
     """Order in which ranks are dealt: hosts with the newest commit first, then by seniority; on each host likewise.
 
     So rank 0 holds the newest commit, and a user's own sync from rank 0 is right, too. If no commit is known, as with

@@ -48,7 +48,7 @@ class Seat(NamedTuple):
         return f"{self.host}[{self.slot}]"
 
 
-class Life(NamedTuple):
+class ProcessId(NamedTuple):
     """One process: the ``number``-th in its seat."""
 
     seat: Seat
@@ -58,7 +58,7 @@ class Life(NamedTuple):
 class Question(NamedTuple):
     """One request at the rendezvous proxy of ``life``. Requests at one proxy have different ``number``."""
 
-    life: Life
+    life: ProcessId
     number: int
     method: str
     path: str
@@ -68,7 +68,7 @@ class Question(NamedTuple):
 class Answer(NamedTuple):
     """The answer to the :class:`Question` of the same ``life`` and ``number``; ``status`` is that of HTTP."""
 
-    life: Life
+    life: ProcessId
     number: int
     status: int
     body: bytes = b""
@@ -102,7 +102,7 @@ def most_kept(size: int) -> int:
     return size * _VALUES_EACH * largest_value(size)
 
 
-def places(members: Sequence[Life]) -> dict[Life, Place]:
+def places(members: Sequence[ProcessId]) -> dict[ProcessId, Place]:
     """Give ranks in the order of ``members``. Members of one host must follow one another.
 
     Local ranks have no gaps: Gloo aborts otherwise. The cross rank of a process is its host's number among the hosts
@@ -112,7 +112,7 @@ def places(members: Sequence[Life]) -> dict[Life, Place]:
     if len({group[0].seat.host for group in by_host}) != len(by_host):
         raise ValueError("the members of one host do not stand together")
     crossing = [sum(len(group) > local for group in by_host) for local in range(max(map(len, by_host), default=0))]
-    found: dict[Life, Place] = {}
+    found: dict[ProcessId, Place] = {}
     seen = [0] * len(crossing)
     for group in by_host:
         for local, life in enumerate(group):
@@ -124,8 +124,8 @@ def places(members: Sequence[Life]) -> dict[Life, Place]:
 @dataclass(slots=True)
 class _World:
     generation: int
-    members: frozenset[Life]
-    places: Mapping[Life, Place] = field(default_factory=dict)
+    members: frozenset[ProcessId]
+    places: Mapping[ProcessId, Place] = field(default_factory=dict)
     formed: bool = False
     broken: bool = False
     keys: dict[str, bytes] = field(default_factory=dict)
@@ -150,11 +150,11 @@ class Rendezvous:
     """All generations that processes may still ask about, and the questions on hold."""
 
     _newest: _World = field(default_factory=lambda: _World(0, frozenset(), formed=True))
-    _worlds: dict[Life, _World] = field(default_factory=dict)
-    _answered: dict[Life, int] = field(default_factory=dict)
+    _worlds: dict[ProcessId, _World] = field(default_factory=dict)
+    _answered: dict[ProcessId, int] = field(default_factory=dict)
     """By process, the number of the question that was answered with its rank."""
-    _waiting: dict[Life, Question] = field(default_factory=dict)
-    _held: dict[tuple[Life, int], tuple[Question, float]] = field(default_factory=dict)
+    _waiting: dict[ProcessId, Question] = field(default_factory=dict)
+    _held: dict[tuple[ProcessId, int], tuple[Question, float]] = field(default_factory=dict)
 
     @property
     def generation(self) -> int:
@@ -162,7 +162,7 @@ class Rendezvous:
         return self._newest.generation
 
     @property
-    def members(self) -> frozenset[Life]:
+    def members(self) -> frozenset[ProcessId]:
         """Of the newest world."""
         return self._newest.members
 
@@ -177,15 +177,15 @@ class Rendezvous:
         return not self._newest.formed and self._newest.members <= self._waiting.keys()
 
     @property
-    def waiting(self) -> KeysView[Life]:
+    def waiting(self) -> KeysView[ProcessId]:
         """Processes that have asked for a rank and have no answer yet; a live view."""
         return self._waiting.keys()
 
-    def place(self, life: Life) -> Place | None:
+    def place(self, life: ProcessId) -> Place | None:
         """In the newest world."""
         return self._newest.places.get(life)
 
-    def form(self, generation: int, members: Iterable[Life]) -> list[Answer]:
+    def form(self, generation: int, members: Iterable[ProcessId]) -> list[Answer]:
         """Begin a newer generation. Answers those that wait for keys of the generation before: these keys will not
         come.
 
@@ -197,7 +197,7 @@ class Rendezvous:
         self._newest = _World(generation, frozenset(members))
         return answers
 
-    def deal(self, order: Sequence[Life]) -> list[Answer]:
+    def deal(self, order: Sequence[ProcessId]) -> list[Answer]:
         """Give ranks to the members of the newest world, all of whom are waiting, in ``order``."""
         world = self._newest
         if not self.ready or frozenset(order) != world.members:
@@ -208,7 +208,7 @@ class Rendezvous:
         self._answered.update({life: self._waiting[life].number for life in order})
         return [_answer(self._waiting.pop(life), OK, place.text().encode()) for life, place in world.places.items()]
 
-    def adopt(self, generation: int, members: Mapping[Life, Place]) -> None:
+    def adopt(self, generation: int, members: Mapping[ProcessId, Place]) -> None:
         """Take over a world that formed under another launcher. Its keys are not known."""
         self._newest = _World(generation, frozenset(members), places=dict(members), formed=True)
         self._worlds.update(dict.fromkeys(members, self._newest))
@@ -220,7 +220,7 @@ class Rendezvous:
         lost = [key for key, (question, _) in self._held.items() if self._worlds.get(question.life) is self._newest]
         return [_answer(self._held.pop(key)[0], CANNOT_FORM) for key in lost]
 
-    def placed(self, life: Life) -> bool:
+    def placed(self, life: ProcessId) -> bool:
         """Whether a process was answered with a rank."""
         return life in self._answered
 
@@ -251,13 +251,13 @@ class Rendezvous:
         # A process that deletes keys leaves its world. Its keys are dropped with the generation.
         return [_answer(question, OK, world.keys.get(question.path, b"") if question.method == "GET" else b"")]
 
-    def withdraw(self, life: Life, number: int) -> None:
+    def withdraw(self, life: ProcessId, number: int) -> None:
         """A process has closed its connection before its answer."""
         self._held.pop((life, number), None)
         if (question := self._waiting.get(life)) is not None and question.number == number:
             del self._waiting[life]
 
-    def ended(self, life: Life) -> None:
+    def ended(self, life: ProcessId) -> None:
         """A process has ended: drop its questions."""
         for known in (self._waiting, self._worlds, self._answered):
             known.pop(life, None)
@@ -274,7 +274,7 @@ class Rendezvous:
         return min((until for _, until in self._held.values()), default=None)
 
     @property
-    def asked_again(self) -> frozenset[Life]:
+    def asked_again(self) -> frozenset[ProcessId]:
         """Processes that ask again for their rank: the newest world is lost."""
         if not self._newest.formed:
             return frozenset()

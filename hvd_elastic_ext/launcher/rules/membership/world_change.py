@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 
 from hvd_elastic_ext.launcher.rules.membership import next_world
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Limits, Situation, Stage
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
-MENDING: Final = ("worker failed", "connection lost")
+LOSS_CAUSES: Final = ("worker failed", "connection lost")
 BACK_S: Final = 30.0
 """How long the seat of a process that ended for a change may take until the next one stands by in it."""
 
@@ -47,7 +47,7 @@ def decide(
     situation: Situation,
     limits: Limits,
     *,
-    done: Collection[Life] = (),
+    done: Collection[ProcessId] = (),
     ended: Mapping[Seat, float] = MappingProxyType({}),
     starting_until: float = -math.inf,
 ) -> Verdict:
@@ -68,7 +68,7 @@ def decide(
     if any(life in done for life in lost):
         # A script without an elastic loop ends like that, one rank after the other; also where some have failed.
         return Verdict(Move.NOTHING, Decision(None, "", "some have ended well; the others are about to"))
-    if decision.cause in MENDING:
+    if decision.cause in LOSS_CAUSES:
         return Verdict(Move.END, quiet)
     if decision.cause == "hosts added" and now < starting_until:
         return Verdict(Move.NOTHING, Decision(None, "", "newcomers wait for the others to start", starting_until))
@@ -84,7 +84,7 @@ def _back_by(now: float, situation: Situation, ended: Mapping[Seat, float]) -> f
     return max((at for at in until if at > now), default=None)
 
 
-def members_in(situation: Situation) -> frozenset[Life]:
+def members_in(situation: Situation) -> frozenset[ProcessId]:
     """Members of the newest world that live."""
     found = ((life, situation.processes.get(life.seat)) for life in situation.members)
     return frozenset(

@@ -148,14 +148,14 @@ def workers_for(slots: int, per_worker: Iterable[int], *, guess: int, before: in
     return max(1, min(math.ceil(slots / guess), before or math.ceil(slots / guess)))
 
 
-def restored(seen: Seen, before: int | None, told: int | None, kind: Kind) -> int | None:
+def restored(seen: Seen, before: int | None, requested: int | None, kind: Kind) -> int | None:
     """How many workers a job that is awake is to have; None to leave it at what there are.
 
-    As many as before. A number that a user has set since the last ``told`` one stays; None: that is not known.
+    As many as before. A number that a user has set since the last ``requested`` one stays; None: that is not known.
     """
     if before is None or seen.replicas >= before:
         return None
-    ours = seen.replicas <= kind.valid or told is None or seen.replicas == told
+    ours = seen.replicas <= kind.valid or requested is None or seen.replicas == requested
     return before if ours else None
 
 

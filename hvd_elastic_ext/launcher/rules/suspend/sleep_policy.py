@@ -27,7 +27,7 @@ class Act(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SleepFacts:
-    """What is known of one sleep. ``since``: when it began (mono). ``told``: why it is to end, if it is.
+    """What is known of one sleep. ``since``: when it began (mono). ``end_reason``: why it is to end, if it is.
 
     ``slots`` may work now; ``enough_since``: since when that has been enough (mono); ``next_release``: when a block
     ends, and there may be more.
@@ -36,7 +36,7 @@ class SleepFacts:
     since: float
     slots: int
     enough_since: float | None = None
-    told: str | None = None
+    end_reason: str | None = None
     next_release: float | None = None
 
 
@@ -61,8 +61,8 @@ def settle_s(usual_s: float, in_vain: int) -> float:
 
 def decide(now: float, facts: SleepFacts, limits: Limits, max_wait_s: float | None) -> Decision:
     """Say what a sleeping job does. It wakes once the slots that it needs have stayed a while."""
-    if facts.told is not None:
-        return Decision(Act.END, facts.told)
+    if facts.end_reason is not None:
+        return Decision(Act.END, facts.end_reason)
     ends = None if max_wait_s is None else facts.since + max_wait_s
     if limits.size(facts.slots, begun=True):
         since = now if facts.enough_since is None else facts.enough_since

@@ -171,7 +171,7 @@ def seen(of: Workload, number: Mapping[str, Any], pods: Mapping[str, Any]) -> Se
     return Seen(replicas, mine, _before(number), slots if type(slots) is int and slots > 0 else None)
 
 
-def told(of: Workload, replicas: int, before: int | None) -> Body:
+def scale_patch(of: Workload, replicas: int, before: int | None) -> Body:
     """The merge patch that asks for so many workers, and notes in the same stroke how many there were, or, with None,
     that nothing is to be remembered."""
     if of.kind.scale:
@@ -181,7 +181,7 @@ def told(of: Workload, replicas: int, before: int | None) -> Body:
 
 def suspended(of: Workload, replicas: int) -> Body:
     """The merge patch that suspends a whole job. The number in it is valid: else the operator ignores the object."""
-    patch = told(of, replicas, None)
+    patch = scale_patch(of, replicas, None)
     return {**patch, "spec": {**patch["spec"], "runPolicy": {"suspend": True}}}
 
 

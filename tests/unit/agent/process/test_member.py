@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.agent.process.member import _fitting
+from hvd_elastic_ext.agent.process.joined_job import _fitting
 from hvd_elastic_ext.core.messages.wire import MAX_FIRST
 
 

@@ -20,9 +20,9 @@ def test_where_a_process_stands_follows_from_what_it_said_and_was_told() -> None
     worker.heard(11.0, {"say": "beat", "step": 4})
     worker.heard(12.0, {"say": "parked"})
     assert (worker.age(12.5), worker.parked) == (1.5, True)
-    worker.told({"tell": "go", "generation": 3})
+    worker.note_message({"tell": "go", "generation": 3})
     assert worker.status() == {**nothing, "beat": {"step": 4}}
-    worker.told({"tell": "world", "generation": 3})
+    worker.note_message({"tell": "world", "generation": 3})
     worker.heard(13.0, {"say": "entered", "generation": True})  # no number
     worker.heard(14.0, {"say": "synced"})
     worker.heard(15.0, {"say": "done"})

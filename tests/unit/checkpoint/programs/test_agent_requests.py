@@ -11,11 +11,11 @@ from hvd_elastic_ext.checkpoint.programs import agent_requests
 
 NO_ROOM = """
 import resource, signal, sys
-from hvd_elastic_ext.checkpoint.programs import agent_requests as errand
+from hvd_elastic_ext.checkpoint.programs import agent_requests as helper
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
-print(errand.answered({"do": "write", "place": sys.argv[1], "commit": [5, 1, 1, 2], "parts": 1, "shares": {}}))
+print(helper.answered({"do": "write", "place": sys.argv[1], "commit": [5, 1, 1, 2], "parts": 1, "shares": {}}))
 """
 
 

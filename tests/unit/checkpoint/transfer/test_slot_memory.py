@@ -55,7 +55,7 @@ def target() -> Iterator[list[int]]:
 
 
 class Sending:
-    """A send errand: what it answered first, and what in the end."""
+    """A send helper: what it answered first, and what in the end."""
 
     def __init__(self, memory: list[int], number: int, pool: ThreadPoolExecutor) -> None:
         answers: queue.Queue[dict[str, Any]] = queue.Queue()

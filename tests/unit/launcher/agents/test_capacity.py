@@ -12,7 +12,7 @@ import pytest
 from hvd_elastic_ext.launcher.agents.capacity import files_for, pace, raise_file_limit, too_few_files
 from hvd_elastic_ext.launcher.job.console import Console
 from hvd_elastic_ext.launcher.job.output import Outlets
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,13 @@ def test_files_that_output_goes_to_count_for_each_slot() -> None:
 
 
 def test_a_slots_output_by_rank_and_by_seat_is_no_more_files_than_are_counted(tmp_path: Path) -> None:
-    ranks = {Life(Seat("h", 0), 1): None}
+    ranks = {ProcessId(Seat("h", 0), 1): None}
     outlets = Outlets(io.StringIO(), io.StringIO())
     console = Console(outlets, tmp_path, timestamps=False, rank=lambda life: ranks[life])
     for rank in (None, 0):
-        ranks[Life(Seat("h", 0), 1)] = rank
+        ranks[ProcessId(Seat("h", 0), 1)] = rank
         for stream in ("stdout", "stderr"):
-            console.take(Life(Seat("h", 0), 1), stream, "x\n")
+            console.take(ProcessId(Seat("h", 0), 1), stream, "x\n")
     outlets.close()
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(written) == files_for(1, written=1) - files_for(1)

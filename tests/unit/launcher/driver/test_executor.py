@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.driver.executor import TOGETHER, Executor
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.actions import Action, Send
 from tests.support.clock import ManualClock
@@ -19,7 +19,7 @@ from tests.support.clock import ManualClock
 PLACE = Place(0, 1, 0, 1, 0, 1)
 
 
-class Outside:
+class ExecutorBackend:
     """Notes what is done."""
 
     def __init__(self) -> None:
@@ -59,9 +59,9 @@ class Outside:
 
 
 def done(*wanted: Action) -> list[tuple[str, Any]]:
-    outside = Outside()
-    Executor(outside, Journal(io.StringIO(), ManualClock()), facts_of=lambda host: {}, save=lambda: None).do(wanted)
-    return outside.done
+    backend = ExecutorBackend()
+    Executor(backend, Journal(io.StringIO(), ManualClock()), facts_of=lambda host: {}, save=lambda: None).do(wanted)
+    return backend.done
 
 
 def order(number: int) -> dict[str, Any]:
@@ -87,29 +87,29 @@ def test_orders_are_sent_before_the_connection_is_closed() -> None:
 
 def test_a_journal_line_is_written_with_its_own_time() -> None:
     lines, clock = io.StringIO(), ManualClock(mono=10.0, wall=1000.0)
-    executor = Executor(Outside(), Journal(lines, clock), facts_of=lambda host: {}, save=lambda: None)
+    executor = Executor(ExecutorBackend(), Journal(lines, clock), facts_of=lambda host: {}, save=lambda: None)
     executor.do([actions.Record("slept", 3, {"reason": "x"}, 4.0)])
     line = json.loads(lines.getvalue())
     assert (line["event"], line["generation"], line["mono"], line["t"]) == ("slept", 3, 4.0, 994.0)
 
 
 def test_what_only_the_edges_know_is_added_to_orders() -> None:
-    life = Life(Seat("a", 1), 7)
+    life = ProcessId(Seat("a", 1), 7)
     request = {"do": "send", "transfer": "t"}
     [(_, together)] = done(
         actions.GoLive(life, 2, PLACE),
         actions.TellPeers(life),
-        actions.TellPeers(Life(Seat("a", 0), 1)),
+        actions.TellPeers(ProcessId(Seat("a", 0), 1)),
         actions.SendCommit("a", {"do": "errand", "id": 1, "slots": [1], "request": request}),
-        actions.StartProcess(Life(Seat("a", 2), 1), PLACE, 4, {2: 0}, ()),
+        actions.StartProcess(ProcessId(Seat("a", 2), 1), PLACE, 4, {2: 0}, ()),
     )
-    live, peers, _, errand, start = together["orders"]
+    live, peers, _, helper, start = together["orders"]
     assert live["to"] == {"1": 7}
     assert live["message"]["env"]["PEERS"] == "a"
     assert peers["message"] == {"tell": "env", "env": {"PEERS": "a"}}
-    assert errand["request"] == {**request, "address": "address of a"}
+    assert helper["request"] == {**request, "address": "address of a"}
     assert (start["do"], start["slot"], start["life"], start["note"]) == ("start", 2, 1, "0")
 
 
 def test_a_process_whose_peers_need_nothing_is_told_nothing() -> None:
-    assert done(actions.TellPeers(Life(Seat("b", 0), 1))) == []
+    assert done(actions.TellPeers(ProcessId(Seat("b", 0), 1))) == []

@@ -302,7 +302,7 @@ MESSAGES: dict[str, Case] = {
         workers[a:0].every -
         workers[a:0].commit_s -
         workers[a:0].call_s -"""),
-    "going_on": (said("a", "going_on", pause_s=1.0), "resize.steps_are_told True"),
+    "going_on": (said("a", "going_on", pause_s=1.0), "resize.steps_are_reported True"),
     "last": (said("a", "last", commit=[77, 1, 3, 5], step=5, side=1), "checkpoints.files[a:0#2] 77,1,3,5,5,1,False,0"),
     "kept: without a checkpoint under way": (said("a", "kept", commit=[77, 1, 3, 5], step=5, side=1), NOTHING),
     "not_kept: without a checkpoint under way": (said("a", "not_kept", wanted=[1, 3, 5], newest=[1, 3, 6]), NOTHING),

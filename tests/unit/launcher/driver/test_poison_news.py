@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.launcher.state.errands import Purpose
 from hvd_elastic_ext.launcher.state.events import AgentJoined, News
+from hvd_elastic_ext.launcher.state.helpers import Purpose
 from tests.unit.launcher.checkpointing_cluster import Stored
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, running
@@ -84,14 +84,14 @@ def test_no_field_of_a_record_is_an_error_of_ours(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("poison", [each for each in POISON if not isinstance(each, dict)])
-def test_an_answer_of_an_errand_that_is_none_is_a_failed_try(poison: Any) -> None:
+def test_an_answer_of_a_helper_that_is_none_is_a_failed_try(poison: Any) -> None:
     loads = play("start a every=5; asked load", steps=Stored)
-    number = loads.driver.job.on_errand[Purpose.RESTORE]["a"]
+    number = loads.driver.job.helpers[Purpose.RESTORE]["a"]
     loads.driver.tell(News("a", {"event": "errand", "id": number, "answer": poison}))
     assert len(loads.events("not_resumed")) == 1
     sends = play("train a cooldown_s=(300.0,300.0); run 3; kill a; hosts a b")
     sends.until(lambda: sends.driver.job.transfers.current is not None)
-    ((host, number),) = sends.driver.job.on_errand[Purpose.TRANSFER].items()
+    ((host, number),) = sends.driver.job.helpers[Purpose.TRANSFER].items()
     sends.driver.tell(News(host, {"event": "errand", "id": number, "answer": poison}))
     assert len(sends.events("not_sent")) == 1
 

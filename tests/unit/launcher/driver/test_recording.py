@@ -132,7 +132,7 @@ def test_states_after_the_same_events_are_equal_and_after_others_are_not(tmp_pat
 def test_states_of_jobs_that_end_for_the_same_reason_are_equal(why: JobFailed) -> None:
     def ended(event: events.Event) -> JobState:
         job = Cluster(OPTIONS).driver.job
-        job.errands = 0  # drawn by chance, so that no errand has a number of another launcher's
+        job.helper_number = 0  # drawn by chance, so that no helper has a number of another launcher's
         reduce(job, event)
         return job
 

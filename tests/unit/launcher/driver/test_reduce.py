@@ -39,7 +39,7 @@ NEW_POD = HostsChanged(HostSet((Host("a", 1, uid="2"), *map(Host, "bcd", (1, 1, 
 
 def unconnected(job: JobState) -> None:
     """The job has ended, and d is told by ssh."""
-    job.shutdown.pending, job.shutdown.untold = {"d"}, {"d": Host("d", 1)}
+    job.shutdown.pending, job.shutdown.unconnected = {"d"}, {"d": Host("d", 1)}
 
 
 def finishing(job: JobState) -> None:
@@ -87,7 +87,7 @@ LISTS: dict[str, Case] = {
         notices.departing[c] gone
         notices.announced[c] gone
         > Record notice_over host=c reason=it is listed as a host again"""),
-    "an empty list while processes run": (HostsChanged(HostSet()), "fleet.emptied True"),
+    "an empty list while processes run": (HostsChanged(HostSet()), "fleet.empty_list_refused True"),
     "an empty list while none runs": (idle, HostsChanged(HostSet()), "fleet.hosts -"),
     "a list of hosts that all go": (HostsChanged(HostSet(), {"a": ("spot", None)}), """
         fleet.hosts -
@@ -210,7 +210,7 @@ JOINS: dict[str, Case] = {
         agents[d].heard 100
         agents[d].identity its agent
         shutdown.pending -
-        shutdown.untold[d] gone"""),
+        shutdown.unconnected[d] gone"""),
     "an agent that cannot be used": (AgentUnfit("c", "no torch"), """
         blocked[host c] 1 times, never ready, until 110, tried for 50 s
         agents[c].finishing True
@@ -292,7 +292,7 @@ ENDS: dict[str, Case] = {
         Expected((E_HOST,), 160.0), LaunchEnded("e", 0, ""), "adoption.handed_over[e] 100"),
     "an agent that was told by ssh": (unconnected, AgentEnded("d", 0, ""), """
         shutdown.pending -
-        shutdown.untold[d] gone"""),
+        shutdown.unconnected[d] gone"""),
     "nothing: ssh could not tell the agent": (unconnected, AgentEnded("d", 255, "no route"), """
         shutdown.refused[d] no route
         shutdown.pending -"""),
@@ -331,7 +331,7 @@ OTHERS: dict[str, Case] = {
         workers[b:0].killed_at 100
         workers[c:0].killed told
         workers[c:0].killed_at 100
-        shutdown.hurried True
+        shutdown.skip_waiting True
         > Send a do=kill slot=0
         > Send b do=kill slot=0
         > Send c do=kill slot=0"""),

@@ -14,7 +14,7 @@ from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike, Subject
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
 from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
-from hvd_elastic_ext.launcher.state.saved import Saved, UntoldChange
+from hvd_elastic_ext.launcher.state.saved import Saved, UnrecordedChange
 
 STATES = Path(__file__).with_name("states")
 """What launchers of earlier versions wrote in real jobs; only the folder of the checkpoints is another one."""
@@ -31,7 +31,7 @@ FULL = Saved(
     ports={"10.0.0.1": 7},
     only_here="/store/x",
     stored=Stored((1, 2, 3), 30, "/store/x"),
-    change=UntoldChange(7, 1.8e9 - 3.5, {"steps_lost": None, "hosts": {"a": 1}}),
+    change=UnrecordedChange(7, 1.8e9 - 3.5, {"steps_lost": None, "hosts": {"a": 1}}),
     commits=(
         NotedCommit("a", "agent-1", (1, 2, 4), 40, 45, told=True),
         NotedCommit("b", "agent-2", (1, 2, 5), 50, gone="its agent has ended"),

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hvd_elastic_ext.io import writer_thread
 from hvd_elastic_ext.launcher.job.console import Console
 from hvd_elastic_ext.launcher.job.output import LONGEST_BAR, LONGEST_LINE, LineAssembler, Log, Outlets
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from tests.support.waiting import wait_until
 
 
@@ -53,7 +53,7 @@ def test_the_terminal_gets_time_and_label_and_the_file_does_not(tmp_path: Path) 
     terminal = io.StringIO()
     with Outlets(terminal, io.StringIO()) as outlets:
         console = Console(outlets, tmp_path, timestamps=True, rank=lambda _: 0)
-        console.take(Life(Seat("a", 0), 1), "stdout", "hello\n")
+        console.take(ProcessId(Seat("a", 0), 1), "stdout", "hello\n")
     stamp, rest = terminal.getvalue().split("[", 1)
     assert rest == "0]<stdout>:hello\n"
     assert len(stamp.split()) == 5  # day, month, date, time, year
@@ -66,7 +66,7 @@ def test_a_stream_that_nobody_reads_holds_up_neither_the_other_nor_files_nor_who
     said = io.StringIO()
     with open(stuck, "w", closefd=False) as stdout, Outlets(stdout, said) as outlets:
         console = Console(outlets, tmp_path, timestamps=False, rank=lambda life: life.seat.slot)
-        life = Life(Seat("a", 0), 1)
+        life = ProcessId(Seat("a", 0), 1)
         for stream in ("stdout", "stderr"):
             console.take(life, stream, f"to {stream}\n")
         console.close()
@@ -102,7 +102,7 @@ def test_letters_that_a_terminal_does_not_know_raise_nothing(caplog: pytest.LogC
     with Outlets(terminal, io.StringIO()) as outlets:
         console = Console(outlets, None, timestamps=False, rank=lambda _: 0)
         for text in ("caf\u00e9 \u20ac\n", "caf\udce9\n"):
-            console.take(Life(Seat("a", 0), 1), "stdout", text)
+            console.take(ProcessId(Seat("a", 0), 1), "stdout", text)
     terminal.seek(0)
     assert terminal.read() == "[0]<stdout>:caf\u00e9 \\u20ac\n[0]<stdout>:caf\\ufffd\n"
     assert not caplog.records
@@ -152,7 +152,7 @@ def test_a_line_begins_below_a_bar_and_a_bar_in_its_own_line() -> None:
     with Outlets(terminal, io.StringIO()) as outlets:
         console = Console(outlets, None, timestamps=False, rank=lambda life: life.seat.slot)
         for slot, text in ((0, "\r10%"), (0, "\r20%"), (1, "a line\n"), (0, "\r30%\n"), (1, "a line\n")):
-            console.take(Life(Seat("a", slot), 1), "stdout", text)
+            console.take(ProcessId(Seat("a", slot), 1), "stdout", text)
     expected = "\r[0]<stdout>:10%\r[0]<stdout>:20%\n[1]<stdout>:a line\n\r[0]<stdout>:30%\n[1]<stdout>:a line\n"
     assert terminal.getvalue() == expected
 
@@ -176,7 +176,7 @@ def test_where_no_file_can_be_made_the_terminal_still_shows_everything_and_that_
     with Outlets(sys.stdout, sys.stderr) as outlets:
         console = Console(outlets, tmp_path, timestamps=False, rank=lambda life: life.seat.slot)
         for slot in (0, 1, 1):
-            console.take(Life(Seat("a", slot), 1), "stdout", f"a line of {slot}\n")
+            console.take(ProcessId(Seat("a", slot), 1), "stdout", f"a line of {slot}\n")
         console.close()
     assert capsys.readouterr().out.splitlines() == [
         "[0]<stdout>:a line of 0",

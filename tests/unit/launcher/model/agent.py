@@ -70,8 +70,8 @@ class Agent:
         self.going: dict[str, Any] | None = None
         self.going_since = 0.0
         self.going_by: float | None = None
-        self.errands: dict[int, tuple[int, ...]] = {}
-        """Slots of each errand that is under way."""
+        self.helpers: dict[int, tuple[int, ...]] = {}
+        """Slots of each helper that is under way."""
         self._cluster = cluster
         self._sim = cluster.sim
         self._needed = False
@@ -101,7 +101,7 @@ class Agent:
     def keeps(self, process: Process, commit: Commit) -> None:
         """A process keeps a commit for a checkpoint."""
         whole = [commit.lineage, *commit.name]
-        self._cluster.errands.kept[tuple(whole)] = commit
+        self._cluster.helpers.kept[tuple(whole)] = commit
         self.say(process, "kept", commit=whole, step=commit.batch, side=1)
 
     def asks(self, process: Process) -> None:
@@ -254,9 +254,9 @@ class Agent:
                 self.finishing, self._needed = True, False
                 self._sim.later(ENDS_S, self._see_out)
             case "errand":
-                self._cluster.errands.begin(self, order)
+                self._cluster.helpers.begin(self, order)
             case "drop":
-                self._cluster.errands.drop(self, order["slots"])
+                self._cluster.helpers.drop(self, order["slots"])
 
     def _start(self, order: Mapping[str, Any]) -> None:
         slot, life = order["slot"], order["life"]
@@ -378,15 +378,15 @@ class Agent:
         told: tuple[tuple[int, Commit], ...] = (),
         sealed: Commit | None = None,
     ) -> None:
-        """An errand says something. ``sealed``: a checkpoint of this commit is on storage."""
+        """A helper says something. ``sealed``: a checkpoint of this commit is on storage."""
         self._send({"event": "errand", "id": number, "answer": answer}, told, sealed)
 
     def tell_held(self, slots: Iterable[int]) -> None:
-        """The process of an errand is gone: tell what it has left in these slots' memory."""
+        """The process of a helper is gone: tell what it has left in these slots' memory."""
         held = {slot: self.memory.get(slot) for slot in slots}
         told = tuple((slot, commit) for slot, commit in held.items() if commit is not None)
         slots_held = {str(slot): commit.held if commit is not None else None for slot, commit in held.items()}
         self._send({"event": "held", "slots": slots_held}, told)
 
-    def errand_ended(self, number: int, words: str = "") -> None:
+    def helper_ended(self, number: int, words: str = "") -> None:
         self._send({"event": "errand_ended", "id": number, "code": 1 if words else 0, "words": words})

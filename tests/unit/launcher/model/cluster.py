@@ -13,7 +13,7 @@ from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 from hvd_elastic_ext.launcher.state.events import HealthChanged
 from hvd_elastic_ext.launcher.state.saved import Saved
 from tests.unit.launcher.model.agent import LATENCY_S, Agent, Line, Message
-from tests.unit.launcher.model.errands import Errands
+from tests.unit.launcher.model.helpers import Helpers
 from tests.unit.launcher.model.launcher import Launcher
 from tests.unit.launcher.model.oracle import Oracle
 from tests.unit.launcher.model.training import Process, Training
@@ -60,7 +60,7 @@ class Cluster:
         self.launcher: Launcher | None = None
         self.oracle = Oracle(self)
         self.training = Training(self.sim, self.oracle, self.cut)
-        self.errands = Errands(self)
+        self.helpers = Helpers(self)
         self._lives = 0
         self.recorder: Recorder | None = None
         """Writes down all that launchers are told."""

@@ -65,8 +65,8 @@ class Launcher:
     def _driver(self, saved: Saved) -> Driver:
         cluster, time = self._cluster, self._sim.time
         write_noted_change(saved, journal=Journal(cluster.journal, time), clock=time)
-        errands = secrets.randbelow(1 << 48)
-        job = job_of(saved, cluster.options, now=time.mono(), wall=time.wall(), errands=errands)
+        helpers = secrets.randbelow(1 << 48)
+        job = job_of(saved, cluster.options, now=time.mono(), wall=time.wall(), helper_number=helpers)
         recorder = cluster.recorder
         if recorder is not None:
             recorder.begun(start_of(saved, job, wall=time.wall(), expects=None))
@@ -181,7 +181,7 @@ class Launcher:
         newest = [saved for at, saved in self.written if at <= self._sim.now][-1]
         return saved_text.from_text(saved_text.to_text(newest))
 
-    # --- Outside
+    # --- what the executor acts through
 
     def start_agent(self, host: Host) -> None:
         token = self._commands[host.name] = object()

@@ -181,7 +181,7 @@ class _Play:
         cluster = self._cluster
         cluster.late_s.clear()
         cluster.boot_s.clear()
-        cluster.training.sync_s, cluster.errands.transfer_s = 0.2, 0.4
+        cluster.training.sync_s, cluster.helpers.transfer_s = 0.2, 0.4
         for host in list(cluster.cut):
             cluster.link_back(host)
         for agent in list(cluster.agents.values()):
@@ -278,13 +278,13 @@ class _Play:
         self._cluster.training.sync_s = event.value or 0.2
 
     def _transfer(self, event: Event) -> None:
-        self._cluster.errands.transfer_s = event.value or 0.4
+        self._cluster.helpers.transfer_s = event.value or 0.4
 
     def _store(self, event: Event) -> None:
         self._cluster.options.durability = Durability("/store", Cadence(seconds=event.value))
 
     def _disk(self, event: Event) -> None:
-        self._cluster.errands.shared = False
+        self._cluster.helpers.shared = False
 
     def _wait(self, event: Event) -> None:
         self._cluster.options.commit_wait_s = event.value or 0.0

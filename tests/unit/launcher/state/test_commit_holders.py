@@ -18,17 +18,17 @@ def noted(holders: Holders) -> Holders:
 
 def test_what_a_host_holds_is_noted_beside_what_is_gone_of_it() -> None:
     holders = Holders()
-    holders.told(A, (1, 1, 9), 90, agent="a-1")
+    holders.reported(A, (1, 1, 9), 90, agent="a-1")
     holders.ended("a", "its agent has ended")
-    holders.told(A, (1, 1, 6), 60, agent="a-2")
+    holders.reported(A, (1, 1, 6), 60, agent="a-2")
     found = {(each.commit, each.reach) for each in noted(holders).holdings({})}
     assert found == {((1, 1, 9), Reach.GONE), ((1, 1, 6), Reach.AWAY)}
 
 
 def test_of_several_slots_of_a_host_the_newest_commit_is_noted() -> None:
     holders = Holders()
-    holders.told(A, (1, 1, 10), 100, agent="a-1")
-    holders.told(A1, (1, 1, 8), 80, agent="a-1")
+    holders.reported(A, (1, 1, 10), 100, agent="a-1")
+    holders.reported(A1, (1, 1, 8), 80, agent="a-1")
     [left] = holders.left_behind(None)
     assert (left.host, left.step) == ("a", 100)
     assert [each.step for each in noted(holders).holdings({})] == [100]
@@ -36,8 +36,8 @@ def test_of_several_slots_of_a_host_the_newest_commit_is_noted() -> None:
 
 def test_that_a_loss_was_told_is_noted() -> None:
     holders = Holders()
-    holders.told(A, (1, 1, 9), 90, agent="a-1")
-    holders.told(B, (1, 1, 6), 60, agent="b-1")
+    holders.reported(A, (1, 1, 9), 90, agent="a-1")
+    holders.reported(B, (1, 1, 6), 60, agent="b-1")
     holders.lost("a", heard=40.0, why="the connection was reset")
     holders.formed([B])
     assert {each.seat.host: each.told for each in noted(holders).holdings({})} == {"a": True, "b": False}
@@ -45,7 +45,7 @@ def test_that_a_loss_was_told_is_noted() -> None:
 
 def test_memory_that_was_given_back_is_gone_with_what_it_held() -> None:
     holders = Holders()
-    holders.told(A, (1, 1, 9), 90, agent="a-1")
-    holders.emptied(A)
+    holders.reported(A, (1, 1, 9), 90, agent="a-1")
+    holders.forgotten(A)
     [gone] = holders.holdings({})
     assert (gone.reach, gone.step, gone.why) == (Reach.GONE, 90, "its memory was given back")

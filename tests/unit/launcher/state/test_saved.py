@@ -23,7 +23,7 @@ def saved(job: JobState, *, wall: float = 5000.0) -> Saved:
 
 
 def again(found: Saved, options: JobOptions = STORE, *, now: float = 70.0, wall: float = 5002.0) -> JobState:
-    return job_of(found, options, now=now, wall=wall, errands=9)
+    return job_of(found, options, now=now, wall=wall, helper_number=9)
 
 
 def test_the_next_launcher_begins_with_what_the_last_one_saved_and_saves_the_same_again() -> None:
@@ -31,7 +31,7 @@ def test_the_next_launcher_begins_with_what_the_last_one_saved_and_saves_the_sam
     cluster.kill("b")
     cluster.until(lambda: cluster.events("struck"))
     job = cluster.driver.job
-    job.roster.commits.told(Seat("a", 0), (1, 1, 9), 90, agent="a-1")
+    job.roster.commits.reported(Seat("a", 0), (1, 1, 9), 90, agent="a-1")
     job.checkpoints.stored = Stored((1, 1, 8), 80, "/store/x")
     first = saved(job)
     after = again(first, wall=5000.0)
@@ -77,9 +77,9 @@ def test_a_checkpoint_counts_only_in_the_place_where_checkpoints_are_made(place:
 def test_of_commits_in_memory_it_saves_what_may_be_taken_up_or_is_lost(
     options: JobOptions, noted: list[str], *, over: bool, failed: bool
 ) -> None:
-    job = JobState.new(options, 0.0, errands=1)
-    job.roster.commits.told(Seat("a", 0), (1, 1, 8), 80, agent="a-1")
-    job.roster.commits.told(Seat("b", 0), (1, 1, 9), 90, agent="b-1")
+    job = JobState.new(options, 0.0, helper_number=1)
+    job.roster.commits.reported(Seat("a", 0), (1, 1, 8), 80, agent="a-1")
+    job.roster.commits.reported(Seat("b", 0), (1, 1, 9), 90, agent="b-1")
     job.checkpoints.stored = Stored((1, 1, 8), 80, "/store/x")
     job.outcome.over, job.outcome.failure = over, JobFailed("why") if failed else None
     assert [commit.host for commit in saved(job).commits] == noted
@@ -88,12 +88,12 @@ def test_of_commits_in_memory_it_saves_what_may_be_taken_up_or_is_lost(
 def test_a_saved_state_does_not_change_with_the_job() -> None:
     cluster = running("a")
     job = cluster.driver.job
-    job.roster.commits.told(Seat("a", 0), (1, 1, 8), 80, agent="a-1")
+    job.roster.commits.reported(Seat("a", 0), (1, 1, 8), 80, agent="a-1")
     ports = {"10.0.0.1": 7}
     found = saved_of(job, incarnation=4, ports=ports, wall=0.0, run=None)
     before = {field.name: repr(getattr(found, field.name)) for field in fields(found)}
     ports.clear()
-    job.roster.commits.told(Seat("a", 0), (1, 1, 9), 90, agent="a-1")
+    job.roster.commits.reported(Seat("a", 0), (1, 1, 9), 90, agent="a-1")
     job.roster.agents.clear()
     job.generation += 1
     assert {field.name: repr(getattr(found, field.name)) for field in fields(found)} == before

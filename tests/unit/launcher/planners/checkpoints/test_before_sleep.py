@@ -49,20 +49,20 @@ SLEEPS = {
     + "hosts; run 60; world a b; lose-agent a; lose-agent b; asleep None; gone a b",
     "an empty list does not count while an agent answers": TWO + "hosts; kill a; kill b; together a b; run 60; running",
     "hosts that return in time prevent the sleep": SHORT
-    + "run 20; hosts a b; together a b; run 60; errands held; running",
+    + "run 20; hosts a b; together a b; run 60; helpers held; running",
     "hosts that return during the write let the job continue": TWO
-    + "takes write 40; lose-b; asked write; hosts a b; together a b; run 120; errands seal; running",
+    + "takes write 40; lose-b; asked write; hosts a b; together a b; run 120; helpers seal; running",
     "a checkpoint that fails is tried again after pauses": TWO
     + "refuses a write no room; lose-b; run 200; running; accepts a write; asleep /store/x <300",
     "a job without agents sleeps with the last sealed checkpoint": TWO
-    + "notice b 15 spot reclaim; sees sealed; dead a b; lose-agent a; lose-agent b; asleep; errands held",
+    + "notice b 15 spot reclaim; sees sealed; dead a b; lose-agent a; lose-agent b; asleep; helpers held",
     "the job waits for a connection that is lost meanwhile": """
         train a b least=2 sleep_after_s=30.0 heartbeat_timeout_s=100.0; run 10; lose-b; run 28; disconnect a; run 20
         running; reconnect a; asleep""",
     **{
-        f"a host that falls silent during {errand} delays the sleep no longer than others": TWO
-        + f"takes {errand} 5; lose-b; asked {errand} <35; dead a c; hosts c; cut a; mute a; asleep None <150"
-        for errand in ("held", "write")
+        f"a host that falls silent during {helper} delays the sleep no longer than others": TWO
+        + f"takes {helper} 5; lose-b; asked {helper} <35; dead a c; hosts c; cut a; mute a; asleep None <150"
+        for helper in ("held", "write")
     },
     "a member that is lost for ever while a world forms": SHORT
     + """lose go 1000; hosts a b; begun 2; run 1; lose-agent b; dead b; hosts a; asleep /store/x <60""",
@@ -95,7 +95,7 @@ def test_told_to_end_while_its_world_is_broken(text: str) -> None:
 
 
 def test_what_the_survivors_hold_is_sealed_and_verified_before_anything_ends() -> None:
-    cluster = play(SHORT + "run 29; errands held; note-step a; asleep; sealed-there", storing(ON_NOTICE), steps=Stored)
+    cluster = play(SHORT + "run 29; helpers held; note-step a; asleep; sealed-there", storing(ON_NOTICE), steps=Stored)
     kinds = [request["do"] for _, request in cluster.asked if request["do"] != "load"]
     assert kinds == ["held", "write", "seal", "held", "verify"]
     [(_, request)] = cluster.of("write")

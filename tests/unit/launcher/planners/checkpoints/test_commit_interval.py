@@ -119,7 +119,7 @@ def test_where_worlds_are_lost_often_fewer_are_left_out() -> None:
     first = cluster.events("interval")[-1]["calls"]
     for number in range(5):
         cluster.lose_world("b")
-        cluster.until(lambda number=number: cluster.driver.job.world.mended == number + 1)
+        cluster.until(lambda number=number: cluster.driver.job.world.rollbacks == number + 1)
         cluster.run(12.0)
     last = cluster.events("interval")[-1]
     assert last["calls"] < first == 100

@@ -191,10 +191,10 @@ def test_a_script_without_a_state_of_ours_is_told_once_that_nothing_is_made_dura
 
 ATTEMPTS = {
     "the checkpoint is completed only when every share is written": f"""
-        start a b every=5; asked load; run 1; silent b; run 30; errands write a b; errands seal; run {WRITE_S}
+        start a b every=5; asked load; run 1; silent b; run 30; helpers write a b; helpers seal; run {WRITE_S}
         says not_sealed.reason no answer from b; dropped a b""",
     "a failed save is reported and tried again after longer pauses": """
-        start a b every=5; saves save of checkpoint= failed: OSError: no; run 60; errands write
+        start a b every=5; saves save of checkpoint= failed: OSError: no; run 60; helpers write
         only not_sealed.reason a[0]: save of checkpoint= failed: OSError: no
         is not_sealed.again_s 5.0, 10.0, 20.0, 40.0; saves; sees sealed <60""",
     "a failed write is reported and tried again after longer pauses": """
@@ -209,7 +209,7 @@ ATTEMPTS = {
         start a b every=10; attempts 1; disconnect b; run 8; attempts 0; reconnect b; sees sealed <30
         no not_sealed""",
     "with 'notice' a checkpoint is made only on request": """
-        train a:2 b every=notice; run 60; errands write; request; run 10; number sealed 1""",
+        train a:2 b every=notice; run 60; helpers write; request; run 10; number sealed 1""",
     "a job that waits at its checkpoint ends at once": """
         train a:2 b every=1000; run 10; request; sees sealed; interrupt; fails stopped; took -1 0.01""",
 }
@@ -265,7 +265,7 @@ def test_no_process_is_started_before_its_host_has_loaded_the_newest_checkpoint(
 def test_what_is_known_of_failures_goes_on_with_the_job_and_one_that_lost_all_counts(*, ended: bool) -> None:
     before = Failures(3.0, 9000.0, 5)
     cluster = Storing(Cadence(steps=5))
-    facts = {"failures": before.told(), "ended": ended}
+    facts = {"failures": before.to_json(), "ended": ended}
     cluster.answers = {("a", "load"): {"path": "/store/y", "step": 0, "generation": 1, "facts": facts}}
     cluster.hosts(a=1)
     cluster.until(lambda: cluster.events("sealed"))

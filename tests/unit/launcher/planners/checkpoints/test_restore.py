@@ -26,7 +26,7 @@ RESTORE = {
     "a host cut off during a load starts no process before it has released its memory": """
         begin; found a b; held b 1000; hosts a b; asked load 2; disconnect b; trains <30; run 2; reconnect b; size 2
         forgotten b""",
-    "newcomers of a running job load nothing": "train a; run 5; hosts a b; size 2; errands load a",
+    "newcomers of a running job load nothing": "train a; run 5; hosts a b; size 2; helpers load a",
     "storage that cannot be read is tried again": """
         begin; refuses a load the share is not mounted; hosts a; run 30; no spawned; asked load 4 <1
         only not_resumed.reason the share is not mounted; found a; trains""",
@@ -39,7 +39,7 @@ RESTORE = {
         begin; found a; breaks b load; takes load 0.1; hosts a b; size 2; is not_resumed.host b""",
     "a connection lost during a load causes another load": """
         begin; found a; takes load 3; hosts a; asked load; disconnect a; run 5; reconnect a; trains
-        errands load a a""",
+        helpers load a a""",
 }
 EXPECTING = {
     "hosts without the checkpoint wait for one that has it": """
@@ -67,7 +67,7 @@ def test_a_slot_that_is_used_in_place_of_the_one_that_had_loaded_is_loaded_first
 
 
 def test_launchers_do_not_take_answers_to_each_other_for_their_own() -> None:
-    assert len({Storing(ON_NOTICE).driver.job.errands for _ in range(3)}) == 3
+    assert len({Storing(ON_NOTICE).driver.job.helper_number for _ in range(3)}) == 3
 
 
 def test_what_is_left_of_a_world_that_is_gone_keeps_no_host_from_loading() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.launcher.planners.departures.preemption import SAVE_S, reclaimed
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from tests.unit.launcher.scenarios import play
 
-A, B = Life(Seat("a", 0), 1), Life(Seat("b", 0), 1)
+A, B = ProcessId(Seat("a", 0), 1), ProcessId(Seat("b", 0), 1)
 BELOW = "train a b least=2; run 2; "
 
 SCENARIOS = {
@@ -64,7 +64,7 @@ def test_processes_are_told_of_a_preemption_and_of_its_end(text: str) -> None:
     ],
 )
 def test_all_are_told_where_too_few_would_be_left_else_those_whose_time_is_up(
-    leaves_in: dict[str, float], enough: bool, expected: set[Life]
+    leaves_in: dict[str, float], enough: bool, expected: set[ProcessId]
 ) -> None:
     leaves_by = {host: 500.0 + seconds for host, seconds in leaves_in.items()}
     assert reclaimed([A, B], leaves_by, now=500.0, enough=enough) == expected

@@ -15,7 +15,7 @@ from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
 from hvd_elastic_ext.launcher.planners.engines.restarting import BEHIND_S, NOTICE_S, STARTS_S
 from hvd_elastic_ext.launcher.planners.membership import resize_report
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits, Stage
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.rules.membership.world_change import BACK_S, Move, decide
 from hvd_elastic_ext.launcher.state.events import WorldNotBegun
 from tests.unit.launcher.planners.membership.test_resize_report import first_step
@@ -216,8 +216,8 @@ def test_the_next_world_waits_for_seats_that_are_being_filled_but_not_for_ever()
 
 def test_members_that_ended_well_end_nobody_elses_world() -> None:
     seen = situation("ab", [process("a")], "ab")
-    assert decide(5.0, seen, LIMITS, done={Life(Seat("b", 0), 1)}).move is Move.NOTHING
-    failed_beside = decide(5.0, situation("abc", [process("a")], "abc"), LIMITS, done={Life(Seat("b", 0), 1)})
+    assert decide(5.0, seen, LIMITS, done={ProcessId(Seat("b", 0), 1)}).move is Move.NOTHING
+    failed_beside = decide(5.0, situation("abc", [process("a")], "abc"), LIMITS, done={ProcessId(Seat("b", 0), 1)})
     assert failed_beside.move is Move.NOTHING  # the job has failed then, but who is about to end may do so
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from hvd_elastic_ext.launcher.planners.health.liveness import FINISHED_S, STILL_S
 from hvd_elastic_ext.launcher.rules.health.stalls import Member, left_waiting, stall
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from tests.unit.launcher.scenarios import play
 
 STUCK = "train a b c {}; run 3; stick b; "
@@ -93,7 +93,7 @@ def test_who_has_finished_before_the_others_is_named_by_default_and_nobody_is_en
 
 
 def member(rank: int, still_s: float, *, waiting: bool = False) -> Member:
-    return Member(Life(Seat("abc"[rank], 0), 1), rank, 100.0 - still_s, waiting)
+    return Member(ProcessId(Seat("abc"[rank], 0), 1), rank, 100.0 - still_s, waiting)
 
 
 def waits(rank: int, still_s: float) -> Member:

@@ -11,7 +11,7 @@ import pytest
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.planners.membership.waiting import status
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state.events import News
 from hvd_elastic_ext.launcher.state.roster import Worker, take_heartbeat
 from tests.unit.launcher.scenarios import play
@@ -140,7 +140,7 @@ def test_long_changes_of_the_world_are_no_usual_steps(caplog: pytest.LogCaptureF
 
 
 def test_of_many_steps_between_two_heartbeats_the_mean_counts() -> None:
-    worker = Worker(Life(Seat("a", 0), 1), Host("a", 1), Stage.LIVE, 0.0)
+    worker = Worker(ProcessId(Seat("a", 0), 1), Host("a", 1), Stage.LIVE, 0.0)
     for now, step, progress in [(1.0, 0, 1), (2.0, 5, 6), (3.0, 5, 7), (6.0, 5, 7), (7.0, 6, 8)]:
         take_heartbeat(worker, {"step": step, "progress": progress}, now)
     assert list(worker.steps_s) == [0.2, 1.0, 4.0]

@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.planners.health import silence
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.events import AgentLost, End, HostsChanged, LauncherPaused
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -76,13 +76,13 @@ def without_agent(job: JobState) -> None:
 
 def forming(job: JobState) -> None:
     """The next world is to be of b alone."""
-    job.rendezvous.form(4, [Life(Seat("b", 0), 2)])
+    job.rendezvous.form(4, [ProcessId(Seat("b", 0), 2)])
 
 
 def next_world(job: JobState) -> None:
     """It has formed."""
     forming(job)
-    member = Life(Seat("b", 0), 2)
+    member = ProcessId(Seat("b", 0), 2)
     happen(job, of_slot("b", "asked", id=1, method="GET", path="/rank_and_size/b/0"))
     job.rendezvous.deal([member])
     job.generation, job.world.members = 4, (member,)

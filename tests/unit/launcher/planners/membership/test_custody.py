@@ -11,8 +11,8 @@ from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence
 from hvd_elastic_ext.launcher.rules.health.ledger import Subject
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
-from hvd_elastic_ext.launcher.state.errands import Purpose
 from hvd_elastic_ext.launcher.state.events import News
+from hvd_elastic_ext.launcher.state.helpers import Purpose
 from tests.unit.launcher.checkpointing_cluster import Storing
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
@@ -83,12 +83,12 @@ def test_a_holder_that_is_blocked_by_hand_hands_over() -> None:
     assert [(source, target) for source, target, _ in cluster.transferred] == [("a", "b")]
 
 
-def only_holder(errand: Any = None, **options: Any) -> Cluster:
-    """A holds the newest commit, may not work, and has b on its way. ``errand`` takes the place of the agents' own."""
+def only_holder(helper: Any = None, **options: Any) -> Cluster:
+    """A holds the newest commit, may not work, and has b on its way. ``helper`` takes the place of the agents' own."""
     cluster = running("a", options=JobOptions(LIMITS, cooldown_s=(300.0, 300.0), **options))
     cluster.run(3.0)
-    if errand is not None:
-        usual, cluster._errand = cluster._errand, lambda host, order: errand(cluster, usual, host, order)  # type: ignore[method-assign]
+    if helper is not None:
+        usual, cluster._helper = cluster._helper, lambda host, order: helper(cluster, usual, host, order)  # type: ignore[method-assign]
     cluster.kill("a")
     cluster.hosts(a=1, b=1)
     return cluster
@@ -156,10 +156,10 @@ def test_a_transfer_that_fails_changes_nothing_and_is_tried_again(end: str, fail
 
 def test_a_host_that_works_on_a_checkpoint_sends_no_commit_meanwhile() -> None:
     cluster = only_holder()
-    cluster.driver.job.on_errand[Purpose.SLEEP]["a"] = 1
+    cluster.driver.job.helpers[Purpose.SLEEP]["a"] = 1
     cluster.run(8.0)
     assert not cluster.transferred
-    cluster.driver.job.on_errand[Purpose.SLEEP].clear()
+    cluster.driver.job.helpers[Purpose.SLEEP].clear()
     cluster.until(lambda: cluster.world == ["b"], within=20.0)
 
 

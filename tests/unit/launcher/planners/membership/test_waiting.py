@@ -52,7 +52,7 @@ def test_a_world_whose_members_wait_for_their_ranks_tells_for_whose_commit(caplo
     cluster = play("train a b heartbeat_timeout_s=5.0 commit_wait_s=30.0; run 12")
     commits, seat = cluster.driver.job.roster.commits, Seat("a", 0)
     (incarnation, _, number), step = commits.held[seat].commit, commits.held[seat].step
-    commits.told(seat, (incarnation, 1, number + 5), step + 5, agent=cluster.driver.job.roster.agents["a"].identity)
+    commits.reported(seat, (incarnation, 1, number + 5), step + 5, agent=cluster.driver.job.roster.agents["a"].identity)
     cluster.kill("a")
     cluster.run(0.01)
     cluster.disconnect("a")

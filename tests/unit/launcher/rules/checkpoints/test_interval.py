@@ -260,7 +260,7 @@ def test_what_was_seen_long_ago_is_forgotten_by_failures_not_by_hours() -> None:
 
 def test_a_belief_outlives_its_launcher() -> None:
     belief = Failures().watched(600.0).failed().watched(700.0).failed()
-    assert Failures.of(json.loads(json.dumps(belief.told()))) == belief
+    assert Failures.of(json.loads(json.dumps(belief.to_json()))) == belief
 
 
 @pytest.mark.parametrize("told", [None, [], "x", {}, {"count": 1.0}, {"count": -1, "exposure_s": 1, "seen": 1}])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.rules.health.endings import Ended, Fate, Verdict, alone, begins_anew, fate
+from hvd_elastic_ext.launcher.rules.health.endings import Ended, Fate, Verdict, alone, fate, restart_reason
 
 WELL = Ended("rank 1 on b[0]", "left with exit code 0 before training was done", well=True)
 BAD = Ended("rank 0 on a[0]", "crashed: exit code 7", well=False)
@@ -45,9 +45,9 @@ def test_programs_that_need_no_world_have_failed_unless_as_many_as_are_wanted_en
 
 
 def test_it_is_said_what_would_have_kept_what_was_trained() -> None:
-    assert begins_anew(40, "a[0] crashed: killed by SIGKILL", loops=True) == (
+    assert restart_reason(40, "a[0] crashed: killed by SIGKILL", loops=True) == (
         "no process is left that has trained (a[0] crashed: killed by SIGKILL), and 40 steps were kept nowhere: "
         "a State of hvd_elastic_ext, or --adopt, keeps commits when processes die, and --checkpoint-dir with it when "
         "hosts do"
     )
-    assert "what was trained was kept nowhere: the script has no elastic loop" in begins_anew(0, "x", loops=False)
+    assert "what was trained was kept nowhere: the script has no elastic loop" in restart_reason(0, "x", loops=False)

@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.cli.hosts import seconds, table
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.health.host_requests import Starting, answer, duration, told
+from hvd_elastic_ext.launcher.rules.health.host_requests import Starting, answer, duration, journal_entry
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike, Subject
 
 A = Host("a", 4)
@@ -21,8 +21,8 @@ LIMITS = (10.0, 100.0)
 
 
 def asked(ledger: HealthLedger, **request: Any) -> tuple[HealthLedger, Any]:
-    after, told = answer(request, ledger, hosts=HOSTS, now=100.0)
-    return after, json.loads(json.dumps(told, allow_nan=False))
+    after, journal_entry = answer(request, ledger, hosts=HOSTS, now=100.0)
+    return after, json.loads(json.dumps(journal_entry, allow_nan=False))
 
 
 def struck(cause: Cause, host: Host, slot: int | None = None, ledger: HealthLedger | None = None) -> HealthLedger:
@@ -33,9 +33,9 @@ def struck(cause: Cause, host: Host, slot: int | None = None, ledger: HealthLedg
 
 def test_a_list_has_a_row_for_each_published_host_and_for_everybody_else_on_record() -> None:
     ledger = struck(Cause.CRASHED, A, 2).block(Subject("host", "gone"), None, "bad fan")
-    after, told = asked(ledger, do="list")
+    after, journal_entry = asked(ledger, do="list")
     assert after is ledger
-    rows = {row["name"]: row for row in told["hosts"]}
+    rows = {row["name"]: row for row in journal_entry["hosts"]}
     assert list(rows) == ["a", "w-1", "gone"]
     assert (rows["a"]["state"], rows["a"]["usable"], rows["a"]["left_s"]) == ("in part", [0, 1, 3], 10.0)
     assert rows["a"]["why"] == "slot 2 of a: crashed"
@@ -45,8 +45,8 @@ def test_a_list_has_a_row_for_each_published_host_and_for_everybody_else_on_reco
 
 def test_a_blocked_host_that_trains_on_is_said_to() -> None:
     ledger = HealthLedger().block(Subject("host", "a"), None, "bad fan").block(Subject("host", "w-1"), None, "")
-    _, told = answer({"do": "list"}, ledger, hosts=HOSTS, now=100.0, training={"a"})
-    whys = {row["name"]: row["why"] for row in told["hosts"]}
+    _, journal_entry = answer({"do": "list"}, ledger, hosts=HOSTS, now=100.0, training={"a"})
+    whys = {row["name"]: row["why"] for row in journal_entry["hosts"]}
     assert whys["a"].endswith("bad fan; it trains on until others can do without it (--min-np)")
     assert "trains on" not in whys["w-1"]
 
@@ -54,20 +54,20 @@ def test_a_blocked_host_that_trains_on_is_said_to() -> None:
 def test_a_host_that_starts_something_is_said_to_with_since_when_unless_it_is_blocked() -> None:
     ledger = struck(Cause.UNREACHABLE, A)
     tried = Starting("its agent", 75.0, "has not connected yet")
-    _, told = answer({"do": "list"}, ledger, hosts=HOSTS, now=100.0, starting={"w-1": tried, "a": tried})
-    a, pod = told["hosts"]
+    _, journal_entry = answer({"do": "list"}, ledger, hosts=HOSTS, now=100.0, starting={"w-1": tried, "a": tried})
+    a, pod = journal_entry["hosts"]
     assert (pod["state"], pod["starting_s"], pod["left_s"]) == ("starting", 75.0, None)
     assert pod["why"] == "its agent was started 1m 15s ago and has not connected yet"
     assert (a["state"], a["starting_s"]) == ("blocked", 75.0)
     assert a["why"].startswith("host a: unreachable; its agent was started ")
-    assert "starting" in table(told["hosts"]).splitlines()[2]
-    assert "for good" not in table(told["hosts"])
+    assert "starting" in table(journal_entry["hosts"]).splitlines()[2]
+    assert "for good" not in table(journal_entry["hosts"])
 
 
 def test_the_table_of_hosts_shows_each_block_its_time_and_its_reason() -> None:
     ledger = struck(Cause.UNREACHABLE, A).block(Subject("host", "gone"), None, "bad fan")
-    _, told = asked(ledger, do="list")
-    assert table(told["hosts"]).splitlines() == [
+    _, journal_entry = asked(ledger, do="list")
+    assert table(journal_entry["hosts"]).splitlines() == [
         "HOST         SLOTS  STATE    STRIKES  FOR       WHY",
         "a            0/4    blocked  1        10 s      host a: unreachable",
         "w-1          2/2    free",
@@ -77,34 +77,37 @@ def test_the_table_of_hosts_shows_each_block_its_time_and_its_reason() -> None:
 
 
 def test_a_user_blocks_a_host_and_clears_it_again() -> None:
-    blocked, told = asked(HealthLedger(), do="block", host="a", reason="bad fan", **{"for": 600})
-    assert told == {"said": "host a is blocked for 10m"}
+    blocked, journal_entry = asked(HealthLedger(), do="block", host="a", reason="bad fan", **{"for": 600})
+    assert journal_entry == {"said": "host a is blocked for 10m"}
     assert blocked.blocked(699.0, A).reason == "host a is blocked by hand: bad fan"
-    cleared, told = asked(blocked, do="clear", host="a")
-    assert told == {"said": "a is cleared: host a"}
+    cleared, journal_entry = asked(blocked, do="clear", host="a")
+    assert journal_entry == {"said": "a is cleared: host a"}
     assert not cleared.blocked(101.0, A).blocked
-    again, told = asked(cleared, do="clear", host="a")
+    again, journal_entry = asked(cleared, do="clear", host="a")
     assert again is cleared
-    assert told == {"said": "nothing was held against a"}
+    assert journal_entry == {"said": "nothing was held against a"}
 
 
 def test_blocking_a_host_that_nobody_publishes_is_allowed_and_said() -> None:
-    after, told = asked(HealthLedger(), do="block", host="typo")
-    assert told == {"said": "host typo is blocked until it is cleared; no host of that name is published now"}
+    after, journal_entry = asked(HealthLedger(), do="block", host="typo")
+    assert journal_entry == {"said": "host typo is blocked until it is cleared; no host of that name is published now"}
     assert after.blocked(100.0, Host("typo", 1)).blocked
 
 
 def test_a_node_can_be_blocked_and_cleared_by_its_name() -> None:
-    after, told = asked(HealthLedger(), do="block", host="n1")
-    assert told["said"].startswith("node n1 is blocked")
+    after, journal_entry = asked(HealthLedger(), do="block", host="n1")
+    assert journal_entry["said"].startswith("node n1 is blocked")
     assert after.blocked(100.0, POD).blocked
     assert not asked(after, do="clear", host="n1")[0].blocked(100.0, POD).blocked
 
 
 def test_clearing_a_pod_takes_its_slots_along_and_says_if_its_node_is_blocked_still() -> None:
     ledger = struck(Cause.CRASHED, POD, 0).block(Subject("node", "n1"), None, "")
-    after, told = asked(ledger, do="clear", host="w-1")
-    assert told["said"] == "w-1 is cleared: slot 0 of w-1; still blocked: node n1 is blocked by hand; clear n1 too"
+    after, journal_entry = asked(ledger, do="clear", host="w-1")
+    assert (
+        journal_entry["said"]
+        == "w-1 is cleared: slot 0 of w-1; still blocked: node n1 is blocked by hand; clear n1 too"
+    )
     assert list(after.records) == [Subject("node", "n1")]
 
 
@@ -154,6 +157,6 @@ def test_times_are_told_as_people_tell_them(length: float, text: str) -> None:
 
 def test_what_is_done_by_hand_stands_in_the_journal() -> None:
     block = {"do": "block", "host": "a", "for": 60.0, "reason": "bad fan"}
-    assert told(block) == ("blocked", {"host": "a", "for_s": 60.0, "reason": "by hand: bad fan"})
-    assert told({"do": "block", "host": "a"})[1] == {"host": "a", "for_s": None, "reason": "by hand"}
-    assert told({"do": "clear", "host": "a"}) == ("cleared", {"host": "a", "reason": "by hand"})
+    assert journal_entry(block) == ("blocked", {"host": "a", "for_s": 60.0, "reason": "by hand: bad fan"})
+    assert journal_entry({"do": "block", "host": "a"})[1] == {"host": "a", "for_s": None, "reason": "by hand"}
+    assert journal_entry({"do": "clear", "host": "a"}) == ("cleared", {"host": "a", "reason": "by hand"})

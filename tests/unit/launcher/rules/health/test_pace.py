@@ -8,7 +8,7 @@ import pytest
 
 from hvd_elastic_ext.launcher.rules.health.pace import MOST_S, RECENT, SOON_S, pause, say_again_s, usual_s
 from hvd_elastic_ext.launcher.rules.health.stalls import Member
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 NOW = 1000.0
 FAST = [0.2] * RECENT
@@ -18,11 +18,11 @@ TWO_VALIDATIONS = [*FAST[2:], 8.0, 9.0]
 
 
 def busy(rank: int, still_s: float) -> Member:
-    return Member(Life(Seat("abcd"[rank], 0), 1), rank, NOW - still_s)
+    return Member(ProcessId(Seat("abcd"[rank], 0), 1), rank, NOW - still_s)
 
 
 def waits(rank: int, still_s: float) -> Member:
-    return Member(Life(Seat("abcd"[rank], 0), 1), rank, NOW - still_s, waiting=True)
+    return Member(ProcessId(Seat("abcd"[rank], 0), 1), rank, NOW - still_s, waiting=True)
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_an_agent_that_may_end_stays_until_somebody_who_stays_holds_as_much() ->
 
     def needed(*others: Holding, now: float = NOW, own: Holding = leaving, heard: str = "abc", **more: object) -> bool:
         facts = replace(Facts((own, *others)), **more)  # type: ignore[arg-type]
-        return is_needed(now, "a", facts, WAIT_S, told_at=NOW, heard=heard)[0]
+        return is_needed(now, "a", facts, WAIT_S, may_end_since=NOW, heard=heard)[0]
 
     assert needed()
     assert needed(held(B, 100))
@@ -172,7 +172,7 @@ def test_an_agent_that_may_end_stays_until_somebody_who_stays_holds_as_much() ->
     assert needed(now=NOW + 99, own=held(A, 101, leaves_by=NOW + 100))  # as long as its notice says
     assert needed(now=NOW + 5, own=held(A, 101, leaves_by=NOW + 5))
     assert not needed(now=NOW + 60, own=held(A, 101, leaves_by=NOW + 5))
-    assert not is_needed(NOW, "c", Facts((leaving,)), WAIT_S, told_at=NOW, heard="abc")[0]
+    assert not is_needed(NOW, "c", Facts((leaving,)), WAIT_S, may_end_since=NOW, heard="abc")[0]
 
 
 SEATS = st.sampled_from([A, B, C, Seat("a", 1)])

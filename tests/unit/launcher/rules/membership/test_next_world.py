@@ -20,13 +20,13 @@ from hvd_elastic_ext.launcher.rules.membership.next_world import (
     in_order,
     seats,
 )
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat, places
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat, places
 
 LIMITS = Limits(settle_s=3.0)
 
 
 def process(name: str, stage: Stage = Stage.LIVE, *, since: float = 0.0, **more: object) -> Process:
-    return Process(Life(Seat(name, 0), 1), stage, since, **more)  # type: ignore[arg-type]
+    return Process(ProcessId(Seat(name, 0), 1), stage, since, **more)  # type: ignore[arg-type]
 
 
 def situation(
@@ -35,7 +35,7 @@ def situation(
     return Situation(
         tuple(Seat(name, 0) for name in wanted),
         {each.seat: each for each in processes},
-        members=tuple(Life(Seat(name, 0), 1) for name in members),
+        members=tuple(ProcessId(Seat(name, 0), 1) for name in members),
         settled=settled,
         begun=begun,
     )
@@ -131,7 +131,7 @@ def situations(draw: st.DrawFn) -> Situation:
     members = draw(st.lists(st.sampled_from(slots), unique=True, max_size=6))
     processes = {
         seat: Process(
-            Life(seat, draw(st.integers(1, 2))),
+            ProcessId(seat, draw(st.integers(1, 2))),
             Stage.LIVE if seat in members else draw(STAGES),
             draw(st.floats(0, 100)),
             holds=draw(st.none() | st.tuples(st.just(1), st.just(1), st.integers(0, 3))),
@@ -143,7 +143,7 @@ def situations(draw: st.DrawFn) -> Situation:
     return Situation(
         wanted,
         processes,
-        members=tuple(Life(seat, 1) for seat in members),
+        members=tuple(ProcessId(seat, 1) for seat in members),
         formed=draw(st.booleans()),
         settled=draw(st.booleans()),
         begun=draw(st.booleans()),

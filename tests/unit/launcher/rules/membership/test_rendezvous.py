@@ -15,7 +15,7 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import (
     OK,
     TOO_LARGE,
     Answer,
-    Life,
+    ProcessId,
     Question,
     Rendezvous,
     Seat,
@@ -23,17 +23,17 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import (
     places,
 )
 
-A, B, C = (Life(Seat(name, 0), 1) for name in "abc")
+A, B, C = (ProcessId(Seat(name, 0), 1) for name in "abc")
 RANK = "/rank_and_size/x:0"
 KEY = "/global/0"
 
 
-def ask_rank(meeting: Rendezvous, *lives: Life, number: int = 1) -> None:
+def ask_rank(meeting: Rendezvous, *lives: ProcessId, number: int = 1) -> None:
     for life in lives:
         assert meeting.ask(Question(life, number, "GET", RANK), 0.0) == []
 
 
-def formed(*members: Life) -> Rendezvous:
+def formed(*members: ProcessId) -> Rendezvous:
     meeting = Rendezvous()
     meeting.form(1, members)
     ask_rank(meeting, *members)
@@ -170,8 +170,8 @@ def stored_by_horovod(size: int, *, sets: int = 0) -> list[list[tuple[str, bytes
     return by_rank
 
 
-def world_of(size: int) -> tuple[Rendezvous, list[Life]]:
-    members = [Life(Seat(f"h{number}", 0), 1) for number in range(size)]
+def world_of(size: int) -> tuple[Rendezvous, list[ProcessId]]:
+    members = [ProcessId(Seat(f"h{number}", 0), 1) for number in range(size)]
     return formed(*members), members
 
 
@@ -221,7 +221,7 @@ def test_the_body_of_a_question_that_waits_is_not_kept() -> None:
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6))
 def test_places_are_dense_on_every_axis(slots: list[int]) -> None:
-    members = [Life(Seat(f"h{host}", slot), 1) for host, count in enumerate(slots) for slot in range(count)]
+    members = [ProcessId(Seat(f"h{host}", slot), 1) for host, count in enumerate(slots) for slot in range(count)]
     found = places(members)
     assert [place.rank for place in found.values()] == list(range(len(members)))
     for host, count in enumerate(slots):
@@ -235,14 +235,19 @@ def test_places_are_dense_on_every_axis(slots: list[int]) -> None:
 def test_places_are_those_of_horovod() -> None:
     from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
 
-    members = [Life(Seat("a", 0), 1), Life(Seat("a", 1), 1), Life(Seat("b", 0), 1), Life(Seat("c", 0), 1)]
+    members = [
+        ProcessId(Seat("a", 0), 1),
+        ProcessId(Seat("a", 1), 1),
+        ProcessId(Seat("b", 0), 1),
+        ProcessId(Seat("c", 0), 1),
+    ]
     theirs = get_host_assignments(parse_hosts("a:2,b:1,c:1"), 4)
     assert [place.text() for place in places(members).values()] == [slot.to_response_string() for slot in theirs]
 
 
 def test_members_of_one_host_stand_together() -> None:
     with pytest.raises(ValueError, match="together"):
-        places([A, B, Life(Seat("a", 1), 1)])
+        places([A, B, ProcessId(Seat("a", 1), 1)])
 
 
 def test_a_world_of_another_launcher_is_taken_over() -> None:

@@ -35,7 +35,7 @@ LIMITS = Limits(start=2, least=2, settle_s=3.0)
         (SleepFacts(90.0, 2, enough_since=98.0), None, Act.SLEEP_ON, 101.0),
         (SleepFacts(90.0, 2, enough_since=97.0), None, Act.WAKE, None),
         (SleepFacts(80.0, 2, enough_since=99.0), 20.0, Act.SLEEP_ON, 102.0),
-        (SleepFacts(90.0, 2, enough_since=90.0, told="stopped by SIGTERM"), None, Act.END, None),
+        (SleepFacts(90.0, 2, enough_since=90.0, end_reason="stopped by SIGTERM"), None, Act.END, None),
     ],
 )
 def test_it_wakes_for_enough_that_stay_a_while(
@@ -166,7 +166,7 @@ def test_told_to_stop_or_after_the_longest_wait_it_ends_resumable(waits: bool) -
         sleep = asyncio.create_task(facts.dormant.sleep(Asleep("too few"), HostSet()))
         await asyncio.sleep(0)
         if not waits:
-            facts.dormant.told("stopped by SIGTERM")
+            facts.dormant.end("stopped by SIGTERM")
         with pytest.raises(Asleep, match="--max-wait-time 0 s" if waits else "stopped by SIGTERM") as ended:
             await asyncio.wait_for(sleep, 30.0)
         assert ended.value.exit_code == 75

@@ -8,7 +8,15 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.rules.suspend import workloads
-from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE, KINDS, Pod, Seen, selector_of, told, workload
+from hvd_elastic_ext.launcher.rules.suspend.workloads import (
+    BEFORE,
+    KINDS,
+    Pod,
+    Seen,
+    scale_patch,
+    selector_of,
+    workload,
+)
 from tests.support.kube import bodies
 
 MPI, SET, TORCH = workload("mpijob/digits"), workload("statefulset/digits-worker"), workload("pytorchjob/digits")
@@ -101,12 +109,12 @@ def test_whose_pods_they_are_goes_by_labels_that_a_scale_may_say_itself() -> Non
 
 
 def test_a_number_and_what_it_was_before_are_told_in_one_stroke() -> None:
-    assert told(MPI, 0, 8) == {
+    assert scale_patch(MPI, 0, 8) == {
         "spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 0}}},
         "metadata": {"annotations": {BEFORE: "8"}},
     }
-    assert told(MPI, 8, None)["metadata"] == {"annotations": {BEFORE: None}}
-    assert told(SET, 0, 8) == {"spec": {"replicas": 0}}
+    assert scale_patch(MPI, 8, None)["metadata"] == {"annotations": {BEFORE: None}}
+    assert scale_patch(SET, 0, 8) == {"spec": {"replicas": 0}}
 
 
 def test_a_job_is_suspended_with_a_number_that_its_operator_takes() -> None:

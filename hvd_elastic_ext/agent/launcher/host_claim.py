@@ -281,10 +281,10 @@ def hand_over(existing: socket.socket, order: dict[str, Any], *, key: bytes, wai
     answer, and another ``OSError`` if it does not answer.
     """
     with existing, existing.makefile("rb") as lines:
-        nonce = str(_said(lines.readline(MAX_LINE)).get("nonce"))
+        nonce = str(_read_answer(lines.readline(MAX_LINE)).get("nonce"))
         text = json.dumps(order)
         existing.sendall(json.dumps({"order": text, "proof": proof_of(key, nonce, text)}).encode() + b"\n")
-        answer = _said(lines.readline(MAX_LINE))
+        answer = _read_answer(lines.readline(MAX_LINE))
         if "answer" not in answer:
             raise Refused(str(answer.get("refused")))
         if answer["answer"] == "ending":
@@ -295,7 +295,7 @@ def hand_over(existing: socket.socket, order: dict[str, Any], *, key: bytes, wai
         return str(answer["answer"])
 
 
-def _said(line: bytes) -> dict[str, Any]:
+def _read_answer(line: bytes) -> dict[str, Any]:
     if not line:
         raise ConnectionResetError("the agent of this host has just ended")
     try:

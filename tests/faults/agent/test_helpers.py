@@ -21,7 +21,7 @@ from tests.support.waiting import wait_until
 
 
 class Stoppable(Agent):
-    """An agent whose errands stop when a test wants that."""
+    """An agent whose helpers stop when a test wants that."""
 
     def __init__(self, process: RunningProcess, stopping: Stopping) -> None:
         super().__init__(process)
@@ -89,7 +89,7 @@ def sealed(agent: Agent, store: Path) -> None:
     assert (ended["id"], ended["code"]) == (2, 0)  # the first was not waited for
 
 
-def test_errands_write_a_kept_commit_and_load_it_into_the_memory_of_another_slot(
+def test_helpers_write_a_kept_commit_and_load_it_into_the_memory_of_another_slot(
     agent: Stoppable, tmp_path: Path
 ) -> None:
     sealed(agent, tmp_path)
@@ -98,11 +98,11 @@ def test_errands_write_a_kept_commit_and_load_it_into_the_memory_of_another_slot
     assert (loaded["step"], loaded["generation"]) == (2, 1)
     agent.python(1, KEEP)
     assert b"found (2, True)" in agent.wait_for_text(1, f"sums {[2000.0, 65.0]}".encode())
-    errand = stopped_errand(agent, write(tmp_path, int(agent.written(0).split()[-1]), number=3))
+    helper = stopped_helper(agent, write(tmp_path, int(agent.written(0).split()[-1]), number=3))
     agent.order({"do": "drop", "slots": [0]})
     agent.order(*({"do": "stop", "slot": slot, "grace_s": 0} for slot in range(2)), {"do": "finish"})
     agent.process.wait(30)
-    assert marks.start_time(errand) is None  # not even for a moment
+    assert marks.start_time(helper) is None  # not even for a moment
 
 
 def load(number: int, store: Path, slot: int) -> dict[str, Any]:
@@ -110,33 +110,33 @@ def load(number: int, store: Path, slot: int) -> dict[str, Any]:
     return {"do": "errand", "id": number, "slots": [slot], "request": request}
 
 
-def stopped_errand(agent: Stoppable, order: dict[str, Any]) -> int:
-    """Order an errand that stops before it has got anywhere."""
-    before = errands_of(agent)
+def stopped_helper(agent: Stoppable, order: dict[str, Any]) -> int:
+    """Order a helper that stops before it has got anywhere."""
+    before = helpers_of(agent)
     with agent.stopping.of(order["request"]["do"]):
         agent.order(order)
         [pid] = wait_until(
-            lambda: [pid for pid in errands_of(agent) if pid not in before and marks.stat(pid)[0] == "T"],
-            what="the errand",
+            lambda: [pid for pid in helpers_of(agent) if pid not in before and marks.stat(pid)[0] == "T"],
+            what="the helper",
             timeout=30,
         )
     return pid
 
 
-def test_an_errand_that_is_dropped_ends_and_the_next_one_is_done(agent: Stoppable, tmp_path: Path) -> None:
-    stopped_errand(agent, load(1, tmp_path, 0))
-    second = stopped_errand(agent, load(2, tmp_path, 0))
-    wait_until(lambda: errands_of(agent) == [second], what="the end of the first", timeout=30)
+def test_a_helper_that_is_dropped_ends_and_the_next_one_is_done(agent: Stoppable, tmp_path: Path) -> None:
+    stopped_helper(agent, load(1, tmp_path, 0))
+    second = stopped_helper(agent, load(2, tmp_path, 0))
+    wait_until(lambda: helpers_of(agent) == [second], what="the end of the first", timeout=30)
     agent.order({"do": "drop", "slots": [0, 7]})
-    wait_until(lambda: errands_of(agent) == [], what="the end of the second", timeout=30)
+    wait_until(lambda: helpers_of(agent) == [], what="the end of the second", timeout=30)
     agent.order(load(3, tmp_path, 0))
     assert agent.wait_for("errand")["answer"] == {}
     assert agent.wait_for("errand_ended")["id"] == 3
 
 
-def test_a_dropped_errand_cannot_write_to_the_memory_of_the_next_process(agent: Stoppable, tmp_path: Path) -> None:
-    errand = stopped_errand(agent, load(1, tmp_path, 0))
-    before = memory_of(errand)
+def test_a_dropped_helper_cannot_write_to_the_memory_of_the_next_process(agent: Stoppable, tmp_path: Path) -> None:
+    helper = stopped_helper(agent, load(1, tmp_path, 0))
+    before = memory_of(helper)
     agent.order({"do": "drop", "slots": [0]})
     agent.order({"do": "forget", "slot": 0})
     agent.python(0, "import time; time.sleep(100)")
@@ -145,7 +145,7 @@ def test_a_dropped_errand_cannot_write_to_the_memory_of_the_next_process(agent: 
     assert memory_of(started["pid"]).isdisjoint(before)
 
 
-def test_an_errand_that_fails_says_why(agent: Stoppable, tmp_path: Path) -> None:
+def test_a_helper_that_fails_says_why(agent: Stoppable, tmp_path: Path) -> None:
     agent.order({"do": "errand", "id": 9, "slots": [0], "request": {"do": "dance"}})
     ended = agent.wait_for("errand_ended")
     assert (ended["id"], ended["code"]) == (9, 1)
@@ -153,11 +153,11 @@ def test_an_errand_that_fails_says_why(agent: Stoppable, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
-def test_an_errand_ends_with_its_agent(agent: Stoppable, tmp_path: Path, end: signal.Signals) -> None:
-    errand = stopped_errand(agent, load(1, tmp_path, 0))
+def test_a_helper_ends_with_its_agent(agent: Stoppable, tmp_path: Path, end: signal.Signals) -> None:
+    helper = stopped_helper(agent, load(1, tmp_path, 0))
     agent.process.send_signal(end)
     agent.process.wait(30)
-    wait_until(lambda: marks.start_time(errand) is None, what="the end of the errand", timeout=10)
+    wait_until(lambda: marks.start_time(helper) is None, what="the end of the helper", timeout=10)
 
 
 def memory_of(pid: int) -> set[int]:
@@ -170,7 +170,7 @@ def memory_of(pid: int) -> set[int]:
     return found
 
 
-def errands_of(agent: Agent) -> list[int]:
-    """Errands that this agent has sent somebody on."""
+def helpers_of(agent: Agent) -> list[int]:
+    """Helpers that this agent runs."""
     children = psutil.Process(agent.process.pid).children()
     return [child.pid for child in children if "checkpoint.programs.agent_requests" in marks.command_line(child.pid)]

@@ -1,4 +1,4 @@
-"""An answer of an errand goes to the planner that waits for it; all other news of errands change nothing."""
+"""An answer of a helper goes to the planner that waits for it; all other news of helpers change nothing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator, restore
 from hvd_elastic_ext.launcher.planners.membership import transfers
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
-from hvd_elastic_ext.launcher.state.errands import Answer, Purpose, answer_of
 from hvd_elastic_ext.launcher.state.events import AgentJoined, News
+from hvd_elastic_ext.launcher.state.helpers import Answer, Purpose, answer_of
 from hvd_elastic_ext.launcher.state.job import JobState
 from tests.unit.launcher.checkpointing_cluster import Stored, storing
 from tests.unit.launcher.scenarios import play
@@ -20,20 +20,20 @@ from tests.unit.launcher.simulated_cluster import Cluster
 
 
 class Asked(NamedTuple):
-    """A cluster whose agents never answer; of each errand, the host and its number, in their order."""
+    """A cluster whose agents never answer; of each helper, the host and its number, in their order."""
 
     cluster: Cluster
-    errands: list[tuple[str, int]]
+    helpers: list[tuple[str, int]]
 
 
 def begun(text: str, kind: Callable[[Any], Cluster] = Cluster) -> Asked:
     asked = Asked(play(text, kind, steps=Stored), [])
 
-    def errand(host: str, order: dict[str, Any]) -> None:
+    def helper(host: str, order: dict[str, Any]) -> None:
         if order["do"] == "errand":
-            asked.errands.append((host, order["id"]))
+            asked.helpers.append((host, order["id"]))
 
-    asked.cluster._errand = errand  # type: ignore[method-assign]
+    asked.cluster._helper = helper  # type: ignore[method-assign]
     return asked
 
 
@@ -85,16 +85,16 @@ GIVE_UP: dict[Purpose, Callable[[JobState], object]] = {
 each_purpose = pytest.mark.parametrize("purpose", Purpose, ids=lambda purpose: purpose.name.lower())
 
 
-def on_errand(purpose: Purpose) -> Asked:
-    """Host a is on an errand for it, and b too if there may be two."""
+def running_helper(purpose: Purpose) -> Asked:
+    """Host a runs a helper for it, and b too if there may be two."""
     asked = BEGIN[purpose]()
-    asked.cluster.until(lambda: len(asked.errands) == (1 if purpose is Purpose.TRANSFER else 2))
-    assert asked.errands[0][0] == "a"
+    asked.cluster.until(lambda: len(asked.helpers) == (1 if purpose is Purpose.TRANSFER else 2))
+    assert asked.helpers[0][0] == "a"
     return asked
 
 
 def news_of(number: Any, answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """Whatever may be said of an errand."""
+    """Whatever may be said of a helper."""
     return [
         {"event": "errand", "id": number, "answer": answer},
         {"event": "errand", "id": number, "answer": {"failed": "no room", "for_good": True}},
@@ -114,27 +114,27 @@ def changes(cluster: Cluster, host: str, news: dict[str, Any]) -> bool:
 
 
 @each_purpose
-def test_only_the_number_of_the_errand_from_the_host_that_was_sent_counts(purpose: Purpose) -> None:
-    cluster, errands = on_errand(purpose)
-    host, number = errands[0]
+def test_only_the_number_of_the_helper_from_the_host_that_was_sent_counts(purpose: Purpose) -> None:
+    cluster, helpers = running_helper(purpose)
+    host, number = helpers[0]
     others = [(host, number + 1000), (host, None), (host, str(number)), (host, [number]), ("b", number)]
-    others += [(host, other) for of, other in errands if of != host]
+    others += [(host, other) for of, other in helpers if of != host]
     for teller, told in others:
         for news in news_of(told, GOOD[purpose]):
             assert not changes(cluster, teller, news), (teller, news)
     assert changes(cluster, host, news_of(number, GOOD[purpose])[0])
 
 
-def test_each_errand_has_a_number_of_its_own() -> None:
+def test_each_helper_has_a_number_of_its_own() -> None:
     for purpose in Purpose:
-        numbers = [number for _, number in on_errand(purpose).errands]
+        numbers = [number for _, number in running_helper(purpose).helpers]
         assert len(set(numbers)) == len(numbers)
 
 
 @each_purpose
-def test_an_errand_that_fails_is_reported_to_its_planner(purpose: Purpose) -> None:
+def test_a_helper_that_fails_is_reported_to_its_planner(purpose: Purpose) -> None:
     for news in (1, 3):
-        cluster, [(host, number), *_] = on_errand(purpose)
+        cluster, [(host, number), *_] = running_helper(purpose)
         assert changes(cluster, host, news_of(number, {})[news])
 
 
@@ -145,7 +145,7 @@ def cut(asked: Asked, _: Purpose) -> None:
 
 def cut_and_asked_anew(asked: Asked, purpose: Purpose) -> None:
     cut(asked, purpose)
-    asked.cluster.until(lambda: [host for host, _ in asked.errands].count("a") > 1)
+    asked.cluster.until(lambda: [host for host, _ in asked.helpers].count("a") > 1)
 
 
 def agent_replaced(asked: Asked, _: Purpose) -> None:
@@ -158,7 +158,7 @@ def given_up(asked: Asked, purpose: Purpose) -> None:
 
 
 def failed(asked: Asked, _: Purpose) -> None:
-    host, number = asked.errands[0]
+    host, number = asked.helpers[0]
     asked.cluster.driver.tell(News(host, news_of(number, {})[1]))
 
 
@@ -167,16 +167,16 @@ def failed(asked: Asked, _: Purpose) -> None:
 def test_an_answer_that_comes_when_nobody_waits_any_more_is_ignored(
     purpose: Purpose, end: Callable[[Asked, Purpose], None]
 ) -> None:
-    asked = on_errand(purpose)
-    host, number = asked.errands[0]
+    asked = running_helper(purpose)
+    host, number = asked.helpers[0]
     end(asked, purpose)
     for news in news_of(number, GOOD[purpose]):
         assert not changes(asked.cluster, host, news), news
 
 
-def test_a_host_whose_agent_is_another_one_with_processes_has_no_errand_of_the_agent_before() -> None:
-    asked = on_errand(Purpose.RESTORE)
-    host, number = asked.errands[0]
+def test_a_host_whose_agent_is_another_one_with_processes_has_no_helper_of_the_agent_before() -> None:
+    asked = running_helper(Purpose.RESTORE)
+    host, number = asked.helpers[0]
     found = {"0": {"life": 1, "pid": 1, "state": "running", "code": None, "parked": True}}
     hello = {**asked.cluster._hello(host), "agent": "another", "seats": found}
     asked.cluster.driver.tell(AgentJoined(host, hello))
@@ -187,20 +187,20 @@ def test_a_host_whose_agent_is_another_one_with_processes_has_no_errand_of_the_a
 
 
 @each_purpose
-def test_the_end_of_an_errand_after_its_answer_says_nothing_new(purpose: Purpose) -> None:
-    cluster, [(host, number), *_] = on_errand(purpose)
+def test_the_end_of_a_helper_after_its_answer_says_nothing_new(purpose: Purpose) -> None:
+    cluster, [(host, number), *_] = running_helper(purpose)
     answer, *_, end, _ = news_of(number, GOOD[purpose])
     assert changes(cluster, host, answer)
     assert not changes(cluster, host, end)
 
 
 def receiving() -> tuple[Cluster, int, int]:
-    """A sends to b; the numbers of both errands."""
-    cluster, errands = on_errand(Purpose.TRANSFER)
-    cluster.driver.tell(News("a", news_of(errands[0][1], GOOD[Purpose.TRANSFER])[0]))
-    cluster.until(lambda: len(errands) == 2)
-    assert [host for host, _ in errands] == ["a", "b"]
-    return cluster, errands[0][1], errands[1][1]
+    """A sends to b; the numbers of both helpers."""
+    cluster, helpers = running_helper(Purpose.TRANSFER)
+    cluster.driver.tell(News("a", news_of(helpers[0][1], GOOD[Purpose.TRANSFER])[0]))
+    cluster.until(lambda: len(helpers) == 2)
+    assert [host for host, _ in helpers] == ["a", "b"]
+    return cluster, helpers[0][1], helpers[1][1]
 
 
 def test_both_ends_of_a_transfer_are_heard_until_the_receiver_has_the_commit() -> None:
@@ -236,5 +236,5 @@ def test_a_transfer_fails_with_either_end(end: str) -> None:
         ({"code": 9, "words": "Traceback\nOSError: no room"}, Answer({}, "OSError: no room", False)),
     ],
 )
-def test_news_of_an_errand_as_an_answer(news: dict[str, Any], answer: Answer) -> None:
+def test_news_of_a_helper_as_an_answer(news: dict[str, Any], answer: Answer) -> None:
     assert answer_of(news) == answer

@@ -1,4 +1,4 @@
-"""The agent's membership in a job: the launcher, notices, and being the only agent of the host."""
+"""The job that the agent has joined: its launcher, notices, and being the only agent of the host."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from hvd_elastic_ext.agent.launcher import host_facts, singleton
+from hvd_elastic_ext.agent.launcher import host_claim, host_facts
 from hvd_elastic_ext.agent.launcher.channel import Channel
 from hvd_elastic_ext.agent.launcher.handover import HandoverServer
 from hvd_elastic_ext.agent.notices.files import (
@@ -41,7 +41,7 @@ TIMEOUT_S: Final = 30.0
 """Seconds that an agent may take to end, beyond its grace."""
 
 
-def join(agent: Agent, order: Join | End) -> Job:
+def join(agent: Agent, order: Join | End) -> JoinedJob:
     """Become the agent of the host in the job, or hand ``order`` to the one that is (which raises ``AgentExit``).
 
     Raises ``OrderError`` for a key that is none.
@@ -55,26 +55,26 @@ def join(agent: Agent, order: Join | End) -> Job:
         raise AgentExit(0)
     with contextlib.suppress(PermissionError):  # leads a group of its own already
         os.setsid()  # only the launcher gets the signals of a terminal
-    return Job(agent, order, key, claim=claim)
+    return JoinedJob(agent, order, key, claim=claim)
 
 
-def _claim(order: Join | End, key: bytes) -> singleton.Claim:
+def _claim(order: Join | End, key: bytes) -> host_claim.Claim:
     grace_s = order.grace_s if isinstance(order, End) else TIMEOUT_S
     while True:
         try:
-            claim = singleton.claim(order.job, order.host, key, found=isinstance(order, Join))
+            claim = host_claim.claim(order.job, order.host, key, found=isinstance(order, Join))
         except OSError as error:
             if isinstance(order, End):
                 _leave(f"cannot look for the agent of this host: {error}")
             warn(f"no other launcher will be able to adopt this agent: {error}")
-            return singleton.Claim()
+            return host_claim.Claim()
         if claim.existing is None:
             if claim.problem:
                 warn(f"{claim.problem}; another folder is used")
             return claim
         try:
-            answer = singleton.hand_over(claim.existing, _bare(order), key=key, wait_s=grace_s + TIMEOUT_S)
-        except singleton.Refused as refusal:
+            answer = host_claim.hand_over(claim.existing, _bare(order), key=key, wait_s=grace_s + TIMEOUT_S)
+        except host_claim.Refused as refusal:
             _leave(f"the agent of this host refuses: {refusal}")
         except ConnectionError:
             continue
@@ -102,10 +102,10 @@ def _bare(order: Join | End) -> dict[str, Any]:
     return {"do": "join", "launcher": list(entry.pop("address")), **entry}
 
 
-class Job:
-    """See the module's docstring. Everything that an :class:`Agent` asks of a membership."""
+class JoinedJob:
+    """See the module's docstring. Everything that an :class:`Agent` asks of its job."""
 
-    def __init__(self, agent: Agent, order: Join, key: bytes, *, claim: singleton.Claim) -> None:
+    def __init__(self, agent: Agent, order: Join, key: bytes, *, claim: host_claim.Claim) -> None:
         self._agent = agent
         self._order = order
         self._key = key
@@ -220,9 +220,9 @@ class Job:
                 self._tell_notice()
 
     def _tell_notice(self) -> None:
-        self.put("staying") if self._going is None else self.put("going", **self._told())
+        self.put("staying") if self._going is None else self.put("going", **self._notice_fields())
 
-    def _told(self) -> dict[str, Any]:
+    def _notice_fields(self) -> dict[str, Any]:
         return {"reason": self._going.reason if self._going else "", "in_s": self.left_s}
 
     def _notice_files(self) -> NoticeFiles:
@@ -292,7 +292,7 @@ class Job:
             reason, end = self._notice
             hello["notice"] = {"reason": reason, "grace_s": max(0.0, end - self._agent.now())}
         if self._going is not None:
-            hello["going"] = self._told()
+            hello["going"] = self._notice_fields()
         return {**hello, "seats": _fitting(slots)}
 
     def welcome(self, message: dict[str, Any]) -> str | None:
@@ -304,7 +304,7 @@ class Job:
         if welcome.incarnation < self._incarnation:
             return f"it is launcher {welcome.incarnation} of the job, and launcher {self._incarnation} has followed it"
         if welcome.incarnation > self._incarnation:
-            self._agent.drop_errand()  # the launcher that waited for it is gone
+            self._agent.kill_helper()  # the launcher that waited for it is gone
         self._incarnation = welcome.incarnation
         self.pace = welcome.pace
         if welcome.orphan_grace_s is not None:
@@ -353,7 +353,7 @@ class Job:
         if order.incarnation < self._incarnation:
             raise OrderError(f"launcher {order.incarnation} of the job is not obeyed: {self._incarnation} has followed")
         if order.incarnation > self._incarnation:
-            self._agent.drop_errand()  # the launcher that waited for it is gone
+            self._agent.kill_helper()  # the launcher that waited for it is gone
         self._order, self._incarnation, self._grace_s = order, order.incarnation, order.orphan_grace_s
         self._facts = None
         self._notices = self._notice_files()

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from tests.unit.launcher.model.cluster import Cluster
 
 BEGIN_S: Final = 0.05
-"""What it takes to start an errand's process."""
+"""What it takes to start a helper's process."""
 WAIT_S: Final = 60.0
 """How long a sender waits for its receiver."""
 BYTES: Final = 1 << 20
 
 
-class Errands:
+class Helpers:
     """See the module's docstring. ``transfer_s``: how long a transfer takes."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -33,15 +33,15 @@ class Errands:
         """Of the newest checkpoint on each storage."""
         self._cluster, self._sim = cluster, cluster.sim
         self._offers: dict[int, tuple[Agent, int, Mapping[str, Any]]] = {}
-        """By port: who offers what, on which errand."""
+        """By port: who offers what, by which helper."""
         self._ports = itertools.count(40000)
 
     def begin(self, agent: Agent, order: Mapping[str, Any]) -> None:
-        """An agent was sent on an errand. It has one at a time: another one ends the one before."""
-        for number in list(agent.errands):
+        """An agent was told to run a helper. It has one at a time: another one ends the one before."""
+        for number in list(agent.helpers):
             self._killed(agent, number)
-            agent.errand_ended(number, "another errand was ordered")
-        agent.errands[order["id"]] = tuple(order["slots"])
+            agent.helper_ended(number, "another helper was ordered")
+        agent.helpers[order["id"]] = tuple(order["slots"])
         what = {
             "send": self._send,
             "receive": self._receive,
@@ -54,23 +54,23 @@ class Errands:
         self._sim.later(BEGIN_S, what, agent, order["id"], order["request"])
 
     def drop(self, agent: Agent, slots: list[int]) -> None:
-        """Nobody waits for the errands of these slots any more."""
-        for number, of in list(agent.errands.items()):
+        """Nobody waits for the helpers of these slots any more."""
+        for number, of in list(agent.helpers.items()):
             if not set(slots).isdisjoint(of):
                 self._killed(agent, number)
 
     def _killed(self, agent: Agent, number: int) -> None:
-        agent.tell_held(agent.errands.pop(number))
+        agent.tell_held(agent.helpers.pop(number))
 
     def _over(self, agent: Agent, number: int, answer: dict[str, Any], **more: Any) -> None:
-        """An errand has its last answer, and its process ends."""
-        slots = agent.errands.pop(number)
+        """A helper has its last answer, and its process ends."""
+        slots = agent.helpers.pop(number)
         agent.answer(number, answer, **more)
         agent.tell_held(slots)
-        agent.errand_ended(number)
+        agent.helper_ended(number)
 
     def _fails(self, agent: Agent, number: int, why: str, *, for_good: bool = False) -> None:
-        if agent.alive and number in agent.errands:
+        if agent.alive and number in agent.helpers:
             self._over(agent, number, {"failed": why, "for_good": for_good})
 
     def _found(self, agent: Agent, slot: int, request: Mapping[str, Any]) -> Commit | None:
@@ -79,7 +79,7 @@ class Errands:
         return next((side for side in sides if side is not None and side.name == list(request["commit"])), None)
 
     def _send(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
-        if number not in agent.errands or not agent.alive:
+        if number not in agent.helpers or not agent.alive:
             return
         if self._found(agent, request["slot"], request) is None:
             self._fails(agent, number, "the memory does not hold that commit", for_good=True)
@@ -96,8 +96,8 @@ class Errands:
 
     def _receive(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
         sender, offered, offer = self._offers.pop(request["from"][1], (None, 0, {}))
-        reached = sender is not None and self._linked(sender, agent) and offered in sender.errands
-        if number not in agent.errands or not agent.alive:
+        reached = sender is not None and self._linked(sender, agent) and offered in sender.helpers
+        if number not in agent.helpers or not agent.alive:
             return
         if sender is None or not reached or offer["transfer"] != request["transfer"]:
             self._fails(agent, number, "the sender cannot be reached")
@@ -105,7 +105,7 @@ class Errands:
         self._sim.later(self.transfer_s, self._arrives, agent, number, request, sender, offered, offer["slot"])
 
     def _copy(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
-        if number not in agent.errands or not agent.alive:
+        if number not in agent.helpers or not agent.alive:
             return
         if self._found(agent, request["from"], request) is None:
             self._fails(agent, number, "the memory does not hold that commit", for_good=True)
@@ -123,14 +123,14 @@ class Errands:
 
     def _seal(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
         commit = self.kept[tuple(request["commit"])]
-        if agent.alive and number in agent.errands:
+        if agent.alive and number in agent.helpers:
             store = self._store(agent)
             self._stored[store] = max(commit, self._stored.get(store, commit))
             answer = {"path": f"{request['place']}/{commit.number}", "bytes": BYTES}
             self._ends(agent, number, answer, sealed=commit if self.shared else None)
 
     def _load(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
-        if not agent.alive or number not in agent.errands:
+        if not agent.alive or number not in agent.helpers:
             return
         if self._store(agent) not in self._stored:
             self._ends(agent, number, {})
@@ -138,7 +138,7 @@ class Errands:
             self._sim.later(self.transfer_s, self._loads, agent, number, request)
 
     def _loads(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
-        if not agent.alive or number not in agent.errands:
+        if not agent.alive or number not in agent.helpers:
             return
         slots, stored = [int(slot) for slot in request["ranks"]], self._stored[self._store(agent)]
         for slot in slots:
@@ -163,7 +163,7 @@ class Errands:
         self._ends(agent, number, {"held": held, "newest": newest})
 
     def _ends(self, agent: Agent, number: int, answer: dict[str, Any], **more: Any) -> None:
-        if agent.alive and number in agent.errands:
+        if agent.alive and number in agent.helpers:
             self._over(agent, number, answer, **more)
 
     # --- from one to the other
@@ -175,7 +175,7 @@ class Errands:
     def _arrives(
         self, agent: Agent, number: int, request: Mapping[str, Any], sender: Agent, offered: int, of: int
     ) -> None:
-        whole = self._linked(sender, agent) and offered in sender.errands and number in agent.errands
+        whole = self._linked(sender, agent) and offered in sender.helpers and number in agent.helpers
         commit = self._found(sender, of, request)
         if not whole or commit is None:
             self._fails(agent, number, "the connection was lost")

@@ -1,0 +1,37 @@
+"""What agents run helpers for, and what these answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, NamedTuple
+
+
+class Purpose(Enum):
+    """What a helper is for. ``launcher/driver/reduce.py`` has the planner of each."""
+
+    CHECKPOINT = "write or complete a checkpoint"
+    RESTORE = "load the newest checkpoint before the first world"
+    SLEEP = "report or verify what is saved before the job sleeps"
+    TRANSFER = "send a commit to another memory, or load one into it"
+
+
+class Answer(NamedTuple):
+    """What an agent reports of a helper. More may follow; the last answer comes at the helper's end.
+
+    ``content``: what the program says; empty if it has ended without that. ``failed``: why the helper has failed; None
+    if it has not. ``ended_well``: the program has ended with exit code 0.
+    """
+
+    content: Mapping[str, Any]
+    failed: str | None
+    ended_well: bool
+
+
+def answer_of(news: Mapping[str, Any]) -> Answer:
+    """The answer in an agent's news of a helper."""
+    content, code = news.get("answer"), news.get("code")
+    if isinstance(content, dict):
+        return Answer(content, why if isinstance(why := content.get("failed"), str) else None, code == 0)
+    words = str(news.get("words") or "").splitlines()
+    return Answer({}, words[-1] if words else f"it ended with exit code {code}", code == 0)
