@@ -372,3 +372,11 @@ def test_a_world_that_its_engine_could_not_begin_is_reported_where_engines_begin
         workers[b:0].leaving no mpirun
         > Send a do=stop slot=0
         > Send b do=stop slot=0""")
+
+
+def test_notices_that_are_over_are_recorded_in_the_order_of_the_hosts_in_every_replay() -> None:
+    job, names = small_job(), "abcdefgh"
+    happen(job, HostsChanged(HostSet.of({"a": 1}), dict.fromkeys(names, ("spot", None))))
+    back = changes(job, lambda: happen(job, HostsChanged(HostSet.of(dict.fromkeys(names, 1)))))
+    over = [line.split()[3] for line in back if "notice_over" in line]
+    assert over == [f"host={name}" for name in names]
