@@ -101,8 +101,9 @@ class NoticeFiles:
     def _make_again(self, path: str) -> None:
         """Writers find the file by its open descriptor or name: it must exist."""
         with contextlib.suppress(OSError):
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            self._stamps[path] = _stamp(path)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            self._stamps[path] = _stamp_of(os.fstat(descriptor))  # by its name it may be gone again
+            os.close(descriptor)
 
     def _take(self, path: str, *, there: bool) -> None:
         try:
@@ -127,6 +128,10 @@ def _stamp(path: str) -> tuple[int, ...] | None:
         status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    return _stamp_of(status)
+
+
+def _stamp_of(status: os.stat_result) -> tuple[int, ...]:
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 

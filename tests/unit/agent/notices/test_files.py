@@ -160,6 +160,28 @@ def test_the_agents_own_file_is_made_again_when_it_was_taken_away(looking: Looki
     assert not looking.named.exists()
 
 
+def test_the_agents_own_file_is_made_again_when_it_was_taken_away_while_it_was_made(
+    looking: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = os.open
+
+    def taken_away(path: str, flags: int, *mode: int) -> int:
+        descriptor = make(path, flags, *mode)
+        if flags & os.O_CREAT and looking.own.exists():
+            looking.own.unlink()
+            monkeypatch.undo()
+        return descriptor
+
+    looking.own.write_text("")
+    looking.look()
+    looking.own.unlink()
+    monkeypatch.setattr(os, "open", taken_away)
+    assert looking.look() is None
+    assert not looking.own.exists()
+    assert looking.look() is None
+    assert looking.own.exists()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file to another user")
 def test_nobody_else_gives_notice_in_the_agents_own_folder_or_in_the_file_that_the_job_names(looking: Looking) -> None:
     for path in (looking.own, looking.named):
