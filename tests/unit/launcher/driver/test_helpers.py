@@ -11,6 +11,7 @@ from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator, restore
 from hvd_elastic_ext.launcher.planners.membership import transfers
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
+from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state.events import AgentJoined, News
 from hvd_elastic_ext.launcher.state.helpers import Answer, Purpose, answer_of
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -238,3 +239,14 @@ def test_a_transfer_fails_with_either_end(end: str) -> None:
 )
 def test_news_of_a_helper_as_an_answer(news: dict[str, Any], answer: Answer) -> None:
     assert answer_of(news) == answer
+
+
+def test_no_world_is_called_before_the_newest_commit_has_come_to_a_member() -> None:
+    asked = for_transfer()
+    job = asked.cluster.driver.job
+    asked.cluster.until(lambda: any(worker.stage is Stage.PARKED for worker in job.roster.workers.values()))
+    asked.cluster.run(10.0)
+    assert job.generation == 1
+    assert not asked.cluster.events("resized")[1:]
+    assert job.decision.members is None
+    assert job.decision.reason == "the newest commit, of step 3, is held by a only: it is sent to b"
