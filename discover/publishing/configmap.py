@@ -130,8 +130,10 @@ class ConfigMap:
             return HostSet()
 
     def publish(self, publication: Publication) -> None:
-        """Only keeps the Lease if the same is published again, the overlap keeps no host, and the last read was less
-        than :data:`CHECK_INTERVAL` seconds ago.
+        """Write the publication, and renew the Lease.
+
+        Only renew the Lease if the same is published again, the overlap keeps no host, and the last read was less than
+        :data:`CHECK_INTERVAL` seconds ago.
         """
         self.own()
         same = publication is self._published

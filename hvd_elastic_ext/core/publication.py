@@ -21,7 +21,7 @@ FORMAT = 1
 """Version of the push JSON. Readers refuse a higher one and ignore keys they do not know."""
 
 MAX_SLOTS = 4096
-"""More slots on one host than this are taken for a slip of the pen."""
+"""More slots on one host than this count as a typing error."""
 
 
 @dataclass(frozen=True, slots=True)

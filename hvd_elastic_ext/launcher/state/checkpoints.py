@@ -153,7 +153,7 @@ Identity = tuple[int, int, int, int]
 
 
 class Found(NamedTuple):
-    """A checkpoint that a host has found: its name, where it is, of which commit and step it is, and that host."""
+    """A checkpoint that ``host`` has found: its name, its path, and the commit and the step that it holds."""
 
     name: str
     path: str
@@ -166,7 +166,7 @@ class Found(NamedTuple):
 class Known:
     """``held``: the commit in the memory of each seat; ``stored``: the newest checkpoint; ``whole``: it was read back.
 
-    ``looked`` is False as long as neither is known; ``stateless``: processes have trained that keep no commit.
+    ``looked``: the agents have answered. ``stateless``: processes have trained that keep no commit.
     """
 
     looked: bool = False

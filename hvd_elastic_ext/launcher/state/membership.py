@@ -43,10 +43,10 @@ class Fleet:
     newer_lives: dict[str, NewerLife] = field(default_factory=dict)
     """Hosts that are listed with another life than that of their agent."""
     lost: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """By host, the UID of the pod with the agent that was cut off last, and that agent itself: any other agent
-    since then may be its successor's."""
+    """By host, the UID of the pod with the agent that was cut off last, and that agent's identity. An agent of another
+    identity may belong to the pod that came after."""
     unheard: dict[str, str] = field(default_factory=dict)
-    """Hosts that were cut off for their silence and have not returned, and why: what runs there may do so on."""
+    """Hosts that were cut off for their silence and have not returned, and why. Their processes may still run."""
 
 
 @dataclass(slots=True)

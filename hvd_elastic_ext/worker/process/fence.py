@@ -229,7 +229,7 @@ def _shut_down(known: Socket, excluded: Collection[int], *, how: int) -> bool:
 
 
 def _copy(known: Socket) -> socket.socket | None:
-    """Duplicate the socket, so that no thread closes it meanwhile; None if the descriptor now means another one."""
+    """Duplicate the socket, so that no thread closes it meanwhile; None if the descriptor is another socket now."""
     descriptor, inode = known
     try:
         duplicate = os.dup(descriptor)

@@ -38,7 +38,8 @@ class HeldCommit:
         self._turn = threading.Condition()
         self._wanted: Name | None = None
         self._newest: Name = (0, 0, 0)
-        """Written before :attr:`_wanted` is read, and read after that was written."""
+        """A commit writes this, then reads :attr:`_wanted`. A request writes that, then reads this. So one sees the
+        other."""
         self._waits_there = False
         self._requests = 0
         """Number of requests. The next request ends the wait for the one before."""

@@ -48,7 +48,7 @@ def _candidate(buffer: CommitBuffer, entered: int, *, by_hand: bool) -> Candidat
 
 
 def send_all(buffer: CommitBuffer, comms: Comms, *, root: int) -> None:
-    """Send the last commit to every rank; they are in :func:`receive_all`."""
+    """Send the last commit to all other ranks, which call :func:`receive_all`."""
     comms.broadcast(buffer.sending(), root=root, name="commit")
 
 

@@ -105,5 +105,5 @@ def test_storage_that_fails_at_the_end_costs_the_checkpoint_but_not_exit_code_0(
     command = [*job(launched, steps=0, every="notice", processes=1)[:-2], "script.py"]
     with launched.run(*command) as first:
         assert first.wait(110) == 0, first.output
-        assert "training is done, but its end is in no checkpoint" in first.output
+        assert "training is done, but no checkpoint has its end" in first.output
     assert launched.events("finished")[-1].get("code") == 0

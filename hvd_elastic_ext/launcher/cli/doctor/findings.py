@@ -291,7 +291,12 @@ def differences(there: Answer, here: Answer, *, on: str) -> Iterator[Finding]:
         ("horovod", "Horovod", "error", "ranks of different releases do not understand one another"),
         ("hvd-elastic-ext", "hvd-elastic-ext", "error", "launcher and agent are parts of one release"),
         ("torch", "torch", "error", "Horovod and checkpoints are bound to one torch"),
-        ("python", "Python", "warning", "objects are sent as pickles, which may not load in another Python"),
+        (
+            "python",
+            "Python",
+            "warning",
+            "Horovod sends objects as pickles, which may not load in another Python",
+        ),
     ):
         theirs, ours = (answer.steps.get(step, {}).get("version") for answer in (there, here))
         if step == "python":

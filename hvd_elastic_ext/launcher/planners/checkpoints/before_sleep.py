@@ -57,8 +57,8 @@ def save_before(
 ) -> Asleep | None:
     """Do the next step. ``short``: why no process can train; None if some can.
 
-    Returns how the job ends for now, once nothing can be lost by that. With ``skip_waiting`` it does not wait for hosts
-    that may still come, whether the job may sleep or not. ``read_back``: the checkpoint is read back.
+    Returns how the job ends for now, once nothing can be lost by that. ``skip_waiting``: do not wait for
+    hosts that may still come, also in a job that may not sleep. ``read_back``: read the checkpoint back.
     """
     state = job.before_sleep
     if job.options.durability is None or (job.options.sleep_after_s is None and not skip_waiting):

@@ -50,7 +50,7 @@ def needs_agents(job: JobState) -> bool:
         _, step = job.checkpoints.newest
         newest = "there is none" if step is None else f"the newest is of step {step}"
         log.warning(
-            "training is done, but its end is in no checkpoint: %s; %s, and the same command goes on from there",
+            "training is done, but no checkpoint has its end: %s; %s, and the same command continues from there",
             why, newest,
         )  # fmt: skip
         job.record("not_sealed", reason=f"the end of training: {why}")

@@ -92,7 +92,12 @@ def _notices_unavailable(job: JobState, agent: Agent, news: Mapping[str, Any]) -
     if problem is not None and source not in job.notices.unavailable:  # else each of a thousand hosts would be logged
         job.notices.unavailable.add(source)
         said = "its cloud does not tell whether the host is preempted (--notices-from)"
-        log.warning("%s: %s: %s; it is asked again. The journal has other such hosts", agent.host.name, said, problem)
+        log.warning(
+            "%s: %s: %s; the agent asks again. For other hosts see the journal",
+            agent.host.name,
+            said,
+            problem,
+        )
 
 
 def _refused(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:

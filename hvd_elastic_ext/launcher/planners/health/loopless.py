@@ -54,7 +54,7 @@ def _warn_of_the_unknown(job: JobState) -> None:
     if lost and not state.loops and state.unknown != generation and job.verdict.fate is Fate.LOST:
         state.unknown = generation
         log.warning(
-            "no process of the world is left (%s), and none has told of a step or of a commit: the script is "
+            "no process of the world is left (%s), and none has reported a step or a commit: the script is "
             "started again from its beginning, and what it had trained, if anything, is lost",
             state.last,
         )

@@ -87,7 +87,7 @@ UNMEASURED: Final = Choice(FIRST_S, "no seal has been measured yet", measured=Fa
 def best_interval(cost_s: float, failures_per_s: float) -> float:
     """Seconds from one copy's start to the next's that keep the largest share of the time; see the module's docstring.
 
-    0 for a copy that costs nothing, and endless where nothing fails.
+    0 for a copy that costs nothing, and infinite if nothing fails.
     """
     load = max(0.0, cost_s) * failures_per_s
     if failures_per_s <= 0.0:

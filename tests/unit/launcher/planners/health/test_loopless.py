@@ -153,7 +153,7 @@ def test_that_hosts_wait_for_a_loop_is_said_once(caplog: pytest.LogCaptureFixtur
 
 def test_a_script_that_tells_of_no_step_is_started_again_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
     play(OVER + "kill a 7; run 60; generation 2; running", Silent)
-    assert caplog.text.count("none has told of a step or of a commit: the script is started again") == 1
+    assert caplog.text.count("none has reported a step or a commit: the script is started again") == 1
 
 
 def taken_over(kind: type[Plain]) -> Scenario:
