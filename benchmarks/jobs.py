@@ -37,6 +37,7 @@ GRACE_S: Final = 10.0
 """Long, but rarely needed: stock's launcher, when killed, leaves its semaphores in /dev/shm."""
 START_TIMEOUT_S: Final = 90.0
 """Until the first step: interpreters import torch, perhaps on a busy machine."""
+LAST_LINES: Final = 25
 LOOK_S: Final = 0.02
 """Pause between looks at files. Figures come from stamps, not from the time of a look."""
 POLL_S: Final = 1.0
@@ -213,6 +214,8 @@ class Job:
         try:
             return Timing(self.wait_for(what, found, timeout=deadline) - since)
         except TooLate:
+            if self.side == "ours":
+                sys.stderr.write(f"no {what} in {deadline:g} s; the job's last lines:\n{self._last_lines()}\n")
             return Timing(deadline, at_least=True)
 
     def settle(self, size: int, *, steps_each: int, timeout: float = START_TIMEOUT_S) -> None:
@@ -248,6 +251,14 @@ class Job:
         except OSError:
             lines = []
         return lines[-1].strip()[:300] if lines else "it wrote nothing"
+
+    def _last_lines(self) -> str:
+        """Of the output and of the journal: what was it doing?"""
+        lines = []
+        for path in (self._log, self.journal):
+            with contextlib.suppress(OSError):
+                lines += path.read_text(errors="replace").splitlines()[-LAST_LINES:]
+        return "\n".join(f"    {line[:300]}" for line in lines)
 
     def end(self) -> None:
         """End the job and all its processes; return when they have ended."""
