@@ -89,9 +89,9 @@ class Driver:
         return plan.due_at(self.job)
 
     def is_due(self) -> bool:
-        """Whether that time is over."""
-        at = self.due_at()
-        return at is not None and at < self.job.now
+        """Whether to look now: see :func:`plan.is_due`."""
+        self.job.now = self._clock.mono()
+        return plan.is_due(self.job)
 
     def _unfit(self, name: str) -> str | None:
         agent = self.job.roster.agents.get(name)

@@ -41,11 +41,13 @@ class Planner(NamedTuple):
 
     ``moving``: when to ask it again (mono), in place of :attr:`Plan.again_at`. Each heartbeat moves that time and is no
     reason for a look, so a time of the last look would cause looks at thousands of processes with nothing to see.
+    ``is_due``: whether to ask it now, by what was heard since the last look.
     """
 
     plan: Callable[[JobState], Plan]
     ending: bool = False
     moving: Callable[[JobState], float | None] | None = None
+    is_due: Callable[[JobState], bool] | None = None
 
 
 MAY_A_WORLD_FORM: Final = (
@@ -67,7 +69,7 @@ PLANNERS: Final = (
     Planner(world.answer_due, ending=True),  # questions of processes that wait for their world
     Planner(custody.note, ending=True),  # the newest commit is saved for the next launcher
     Planner(link_loss.plan, ending=True),  # if the launcher has lost its own link, nothing is decided
-    Planner(silence.plan, ending=True, moving=silence.due_at),  # silent hosts and processes
+    Planner(silence.plan, ending=True, moving=silence.due_at, is_due=silence.is_due),  # silent hosts and processes
     Planner(before_exit.plan, ending=True),  # a job that was told to end: is its last checkpoint made?
     Planner(final_checkpoint.plan, ending=True),  # the checkpoint of a job that is done with training
     Planner(adoption.plan),  # hosts of an earlier launcher: decide nothing until they reconnect
@@ -122,7 +124,12 @@ def look(job: JobState) -> float | None:
 def due_at(job: JobState) -> float | None:
     """When to look again before the time that :func:`look` returned (mono), by what is heard at this moment.
 
-    It may be past. It is cheap, and to be asked after whatever has arrived is read.
+    It may be past, and :func:`is_due` may see more: whatever has no time of its own, such as a silent process.
     """
     times = (planner.moving(job) for planner in PLANNERS if planner.moving is not None)
     return min((at for at in times if at is not None), default=None)
+
+
+def is_due(job: JobState) -> bool:
+    """Whether to look now, before that time. To be asked after whatever has arrived is read."""
+    return any(planner.is_due(job) for planner in PLANNERS if planner.is_due is not None)

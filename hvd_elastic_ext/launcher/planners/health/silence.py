@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from typing import Final
 
 from hvd_elastic_ext.core.hosts import Host
@@ -47,11 +46,15 @@ def plan(job: JobState) -> Plan:
 
 
 def due_at(job: JobState) -> float | None:
-    """When the next host will have been silent for too long, unless it speaks (mono); past if a process is now."""
-    if _silent(job):
-        return -math.inf
+    """When the next host will have been silent for too long, unless it speaks (mono)."""
     agents = job.roster.agents.values()
     return min((agent.heard + _limit_s(job, agent) for agent in agents if agent.heard), default=None)
+
+
+def is_due(job: JobState) -> bool:
+    """Whether a host or a process is silent for too long now."""
+    at = due_at(job)
+    return (at is not None and at < job.now) or bool(_silent(job))
 
 
 def launcher_paused(job: JobState, seconds: float) -> None:
