@@ -1,9 +1,9 @@
 """What a planner returns, and what may hold a world back.
 
 A planner returns no reason. One that waits, or lets others wait, keeps what it waits for in its part of the state:
-until when, for whom, an attempt, a verdict. ``planners/membership/waiting.py`` reads all waits from there, and says
-each with its reason, its limit and what follows, for as long as it lasts. What holds a world back gives its reason as
-:class:`HeldBack`, and :attr:`JobState.decision` keeps it.
+until when, for whom, an attempt, a verdict. ``state/facts/waits.py`` reads all waits from there, each with its reason,
+its limit and what follows. What holds a world back gives its reason as :class:`HeldBack`, and
+:attr:`JobState.decision` keeps it.
 """
 
 from __future__ import annotations

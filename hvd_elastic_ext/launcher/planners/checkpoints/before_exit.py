@@ -7,6 +7,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.errors import Interrupted, JobFailed
 from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator
+from hvd_elastic_ext.launcher.state.facts import memory
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
@@ -46,7 +47,7 @@ def save(job: JobState) -> Plan:
     coordinator.training_stopped(job, "the world is lost")
     if before_sleep.save_before(job, short=str(why), skip_waiting=True) is not None:
         job.fail(why)
-    return Plan(before_sleep.next_look(job), stop=True)
+    return Plan(memory.next_look(job), stop=True)
 
 
 def _anything_to_save(job: JobState) -> bool:

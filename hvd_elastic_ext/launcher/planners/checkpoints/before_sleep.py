@@ -15,17 +15,15 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.launcher.planners.checkpoints import coordinator
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Kept
-from hvd_elastic_ext.launcher.rules.checkpoints.preemption import lead_s
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state.checkpoints import Found, Identity, Known
+from hvd_elastic_ext.launcher.state.facts.memory import ANSWER_S, not_before
 from hvd_elastic_ext.launcher.state.helpers import Answer, Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent
 
 log = logging.getLogger(__name__)
 
-ANSWER_S: Final = 900.0
-"""Longest time for a host's answer: it may have to read a whole checkpoint."""
 AGAIN_S: Final = 5.0
 """Pause after a failed attempt."""
 
@@ -68,42 +66,13 @@ def save_before(
         training_resumed(job)
         return None
     state.since = job.now if state.since is None else state.since
-    if job.now < _not_before(job) or (job.checkpoints.attempt is not None) or job.transferring:
+    if job.now < not_before(job) or job.checkpoints.attempt is not None or job.transferring:
         return None
     if asked := job.helpers[Purpose.SLEEP]:
         if job.now >= state.asked_at + ANSWER_S:
             _try_later(job, f"no answer from {', '.join(sorted(asked))} after {ANSWER_S:g} s")
         return None
     return _next(job, short)
-
-
-def is_waiting(job: JobState) -> bool:
-    """Whether an agent still has to answer, or writes a checkpoint."""
-    return bool(job.helpers[Purpose.SLEEP]) or (job.checkpoints.attempt is not None)
-
-
-def next_look(job: JobState) -> float | None:
-    """When the next step may be due (mono)."""
-    state = job.before_sleep
-    waits = state.since is None or job.helpers[Purpose.SLEEP] or (job.checkpoints.attempt is not None)
-    return None if waits else _not_before(job)
-
-
-def _not_before(job: JobState) -> float:
-    state = job.before_sleep
-    if state.since is None:
-        return math.inf
-    return max(_ready_at(job, state.since), state.again_at, job.checkpoints.not_before)
-
-
-def _ready_at(job: JobState, since: float) -> float:
-    """When hosts have been too few for long enough, or all holders of the newest commit will go (mono)."""
-    at = since + (0.0 if job.before_sleep.skip_waiting else job.options.sleep_after_s or 0.0)
-    holders, going = job.roster.commits.newest_hosts(), job.leaves_by
-    if not holders or not holders <= going.keys():
-        return at
-    ends = min(going[host] for host in holders)
-    return since if ends == math.inf else max(since, min(at, ends - lead_s(job.cost.durable_s)))
 
 
 def lost(job: JobState, host: str) -> None:

@@ -10,6 +10,7 @@ import logging
 from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator
 from hvd_elastic_ext.launcher.rules.checkpoints import finished
 from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import decide
+from hvd_elastic_ext.launcher.state.facts import memory
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
@@ -38,7 +39,7 @@ def needs_agents(job: JobState) -> bool:
     waits, why = decide(
         job.now - state.since,
         saved=done is not None,
-        answered=not before_sleep.is_waiting(job),
+        answered=not memory.is_waiting(job),
         durable_s=job.cost.durable_s,
     )
     if waits:

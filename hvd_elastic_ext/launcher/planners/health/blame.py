@@ -16,17 +16,6 @@ def plan(job: JobState) -> Plan:
     return Plan(job.faults.ledger.next_release(job.now))
 
 
-def left_out(job: JobState) -> list[str]:
-    """Published hosts that get no work on any slot: for how long each is blocked, and why."""
-    found = []
-    for host in job.fleet.hosts:
-        blocked, why, until = job.faults.ledger.blocked(job.now, host)
-        if blocked:
-            ends = "blocked until it is cleared" if until is None else f"blocked for {until - job.now:.0f} s more"
-            found.append(f"{host.name} ({ends}: {why.removeprefix(f'host {host.name}: ')})")
-    return found
-
-
 def failed(
     job: JobState, worker: Worker, cause: Cause, how: str, *, members: tuple[ProcessId, ...]
 ) -> JobFailed | None:

@@ -12,6 +12,7 @@ from hvd_elastic_ext.launcher.rules.health.ledger import Subject
 from hvd_elastic_ext.launcher.rules.health.stalls import Member, Stall, absence, left_waiting, stall
 from hvd_elastic_ext.launcher.rules.health.stragglers import SUSTAINED, Straggler, stragglers
 from hvd_elastic_ext.launcher.state import orders
+from hvd_elastic_ext.launcher.state.facts.health import finished_limit_s, stall_limit_s
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import GO_S, Worker
@@ -21,12 +22,6 @@ log = logging.getLogger(__name__)
 LOOK_S: Final = 1.0
 MISSED_S: Final = 30.0
 """When to report for whom the next world waits, without ``--progress-timeout``."""
-STILL_S: Final = 60.0
-"""When to report that a world is stalled, without ``--progress-timeout``."""
-STEPS: Final = 3.0
-"""That, or this multiple of the longest reported step, if that is longer."""
-FINISHED_S: Final = 15.0
-"""When to report that ranks wait for one that is done with training: nothing else ends that wait."""
 COMPARE_S: Final = 5.0
 """Seconds between two comparisons of step times: thousands take a while."""
 
@@ -87,17 +82,6 @@ def _start_generation(job: JobState) -> None:
     if state.of != job.generation:
         state.of = job.generation
         state.finished.clear()
-
-
-def stall_limit_s(job: JobState) -> float:
-    """Seconds for which a world may stall before that is reported, by its steps, without ``--progress-timeout``."""
-    steps = [worker.step_s for worker in job.roster.present(job.world.members) if worker.step_s]
-    return max(STILL_S, STEPS * max(steps, default=0.0))
-
-
-def finished_limit_s(job: JobState) -> float:
-    """Seconds for which ranks may wait for one that is done with training before that is reported."""
-    return min(FINISHED_S, job.options.progress_timeout_s or FINISHED_S)
 
 
 def _all_hosts_heard(job: JobState) -> bool:

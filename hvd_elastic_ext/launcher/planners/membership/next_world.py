@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep
 from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
-from hvd_elastic_ext.launcher.planners.membership import custody, shortage, world
+from hvd_elastic_ext.launcher.planners.membership import shortage, world
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
+from hvd_elastic_ext.launcher.state.facts import memory
+from hvd_elastic_ext.launcher.state.facts.custody import is_awaited
+from hvd_elastic_ext.launcher.state.facts.shortage import why_short
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import Plan, WorldQuestion
 
@@ -29,7 +32,7 @@ def plan(job: JobState, questions: Sequence[WorldQuestion]) -> Plan:
         _wait(job, decision)
     else:
         _begin(job, decision)
-    times = (decision.again_at, before_sleep.next_look(job))
+    times = (decision.again_at, memory.next_look(job))
     return Plan(min((at for at in times if at is not None and at > job.now), default=None))
 
 
@@ -38,8 +41,8 @@ def _wait(job: JobState, decision: Decision) -> None:
         return
     if job.custody.holds_back:  # that wait has its own limit
         job.short_since = None
-    short = shortage.why_short(job, decision)
-    if short is None or not custody.is_awaited(job):  # only the newest commit may be saved
+    short = why_short(job)
+    if short is None or not is_awaited(job):  # only the newest commit may be saved
         job.fail(before_sleep.save_before(job, short=short))
     if not job.before_sleep.going:
         job.fail(shortage.timed_out(job, decision))

@@ -31,44 +31,15 @@ RETURNS: Final = 3
 them for ever."""
 
 
-def may_begin(job: JobState) -> bool:
-    """Whether a transfer may start: none is under way, and the pause after a failed one is over."""
-    return job.transfers.current is None and job.now >= job.transfers.not_before
-
-
 def next_look(job: JobState) -> float | None:
     """When the pause ends, or the transfer under way times out (mono)."""
     return job.transfers.not_before if job.transfers.current is None else job.transfers.current.began + TRANSFER_S
-
-
-def failing(job: JobState) -> dict[Seat, float]:
-    """By seat, for how many seconds all tries to send its commit have failed in a row."""
-    return {seat: each.seconds for seat, each in job.transfers.failures.items() if seat is not None}
-
-
-def sending(job: JobState) -> Seat | None:
-    """The seat with the commit that is being sent."""
-    current = job.transfers.current
-    return None if current is None or current.source is None else current.source.seat
 
 
 def launcher_paused(job: JobState, seconds: float) -> None:
     """The launcher was paused: extend the transfer under way by that time."""
     if job.transfers.current is not None:
         job.transfers.current.began += seconds
-
-
-def loading(job: JobState) -> float:
-    """For how many seconds all tries to load a checkpoint have failed in a row."""
-    each = job.transfers.failures.get(None)
-    return 0.0 if each is None else each.seconds
-
-
-def looked(job: JobState) -> frozenset[str]:
-    """Hosts with a present agent that has loaded the newest complete checkpoint, or found none."""
-    agents = job.roster.agents
-    there = ((agents.get(host), host, identity) for host, identity in job.transfers.looked.items())
-    return frozenset(host for agent, host, identity in there if agent is not None and agent.identity == identity)
 
 
 def formed(job: JobState) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.planners.membership import custody
+from hvd_elastic_ext.launcher.state.facts import custody as facts
 from tests.unit.launcher.model.history import drawn, script
 from tests.unit.launcher.model.play import play
 from tests.unit.launcher.model.search import FIRST, by_seeds
@@ -36,7 +37,7 @@ def test_a_driver_that_does_not_wait_for_the_end_of_whom_it_killed_is_found_out(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Random histories hardly ever come to that: it is these that the oracle has to tell from others."""
-    monkeypatch.setattr(custody, "ENDS_S", 0.0)
+    monkeypatch.setattr(facts, "ENDS_S", 0.0)
     failure = play(script(FOUND[name]))
     assert failure is not None
     assert failure.promise == "custody"
