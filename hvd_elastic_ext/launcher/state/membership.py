@@ -183,6 +183,10 @@ class FailedTries(NamedTuple):
         return self.ended - self.began
 
 
+TRANSFER_S: Final = 900.0
+"""The longest that a transfer may take: the largest commit over a slow network."""
+
+
 @dataclass(slots=True)
 class Transfers:
     """Transfers of commits, one at a time."""
@@ -197,6 +201,11 @@ class Transfers:
     def may_begin(self, now: float) -> bool:
         """Whether a transfer may start: none is under way, and the pause after a failed one is over."""
         return self.current is None and now >= self.not_before
+
+    @property
+    def next_look(self) -> float:
+        """When the pause ends, or the transfer under way times out (mono)."""
+        return self.not_before if self.current is None else self.current.began + TRANSFER_S
 
     @property
     def sending(self) -> Seat | None:
@@ -228,6 +237,8 @@ class Custody:
     verdict: Verdict = FORMS
     holds_back: bool = False
     """A world would form now, or its members would get their ranks, but waits for a commit."""
+    needs_none: bool = False
+    """No transfer is needed, by the newest look: one under way is stopped."""
     logged: str = ""
 
     def asks_to_end(self, host: str, now: float) -> None:

@@ -15,7 +15,7 @@ from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.facts.health import finished_limit_s, stall_limit_s
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
-from hvd_elastic_ext.launcher.state.roster import GO_S, Worker
+from hvd_elastic_ext.launcher.state.roster import GO_S
 
 log = logging.getLogger(__name__)
 
@@ -61,27 +61,13 @@ def _look(job: JobState) -> None:
         _find_stragglers(job)
 
 
-def look_at_the_end(job: JobState) -> None:
+def at_the_end(job: JobState) -> Plan:
     """The same once training is over for some: only whether the others wait for those counts."""
     state = job.liveness
-    if job.now - state.looked_at >= LOOK_S:
+    if job.outcome.finishing and job.outcome.failure is None and job.now - state.looked_at >= LOOK_S:
         state.looked_at = job.now
         _find_left_waiting(job)
-
-
-def ended(job: JobState, worker: Worker, *, well: bool) -> None:
-    """A process has ended. Others may wait for ever for one that ended ``well``."""
-    place = job.rendezvous.place(worker.life)
-    if well and place is not None and worker.life in job.world.members:
-        _start_generation(job)
-        job.liveness.finished[worker.life] = Member(worker.life, place.rank, job.now)
-
-
-def _start_generation(job: JobState) -> None:
-    state = job.liveness
-    if state.of != job.generation:
-        state.of = job.generation
-        state.finished.clear()
+    return NOTHING
 
 
 def _all_hosts_heard(job: JobState) -> bool:
@@ -115,7 +101,7 @@ def _members(job: JobState) -> list[Member]:
 def _find_left_waiting(job: JobState) -> bool:
     """Whether only some members are done. Reports it if the others only wait for those."""
     now, state = job.now, job.liveness
-    _start_generation(job)
+    state.of_world(job.generation)
     for worker in job.roster.present(job.world.members):
         if worker.done and (place := job.rendezvous.place(worker.life)) is not None:
             state.finished.setdefault(worker.life, Member(worker.life, place.rank, now))

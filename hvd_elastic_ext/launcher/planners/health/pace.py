@@ -36,12 +36,6 @@ def plan(job: JobState) -> Plan:
     return NOTHING
 
 
-def launcher_paused(job: JobState, seconds: float) -> None:
-    """The launcher itself was paused for ``seconds``: heartbeats of that time are not read yet."""
-    for worker in job.roster.workers.values():
-        worker.moved_at = min(job.now, worker.moved_at + seconds) if worker.moved_at else 0.0
-
-
 def _say_that_it_goes_on(job: JobState, members: tuple[Worker, ...]) -> None:
     state = job.pace
     newest = max(worker.moved_at for worker in members)

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.state.facts.shortage import free, host_names
 from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
 
-def timed_out(job: JobState, decision: Decision) -> JobFailed | None:
+def plan(job: JobState) -> Plan:
+    """End the job if it has had too few processes for too long, unless it is to sleep."""
+    forms = job.decision.members is not None
+    if not forms and job.can_end_by_itself:
+        return NOTHING
+    if forms or job.custody.holds_back:  # that wait has its own limit
+        job.short_since = None
+    if not forms and not job.before_sleep.going:
+        job.fail(_explained(job, _timed_out(job)))
+    return NOTHING
+
+
+def _timed_out(job: JobState) -> JobFailed | None:
     """Why the job fails for lack of processes; None if it may wait longer."""
-    return _explained(job, _timed_out(job, decision))
-
-
-def _timed_out(job: JobState, decision: Decision) -> JobFailed | None:
     if job.standing:
         job.short_since = None
         return None
@@ -24,12 +32,12 @@ def _timed_out(job: JobState, decision: Decision) -> JobFailed | None:
     # Slots with a process that only has to be started again count as free: a commit is kept for that.
     if begun and options.below_min == "fail" and not limits.size(usable, begun=True):
         there = f"slots needed to go on: {limits.least}, usable: {usable}"
-        return JobFailed(f"{there} ({host_names(job)}); --below-min is fail: {decision.reason}")
+        return JobFailed(f"{there} ({host_names(job)}); --below-min is fail: {job.decision.reason}")
     if now - job.short_since < options.elastic_timeout_s:
         return None
     need = limits.least if begun else limits.start
     there = f"slots needed: {need}, published: {job.fleet.hosts.slots} ({host_names(job)})"
-    return JobFailed(f"{there} after {options.elastic_timeout_s:g} s, --elastic-timeout: {decision.reason}")
+    return JobFailed(f"{there} after {options.elastic_timeout_s:g} s, --elastic-timeout: {job.decision.reason}")
 
 
 def _explained(job: JobState, lost: JobFailed | None) -> JobFailed | None:

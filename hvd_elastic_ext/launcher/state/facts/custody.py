@@ -148,3 +148,9 @@ def _looked(job: JobState) -> frozenset[str]:
     agents = job.roster.agents
     there = ((agents.get(host), host, identity) for host, identity in job.transfers.looked.items())
     return frozenset(host for agent, host, identity in there if agent is not None and agent.identity == identity)
+
+
+def next_look(job: JobState) -> float | None:
+    """When a wait for the newest commit may be over (mono)."""
+    times = [job.custody.verdict.until, job.transfers.next_look]
+    return min((at for at in times if at is not None), default=None)

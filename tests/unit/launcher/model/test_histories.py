@@ -12,6 +12,7 @@ import pytest
 
 from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.planners.membership import custody
+from hvd_elastic_ext.launcher.state.effects.membership import custody as effects
 from hvd_elastic_ext.launcher.state.facts import custody as facts
 from tests.unit.launcher.model.history import drawn, script
 from tests.unit.launcher.model.play import play
@@ -27,7 +28,7 @@ def test_a_driver_that_asks_nobody_whether_a_world_may_form_is_found_out(monkeyp
     """The oracle can fail: without custody it finds a world that begins behind what is there."""
     questions = [question for question in plan.MAY_A_WORLD_FORM if question.why_not is not custody.why_not]
     monkeypatch.setattr(plan, "MAY_A_WORLD_FORM", questions)
-    monkeypatch.setattr(custody, "may_form", lambda job: (True, None))
+    monkeypatch.setattr(effects, "may_form", lambda job: (True, None))
     failures = (play(drawn(random.Random(seed).randrange)) for seed in range(500))
     assert any(failure is not None and failure.promise == "custody" for failure in failures)
 

@@ -7,13 +7,7 @@ from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.rules.health.causes import BUDGET_WINDOW_S, Cause
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import Plan
 from hvd_elastic_ext.launcher.state.roster import Worker
-
-
-def plan(job: JobState) -> Plan:
-    """Look again when the next cooldown is over."""
-    return Plan(job.faults.ledger.next_release(job.now))
 
 
 def failed(
