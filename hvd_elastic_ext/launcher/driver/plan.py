@@ -76,18 +76,16 @@ PLANNERS: Final = (
     Planner(before_exit.plan, ending=True),  # a job that was told to end: is its last checkpoint made?
     Planner(final_checkpoint.plan, ending=True),  # the checkpoint of a job that is done with training
     Planner(adoption.plan),  # hosts of an earlier launcher: decide nothing until they reconnect
-    Planner(
-        before_exit.save
-    ),  # a job that was told to stop and does not train writes the commits in memory to a checkpoint
+    Planner(before_exit.save),  # a job that was told to stop and does not train saves what memory holds
     Planner(adoption.retry_missing),  # hosts of an earlier launcher that are not back yet
     Planner(hosts.plan),  # an empty list of hosts
     Planner(exits.plan),  # ends that no launcher heard of
     Planner(loopless.plan),  # is the job over?
     Planner(liveness.at_the_end, ending=True),  # members that wait for one that is done with training
     Planner(world.finish, ending=True),  # members that are not done yet finish
-    Planner(shutdown.end_processes, ending=True),
+    Planner(shutdown.end_processes, ending=True),  # all, or all but those of the world that finishes
     Planner(final_checkpoint.save, ending=True),  # the end of training, while agents still hold it
-    Planner(shutdown.end_agents, ending=True),
+    Planner(shutdown.end_agents, ending=True),  # and no planner after this one is asked
     Planner(seats.plan),  # which seats are wanted
     Planner(seats.check_start),  # programs that need no world, and jobs in which no process can start
     Planner(agents.plan),  # agents where processes are wanted

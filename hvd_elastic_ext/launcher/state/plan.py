@@ -24,7 +24,8 @@ class HeldBack(NamedTuple):
 class WorldQuestion(NamedTuple):
     """Something that may hold the next world back; ``why_not`` answers by :attr:`JobState.decision`.
 
-    It is asked at every look, also where no world would form: what a world needs may take a while to get.
+    It is asked at every look, also where no world would form, and notes in its part of the state what a world needs:
+    that may take a while to get. A planner after it sees to that.
     """
 
     asks: str
