@@ -12,10 +12,12 @@ State, either under ``horovodrun`` or ``hvd-elastic run``. Where Horovod is not 
 
 from __future__ import annotations
 
+import difflib
 import logging
+import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import DataError, ElasticError, StateError, UsageError
@@ -31,7 +33,7 @@ from hvd_elastic_ext.worker.optim.learning_rate import ScaledLearningRate
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames
 from hvd_elastic_ext.worker.patches import horovod_hook
 from hvd_elastic_ext.worker.process import standby
-from hvd_elastic_ext.worker.state.arguments import check_values, not_kept, unknown
+from hvd_elastic_ext.worker.state.arguments import check_options, check_values, not_kept, unknown
 from hvd_elastic_ext.worker.state.importing import Names, Source
 from hvd_elastic_ext.worker.state.loop import elastic as _elastic
 from hvd_elastic_ext.worker.state.mixin import ElasticMixin, Face, keeper_for, part_for
@@ -108,6 +110,8 @@ class TorchState(Face, stock.TorchState):  # type: ignore[misc]
         if functions is None and checkpoint is not _NONE:
             given["checkpoint"] = checkpoint
         check_values(type(self), given)
+        if os.environ.get(horovod_hook.ADOPT) != "1":
+            check_options(type(self), given)
         names = ParameterNames()
         found = {name: part_for(value, names) for name, value in given.items()}
         parts = {name: part for name, part in found.items() if part is not None}
@@ -150,13 +154,24 @@ def init(comms: str = "auto") -> None:
     choose.init(comms)
 
 
-def run(func: Callable[P, R]) -> Callable[P, R]:
+@overload
+def run(func: Callable[P, R]) -> Callable[P, R]: ...
+
+
+@overload
+def run() -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+
+def run(func: Any = _NONE) -> Any:
     """Decorate the training function, or a method; its first argument (after ``self``) is the State.
 
     Before each call of ``func`` the State is synced. After the loss of a peer it is rolled back first; after a change
     of hosts it is not. If the next world does not form, there are up to five attempts with growing pauses; then its
     error is raised. Raises :class:`UsageError` for a class, and for a call without a State.
+    ``@run()`` is the same as ``@run``.
     """
+    if func is _NONE:
+        return run
     return _elastic(
         func,
         reset=_next_world,
@@ -216,6 +231,17 @@ def load_checkpoint(state: Any, source: Source, names: Names = None) -> bool:
 
 def _next_world() -> None:
     (current_world.comms() or HorovodComms()).reset()
+
+
+if not TYPE_CHECKING:  # type checkers would take every name for one that is there
+
+    def __getattr__(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")  # what the interpreter looks for
+        folded = {known.lower(): known for known in __all__}
+        near = difflib.get_close_matches(name.lower(), folded, n=1)
+        told = f"did you mean {folded[near[0]]}?" if near else f"it has {', '.join(__all__)}"
+        raise AttributeError(f"{__name__} has no {name}; {told}", name=name)
 
 
 horovod_hook.complete()

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import current_world
 from hvd_elastic_ext.worker.stock import ElasticSampler as StockSampler
 
@@ -48,6 +49,20 @@ def samples_each(remaining: int, *, size: int, drop_last: bool) -> int:
     return remaining // size if drop_last else -(-remaining // size)
 
 
+def _check(dataset: object) -> None:
+    """Raise :class:`UsageError` for what has no length."""
+    if isinstance(dataset, type):
+        raise UsageError(f"ElasticSampler was given the class {dataset.__name__}; give a dataset made of it")
+    try:
+        len(dataset)  # type: ignore[arg-type]
+    except TypeError:
+        numbers = f"; range({dataset}) has {dataset} samples" if isinstance(dataset, int) else ""
+        raise UsageError(
+            f"ElasticSampler was given a value of type {type(dataset).__name__}, which has no length; give a dataset "
+            f"(elastic.ElasticStream takes data that can only be read in order){numbers}"
+        ) from None
+
+
 class ElasticSampler(StockSampler):  # type: ignore[misc]
     """Horovod's elastic sampler, exact through resizes and roll-backs.
 
@@ -63,6 +78,7 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
     """
 
     def __init__(self, dataset: Any, shuffle: bool = True, seed: int = 0, drop_last: bool = False) -> None:
+        _check(dataset)
         # The stock __init__ sets the same attributes, and keeps a list of all indices.
         self.dataset = dataset
         self.shuffle = shuffle

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -10,11 +11,16 @@ from torch import nn, optim
 from torch.utils.data import DataLoader
 
 from hvd_elastic_ext.core.errors import StateError, UsageError
+from hvd_elastic_ext.worker.state.user_files import Checkpoint
 
 METHODS = ("sync", "restore", "on_reset")
 """What every State of Horovod's or ours has."""
 _SCALARS = str | int | float
 """No model and no optimizer; a dict of tensors may be one."""
+_OPTIONS: Mapping[str, type] = {"rng": bool, "comms": str, "checkpoint": Checkpoint}
+"""What a State takes beside values to keep, and of which type."""
+_LAUNCHERS = ("commit_every", "checkpoint_every", "checkpoint_dir")
+"""What people take for an option of a State, and is one of ``hvd-elastic run``."""
 
 
 def check_values(kind: type, given: Mapping[str, Any]) -> None:
@@ -25,7 +31,7 @@ def check_values(kind: type, given: Mapping[str, Any]) -> None:
         raise StateError(f"{made}: model and optimizer are swapped; write {kind.__name__}(model, optimizer, …)")
     for name, value in given.items():
         if isinstance(value, type):
-            raise StateError(f"state.{name} is the class {value.__name__}; give an object of it")
+            raise StateError(f"state.{name} is the class {value.__name__}; give an object of it: {_made(value)}")
         if isinstance(value, DataLoader) and not hasattr(value, "state_dict"):
             raise StateError(f"state.{name} is a DataLoader, which has no state to keep; give its sampler instead")
         if callable(getattr(kind, name, None)) or name.startswith("_"):
@@ -36,6 +42,41 @@ def check_values(kind: type, given: Mapping[str, Any]) -> None:
         raise StateError(
             f"state.optimizer is {_a(optimizer)}; give a torch.optim.Optimizer there, and other values by other names"
         )
+
+
+def check_options(kind: type, given: Mapping[str, Any]) -> None:
+    """Check that no value to keep is an option with a slip in its name. Raises :class:`StateError`.
+
+    A value counts as one only if it has the option's type. Not for scripts that were written for Horovod's State.
+    """
+    for name, value in given.items():
+        for right, of in _OPTIONS.items():
+            if _is_slip(name, right) and isinstance(value, of):
+                raise StateError(
+                    f"{kind.__name__}(…): {name} is no option; did you mean {right}? If it is a value to keep, "
+                    "give it another name"
+                )
+        for right in _LAUNCHERS:
+            if (name == right or _is_slip(name, right)) and isinstance(value, _SCALARS):
+                raise StateError(
+                    f"{kind.__name__}(…): {name} is no option of a State; give --{right.replace('_', '-')} to "
+                    "`hvd-elastic run`. If it is a value to keep, give it another name"
+                )
+
+
+def _is_slip(name: str, right: str) -> bool:
+    """Whether ``name`` is ``right`` with one letter missing, too many, wrong, in another case, or with two swapped."""
+    if name == right:
+        return False
+    word = name.lower()
+    if len(word) == len(right):
+        wrong = [at for at in range(len(right)) if word[at] != right[at]]
+        if len(wrong) != 2:
+            return len(wrong) < 2
+        first, second = wrong
+        return second == first + 1 and (word[first], word[second]) == (right[second], right[first])
+    short, long = sorted((word, right), key=len)
+    return len(long) == len(short) + 1 and any(long[:at] + long[at + 1 :] == short for at in range(len(long)))
 
 
 def unknown(owner: object, name: str, names: Collection[str]) -> AttributeError:
@@ -91,11 +132,29 @@ def state_among(train: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappin
         if all(callable(getattr(given, name, None)) for name in METHODS) and not isinstance(given, type):
             return given
     named = getattr(train, "__name__", "the training function")
+    if classes := [given for given in (*args[:2], kwargs.get("state")) if _is_class_of_state(given)]:
+        made = _made(classes[0])
+        raise UsageError(f"{named} was called with the class {classes[0].__name__}; give an object of it: {made}")
     first = type(args[0]).__name__ if args else "nothing"
     raise UsageError(
         f"{named} was called with {first} as its first argument; it takes a State there: elastic.TorchState, or one of "
         "Horovod's"
     )
+
+
+def _is_class_of_state(given: object) -> bool:
+    return isinstance(given, type) and all(callable(getattr(given, name, None)) for name in METHODS)
+
+
+def _made(kind: type) -> str:
+    """How an object of a class is made, as far as is known: with or without arguments."""
+    try:
+        needs = inspect.signature(kind).parameters.values()
+    except (TypeError, ValueError):
+        return f"{kind.__name__}(…)"
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    none = all(each.kind in optional or each.default is not each.empty for each in needs)
+    return f"{kind.__name__}()" if none and not issubclass(kind, optim.Optimizer) else f"{kind.__name__}(…)"
 
 
 def _nearest(name: str, names: Collection[str]) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
+from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import current_world as worlds
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler, share
 from tests.unit.worker.histories import HISTORIES, Committed, World
@@ -246,3 +247,19 @@ def test_what_loader_processes_fetched_ahead_is_not_consumed() -> None:
     left = [index for batch in loader for index in batch.tolist()]
     assert left == share(sampler.order()[12:], rank=1, size=3, drop_last=False).tolist()
     del running, loader
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (5, "a value of type int, which has no length; give a dataset"),
+        (5, "range(5) has 5 samples"),
+        (Dataset, "the class Dataset; give a dataset made of it"),
+        (iter([1, 2]), "elastic.ElasticStream takes data that can only be read in order"),
+    ],
+)
+def test_what_has_no_length_is_refused_in_one_line(given: object, said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        ElasticSampler(given)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)

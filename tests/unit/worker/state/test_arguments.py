@@ -25,6 +25,10 @@ def sgd() -> torch.optim.Optimizer:
     return torch.optim.SGD(net().parameters(), lr=0.1)
 
 
+class Net(nn.Module):
+    """A model that is made without arguments."""
+
+
 class Old(ObjectState):
     """A State of a script for Horovod."""
 
@@ -45,7 +49,8 @@ def one_line(error: Exception) -> str:
         ({"optimizer": torch.optim.SGD}, "state.optimizer is the class SGD; give an object of it"),
         ({"optimizer": 0.1}, "state.optimizer is a value of type float; give a torch.optim.Optimizer"),
         ({"optimizer": net()}, "state.optimizer is a value of type Linear; give a torch.optim.Optimizer"),
-        ({"discriminator": nn.Linear}, "state.discriminator is the class Linear"),
+        ({"discriminator": nn.Linear}, "state.discriminator is the class Linear; give an object of it: Linear(…)"),
+        ({"model": Net}, "state.model is the class Net; give an object of it: Net()"),
         ({"scheduler": torch.optim.lr_scheduler.StepLR}, "state.scheduler is the class StepLR; give an object of it"),
         ({"commit": 3}, "state.commit is a part of every State; give this value another name"),
         ({"sync": True}, "state.sync is a part of every State"),
@@ -58,6 +63,39 @@ def test_values_that_a_state_cannot_have_are_refused_when_it_is_made(given: dict
     with pytest.raises(elastic.StateError) as refused:
         elastic.TorchState(**given)
     assert said in one_line(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"rgn": False}, "TorchState(…): rgn is no option; did you mean rng?"),
+        ({"rn": True}, "did you mean rng?"),
+        ({"Rng": True}, "did you mean rng?"),
+        ({"comm": "torch"}, "did you mean comms?"),
+        ({"commms": "torch"}, "did you mean comms?"),
+        ({"chekpoint": elastic.Checkpoint(save=print, load=print)}, "did you mean checkpoint?"),
+        ({"commit_every": 10}, "commit_every is no option of a State; give --commit-every to `hvd-elastic run`"),
+        ({"comit_every": 10}, "comit_every is no option of a State; give --commit-every"),
+        ({"checkpoint_dir": "/ckpt"}, "give --checkpoint-dir to `hvd-elastic run`"),
+    ],
+)
+def test_an_option_with_a_slip_in_its_name_is_refused_with_the_right_one(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(elastic.StateError) as refused:
+        elastic.TorchState(**given)
+    assert said in one_line(refused.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"rank": 3}, {"run": True}, {"rgn": 3}, {"checkpoints": []}, {"commits": 0}, {"comms2": None}, {"args": "x"}],
+)
+def test_a_value_that_only_resembles_an_option_is_kept(given: dict[str, Any]) -> None:
+    arguments.check_options(elastic.TorchState, given)
+
+
+def test_a_script_for_horovods_state_may_use_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HVD_ELASTIC_ADOPT", "1")
+    assert elastic.TorchState(commit_every=10).commit_every == 10
 
 
 def test_swapped_arguments_are_refused_by_position_too() -> None:
@@ -163,6 +201,24 @@ def test_a_state_may_be_given_by_its_name() -> None:
     assert state.synced == 1
 
 
+def test_a_class_in_the_place_of_the_state_is_told_as_such() -> None:
+    @decorated
+    def train(state: object) -> None: ...
+
+    with pytest.raises(elastic.UsageError) as refused:
+        train(FakeState)
+    assert one_line(refused.value) == "train was called with the class FakeState; give an object of it: FakeState()"
+
+
+def test_run_works_with_parentheses_too() -> None:
+    @elastic.run()
+    def train(state: FakeState, epochs: int = 3) -> float:
+        return 0.5
+
+    assert train.__name__ == "train"
+    assert list(inspect.signature(train).parameters) == ["state", "epochs"]
+
+
 def test_a_decorated_function_keeps_its_name_and_signature() -> None:
     def train(state: FakeState, epochs: int = 3) -> float:
         """Train it."""
@@ -194,3 +250,17 @@ def test_what_is_no_optimizer_is_refused_by_wrap(given: Any, said: str) -> None:
     with pytest.raises(elastic.UsageError) as refused:
         elastic.wrap(given)
     assert said in one_line(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Torchstate", "hvd_elastic_ext.torch has no Torchstate; did you mean TorchState?"),
+        ("elasticsampler", "did you mean ElasticSampler?"),
+        ("DataParallel", "hvd_elastic_ext.torch has no DataParallel; it has Checkpoint, "),
+    ],
+)
+def test_a_name_that_the_module_does_not_have_is_told_with_the_nearest_one(name: str, said: str) -> None:
+    with pytest.raises(AttributeError) as unknown:
+        getattr(elastic, name)
+    assert said in one_line(unknown.value)
