@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.rules.health.endings import Ended
+from hvd_elastic_ext.launcher.rules.health.launcher_pauses import Pause
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.health.stalls import Member
 from hvd_elastic_ext.launcher.rules.health.stragglers import Watch
@@ -68,6 +69,15 @@ class Liveness:
             self.of = generation
             self.finished.clear()
         return self.finished
+
+
+@dataclass(slots=True)
+class LauncherPauses:
+    """Pauses of the launcher itself that are short, and not said yet."""
+
+    short: tuple[Pause, ...] = ()
+    said_at: float | None = None
+    """When pauses were said last (mono)."""
 
 
 @dataclass(slots=True)

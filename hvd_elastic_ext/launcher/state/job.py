@@ -34,7 +34,7 @@ from hvd_elastic_ext.launcher.state.checkpoints import (
 )
 from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
 from hvd_elastic_ext.launcher.state.departures import Notices, Outcome, Preemption, Shutdown
-from hvd_elastic_ext.launcher.state.health import Faults, LinkLoss, Liveness, Loopless, Pace
+from hvd_elastic_ext.launcher.state.health import Faults, LauncherPauses, LinkLoss, Liveness, Loopless, Pace
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.membership import (
     Adoption,
@@ -100,6 +100,7 @@ class JobState:
     notices: Notices = field(default_factory=Notices)
     preemption: Preemption = field(default_factory=Preemption)
     link_loss: LinkLoss = field(default_factory=LinkLoss)
+    launcher_pauses: LauncherPauses = field(default_factory=LauncherPauses)
     before_sleep: BeforeSleep = field(default_factory=BeforeSleep)
     before_preemption: BeforePreemption = field(default_factory=BeforePreemption)
     before_exit: BeforeExit = field(default_factory=BeforeExit)

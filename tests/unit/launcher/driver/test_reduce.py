@@ -303,7 +303,13 @@ OTHERS: dict[str, Case] = {
         agents[b].heard 106
         agents[c].heard 106
         commits.held[b:0].away_since 106
+        launcher_pauses.said_at 107
         liveness.moved[a:0#2] gone"""),
+    "it was paused for so short a time that no line is worth it": (7.0, LauncherPaused(1.1), """
+        agents[a].heard 101.1
+        agents[b].heard 101.1
+        agents[c].heard 101.1
+        launcher_pauses.short 107,1.1"""),
     "all have other addresses": (PeersChanged(), """
         > TellPeers a:0#2
         > TellPeers b:0#2"""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from hvd_elastic_ext.launcher.rules.health.launcher_pauses import tell
 from hvd_elastic_ext.launcher.state.job import JobState
 
 log = logging.getLogger(__name__)
@@ -11,7 +12,11 @@ log = logging.getLogger(__name__)
 
 def launcher_paused(job: JobState, seconds: float) -> None:
     """Extend by ``seconds`` all times since when something is waited for."""
-    log.warning("the launcher itself was paused for %.1f s", seconds)
+    state, limit_s = job.launcher_pauses, job.options.heartbeat_timeout_s
+    line, state.short = tell(job.now, seconds, state.short, heartbeat_timeout_s=limit_s, said_at=state.said_at)
+    if line:
+        log.warning("%s", line)
+        state.said_at = job.now
     now = job.now
     job.fleet.newer_lives = {
         name: each._replace(since=min(now, each.since + seconds)) for name, each in job.fleet.newer_lives.items()

@@ -1,0 +1,46 @@
+"""What is said of pauses of the launcher itself. Pure.
+
+One that is long, beside the time that hosts may be silent, is said at once. On a loaded machine the launcher is often
+late by a second, which changes nothing: such pauses are counted, and said together at most once a minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+LONG_S: Final = 5.0
+"""A pause is said at once from then on, or from :data:`SHARE` of ``--heartbeat-timeout`` on, if that is less."""
+SHARE: Final = 0.4
+SPAN_S: Final = 60.0
+"""Short pauses within this time are said together, and at most so often."""
+SEVERAL: Final = 3
+"""So many short pauses are said: one or two are nothing to act on."""
+
+
+class Pause(NamedTuple):
+    """A short pause that is not said yet: when it ended (mono), and how long it was."""
+
+    at: float
+    seconds: float
+
+
+class Told(NamedTuple):
+    """``line`` is empty if nothing is said. ``short``: what is still to be said, for the next call."""
+
+    line: str
+    short: tuple[Pause, ...]
+
+
+def tell(
+    now: float, seconds: float, short: Sequence[Pause], *, heartbeat_timeout_s: float, said_at: float | None
+) -> Told:
+    """What to say of a pause of ``seconds`` that ends now. ``said_at``: when pauses were last said (mono)."""
+    if seconds >= min(LONG_S, SHARE * heartbeat_timeout_s):
+        return Told(f"the launcher itself was paused for {seconds:.1f} s; no host is blamed for that", tuple(short))
+    known = (*(pause for pause in short if pause.at > now - SPAN_S), Pause(now, seconds))
+    if len(known) < SEVERAL or (said_at is not None and now < said_at + SPAN_S):
+        return Told("", known)
+    longest = max(pause.seconds for pause in known)
+    what = f"the launcher itself was paused {len(known)} times in {SPAN_S:.0f} s, for {longest:.1f} s at most"
+    return Told(f"{what}: this machine has too little processor time for it; no host is blamed for that", ())
