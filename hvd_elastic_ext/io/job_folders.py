@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import FILE, FOLDERS
+from hvd_elastic_ext.io.option_parser import nearest
 
 
 def find_journal(what: str | None, folders: Path = Path(FOLDERS)) -> Path:
@@ -19,4 +22,20 @@ def find_journal(what: str | None, folders: Path = Path(FOLDERS)) -> Path:
     named = folders / what / FILE
     if path.is_dir():
         return path / FILE
-    return named if not path.exists() and named.exists() else path
+    if path.exists() or not (named.exists() or _is_name(what)):
+        return path
+    if named.exists():
+        return named
+    known = [path.parent.name for path in folders.glob(f"*/{FILE}")]
+    raise UsageError(no_job(what, known, where=f"./{folders}, and no file or folder of that name here"))
+
+
+def no_job(name: str, there: Iterable[str], *, where: str = f"./{FOLDERS}") -> str:
+    """One line: there is no job of this name; which one has the nearest name, or which ones are ``there``. Pure."""
+    known = sorted(there)
+    return f"there is no job {name} in {where}; {nearest(name, known) if known else 'no job was started here'}"
+
+
+def _is_name(what: str) -> bool:
+    """Whether a word can only be meant as the name of a job."""
+    return os.sep not in what and not what.endswith(".jsonl")

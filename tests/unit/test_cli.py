@@ -128,7 +128,7 @@ def test_a_job_is_named_by_one_word_for_hosts_list_too(
     assert cli.main(["hosts", "list", "one"]) == 0
     assert "no host is blocked" in capfd.readouterr().out
     assert cli.main(["hosts", "list", "none"]) == 2
-    assert ".hvd-elastic/none is no job's folder" in capfd.readouterr().err
+    assert "there is no job none in ./.hvd-elastic; did you mean one?" in capfd.readouterr().err
     assert cli.main(["hosts", "list", "one", "--job", "two"]) == 2
     assert "'one' and --job 'two' are two jobs; name one" in capfd.readouterr().err
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.journal import FOLDERS
 from hvd_elastic_ext.io import tables
+from hvd_elastic_ext.io.job_folders import no_job
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.folder import ownership, state_folder
 from hvd_elastic_ext.launcher.job import admin_socket
@@ -105,6 +106,8 @@ def folder_of(options: argparse.Namespace, environ: Mapping[str, str]) -> Path:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", job):
             raise UsageError(f"{job!r} is no job's name; write letters, digits, '.', '_' and '-', as --job of `run`")
         named = ROOT / job
+        if not named.is_dir():
+            raise UsageError(no_job(job, [path.name for path in ROOT.glob("*") if path.is_dir()]))
     if named is not None:
         if not Path(named).is_dir():
             raise UsageError(f"{named} is no job's folder; give the --job or --state-dir that `hvd-elastic run` has")

@@ -6,6 +6,7 @@ import argparse
 import functools
 import logging
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -51,6 +52,9 @@ RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE", "DEVICES", "NOTICE_FILE")
 BUILD: Final = "hvd-elastic build-horovod builds its wheel (docs/install.md)"
 WITHOUT: Final = "take --engine torchrun or mpirun, with elastic.init() in the script"
 
+TWO_NAMES: Final = {"-np": "--num-proc", "--min-np": "--min-num-proc", "--max-np": "--max-num-proc"}
+"""Horovod's options with two names: the one that messages use, and the other."""
+
 DESCRIPTION: Final = """\
 Run an elastic job. Every option of horovodrun means here what it means there; the first groups are ours.
 
@@ -80,7 +84,19 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
     if problem is not None:
         raise UsageError(problem)
     hostfile = horovod.read_hostfile(args.hostfile) if args.hostfile else None
-    return _settings(args, hosts=args.hosts or hostfile, env=horovod.tuning_env(args))
+    try:
+        return _settings(args, hosts=args.hosts or hostfile, env=horovod.tuning_env(args))
+    except UsageError as error:
+        raise UsageError(_as_written(str(error), argv)) from None
+
+
+def _as_written(message: str, argv: Sequence[str]) -> str:
+    """``message`` with options named as ``argv`` names them, where they have two names. Pure."""
+    given = {word.partition("=")[0] for word in argv}
+    for name, other in TWO_NAMES.items():
+        if other in given and name not in given:
+            message = re.sub(rf"(?<![\w-]){name}\b", other, message)
+    return message
 
 
 def _horovods_options() -> tuple[Any, str | None]:
@@ -121,8 +137,10 @@ def _slots_there(sources: Sources, default_slots: int | None) -> int:
     raise UsageError("-np is missing: how many processes are needed to start? Hosts are not known before the start")
 
 
-def _named(sources: Sources) -> str:
-    return "the hosts given" if sources.hosts_file is None else f"hosts file {sources.hosts_file}"
+def _named(sources: Sources, given: str | None) -> str:
+    if sources.hosts_file is not None:
+        return f"hosts file {sources.hosts_file}"
+    return "localhost, the only host" if given is None else "the hosts given"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -286,13 +304,15 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
     job = args.job or job_name(command)
     state_dir = Path(args.state_dir or Path(FOLDERS) / job)
     sources = _sources(args, hosts)
-    num_proc = _slots_there(sources, args.slots) if args.num_proc is None else args.num_proc
+    most = args.max_num_proc
+    there = _slots_there(sources, args.slots) if args.num_proc is None else None
+    num_proc = args.num_proc if there is None else there if most is None else max(1, min(there, most))
     given = {each.name: value for each in fields(RunSettings) if (value := getattr(args, each.name, None)) is not None}
     made = {
         "command": command,
         "sources": sources,
         "num_proc": num_proc,
-        "all_slots_of": _named(sources) if args.num_proc is None else None,
+        "all_slots_of": _named(sources, hosts) if there == num_proc else None,
         "min_num_proc": args.min_num_proc if args.min_num_proc is not None else num_proc,
         "default_slots": args.slots,
         "elastic_timeout_s": args.elastic_timeout if args.elastic_timeout is not None else _elastic_timeout(),

@@ -166,13 +166,15 @@ Checks = list[tuple[bool, str]]
 def _of_sizes(s: RunSettings) -> Checks:
     low, most = s.min_num_proc, s.max_num_proc
     sizes = ",".join(map(str, s.allowed_sizes))
+    counted = s.all_slots_of and f"the slots of {s.all_slots_of} ({s.num_proc}), with which a job starts without -np"
     return [
         (not s.command, "no command was given; write it last: hvd-elastic run [options] train.py"),
         (s.num_proc < 1, f"-np is {s.num_proc}; at least 1 process is needed"),
         (low < 1, f"--min-np is {low}; at least 1 process is needed"),
+        (most is not None and low > most, f"--min-np {low} is more than --max-np {most}; no world could be of both"),
         (
             low > s.num_proc,
-            f"--min-np {low} is more than -np {s.num_proc}; the job would start below its own minimum",
+            f"--min-np {low} is more than {counted or f'-np {s.num_proc}'}; the job would start below its own minimum",
         ),
         (
             most is not None and most < s.num_proc,

@@ -124,7 +124,7 @@ def test_a_job_is_found_by_its_name_its_folder_or_because_it_is_the_newest(user:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("list", "--job", "none"), "is no job's folder"),
+        (("list", "--job", "none"), "there is no job none in ./.hvd-elastic"),
         (("list", "--job", "../.."), "is no job's name"),
         (("block", "a b"), "contains white space"),
         (("block", "a", "--for", "soon"), "such as 30s, 10m or 2h"),

@@ -29,7 +29,8 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("old", ".hvd-elastic/old/journal.jsonl"),
         (".hvd-elastic/old", ".hvd-elastic/old/journal.jsonl"),
         ("mine.jsonl", "mine.jsonl"),
-        ("nowhere", "nowhere"),  # refused by whoever reads it
+        ("nowhere/journal", "nowhere/journal"),  # refused by whoever reads it
+        ("nowhere.jsonl", "nowhere.jsonl"),
     ],
 )
 def test_a_journal_is_found_by_its_path_its_folder_or_its_job(what: str | None, journal: str) -> None:
@@ -39,3 +40,21 @@ def test_a_journal_is_found_by_its_path_its_folder_or_its_job(what: str | None, 
 def test_where_no_job_was_started_there_is_none(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no job has a journal in"):
         find_journal(None, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("odl", "there is no job odl in ./.hvd-elastic, and no file or folder of that name here; did you mean old?"),
+        ("nothing", "there are new, old"),
+    ],
+)
+def test_a_job_that_does_not_exist_is_told_with_the_nearest_one(what: str, said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        find_journal(what)
+    assert said in str(refused.value)
+
+
+def test_where_there_is_no_job_at_all_that_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no job was started here"):
+        find_journal("old", tmp_path / "empty")

@@ -90,5 +90,6 @@ def test_a_launcher_that_does_not_answer_yet_is_not_said_to_be_gone(capsys: pyte
 
 
 def test_a_job_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"\.hvd-elastic/none is no job's folder"):
-        status.main(["none"])
+    saved("plain", hosts=(), finished=True)
+    with pytest.raises(UsageError, match=r"there is no job plian in \./\.hvd-elastic; did you mean plain\?"):
+        status.main(["plian"])

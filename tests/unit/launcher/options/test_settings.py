@@ -49,6 +49,11 @@ def settings(**changes: Any) -> RunSettings:
         ({"min_num_proc": 0}, "--min-np is 0"),
         ({"min_num_proc": 3}, "--min-np 3 is more than -np 2"),
         ({"max_num_proc": 1}, "--max-np 1 is less than -np 2"),
+        ({"num_proc": 1, "min_num_proc": 3, "max_num_proc": 2}, "--min-np 3 is more than --max-np 2"),
+        (
+            {"min_num_proc": 3, "all_slots_of": "the hosts given"},
+            "--min-np 3 is more than the slots of the hosts given (2), with which a job starts without -np",
+        ),
         ({"default_slots": 0}, "--slots-per-host is 0"),
         ({"elastic_timeout_s": 0.0}, "--elastic-timeout is 0"),
         ({"reset_limit": -1}, "--reset-limit is -1"),
@@ -119,6 +124,28 @@ def test_a_job_is_named_after_its_script(command: tuple[str, ...], name: str) ->
 
 def parse(*argv: str, env: dict[str, str] | None = None) -> RunSettings:
     return run_options.parse([*argv, *COMMAND], env or {})
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--min-np 3 --max-np 2", "--min-np 3 is more than --max-np 2"),
+        ("--min-num-proc 3 --max-num-proc 2", "--min-num-proc 3 is more than --max-num-proc 2"),
+        ("--num-proc 2 --min-np=3", "--min-np 3 is more than --num-proc 2"),
+        ("-np 2 --min-num-proc=3", "--min-num-proc 3 is more than -np 2"),
+        ("--min-np 3", "--min-np 3 is more than the slots of localhost, the only host (1)"),
+        ("-H a:2 --min-np 3", "--min-np 3 is more than the slots of the hosts given (2), with which a job starts with"),
+    ],
+)
+def test_options_that_contradict_are_named_as_they_were_written(words: str, said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse(*words.split())
+    assert str(refused.value).startswith(said)
+
+
+def test_without_np_a_job_starts_with_all_slots_but_no_more_than_max_np() -> None:
+    assert parse("-H", "a:4", "--max-np", "2").num_proc == 2
+    assert parse("-H", "a:4", "--max-np", "8").num_proc == 4
 
 
 def test_horovods_own_options_keep_their_names_and_meaning() -> None:
