@@ -12,7 +12,7 @@ from hvd_elastic_ext.launcher.rules.health.ledger import Subject
 from hvd_elastic_ext.launcher.rules.health.stalls import Member, Stall, absence, left_waiting, stall
 from hvd_elastic_ext.launcher.rules.health.stragglers import SUSTAINED, Straggler, stragglers
 from hvd_elastic_ext.launcher.state import orders
-from hvd_elastic_ext.launcher.state.facts.health import finished_limit_s, stall_limit_s
+from hvd_elastic_ext.launcher.state.facts.health import finished_limit_s, missing_limit_s, stall_limit_s
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import GO_S
@@ -20,8 +20,6 @@ from hvd_elastic_ext.launcher.state.roster import GO_S
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
-MISSED_S: Final = 30.0
-"""When to report for whom the next world waits, without ``--progress-timeout``."""
 COMPARE_S: Final = 5.0
 """Seconds between two comparisons of step times: thousands take a while."""
 
@@ -131,11 +129,10 @@ def _find_missing(job: JobState) -> None:
             detail = f"{worker.seat} was told to go live and did not come"
             job.strike(Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail)
             orders.kill(job, worker, Cause.NEVER_READY)
-    limit = job.options.progress_timeout_s
     came = sum(life in waiting for life in job.world.members)
-    found = absence(now, absent, MISSED_S if limit is None else limit, waiting=came)
+    found = absence(now, absent, missing_limit_s(job), waiting=came)
     if found is not None:
-        _report_stall(job, found, restart=limit is not None)
+        _report_stall(job, found, restart=job.options.progress_timeout_s is not None)
 
 
 def _report_stall(job: JobState, found: Stall | None, *, restart: bool = True) -> None:

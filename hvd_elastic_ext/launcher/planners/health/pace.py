@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from hvd_elastic_ext.launcher.rules.health.pace import Pause, say_again_s
+from hvd_elastic_ext.launcher.rules.health.pace import Pause, said_again, say_again_s
 from hvd_elastic_ext.launcher.state.facts.health import finished_limit_s, stall_limit_s
 from hvd_elastic_ext.launcher.state.facts.pace import SILENT_S, pause_of
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -32,7 +32,7 @@ def plan(job: JobState) -> Plan:
         if state.began is None:
             state.began = job.now - found.still_s
         state.say_at = job.now + say_again_s(found.still_s)
-        log.info("%s; %s", found.text, _what_follows(job, found))
+        log.info("%s; %s%s", found.text, _what_follows(job, found), said_again(found.still_s))
     return NOTHING
 
 

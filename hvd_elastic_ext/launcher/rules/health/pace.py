@@ -1,8 +1,9 @@
 """Whether a world makes no step for longer than usual. Pure.
 
-It is only said: what counts as a stall is in :mod:`stalls`, and begins much later. A pause is said first within 5 s,
-and then again each time it has lasted twice as long, at least once a minute. Other waits are said every 4 s. A
-validation of some minutes looks the same as a hang and is no fault: it gets a few lines, not dozens.
+It is only said: what counts as a stall is in :mod:`stalls`, and begins much later. A pause is said within 5 s, and every
+5 s in its first half minute, in which somebody may be looking. After that it is said again each time it has lasted twice
+as long, at least once a minute, and each line tells when the next one comes: a validation of some minutes looks the
+same as a hang and is no fault. Other waits are said every 4 s.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ FACTOR: Final = 2.0
 """A pause is said if it is longer than a usual step by this factor."""
 RECENT: Final = 20
 """How many of the last steps tell what is usual."""
+OFTEN_S: Final = 4.0
+"""Time between two lines in the first :data:`OFTEN_FOR_S` of a pause; with the time to the next look that is 5 s."""
+OFTEN_FOR_S: Final = 30.0
 MOST_S: Final = 60.0
 """Longest time between two lines about one pause."""
 
@@ -87,4 +91,10 @@ def usual_s(steps: Sequence[float]) -> float:
 
 def say_again_s(still_s: float) -> float:
     """Seconds until a pause of ``still_s`` is said again."""
-    return min(max(still_s, SOON_S), MOST_S)
+    return OFTEN_S if still_s < OFTEN_FOR_S else min(still_s, MOST_S)
+
+
+def said_again(still_s: float) -> str:
+    """What a line says of the next one, if that does not come soon; empty if it does."""
+    again_s = say_again_s(still_s)
+    return f"; said again in {again_s:.0f} s" if again_s > OFTEN_S else ""

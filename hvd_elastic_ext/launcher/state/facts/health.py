@@ -7,6 +7,8 @@ from typing import Final
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent
 
+MISSED_S: Final = 30.0
+"""When to report for whom the next world waits, without ``--progress-timeout``."""
 STILL_S: Final = 60.0
 """When to report that a world is stalled, without ``--progress-timeout``."""
 STEPS: Final = 3.0
@@ -30,6 +32,11 @@ def stall_limit_s(job: JobState) -> float:
     """Seconds for which a world may stall before that is reported, by its steps, without ``--progress-timeout``."""
     steps = [worker.step_s for worker in job.roster.present(job.world.members) if worker.step_s]
     return max(STILL_S, STEPS * max(steps, default=0.0))
+
+
+def missing_limit_s(job: JobState) -> float:
+    """Seconds for which a member that the next world waits for may stand still before that is reported."""
+    return MISSED_S if job.options.progress_timeout_s is None else job.options.progress_timeout_s
 
 
 def finished_limit_s(job: JobState) -> float:

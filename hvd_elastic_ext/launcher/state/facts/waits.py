@@ -91,7 +91,7 @@ def waits_for(job: JobState) -> Wait | None:
         return _save(job) or _shortage(job)
     if not job.formed:
         return _forming(job)
-    return _silence(job) or _after_last_checkpoint(job) or _first_step(job)
+    return _silence(job) or _after_last_checkpoint(job) or _ends_of_the_done(job) or _first_step(job)
 
 
 def starting(job: JobState, now: float) -> dict[str, Starting]:
@@ -117,11 +117,25 @@ def _end(job: JobState) -> Wait | None:
     state, final = job.shutdown, job.final_checkpoint
     if job.outcome.failure is None and final.since is not None and not final.over:
         return _last_checkpoint(job, final.since + longest_s(job.cost.durable_s))
+    if job.outcome.failure is None and job.roster.workers and (wait := _ends_of_the_done(job)) is not None:
+        return wait
     if state.gone_by is not None:
         names = _some(sorted(state.pending | (state.asked & job.roster.agents.keys())))
         return Wait(f"for the end on {names}, told without a connection", state.gone_by) if names else None
     names = _names(state.running or job.roster.agents)
     return Wait(f"for the end on {names}", state.ends_by) if names else None
+
+
+def _ends_of_the_done(job: JobState) -> Wait | None:
+    """Training is done on all ranks, and their processes have not ended: a script may have much to do then."""
+    members = job.roster.present(job.world.members)
+    if not members or not all(worker.done for worker in members):
+        return None
+    names = _some([str(worker.seat) for worker in members])
+    after = "" if job.final_checkpoint.over else ", and then the last checkpoint is made"
+    last_step = max(worker.moved_at for worker in members) or None  # 0 of a process that did none
+    what = f"for the end of {names}: training is done, the script is not{after}"
+    return Wait(what, job.shutdown.ends_by, since=last_step)
 
 
 def _last_checkpoint(job: JobState, until: float | None) -> Wait:
@@ -173,7 +187,8 @@ def _forming(job: JobState) -> Wait:
     workers = [worker for life in absent if (worker := job.roster.alive(life)) is not None]
     new = [worker.live_at for worker in workers if not worker.generation and worker.live_at is not None]
     if len(new) < len(absent):
-        return Wait(what)  # a step in the world before may take long
+        limit_s = health.missing_limit_s(job)
+        return Wait(f"{what}: reported as stalled after {limit_s:g} s")  # a step in the world before may take long
     return Wait(what, min(new) + GO_S, ", then a newcomer that is not there is ended")
 
 

@@ -146,20 +146,27 @@ def test_of_many_steps_between_two_heartbeats_the_mean_counts() -> None:
     assert list(worker.steps_s) == [0.2, 1.0, 4.0]
 
 
-def test_a_hang_is_said_again_after_lengthening_pauses_and_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hang_is_said_every_5_s_for_half_a_minute_and_then_each_line_says_when_the_next_one_comes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     cluster = play(TRAIN + "stick b")
     cluster.run(600.0)
     seconds = [int(line.split()[3]) for line in told(caplog)]
-    assert seconds[:5] == [3, 6, 12, 24, 48]
+    assert max(later - one for one, later in pairwise(seconds) if one < 30) <= 5
     assert max(later - one for one, later in pairwise(seconds)) <= 61
-    assert told(caplog)[-1].endswith("; reported as stalled")
+    for line, (one, later) in zip(told(caplog), pairwise(seconds), strict=False):
+        promised = re.search(r"; said again in (\d+) s$", line)
+        assert (promised is None) == (one < 30)
+        if promised is not None:
+            assert abs(one + int(promised[1]) - later) <= 1
+    assert told(caplog)[-1].endswith("; reported as stalled; said again in 60 s")
 
 
 def test_that_training_goes_on_is_said_with_the_length_of_the_pause(caplog: pytest.LogCaptureFixture) -> None:
     cluster = play(TRAIN + "stick b; run 12; stick b 0; run 60")
     assert len(cluster.events("stalled")) == 0
     assert re.fullmatch(r"training goes on after 1[234] s without a step", told(caplog)[-1])
-    assert len(told(caplog)) == 4
+    assert len(told(caplog)) in (4, 5)
     caplog.clear()
     cluster.agents["b"][0].stuck = True
     cluster.run(5.0)
@@ -168,7 +175,7 @@ def test_that_training_goes_on_is_said_with_the_length_of_the_pause(caplog: pyte
 
 def test_slow_steps_are_told_at_first_and_then_are_usual(caplog: pytest.LogCaptureFixture) -> None:
     cluster = phases(20.0, "run 70")
-    assert [line.split()[3] for line in told(caplog)] == ["3", "6", "12", "after"]
+    assert [line.split()[3] for line in told(caplog)] == ["3", "7", "11", "15", "19", "after"]
     caplog.clear()
     cluster.run(300.0)
     assert told(caplog) == []
@@ -183,7 +190,7 @@ def test_a_validation_of_a_minute_is_few_lines_each_time(caplog: pytest.LogCaptu
         caplog.clear()
         cluster.until_s = cluster.clock.mono() + 60.0
         cluster.run(120.0)
-        assert len(told(caplog)) == 6
+        assert len(told(caplog)) == 9
         assert re.fullmatch("training goes on after 6[012] s without a step", told(caplog)[-1])
 
 

@@ -6,7 +6,16 @@ from itertools import pairwise
 
 import pytest
 
-from hvd_elastic_ext.launcher.rules.health.pace import MOST_S, RECENT, SOON_S, pause, say_again_s, usual_s
+from hvd_elastic_ext.launcher.rules.health.pace import (
+    MOST_S,
+    OFTEN_FOR_S,
+    OFTEN_S,
+    RECENT,
+    SOON_S,
+    pause,
+    say_again_s,
+    usual_s,
+)
 from hvd_elastic_ext.launcher.rules.health.stalls import Member
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
@@ -82,4 +91,5 @@ def test_a_pause_of_ten_minutes_is_told_a_few_times_and_at_least_once_a_minute()
     while told[-1] < 600.0:
         told.append(told[-1] + say_again_s(told[-1]))
     assert len(told) < 20
+    assert max(later - one for one, later in pairwise(told) if one < OFTEN_FOR_S) == OFTEN_S
     assert max(later - one for one, later in pairwise(told)) == MOST_S

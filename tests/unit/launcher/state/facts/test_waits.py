@@ -302,6 +302,24 @@ def test_a_checkpoint_of_a_commit_that_is_not_kept_yet_names_those_that_do_not_k
     )
 
 
+def test_processes_that_have_not_ended_after_training_are_told_within_5_s_of_the_last_step(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = play("train a b; run 5; done a b", storing(ON_NOTICE), steps=Stored)
+    assert waits(caplog) == []
+    cluster.run(20.0)
+    told = waits(caplog)
+    assert len(told) >= 4
+    assert set(told) == {
+        "waiting: for the end of a[0], b[0]: training is done, the script is not, and then the last checkpoint is "
+        "made; no limit"
+    }
+    cluster.kill("a", code=0)
+    caplog.clear()
+    cluster.run(5.0)
+    assert "for the end of b[0]: training is done, the script is not" in waits(caplog)[0]
+
+
 class Slow(Cluster):
     """How far its processes come after they have their ranks is for the test to say."""
 
