@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher.rules.health.endings import Fate, restart_reason
+from hvd_elastic_ext.launcher.rules.health.endings import Fate, first_cause, restart_reason
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, HeldBack, Plan
 
@@ -47,7 +47,7 @@ def _see_lost_training(job: JobState) -> JobFailed | None:
         return None
     if job.verdict.fate is not Fate.LOST:
         return None
-    why = restart_reason(state.step, state.last, loops=state.loops)
+    why = restart_reason(state.step, _why_lost(job), loops=state.loops)
     if not job.options.restart_from_scratch:
         return JobFailed(f"{why}; --restart-from-scratch would start the script again")
     state.training_restarts += 1
@@ -67,8 +67,14 @@ def _warn_of_the_unknown(job: JobState) -> None:
         log.warning(
             "no process of the world is left (%s), and none has reported a step or a commit: the script is "
             "started again from its beginning, and what it had trained, if anything, is lost",
-            state.last,
+            _why_lost(job),
         )
+
+
+def _why_lost(job: JobState) -> str:
+    """Which process of the newest world to name for its loss, and how it ended; else the one that ended last."""
+    first = first_cause(job.loopless.ends_of(job.generation))
+    return job.loopless.last if first is None else f"{first.who} {first.how}"
 
 
 def why_not(job: JobState) -> HeldBack | None:

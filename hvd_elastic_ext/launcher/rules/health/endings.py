@@ -12,11 +12,15 @@ from typing import NamedTuple
 
 
 class Ended(NamedTuple):
-    """How a process has ended. ``who``: its rank and seat. ``well``: with 0, and without having been told to."""
+    """How a process has ended. ``who``: its rank and seat. ``well``: with 0, and without having been told to.
+
+    ``own``: it has reported an error of its script. Errors that only tell of a lost peer are not reported.
+    """
 
     who: str
     how: str
     well: bool
+    own: bool = False
 
 
 class Fate(Enum):
@@ -63,18 +67,28 @@ def alone(ended: Iterable[Ended], *, wanted: int) -> str | None:
     return None if well >= wanted or well == len(last) else _failure(len(last), well, last)
 
 
+def first_cause(ended: Iterable[Ended]) -> Ended | None:
+    """The process to name for what has gone wrong: the first with an error of its own, else the first that failed.
+
+    ``ended``: in the order in which their ends became known. The peers of one that fails end by that, and may be gone
+    first: it has its interpreter to take down.
+    """
+    bad = [each for each in ended if not each.well]
+    return next((each for each in bad if each.own), bad[0] if bad else None)
+
+
 def _failure(size: int, well: int, ended: Sequence[Ended]) -> str:
-    bad = [f"{each.who} {each.how}" for each in ended if not each.well]
-    bad = bad or ["the host of a process was lost"]
-    more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
-    return f"{bad[0]}{more}; {well} of {size} processes ended well"
+    first, bad = first_cause(ended), sum(not each.well for each in ended)
+    what = "the host of a process was lost" if first is None else f"{first.who} {first.how}"
+    more = f", and {bad - 1} more" if bad > 1 else ""
+    return f"{what}{more}; {well} of {size} processes ended well"
 
 
 def restart_reason(step: int, last: str, *, loops: bool) -> str:
     """Why the next world would start from the beginning, and what would have prevented that.
 
     All processes that have trained are lost, and no commit is known. ``step``: the newest one that was reported.
-    ``last``: the process that was lost last, and how. ``loops``: the script has an elastic loop.
+    ``last``: the process to name for that, and how it ended. ``loops``: the script has an elastic loop.
     """
     kept = f"{step} steps were" if step else "what was trained was"
     remedy = (

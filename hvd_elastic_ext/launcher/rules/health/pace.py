@@ -1,9 +1,9 @@
 """Whether a world makes no step for longer than usual. Pure.
 
-It is only said: what counts as a stall is in :mod:`stalls`, and begins much later. A pause is said within 5 s, and every
-5 s in its first half minute, in which somebody may be looking. After that it is said again each time it has lasted twice
-as long, at least once a minute, and each line tells when the next one comes: a validation of some minutes looks the
-same as a hang and is no fault. Other waits are said every 4 s.
+It is only said: what counts as a stall is in :mod:`stalls`, and begins much later. A pause is said within 5 s, and
+every 5 s in its first half minute, in which somebody may be looking. After that it is said again each time it has
+lasted twice as long, at least once a minute, and each line tells when the next one comes: a validation of some minutes
+looks the same as a hang and is no fault. Other waits are said every 4 s.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ PROCESSES: dict[str, Case] = {
         blocked[slot 0 of c] 1 times, crashed, until 110, tried for 40 s
         faults.first c[0] crashed: could not be started: no such file
         loopless.last c[0] crashed: could not be started: no such file
-        loopless.alone[c:0] rank 0 on c[0],crashed: could not be started: no such file,False
+        loopless.alone[c:0] rank 0 on c[0],crashed: could not be started: no such file,False,False
         roster.ended[c:0] 2
         fleet.recovering c
         outcome.failed 0,c[0] crashed: could not be started: no such file
@@ -86,7 +86,7 @@ PROCESSES: dict[str, Case] = {
         faults.counted 100,a
         loopless.loops True
         loopless.last a[0] crashed: exit code 1
-        loopless.ended[a:0#2] rank 0 on a[0],crashed: exit code 1,False
+        loopless.ended[a:0#2] rank 0 on a[0],crashed: exit code 1,False,False
         roster.ended[a:0] 2
         commits.held[a:0].commit 1,3,5
         commits.held[a:0].step 50
@@ -103,7 +103,7 @@ PROCESSES: dict[str, Case] = {
         liveness.finished[a:0#2].moved_at 100
         loopless.loops True
         loopless.last a[0] left with exit code 0 before training was done
-        loopless.ended[a:0#2] rank 0 on a[0],left with exit code 0 before training was done,True
+        loopless.ended[a:0#2] rank 0 on a[0],left with exit code 0 before training was done,True,False
         roster.ended[a:0] 2
         fleet.restart_delays._of[a:0] 1,110
         workers[a:0] gone
@@ -115,7 +115,7 @@ PROCESSES: dict[str, Case] = {
         liveness.finished[a:0#2].moved_at 100
         loopless.loops True
         loopless.last a[0] done
-        loopless.ended[a:0#2] rank 0 on a[0],done,True
+        loopless.ended[a:0#2] rank 0 on a[0],done,True,False
         roster.ended[a:0] 2
         outcome.finishing True
         workers[a:0] gone
@@ -125,7 +125,7 @@ PROCESSES: dict[str, Case] = {
         blocked[slot 0 of c] 1 times, crashed, until 110, tried for 40 s
         faults.first c[0] crashed: exit code 1
         loopless.last c[0] crashed: exit code 1
-        loopless.alone[c:0] rank 0 on c[0],crashed: exit code 1,False
+        loopless.alone[c:0] rank 0 on c[0],crashed: exit code 1,False,False
         roster.ended[c:0] 2
         fleet.recovering c
         outcome.failed 0,c[0] crashed: exit code 1

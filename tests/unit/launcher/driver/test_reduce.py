@@ -142,7 +142,7 @@ JOINS: dict[str, Case] = {
         faults.counted 100,a
         loopless.loops True
         loopless.last a[0] crashed: killed by SIGKILL
-        loopless.ended[a:0#2] rank 0 on a[0],crashed: killed by SIGKILL,False
+        loopless.ended[a:0#2] rank 0 on a[0],crashed: killed by SIGKILL,False,False
         agents[a].identity another
         roster.ended[a:0] 2
         commits.gone[a:0].commit 1,3,5
@@ -165,7 +165,7 @@ JOINS: dict[str, Case] = {
         faults.counted 100,a
         loopless.loops True
         loopless.last a[0] crashed: exit code 1
-        loopless.ended[a:0#2] rank 0 on a[0],crashed: exit code 1,False
+        loopless.ended[a:0#2] rank 0 on a[0],crashed: exit code 1,False,False
         roster.ended[a:0] 2
         fleet.recovering a
         outcome.failed 3,a[0] crashed: exit code 1

@@ -121,13 +121,14 @@ def _note_end(job: JobState, worker: Worker, cause: Cause, how: str, code: int) 
     well = worker.done or (code == 0 and by_itself)
     told = "" if worker.failure is None or well else f": {worker.failure[1]}"
     state.last = f"{worker.seat} {how}"
-    entry = Ended(f"rank {rank} on {worker.seat}", f"{how}{told}", well)
+    entry = Ended(f"rank {rank} on {worker.seat}", f"{how}{told}", well, own=worker.failure is not None)
     if worker.life in job.world.members:
         if state.of != job.generation:
             state.ended.clear()
         state.of = job.generation
         state.ended[worker.life] = entry
     elif worker.stage is Stage.BOOTING and (well or cause.fault):
+        state.alone.pop(worker.seat, None)  # in the order of the ends
         state.alone[worker.seat] = entry
 
 

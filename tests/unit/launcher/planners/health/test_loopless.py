@@ -72,6 +72,8 @@ PLAIN = {
     "added hosts join when a loop starts": OVER + "hosts a b c; run 30; world a b; loop a b; begun 2",
     "a script that loses a rank has failed and is not restarted": OVER
     + "kill b; fails the script has no elastic loop; over; generation 1",
+    "and names the rank whose script failed, not the one that it took with it": OVER
+    + "fail b ValueError: bad; fails that has trained (rank 1 on b[0] crashed: exit code 1: ValueError: bad), and",
     "processes that fail before any step are started again": "train a b; kill a; begun 2; sees resized 2; goes-on",
     **{
         f"on hosts that will go ({going}) the job ends with 0": OVER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.rules.health.endings import Ended, Fate, Verdict, alone, fate, restart_reason
+from hvd_elastic_ext.launcher.rules.health.endings import Ended, Fate, Verdict, alone, fate, first_cause, restart_reason
 
 WELL = Ended("rank 1 on b[0]", "left with exit code 0 before training was done", well=True)
 BAD = Ended("rank 0 on a[0]", "crashed: exit code 7", well=False)
@@ -35,6 +35,16 @@ def test_a_failure_names_rank_host_and_code_in_one_line() -> None:
         "rank 0 on a[0] crashed: exit code 7, and 2 more; 1 of 4"
     )
     assert fate(2, 0, [WELL]).reason == "the host of a process was lost; 1 of 2 processes ended well"
+
+
+def test_a_rank_with_an_error_of_its_own_is_named_and_not_one_that_it_took_with_it() -> None:
+    took = Ended("rank 1 on b[0]", "crashed: exit code 1: ValueError: bad sample 17", well=False, own=True)
+    assert first_cause([BAD, took]) == took
+    assert first_cause([WELL, BAD]) == BAD
+    assert first_cause([WELL]) is None
+    assert fate(3, 0, [BAD, took, WELL]).reason.startswith(
+        "rank 1 on b[0] crashed: exit code 1: ValueError: bad sample"
+    )
 
 
 def test_programs_that_need_no_world_have_failed_unless_as_many_as_are_wanted_ended_well() -> None:
