@@ -33,14 +33,16 @@ EVENTS: Final[Mapping[str, str]] = {
     "holders, and why they could not send it)",
     "exited": "a training process ended; host, slot, rank (if it had one), code, cause, reason",
     "struck": "a slot, host, pod or node is charged with a fault; subject, cause, reason, host, cooldown_s, until, "
-    "host_blocked (why no slot of the host gets work, or null), host_blocked_s",
+    "host_blocked (why no slot of the host gets work, or null), host_blocked_s, "
+    "waived (why the host is used again at once, if it is)",
     "fenced": "a silent host or process was cut off; host, slot (of a process), reason",
     "isolated": "nothing is heard of any host of the world: the launcher's own link is suspected; hosts, reason",
     "stalled": "processes send heartbeats and make no progress; ranks, hosts, since_s, waiting, finished (ranks that "
     "others wait for), reason",
     "straggler": "a process is slower than the others for long; host, slot, rank, step_s, median_s, drained, reason",
     "blocked": "a host gets no more work, by hand; host, for_s (null: for good), reason",
-    "cleared": "blocks and strikes of a host were removed, by hand; host, reason",
+    "cleared": "blocks and strikes of a host were removed, by hand; or its block alone, as no other host may work "
+    "(waived); host, reason, waived",
     "notice": "a host is about to go; host, reason, deadline",
     "notice_over": "a notice was taken back; host, reason",
     "advised": "a host may have to go, or will some day, by its cloud; host, reason (null: no more)",

@@ -289,10 +289,12 @@ def _faults_note(faults: Sequence[Moment]) -> str:
     exits = [m.record for m in faults if m.record.event == "exited" and not _expected(m.record)]
     notes = [(_host(record), _note(_exit_note(record), _words(record), between=": ")) for record in exits]
     explained = {host for host, _ in notes}
-    for record in (m.record for m in faults if m.record.event == "struck"):
+    struck = [m.record for m in faults if m.record.event == "struck"]
+    again = {_host(record) for record in struck if record.get("waived")}
+    for record in struck:
         if (host := _host(record)) not in explained:
             notes.append((host, _note(text(record.get("cause")), _words(record), between=": ")))
-        notes.append((host, _strike_note(record)))
+        notes.append((host, _USED_AGAIN if host in again else _strike_note(record)))
     alone = len({host for host, _ in notes}) == 1
     return "; ".join(dict.fromkeys(note if alone else f"{host}: {note}" for host, note in notes))
 
@@ -321,7 +323,12 @@ def _note(*parts: str, between: str = "; ") -> str:
     return between.join(filter(None, parts))
 
 
+_USED_AGAIN: Final = "used again at once, as no other host may work"
+
+
 def _strike_note(record: Record) -> str:
+    if record.get("waived"):
+        return _USED_AGAIN
     seconds, until = number(record.get("cooldown_s")), number(record.get("until"))
     if seconds is None and until is not None:
         seconds = until - record.t

@@ -57,6 +57,8 @@ def _place(fields: Fields) -> str:
 
 def _struck(_: int, fields: Fields) -> str:
     seconds = fields.get("cooldown_s")
+    if why := fields.get("waived"):
+        return f"{fields['host']} has failed, and is used again at once: {why}"
     if seconds is None:
         return ""
     if why := fields.get("host_blocked"):
@@ -72,6 +74,11 @@ def _blocked(_: int, fields: Fields) -> str:
     return f"{fields['host']} is blocked, and gets no work {ends}: {fields['reason']}"
 
 
+def _cleared(_: int, fields: Fields) -> str:
+    what = "is used again before its time is over" if fields.get("waived") else "may work again"
+    return f"{fields['host']} {what}: {fields['reason']}"
+
+
 def _reason(prefix: str) -> Callable[[int, Fields], str]:
     return lambda _, fields: f"{prefix.format_map(fields)}{fields['reason']}"
 
@@ -84,7 +91,7 @@ LINES: Final[Mapping[str, Callable[[int, Fields], str]]] = {
     "exited": _exited,
     "struck": _struck,
     "blocked": _blocked,
-    "cleared": _reason("{host} may work again: "),
+    "cleared": _cleared,
     "finished": lambda _, fields: "" if fields["code"] else f"the job ends: {fields['reason']}",
 }
 """``(generation, fields) -> line`` by event; an empty line is not announced."""

@@ -16,7 +16,7 @@ from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last
 from hvd_elastic_ext.launcher.rules.health.causes import Cause, announced
 from hvd_elastic_ext.launcher.rules.health.endings import Fate, Verdict, fate
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike
+from hvd_elastic_ext.launcher.rules.health.ledger import Forgiven, HealthLedger, Strike
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Situation, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import NO_ROOM, TOO_LARGE, Answer, ProcessId, Rendezvous, Seat
@@ -335,7 +335,9 @@ class JobState:
         if strike is None or after is before:
             return
         self.faults.ledger = after
-        until, whole = after.blocked(now, host, slot).until, after.blocked(now, host)
+        again = self.waive()
+        ledger = self.faults.ledger
+        until, whole = ledger.blocked(now, host, slot).until, ledger.blocked(now, host)
         self.record(
             "struck",
             subject=str(strike.subject),
@@ -346,7 +348,29 @@ class JobState:
             reason=said,
             host_blocked=whole.reason if whole.blocked else None,
             host_blocked_s=None if whole.until is None else round(whole.until - now, 3),
+            **({"waived": again.reason} if again is not None and again.host == host else {}),
         )
+        self.save()
+        if again is not None and again.host != host:
+            self.note_waived(again)
+
+    def waive(self) -> Forgiven | None:
+        """End the block of one host if no host may work and no process runs; None if that is not so.
+
+        Not before training has begun, and none that was made by hand. The holder of the newest commit comes first.
+        """
+        hosts, now, state = self.fleet.hosts, self.now, self.faults
+        works = any(worker.killed is None for worker in self.roster.workers.values())
+        if not hosts or not self.world.begun or works or any(slots for _, slots in state.usable(hosts, now)):
+            return None
+        found = state.ledger.forgive_first(now, [(host, self.roster.commits.of_host(host.name)) for host in hosts])
+        state.ledger = found.ledger
+        return None if found.host is None else found
+
+    def note_waived(self, found: Forgiven) -> None:
+        """Have it recorded that a block was ended."""
+        assert found.host is not None
+        self.record("cleared", host=found.host.name, reason=found.reason, waived=True)
         self.save()
 
     def take_actions(self) -> list[actions.Action]:

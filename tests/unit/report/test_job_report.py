@@ -68,6 +68,15 @@ def test_a_fault_is_told_in_the_words_that_the_launcher_had(journal: JournalMake
     assert (exited.cause, exited.note) == ("crashed", NUMPY.removeprefix("crashed: "))
 
 
+def test_a_host_that_is_used_again_at_once_is_not_said_to_be_left_out(journal: JournalMaker) -> None:
+    journal.resized("start", 2, hosts={"a": 2}).steps(2)
+    for slot, more in ((0, {"cooldown_s": 10.0}), (1, {"cooldown_s": None, "waived": "all hosts are blocked"})):
+        journal.add("exited", after=0.01, host="a", slot=slot, code=1, cause="crashed", reason=NUMPY)
+        journal.add("struck", subject=f"slot {slot} of a", host="a", cause="crashed", reason=NUMPY, **more)
+    journal.resized("all were lost", 2, hosts={"a": 2}, failed={"a": 2}).steps(2)
+    assert resize(journal, "all were lost").note == f"{NUMPY}; used again at once, as no other host may work"
+
+
 def lost_all(journal: JournalMaker) -> None:
     journal.resized("start", 1).steps(9).add("sent", source="b", host="c", step=3, reason="only b[0] held it")
     journal.resized("all were lost", 1, steps_lost=6, lost_because="a did not come back in time").steps(2)

@@ -49,20 +49,11 @@ def check_start(job: JobState) -> Plan:
 def _usable(job: JobState) -> list[tuple[Host, tuple[int, ...]]]:
     """Each host's slots that may work.
 
-    Once training has begun, and if no slot is left, the holders of the newest commit are forgiven first.
+    Once training has begun, and if no slot is left, the block of one host is ended.
     """
-    state, hosts, now = job.faults, job.fleet.hosts, job.now
-    usable = state.usable(hosts, now)
-    works = any(worker.killed is None for worker in job.roster.workers.values())
-    if not hosts or not job.world.begun or works or any(slots for _, slots in usable):
-        return usable
-    candidates = [(host, job.roster.commits.of_host(host.name)) for host in hosts]
-    state.ledger, forgiven, reason = state.ledger.forgive_first(now, candidates)
-    if forgiven is None:
-        return usable
-    log.warning("%s: forgiven", reason)
-    job.save()
-    return state.usable(hosts, now)
+    if (again := job.waive()) is not None:
+        job.note_waived(again)
+    return job.faults.usable(job.fleet.hosts, job.now)
 
 
 def _failed_alone(job: JobState, *, wanted: int) -> JobFailed | None:

@@ -47,6 +47,17 @@ STRUCK = {"subject": "slot 1 of b", "host": "b", "reason": "crashed: exit code 3
         ("struck", {**STRUCK, "cooldown_s": None}, ""),
         (
             "struck",
+            {**STRUCK, "cooldown_s": None, "waived": "all hosts are blocked; b holds the newest commit"},
+            "b has failed, and is used again at once: all hosts are blocked; b holds the newest commit",
+        ),
+        ("cleared", {"host": "b", "reason": "by hand"}, "b may work again: by hand"),
+        (
+            "cleared",
+            {"host": "b", "reason": "all hosts are blocked; b has the fewest strikes", "waived": True},
+            "b is used again before its time is over: all hosts are blocked; b has the fewest strikes",
+        ),
+        (
+            "struck",
             {**STRUCK, "cooldown_s": 20.0, "host_blocked": "host b: unreachable: no route", "host_blocked_s": 20.0},
             "b is blocked, and gets no work for 20 s: unreachable: no route",
         ),

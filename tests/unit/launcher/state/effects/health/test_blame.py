@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.rules.health.ledger import Subject
 from tests.unit.launcher.scenarios import play
 
 NUMPY = "ModuleNotFoundError: No module named 'numpy'"
@@ -49,6 +50,24 @@ def test_a_block_says_in_the_words_of_the_failure_why(text: str, why: str) -> No
 def test_the_block_of_one_slot_is_not_that_of_its_host() -> None:
     (struck,) = play("train a:2 b; run 2; kill a:1 3; sees struck").events("struck")
     assert (struck["subject"], struck["host_blocked"], struck["host_blocked_s"]) == ("slot 1 of a", None, None)
+
+
+def test_a_host_that_is_used_again_at_once_is_not_said_to_be_left_out() -> None:
+    cluster = play("train a; run 3; kill a; until a; run 2")
+    (struck,) = cluster.events("struck")
+    assert struck["waived"] == "all hosts are blocked; a holds the newest commit"
+    assert (struck["cooldown_s"], struck["host_blocked"]) == (None, None)
+    assert cluster.events("cleared") == []
+    assert cluster.driver.job.faults.ledger.usable_slots(cluster.clock.mono(), Host("a", 1)) == (0,)
+    cluster.kill("a")
+    cluster.run(3.0)
+    assert cluster.driver.job.faults.ledger.records[Subject("slot", "a", "", 0)].strikes == 2  # they stay
+
+
+def test_a_blocked_host_that_becomes_the_last_one_is_used_before_its_time_and_that_is_recorded() -> None:
+    cluster = play("train a b; run 3; kill b; until a; run 1; hosts b; run 0.1; kill a; sees cleared <5")
+    (cleared,) = cluster.events("cleared")
+    assert (cleared["host"], cleared["waived"]) == ("b", True)
 
 
 def test_the_words_of_a_failure_hold_no_secret_and_stay_on_one_short_line() -> None:
