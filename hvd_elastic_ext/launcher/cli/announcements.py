@@ -36,6 +36,8 @@ def _resized(generation: int, fields: Fields) -> str:
     parts.append(" ".join([f"{fields['cause']}:", *changes]) if named else fields["cause"])
     if (downtime_s := fields["downtime_s"]) is not None:
         parts.append(f"downtime {downtime_s:.1f} s")
+    elif fields["cause"] != "start":
+        parts.append("downtime unknown")
     if (lost := fields["steps_lost"]) is not None:
         parts.append(f"steps lost: {lost}")
     if because := fields.get("lost_because"):

@@ -88,7 +88,9 @@ class World:
 
 
 UNTOLD_S: Final = 10.0
-"""The longest that a line waits for the first step."""
+"""The longest that a line waits for the first step, or:"""
+UNTOLD_STEPS: Final = 3.0
+"""that multiple of a usual step, if it is longer."""
 UNTOLD_BY_OTHERS_S: Final = 120.0
 """The same for new processes, which have to load everything first."""
 
@@ -97,8 +99,9 @@ UNTOLD_BY_OTHERS_S: Final = 120.0
 class Change:
     """A change of the world with a cost that is not written yet.
 
-    ``first``: rank 0: its first step completes it. ``pause_s``: the longest time without a step. ``stopped_at``:
-    when the first process ended (mono), if no process lives on to report its pause.
+    ``first``: rank 0: its first step, in which it has ``begun``, completes it. ``pause_s``: the longest time without a
+    step. ``stopped_at``: when the first process ended (mono), if no process lives on to report its pause. ``step_s``:
+    seconds of a usual step; 0 if unknown. ``survivors``: members that were in a world before, and report their pause.
     """
 
     at: float
@@ -107,11 +110,14 @@ class Change:
     fields: dict[str, Any]
     pause_s: float | None = None
     stopped_at: float | None = None
+    step_s: float = 0.0
+    begun: bool = False
+    survivors: frozenset[ProcessId] = frozenset()
 
     @property
     def report_due(self) -> float:
         """When the line is written at the latest (mono)."""
-        return self.at + (UNTOLD_S if self.stopped_at is None else UNTOLD_BY_OTHERS_S)
+        return self.at + max(UNTOLD_S if self.stopped_at is None else UNTOLD_BY_OTHERS_S, UNTOLD_STEPS * self.step_s)
 
 
 @dataclass(slots=True)

@@ -38,7 +38,8 @@ STRUCK = {"subject": "slot 1 of b", "host": "b", "reason": "crashed: exit code 3
         (
             "resized",
             {**WORLD, "downtime_s": None, "steps_lost": 9, "lost_because": "d held step 9 and is gone"},
-            "world 7: size 3 (a:2, c:1); worker failed: +c -b; steps lost: 9; d held step 9 and is gone",
+            "world 7: size 3 (a:2, c:1); worker failed: +c -b; downtime unknown; steps lost: 9; "
+            "d held step 9 and is gone",
         ),
         ("exited", {**ENDED, "rank": 2}, "rank 2 (b slot 1) has ended: crashed: exit code 3"),
         ("exited", ENDED, "b slot 1 has ended: crashed: exit code 3"),

@@ -92,6 +92,7 @@ PROCESSES: dict[str, Case] = {
         commits.held[a:0].step 50
         commits.held[a:0].agent agent of a
         fleet.recovering a
+        resize.stopped_at 100
         outcome.failed 3,a[0] crashed: exit code 1
         workers[a:0] gone
         world_of[a:0#2] gone
@@ -106,6 +107,7 @@ PROCESSES: dict[str, Case] = {
         loopless.ended[a:0#2] rank 0 on a[0],left with exit code 0 before training was done,True,False
         roster.ended[a:0] 2
         fleet.restart_delays._of[a:0] 1,110
+        resize.stopped_at 100
         workers[a:0] gone
         world_of[a:0#2] gone
         > Record exited host=a slot=0 rank=0 code=0 cause=left

@@ -150,6 +150,7 @@ JOINS: dict[str, Case] = {
         commits.gone[a:0].agent agent of a
         commits.gone[a:0].why its agent was replaced by another one
         fleet.recovering a
+        resize.stopped_at 100
         outcome.failed 3,a[0] crashed: killed by SIGKILL
         commits.held[a:0] gone
         workers[a:0] gone
@@ -168,6 +169,7 @@ JOINS: dict[str, Case] = {
         loopless.ended[a:0#2] rank 0 on a[0],crashed: exit code 1,False,False
         roster.ended[a:0] 2
         fleet.recovering a
+        resize.stopped_at 100
         outcome.failed 3,a[0] crashed: exit code 1
         workers[a:0] gone
         world_of[a:0#2] gone

@@ -24,6 +24,8 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     code = code if isinstance(code := news.get("code"), int) else 1
     members, rank = job.world.members, job.rank(worker.life)
     job.roster.remove(worker)
+    if worker.life in members and not worker.done:
+        job.resize.stopped(job.now)
     job.roster.ended[worker.seat] = worker.life.number
     job.rendezvous.ended(worker.life)
     if worker.life in members and worker.generation < job.generation:

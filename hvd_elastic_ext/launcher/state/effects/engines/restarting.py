@@ -182,7 +182,6 @@ def judged(job: JobState, worker: Worker, ending: Ending, code: int) -> Ending:
     job.restarting.blamed = (
         job.restarting.blamed or found.cause.fault or found.cause is Cause.LEFT or worker.killed is not None
     )
-    job.resize.stopped(job.now)
     return found
 
 

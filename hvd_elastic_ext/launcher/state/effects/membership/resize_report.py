@@ -25,7 +25,12 @@ def changed(job: JobState, first: ProcessId, *, lost: int | None, **fields: Any)
     known = reported or not (fields["failed"] or fields["cause"] == "start")
     rolled_back = max(reported, default=0) if known and resize.steps_are_reported else None
     fields["steps_lost"] = max((n for n in (lost, rolled_back) if n is not None), default=None)
-    resize.change = Change(job.now, job.generation, first, fields, stopped_at=resize.stopped_at)
+    members = job.roster.present(job.world.members)
+    # Each of those that were in a world before, if the engine keeps them, reports its own pause.
+    told = frozenset(worker.life for worker in members if worker.generation) if job.in_place else frozenset()
+    stopped_at = None if told else resize.stopped_at
+    step_s = max((worker.step_s or 0.0 for worker in members), default=0.0)
+    resize.change = Change(job.now, job.generation, first, fields, stopped_at=stopped_at, step_s=step_s, survivors=told)
     resize.stopped_at = None
     if not resize.steps_are_reported or fields["cause"] == "start":
         close(job)
@@ -50,7 +55,9 @@ def first_step(job: JobState, life: ProcessId, generation: int, message: Mapping
         change.pause_s = max(change.pause_s or 0.0, pause_s)
     elif change.stopped_at is not None and life == change.first:
         change.pause_s = job.now - change.stopped_at
-    if life == change.first:
+    change.begun = change.begun or life == change.first
+    # Rank 0 may be new, and the first to do a step.
+    if change.begun and (change.pause_s is not None or not change.survivors):
         close(job)
 
 

@@ -11,7 +11,10 @@ import pytest
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.folder import saved_text
 from hvd_elastic_ext.launcher.folder.saved_state import write_noted_change
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
+from hvd_elastic_ext.launcher.state.effects.membership import resize_report
 from hvd_elastic_ext.launcher.state.events import News
+from hvd_elastic_ext.launcher.state.membership import Change
 from hvd_elastic_ext.launcher.state.saved import Saved, saved_of
 from tests.support.clock import ManualClock
 from tests.unit.launcher.simulated_cluster import Cluster, causes, running
@@ -80,6 +83,38 @@ def test_a_world_that_does_no_step_is_told_in_the_end_with_what_is_known() -> No
     cluster.run(2.0)
     (_, lost) = cluster.events("resized")
     assert (lost["downtime_s"], lost["steps_lost"]) == (None, 0)
+
+
+def test_where_all_were_lost_the_time_from_the_first_end_to_the_first_step_is_the_downtime() -> None:
+    cluster = training("a")
+    cluster.kill("a")
+    ended = cluster.clock.mono()
+    cluster.until(lambda: cluster.world == ["a"] and cluster.driver.job.generation == 2, within=30.0)
+    cluster.run(12.0)  # beyond the time for those that were in a world before
+    assert causes(cluster) == ["start"]
+    first_step(cluster, cluster.training[0], pause_s=None)
+    (_, lost) = cluster.events("resized")
+    assert lost["cause"] == "all were lost"
+    assert lost["downtime_s"] == pytest.approx(cluster.clock.mono() - ended, abs=0.01)
+
+
+def test_a_rank_0_that_is_new_does_not_hide_the_downtime_that_others_report() -> None:
+    cluster = training("a", "b")
+    cluster.kill("b")
+    cluster.until(lambda: cluster.world == ["a"])
+    cluster.run(0.2)
+    job = cluster.driver.job
+    assert job.resize.change is not None
+    new = job.resize.change.first = ProcessId(Seat("c", 0), 1)
+    resize_report.first_step(job, new, 2, {"pause_s": None})
+    assert job.resize.change is not None
+    first_step(cluster, cluster.training[0], pause_s=0.75)
+    assert cluster.events("resized")[1]["downtime_s"] == 0.75
+
+
+@pytest.mark.parametrize(("step_s", "waits_s"), [(0.0, 10.0), (0.5, 10.0), (20.0, 60.0)])
+def test_a_line_waits_longer_for_the_first_step_where_steps_are_long(step_s: float, waits_s: float) -> None:
+    assert Change(100.0, 2, ProcessId(Seat("a", 0), 1), {}, step_s=step_s).report_due == 100.0 + waits_s
 
 
 def test_the_next_change_and_the_end_write_what_is_open() -> None:
