@@ -21,11 +21,21 @@ MAX_FOR_S: Final = 10 * 365 * 86400.0
 
 
 class Starting(NamedTuple):
-    """``what`` of a host was started ``since_s`` seconds ago, and is in no world yet; ``lacks`` says what it lacks."""
+    """``what`` of a host was started ``since_s`` seconds ago, and is in no world yet; ``lacks`` says what it lacks.
+
+    ``left_s``: how long that may take at most; None if there is no limit. ``limit``: the option that sets it.
+    """
 
     what: str
     since_s: float
     lacks: str
+    left_s: float | None = None
+    limit: str = ""
+
+    def __str__(self) -> str:
+        most = "" if self.left_s is None else f", at most {max(0.0, self.left_s):.0f} s more"
+        option = f": {self.limit}" if self.limit else ""
+        return f"{self.what} {self.lacks} (started {duration(self.since_s)} ago{most}{option})"
 
 
 class Answered(NamedTuple):
@@ -103,7 +113,7 @@ def _host_row(
     why = verdict if verdict.blocked else missing[0] if missing else None
     reasons = [why.reason] if why else []
     if starting is not None:
-        reasons.append(f"{starting.what} was started {duration(starting.since_s)} ago and {starting.lacks}")
+        reasons.append(str(starting))
     return {
         "name": host.name,
         "kind": "host",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from hvd_elastic_ext.launcher.rules.health.ledger import Verdict
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent
 
@@ -18,14 +20,25 @@ FINISHED_S: Final = 15.0
 
 
 def left_out(job: JobState) -> list[str]:
-    """Published hosts that get no work on any slot: for how long each is blocked, and why."""
+    """Published hosts, and slots of others, that get no work: for how long each is blocked, and why."""
+    ledger, now = job.faults.ledger, job.now
     found = []
     for host in job.fleet.hosts:
-        blocked, why, until = job.faults.ledger.blocked(job.now, host)
-        if blocked:
-            ends = "blocked until it is cleared" if until is None else f"blocked for {until - job.now:.0f} s more"
-            found.append(f"{host.name} ({ends}: {why.removeprefix(f'host {host.name}: ')})")
+        usable = ledger.usable_slots(now, host)
+        if len(usable) == host.slots:
+            continue
+        if not usable:
+            found.append(_left_out(host.name, ledger.blocked(now, host), now))
+            continue
+        for slot in sorted(set(range(host.slots)).difference(usable)):
+            found.append(_left_out(str(Seat(host.name, slot)), ledger.blocked(now, host, slot), now))
     return found
+
+
+def _left_out(name: str, verdict: Verdict, now: float) -> str:
+    until = verdict.until
+    ends = "blocked until it is cleared" if until is None else f"blocked for {until - now:.0f} s more"
+    return f"{name} ({ends}: {verdict.reason.removeprefix(f'host {name}: ')})"
 
 
 def stall_limit_s(job: JobState) -> float:

@@ -23,6 +23,9 @@ SILENT: Final = 0.4
 """The part of ``--heartbeat-timeout`` after which a silence is said, if that is longer than :data:`SAY_S`: in large
 jobs heartbeats are seconds apart.
 """
+NOT_CONNECTED: Final = "has not connected yet"
+NOT_READY: Final = "has not called hvd.init() yet"
+STANDBY: Final = "--standby-timeout"
 NAMES: Final = 4
 """Most names in one line."""
 
@@ -98,16 +101,19 @@ def starting(job: JobState, now: float) -> dict[str, Starting]:
     """By host, the oldest agent or process that was started there and is in no world yet; as of ``now`` (mono)."""
     if job.outcome.over:
         return {}
+    join_s, boot_s = job.roster.join_timeout_s, job.options.standby_timeout_s
     found = {
-        name: Starting("its agent", now - agent.since, "has not connected yet")
+        name: Starting("its agent", now - agent.since, NOT_CONNECTED, agent.since + join_s - now)
         for name, agent in job.roster.agents.items()
         if not agent.heard
     }
     for seat, worker in job.roster.workers.items():
         if worker.generation or worker.killed is not None or worker.leaving is not None:
             continue
-        lacks = "is not ready yet" if worker.stage is Stage.BOOTING else "waits for its world"
-        one = Starting(f"the process in slot {seat.slot}", now - worker.born, lacks)
+        what, since_s = f"the process in slot {seat.slot}", now - worker.born
+        one = Starting(what, since_s, "waits for its world")
+        if worker.stage is Stage.BOOTING:
+            one = Starting(what, since_s, NOT_READY, worker.since + boot_s - now, STANDBY)
         if seat.host not in found or found[seat.host].since_s < one.since_s:
             found[seat.host] = one
     return found
@@ -233,15 +239,16 @@ def _shortage(job: JobState) -> Wait:
     booting = {str(seat): worker for seat, worker in workers.items() if worker.stage is Stage.BOOTING}
     if booting and job.options.limits.size(len(workers), begun=job.world.begun):
         latest = min(worker.since for worker in booting.values()) + job.options.standby_timeout_s
-        return Wait(f"processes that have not called hvd.init() yet: {_names(booting)}", latest, " (--standby-timeout)")
+        boots = f"processes that have not called hvd.init() yet: {_names(booting)}"
+        return Wait(boots, latest, f" ({STANDBY})")
     what = [job.decision.reason or "no world is formed yet"]
     if why := _why_so_many(job):
         what.append(why)
     if not job.fleet.hosts.names:
         what.append("no host is published")
     if starting := {name: agent for name, agent in job.roster.agents.items() if not agent.heard}:
-        latest = min(agent.since for agent in starting.values()) + job.roster.join_timeout_s
-        what.append(f"no agent yet on {_names(starting)} ({max(0.0, latest - job.now):.0f} s more)")
+        left_s = min(agent.since for agent in starting.values()) + job.roster.join_timeout_s - job.now
+        what.append(f"the agent {NOT_CONNECTED}: {_names(starting)} (at most {max(0.0, left_s):.0f} s more)")
     if blocked := health.left_out(job):
         what.append(f"left out: {_some(blocked)}")
     if job.before_sleep.going:

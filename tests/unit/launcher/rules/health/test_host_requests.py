@@ -53,13 +53,13 @@ def test_a_blocked_host_that_trains_on_is_said_to() -> None:
 
 def test_a_host_that_starts_something_is_said_to_with_since_when_unless_it_is_blocked() -> None:
     ledger = struck(Cause.UNREACHABLE, A)
-    tried = Starting("its agent", 75.0, "has not connected yet")
+    tried = Starting("its agent", 75.0, "has not connected yet", 45.0)
     _, journal_entry = answer({"do": "list"}, ledger, hosts=HOSTS, now=100.0, starting={"w-1": tried, "a": tried})
     a, pod = journal_entry["hosts"]
     assert (pod["state"], pod["starting_s"], pod["left_s"]) == ("starting", 75.0, None)
-    assert pod["why"] == "its agent was started 1m 15s ago and has not connected yet"
+    assert pod["why"] == "its agent has not connected yet (started 1m 15s ago, at most 45 s more)"
     assert (a["state"], a["starting_s"]) == ("blocked", 75.0)
-    assert a["why"].startswith("host a: unreachable; its agent was started ")
+    assert a["why"].startswith("host a: unreachable; its agent has not connected yet (started ")
     assert "starting" in table(journal_entry["hosts"]).splitlines()[2]
     assert "for good" not in table(journal_entry["hosts"])
 

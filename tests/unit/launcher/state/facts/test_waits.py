@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import pytest
 
@@ -92,8 +93,13 @@ ALL_SLOTS = "without -np a job waits for all 4 slots of hosts file hosts; -np N 
     ("start", "all_slots_of", "hosts", "why"),
     [
         (4, "hosts file hosts", {"a": 2}, f"; {ALL_SLOTS}; at most"),
-        (8, None, {"a": 2, "b": 1}, "; -np 8 is more than all hosts have (slots: 3); no agent yet on b ("),
-        (2, None, {"a": 1, "b": 1}, "; no agent yet on b ("),
+        (
+            8,
+            None,
+            {"a": 2, "b": 1},
+            "; -np 8 is more than all hosts have (slots: 3); the agent has not connected yet: b (at most ",
+        ),
+        (2, None, {"a": 1, "b": 1}, "; the agent has not connected yet: b (at most "),
     ],
     ids=["no -np", "-np above all slots", "a host that comes late"],
 )
@@ -147,7 +153,7 @@ def test_what_is_started_and_in_no_world_yet_is_known_by_host() -> None:
     found = {host: (each.what, each.lacks) for host, each in starting(cluster.driver.job, now).items()}
     assert found == {
         "a": ("the process in slot 0", "waits for its world"),
-        "b": ("the process in slot 0", "is not ready yet"),
+        "b": ("the process in slot 0", "has not called hvd.init() yet"),
         "c": ("its agent", "has not connected yet"),
     }
     assert 9.0 < starting(cluster.driver.job, now)["c"].since_s < 10.1
@@ -162,6 +168,31 @@ def test_processes_that_import_for_long_are_named(caplog: pytest.LogCaptureFixtu
     cluster.hosts(a=1, b=1)
     cluster.run(10.0)
     assert "processes that have not called hvd.init() yet: b[0]; at most " in waits(caplog)[0]
+
+
+def test_lines_and_hosts_list_say_the_same_of_a_start() -> None:
+    """One reading: what is waited for, and until when."""
+    cluster = Cluster(JobOptions(Limits(start=2)))
+    cluster.boot_s["a"] = 30.0
+    cluster.join_s["b"] = 30.0
+    cluster.hosts(a=1, b=1)
+    cluster.run(10.0)
+    job = cluster.driver.job
+    wait = waits_for(job)
+    assert wait is not None
+    assert "the agent has not connected yet: b (at most " in wait.what
+    listed = starting(job, job.now)
+    assert str(listed["a"]) == (
+        "the process in slot 0 has not called hvd.init() yet (started 10 s ago, at most 590 s more: --standby-timeout)"
+    )
+    left_s = re.search(r"the agent has not connected yet: b \(at most (\d+) s more", wait.what)
+    assert left_s is not None
+    assert listed["b"].left_s == pytest.approx(float(left_s[1]), abs=0.51)
+
+
+def test_a_blocked_slot_of_a_host_that_works_is_named_too() -> None:
+    cluster = play("train a:2 b; run 2; kill a:1 3; sees struck; run 0.1")
+    assert "left out: a[1] (blocked for 10 s more: slot 1 of a: crashed: exit code 3)" in status(cluster.driver.job)
 
 
 def test_a_silent_host_is_told_within_5_s_and_when_it_counts_as_failed(caplog: pytest.LogCaptureFixture) -> None:
@@ -225,7 +256,8 @@ SHORT = (
     [
         (
             "start a b; comes b 30; run 10",
-            "processes ready: 1, needed: 2; no agent yet on b (53 s more); at most 592 s more, then the job fails "
+            "processes ready: 1, needed: 2; the agent has not connected yet: b (at most 53 s more); at most 592 s "
+            "more, then the job fails "
             "(--elastic-timeout)",
         ),
         (
