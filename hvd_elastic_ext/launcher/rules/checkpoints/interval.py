@@ -159,5 +159,7 @@ def _near(standing: float, wanted: float) -> bool:
 
 
 def _expected(rate: Rate) -> str:
-    said = f"{rate.seen} seen" if rate.seen else "none seen yet"
-    return f"a failure is expected every {duration(rate.every_s)} ({said})"
+    every = duration(rate.every_s)
+    if not rate.seen:
+        return f"no failure yet: one in {every} is assumed"
+    return f"a failure is expected every {every} ({rate.seen} seen)"

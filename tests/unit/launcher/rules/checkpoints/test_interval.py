@@ -145,9 +145,9 @@ def test_the_reason_says_what_it_goes_by() -> None:
     said = checkpoint_interval([Seal(0.5, 10.0, slowed=0.05)], Rate(1 / 3600.0, seen=7)).reason
     assert said == "a seal costs 1 s and is durable after 10 s; a failure is expected every 1h (7 seen)"
     said = checkpoint_interval([Seal(0.5, 60.0)], HOUR).reason
-    assert said.endswith("every 1h (none seen yet); every 60.2 s would be best, and 2 × that is the least")
+    assert said.endswith("no failure yet: one in 1h is assumed; every 60.2 s would be best, and 2 × that is the least")
     said = checkpoint_interval([Seal(0.0, 1.0)], Failures().rate()).reason
-    assert said.endswith("(none seen yet); every 0 s would be best, and 10 s is the least")
+    assert said.endswith(" is assumed; every 0 s would be best, and 10 s is the least")
     said = checkpoint_interval([Seal(5000.0, 1.0)], HOUR).reason
     assert said.endswith("; 3.6e+03 s is the most")
 
