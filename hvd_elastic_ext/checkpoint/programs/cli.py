@@ -160,8 +160,8 @@ def _export(store: Store, options: argparse.Namespace) -> int:
 
     name = options.name or _newest(store)
     count = export.export(store, name, options.to, replace=options.force)
-    what = "files" if options.to.is_dir() else "tensors"
-    sys.stdout.write(f"{name}: {count} {what} to {options.to}\n")
+    what = "file" if options.to.is_dir() else "tensor"
+    sys.stdout.write(f"{name}: {count} {what}{'' if count == 1 else 's'} to {options.to}\n")
     return 0
 
 
