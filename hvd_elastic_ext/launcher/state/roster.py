@@ -100,6 +100,10 @@ class Worker:
     the mean."""
     waiting: bool = False
     """Its main thread waited for other ranks at its last heartbeat."""
+    waits_since: float = math.inf
+    """When it sent the first of the latest heartbeats that all say so (mono); infinite if the last one does not."""
+    waits_until: float = 0.0
+    """When it sent the last heartbeat that says so (mono)."""
     every: int | None = None
     """It commits at every N-th call of ``commit()``; None if unknown, or if its State is not ours."""
     commit_s: float | None = None
@@ -294,6 +298,8 @@ def take_heartbeat(worker: Worker, beat: Mapping[str, Any], at: float) -> None:
             worker.steps_s.append((at - worker.moved_at) / max(1, worker.step - step))
         worker.moved_at = at
     worker.waiting = beat.get("waiting") is True
+    worker.waits_since = min(worker.waits_since, at) if worker.waiting else math.inf
+    worker.waits_until = at if worker.waiting else worker.waits_until
     every, commit_s, call_s = beat.get("every"), beat.get("commit_s"), beat.get("call_s")
     worker.every = every if type(every) is int else None
     worker.commit_s = seconds(commit_s)

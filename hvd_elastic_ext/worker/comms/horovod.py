@@ -165,8 +165,15 @@ def fence_horovod() -> Fence:
             pins.forget()
         return join(*args, **options)
 
+    leave = hvd.shutdown
+
+    @functools.wraps(leave)
+    def leaving() -> None:
+        with pins.around_wait():  # for Horovod's thread, which may wait for other ranks
+            leave()
+
     cast(Any, watched).hvd_elastic_fence = fence
     mpi_ops.mpi_lib = pins
     hvd.init = hvd.elastic.init = watched
-    hvd.shutdown = hvd.elastic.shutdown = fence.closing(hvd.shutdown)
+    hvd.shutdown = hvd.elastic.shutdown = fence.closing(leaving)
     return fence

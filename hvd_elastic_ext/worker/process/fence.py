@@ -129,9 +129,17 @@ class Fence:
 
     def cut(self) -> int:
         """Shut down the world's connections, also of one that forms, and return how many there were."""
+        return self.shut(self.take())
+
+    def take(self) -> frozenset[Socket]:
+        """The connections of this moment, for :meth:`shut`: those that are opened later are of a later world."""
         with self._lock:
             forming: frozenset[Socket] = self._joining[-1].opened() if self._joining else frozenset()
             sockets, self._sockets = self._sockets | forming, frozenset()
+        return sockets
+
+    def shut(self, sockets: Collection[Socket]) -> int:
+        """Shut down connections that were taken, and return how many there were."""
         return _cut(sockets, self._excluded)
 
 

@@ -71,6 +71,8 @@ class Standby:
         self._go: Message | None = None
         self._for_next_world: dict[str, str] = {}
         self._waiting_for_rank = False
+        self._between_worlds = False
+        """It has left its last world, and was not told the number of the next one yet."""
         if link.connected:
             fence.exclude_port(_number(environ.get(DOOR)))
             link.on_message, link.on_lost = self._on_message, self._on_lost
@@ -212,18 +214,28 @@ class Standby:
     def _join(self, join: Callable[[], None]) -> None:
         with self._changed:
             leaving = self.leaving
-            self._waiting_for_rank = not leaving
+            self._waiting_for_rank = self._between_worlds = not leaving
         if leaving:
             self.leave()
         before = self.generation
         self._environ.update(self._for_next_world)  # only here: other threads may read it earlier
         self.link.beat()  # ranks depend on which process holds the newest commit
         try:
-            self._fence.tracking(join)()
+            self._connect(join)
+            self._await_world(before)
         finally:
             with self._changed:
+                self._between_worlds = False
+
+    def _connect(self, join: Callable[[], None]) -> None:
+        """Ask for a rank, and connect to the others."""
+        self.link.status.waiting = True
+        try:
+            self._fence.tracking(join)()
+        finally:
+            self.link.status.waiting = False
+            with self._changed:
                 self._waiting_for_rank = False
-        self._await_world(before)
 
     def _await_world(self, before: int | None) -> None:
         """Wait for the generation of the world: it may arrive a moment after the rank."""
@@ -277,7 +289,7 @@ class Standby:
     def _on_world(self, message: Message) -> None:
         with self._changed:
             self.generation = int(message["generation"])
-            self._waiting_for_rank = False
+            self._waiting_for_rank = self._between_worlds = False
             self._changed.notify_all()
 
     def _on_update(self, message: Message) -> None:
@@ -295,7 +307,14 @@ class Standby:
         self._reclaimed = message.get("leaving") is True
 
     def _on_fence(self, message: Message) -> None:
-        log.warning("cut off from all peers: %d connections", self._fence.cut())
+        with self._changed:  # no world is entered meanwhile
+            if self._between_worlds:
+                # It was sent for the world that this process has left: the number of a later one would come first. To
+                # cut the connections of the world that forms would abort this process, and all others in it.
+                log.info("told to cut the connections of a world that was left already")
+                return
+            taken = self._fence.take()
+        log.warning("cut off from all peers: %d connections", self._fence.shut(taken))
 
     def _on_env(self, message: Message) -> None:
         self._for_next_world = {str(name): str(value) for name, value in dict(message.get("env") or {}).items()}

@@ -26,10 +26,10 @@ TELL_AGAIN_S: Final = 5.0
 NOTICE_S: Final = 0.25
 """How long a member may take to notice that a peer is lost before its connections are cut."""
 STUCK_S: Final = 8.0
-"""How long a member may still wait for a lost peer after its connections were cut; then it is killed.
+"""How long a member may still wait for others after its connections were cut; then it is killed.
 
-Gloo reports a closed connection to all that wait on it, but not to a process whose data is partly sent. That process
-waits for Gloo's timeout of 30 s, and all others wait for it.
+Gloo reports a closed connection to all that wait on it, but not to a process whose data is partly sent, or that has
+found out by its send. That process waits for Gloo's timeout of 30 s, and all others wait for it.
 """
 
 
@@ -190,7 +190,7 @@ def _tell_again(job: JobState) -> None:
             if worker.life not in waiting:
                 job.tell(worker, "fence")
                 worker.fenced_at = now
-        if worker.fenced_at is not None and now - worker.fenced_at >= STUCK_S:
+        if worker.life not in waiting and _is_stuck(worker):
             _free(job, worker)
         told = -math.inf if worker.told_at is None else worker.told_at  # None: it was disconnected, and is back
         if worker.life not in waiting and now - told >= TELL_AGAIN_S:
@@ -198,13 +198,23 @@ def _tell_again(job: JobState) -> None:
     _summon(job, late)
 
 
+def _is_stuck(worker: Worker) -> bool:
+    """Whether, by its heartbeats, it has waited for others all the time since its connections were cut: in an operation
+    of the lost world, on its way out of it, or while it connects to a world that was lost before it formed.
+
+    What it computes may take long, and one that was stopped sends no heartbeat.
+    """
+    if worker.fenced_at is None or worker.killed is not None:
+        return False
+    return worker.waits_until - max(worker.fenced_at, worker.waits_since) >= STUCK_S
+
+
 def _free(job: JobState, worker: Worker) -> None:
     """Kill a process that is stuck in a lost world. Its successor continues from its last commit."""
     worker.fenced_at = None
-    if worker.waiting and worker.life not in job.rendezvous.waiting:
-        reason = f"{STUCK_S:g} s after its connections were cut it still waits for a peer that it lost"
-        job.record("fenced", host=worker.seat.host, slot=worker.seat.slot, reason=reason)
-        orders.kill(job, worker, Cause.PEER_LOST)
+    reason = f"{STUCK_S:g} s after its connections were cut it still waits for a peer that it lost"
+    job.record("fenced", host=worker.seat.host, slot=worker.seat.slot, reason=reason)
+    orders.kill(job, worker, Cause.PEER_LOST)
 
 
 def finish(job: JobState) -> Plan:

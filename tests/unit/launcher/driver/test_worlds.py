@@ -92,6 +92,17 @@ FAILURES = {
     "a survivor that waits for a lost peer in vain is ended, without blame": """
         train a b c; run 1; wedge b; run 1; kill c; formed a <12; is exited.cause crashed, peer lost; is struck.host c
         until a b <12""",
+    "so is one that is busy first, and then waits in vain": """
+        train a b c; run 1; hang b; run 1; kill c; run 20; is exited.host c; stick b 0; formed a c <12
+        is exited.cause crashed, peer lost; is struck.host c""",
+    "not one that was busy until a moment ago": """
+        train a b c; run 1; hang b; run 1; kill c; run 6.5; stick b 0; run 5; is exited.host c
+        wedge b 0; lose-world b; size 2 <1""",
+    "nor one that a launcher which stood still itself has not heard yet": """
+        train a b c; run 1; wedge b; run 1; kill c; run 1; standstill 15; wedge b 0; lose-world b; size 2 <1
+        is exited.host c""",
+    "nor one that was stopped": """
+        train a b c heartbeat_timeout_s=30; run 1; wedge b; run 1.5; kill c; stop b; run 15; is exited.host c""",
     "one that is busy is waited for": "train a b c; run 1; hang b; run 1; kill c; run 60; is exited.host c",
     "a launcher that stood still itself cuts nobody off": """
         train a b; run 3; standstill 15; run 20; no fenced struck isolated; cut b; sees fenced <12""",

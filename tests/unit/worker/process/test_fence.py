@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import select
 import socket
 import threading
 from collections.abc import Iterator
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -156,7 +158,7 @@ def test_listening_sockets_and_files_do_not_matter(fence: Fence) -> None:
         fence.cut()
 
 
-def test_hvd_init_and_shutdown_are_wrapped_wherever_they_are_looked_up() -> None:
+def test_hvd_init_and_shutdown_are_wrapped_wherever_they_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     import horovod.torch as hvd
 
     from hvd_elastic_ext.worker.comms.horovod import fence_horovod
@@ -166,7 +168,11 @@ def test_hvd_init_and_shutdown_are_wrapped_wherever_they_are_looked_up() -> None
     assert hvd.init is hvd.elastic.init
     assert hvd.init.hvd_elastic_fence is fence
     assert hvd.shutdown is hvd.elastic.shutdown
-    assert hvd.shutdown.__wrapped__ is hvd.mpi_ops.shutdown
+    assert inspect.unwrap(hvd.shutdown) is hvd.mpi_ops.shutdown
+    waits = MagicMock()
+    monkeypatch.setattr(hvd.mpi_ops.mpi_lib, "around_wait", waits)
+    hvd.shutdown()  # there is no world, but Horovod's thread may have to wait for other ranks
+    waits.assert_called_once_with()
 
 
 def test_a_connection_is_shut_for_reading_first_so_that_a_sender_meets_no_error(
