@@ -17,6 +17,7 @@ from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.journal import FOLDERS
 from hvd_elastic_ext.io import tables
 from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.launcher.cli import no_answer
 from hvd_elastic_ext.launcher.folder import ownership, state_folder
 from hvd_elastic_ext.launcher.job import admin_socket
 from hvd_elastic_ext.launcher.rules.health import host_requests, ledger_json
@@ -27,7 +28,7 @@ ROOT: Final = Path(FOLDERS)
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 CHANGING: Final = ("block", "clear")
 """What changes a job: where several could be meant, its user has to name one. All else is asked of the newest one."""
-BEGINS_S: Final = 5.0
+BEGINS_S: Final = 3.0
 """How long a launcher that holds the folder may take until it listens."""
 AGAIN_S: Final = 0.1
 _NOBODY: Final = "no launcher runs; the next one will heed this"
@@ -128,6 +129,9 @@ def _ask(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
         who = state_folder.holder(folder)
         if who is None:
             return _without_launcher(folder, request)
+        reason, stays = no_answer.why(who)
+        if stays:
+            raise Permanent(f"{folder}: {reason}")
         if time.monotonic() >= deadline:
             raise Permanent(f"{folder} is in use by {who}, which cannot be asked from here; ask on that host")
         time.sleep(AGAIN_S)
@@ -151,11 +155,14 @@ def check(folder: Path) -> None:
 
 
 def asked(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The launcher's answer; None if no launcher listens."""
+    """The launcher's answer; None if no launcher listens. Raises :class:`Permanent` if it does not answer in time."""
     try:
-        return admin_socket.ask(folder / state_folder.SOCKET, request)
+        return admin_socket.ask(folder / state_folder.SOCKET, request, timeout=no_answer.ANSWER_S)
     except (FileNotFoundError, ConnectionError):
         return None
+    except (TimeoutError, BlockingIOError):
+        heeded = "; it may still heed this request" if request["do"] in CHANGING else ""
+        raise Permanent(f"{folder}: {no_answer.why(state_folder.holder(folder))[0]}{heeded}") from None
     except PermissionError:
         raise UsageError(f"{folder}: only the user who runs the job may ask its launcher") from None
     except (OSError, ValueError) as error:
@@ -197,5 +204,6 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     slots = "" if row["slots"] is None else f"{len(row['usable'])}/{row['slots']}"
     held = row["state"] in ("blocked", "in part")
     left = "" if not held else "for good" if row["left_s"] is None else host_requests.duration(row["left_s"])
-    name = row["name"] if row["published"] else f"({row['kind']} {row['name']})"
+    in_use = row["published"] or row["slots"] is not None
+    name = row["name"] if in_use else f"({row['kind']} {row['name']})"
     return (name, slots, row["state"], str(row["strikes"] or ""), left, row["why"])

@@ -14,7 +14,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import Parser
-from hvd_elastic_ext.launcher.cli import hosts
+from hvd_elastic_ext.launcher.cli import hosts, no_answer
 from hvd_elastic_ext.launcher.folder import state_folder
 
 AGAIN: Final = "the same `hvd-elastic run` command as before"
@@ -48,7 +48,8 @@ def main(argv: Sequence[str]) -> int:
 def _without_launcher(folder: Path) -> str:
     """What is known of a job whose launcher does not answer."""
     if (who := state_folder.holder(folder)) is not None:
-        return f"{who} has this job, and does not answer yet; ask again, or on that host"
+        reason, stays = no_answer.why(who)
+        return reason if stays else f"{who} has this job, and does not answer yet; ask again, or on that host"
     saved, _ = state_folder.load(folder)
     if saved is None or saved.ended:
         return f"no launcher runs; `hvd-elastic events {folder.name}` shows how it ended"

@@ -245,11 +245,16 @@ class Job:
         if request.get("do") == "status":
             return {"said": self._status()}
         driver, now = self._session.driver, self._clock.mono()
-        known, hosts = driver.job.faults.ledger, self._feed.hosts().hosts
+        known, published = driver.job.faults.ledger, self._feed.hosts()
         training = {life.seat.host for life in driver.job.world.members} if driver.job.standing else set()
-        starting = waiting.starting(driver.job, now)
         ledger, answer = host_requests.answer(
-            request, known, hosts=hosts, now=now, training=training, starting=starting
+            request,
+            known,
+            hosts=published.hosts,
+            now=now,
+            training=training,
+            starting=waiting.starting(driver.job, now),
+            kept=waiting.kept(driver.job, published),
         )
         if ledger is not known:
             event, fields = host_requests.journal_entry(request)

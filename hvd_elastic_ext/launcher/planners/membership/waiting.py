@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep
 from hvd_elastic_ext.launcher.planners.health import blame, link_loss, pace
 from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import longest_s
@@ -128,6 +129,23 @@ def starting(job: JobState, now: float) -> dict[str, Starting]:
         if seat.host not in found or found[seat.host].since_s < one.since_s:
             found[seat.host] = one
     return found
+
+
+def kept(job: JobState, published: HostSet) -> dict[Host, str]:
+    """Hosts in use that the newest list, ``published``, does not name, and why they are in use."""
+    if job.outcome.over:
+        return {}
+    if job.fleet.empty_list_refused:
+        why = "the newest list names no host: those known before are kept while they work"
+        return {host: why for host in job.fleet.hosts if host.name not in published}
+    found = {}
+    for name, agent in job.roster.agents.items():
+        if name in job.adoption.missing:
+            found[agent.host] = "an earlier launcher started its agent, which has not connected to this one yet"
+        elif name not in published:
+            leaves = ", and leaves at its next step" if job.roster.on(name) else ""
+            found[agent.host] = f"it is not listed any more{leaves}"
+    return {host: why for host, why in found.items() if host.name not in published}
 
 
 def _end(job: JobState) -> Wait | None:

@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from hvd_elastic_ext.launcher.planners.membership.waiting import SAY_S, Wait, line, starting, status, waits_for
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.launcher.planners.membership.waiting import SAY_S, Wait, kept, line, starting, status, waits_for
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt
 from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
@@ -389,3 +390,15 @@ def test_a_newcomer_that_does_not_come_to_its_world_is_named_with_its_limit(capl
         "waiting: world 1 forms: not there yet: a[0], b[0]; at most 55 s more, then a newcomer that is not there is "
         "ended"
     )
+
+
+def test_hosts_in_use_that_the_newest_list_does_not_name_are_listed_with_why() -> None:
+    cluster = play("train a b; run 1; hosts; run 1")
+    job = cluster.driver.job
+    why = "the newest list names no host: those known before are kept while they work"
+    assert {host.name: said for host, said in kept(job, HostSet()).items()} == {"a": why, "b": why}
+    assert kept(job, job.fleet.hosts) == {}
+    cluster = play("train a b least=1; run 2; wedge b; dies b 5; hosts a; run 1")
+    job = cluster.driver.job
+    leaves = "it is not listed any more, and leaves at its next step"
+    assert {host.name: said for host, said in kept(job, job.fleet.hosts).items()} == {"b": leaves}
