@@ -34,7 +34,10 @@ def why(
     """
     match = _HOLDER.fullmatch(holder or "")
     if match is None:
-        return f"the launcher ({holder or 'its pid is not known'}) gives no answer: it is busy or hangs; ask again", False
+        return (
+            f"the launcher ({holder or 'its pid is not known'}) gives no answer: it is busy or hangs; ask again",
+            False,
+        )
     pid, host = int(match[1]), match[2]
     if host != (here or socket.gethostname()):
         return f"the launcher is {holder}, and cannot be asked from here; ask on that host", False

@@ -33,6 +33,7 @@ from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.planners.membership import waiting
 from hvd_elastic_ext.launcher.planners.membership.waiting import SAY_S, Wait
 from hvd_elastic_ext.launcher.rules.health import host_requests
+from hvd_elastic_ext.launcher.rules.health.stalls import uneven
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.state.saved import Saved
 from hvd_elastic_ext.launcher.suspend import releaser
@@ -78,8 +79,9 @@ class Job:
         if (problem := engine_programs.why_not(settings.engine)) is not None:
             raise UsageError(problem)
 
-    def run(self) -> None:
-        """Run to the end. Raises :class:`JobFailed` or :class:`Interrupted` unless training was done."""
+    def run(self) -> str | None:
+        """Run to the end; what has to be said of it. Raises :class:`JobFailed` or :class:`Interrupted` unless training
+        was done."""
         try:
             asyncio.run(self._main())
         except Asleep:
@@ -88,8 +90,10 @@ class Job:
             self._end_run()
             raise
         self._end_run()
-        if not self._session.driver.job.shutdown.unconnected:
+        job = self._session.driver.job
+        if not job.shutdown.unconnected:
             self._folder.forget_key()
+        return uneven(job.outcome.early, job.outcome.more)
 
     def _end_run(self) -> None:
         """Mark the run as ended, unless processes of it may still run."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Container
 from typing import Final
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.ledger import Subject
-from hvd_elastic_ext.launcher.rules.health.stalls import Member, Stall, absence, left_waiting, stall
+from hvd_elastic_ext.launcher.rules.health.stalls import Member, Stall, absence, ended_early, left_waiting, stall
 from hvd_elastic_ext.launcher.rules.health.stragglers import SUSTAINED, Straggler, stragglers
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
@@ -79,7 +81,9 @@ def ended(job: JobState, worker: Worker, *, well: bool) -> None:
     place = job.rendezvous.place(worker.life)
     if well and place is not None and worker.life in job.world.members:
         _start_generation(job)
-        job.liveness.finished[worker.life] = Member(worker.life, place.rank, job.now)
+        job.liveness.finished[worker.life] = _finished(job, worker, place.rank)
+    if (base := job.outcome.went_on.get(worker.life)) is not None:
+        job.outcome.more[worker.seat] = max(0, worker.step - base)
 
 
 def _start_generation(job: JobState) -> None:
@@ -87,6 +91,30 @@ def _start_generation(job: JobState) -> None:
     if state.of != job.generation:
         state.of = job.generation
         state.finished.clear()
+
+
+def _finished(job: JobState, worker: Worker, rank: int) -> Member:
+    return Member(worker.life, rank, job.now, done=worker.done, step=worker.step)
+
+
+def going_on(job: JobState, next_members: Container[ProcessId]) -> None:
+    """Another world is about to form: say so if members of the last one are done with training."""
+    _start_generation(job)
+    outcome, found = job.outcome, job.liveness.finished
+    others = []
+    for worker in job.roster.present(job.world.members):
+        if worker.done and (place := job.rendezvous.place(worker.life)) is not None:
+            found.setdefault(worker.life, _finished(job, worker, place.rank))
+        elif worker.life in next_members:
+            others.append(worker)
+    done = sorted((each for each in found.values() if each.done), key=lambda each: each.rank)
+    if not done or not others or outcome.failure is not None:
+        return
+    log.warning("%s", ended_early(done, [worker.seat for worker in others]))
+    outcome.early += tuple(done)
+    ends_at = max(each.step for each in done)
+    for worker in others:  # steps of a State of ours are counted from the start of training; others' by each process
+        outcome.went_on[worker.life] = ends_at if ends_at and worker.every is not None else worker.step
 
 
 def stall_limit_s(job: JobState) -> float:
@@ -134,7 +162,7 @@ def _find_left_waiting(job: JobState) -> bool:
     _start_generation(job)
     for worker in job.roster.present(job.world.members):
         if worker.done and (place := job.rendezvous.place(worker.life)) is not None:
-            state.finished.setdefault(worker.life, Member(worker.life, place.rank, now))
+            state.finished.setdefault(worker.life, _finished(job, worker, place.rank))
         elif state.finished:
             state.finished.pop(worker.life, None)  # a script may train more than once
     if not state.finished or not _all_hosts_heard(job):

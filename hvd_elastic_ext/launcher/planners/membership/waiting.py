@@ -259,6 +259,8 @@ def _shortage(job: JobState) -> Wait:
         what.append(why)
     if not job.fleet.hosts.names:
         what.append("no host is published")
+    if done := [str(worker.seat) for worker in job.roster.present(job.world.members) if worker.done]:
+        what.append(f"the others go on when processes that are done with training have ended: {_some(done)}")
     if starting := {name: agent for name, agent in job.roster.agents.items() if not agent.heard}:
         latest = min(agent.since for agent in starting.values()) + job.roster.join_timeout_s
         what.append(f"no agent yet on {_names(starting)} ({max(0.0, latest - job.now):.0f} s more)")

@@ -62,10 +62,13 @@ def test_a_launcher_that_listens_and_is_stopped_is_told_at_once_with_the_remedy(
     with state_folder.StateDir(folder), socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(folder / state_folder.SOCKET))
         listening.listen()
+        where = ["--state-dir", str(folder)]
+        main, words = {
+            "status": (status.main, where),
+            "list": (hosts.main, [do, *where]),
+            "clear": (hosts.main, [do, "a", *where]),
+        }[do]
         with pytest.raises(Permanent) as found:
-            if do == "status":
-                status.main(["--state-dir", str(folder)])
-            else:
-                hosts.main([do, *(["a"] if do == "clear" else []), "--state-dir", str(folder)])
+            main(words)
     said = f"{folder}: pid {os.getpid()} on host {socket.gethostname()} is stopped"
     assert str(found.value) == said + ("; it may still heed this request" if do == "clear" else "")

@@ -31,7 +31,9 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_launcher_of_the_job_is_asked(
     words: list[str], job: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(admin_socket, "ask", lambda path, request, timeout: {"said": f"{request['do']} at {path.parent.name}"})
+    monkeypatch.setattr(
+        admin_socket, "ask", lambda path, request, timeout: {"said": f"{request['do']} at {path.parent.name}"}
+    )
     assert status.main(words) == 0
     assert capsys.readouterr().out == f"{job}: status at {job}\n"
 
