@@ -173,8 +173,12 @@ def _without_launcher(folder: Path, request: Mapping[str, Any]) -> Mapping[str, 
     now, wall = time.monotonic(), time.time()
     if request["do"] == "list":
         saved, _ = state_folder.load(folder)
-        sys.stderr.write("hvd-elastic hosts: no launcher runs; this is what the last one saved\n")
-        return host_requests.answer(request, _ledger(saved, now=now, wall=wall), hosts=(), now=now).answer
+        what, ledger = "this is what the last one saved", _ledger(saved, now=now, wall=wall)
+        if saved is not None and saved.ended:
+            what = f"the job has ended ({saved.outcome or 'how is in its journal'}); hosts as they were then"
+            ledger = at_the_end(saved, now)
+        sys.stderr.write(f"hvd-elastic hosts: no launcher runs; {what}\n")
+        return host_requests.answer(request, ledger, hosts=(), now=now).answer
     with state_folder.StateDir(folder) as held:
         saved = held.load() or Saved()
         before = _ledger(saved, now=now, wall=wall)
@@ -184,6 +188,11 @@ def _without_launcher(folder: Path, request: Mapping[str, Any]) -> Mapping[str, 
         if not held.save(replace(saved, at=wall, ledger=ledger_json.as_saved(after, now))):
             raise Permanent(f"{folder}: nothing could be saved there, so nothing is changed")
     return {"said": f"{answer['said']} ({_NOBODY})"}
+
+
+def at_the_end(saved: Saved, now: float) -> HealthLedger:
+    """The ledger of a run that has ended, as it was then: no cooldown passes any more."""
+    return ledger_json.continued(saved.ledger, now, passed_s=0.0)
 
 
 def _ledger(saved: Saved | None, *, now: float, wall: float) -> HealthLedger:

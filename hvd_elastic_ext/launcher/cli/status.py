@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,8 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.cli import hosts, no_answer
 from hvd_elastic_ext.launcher.folder import state_folder
+from hvd_elastic_ext.launcher.rules.health import host_requests
+from hvd_elastic_ext.launcher.state.saved import Saved
 
 AGAIN: Final = "the same `hvd-elastic run` command as before"
 HOW_LONG: Final = (
@@ -45,6 +47,14 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def _end_of(saved: Saved) -> Iterator[str]:
+    """What was saved of the end of a run: its outcome, and which hosts were left out by then, and why."""
+    yield f"no launcher runs; {saved.outcome}" if saved.outcome else "no launcher runs"
+    rows = host_requests.rows(hosts.at_the_end(saved, 0.0), (), 0.0)
+    if out := [f"{row['name']} ({row['why']})" for row in rows if row["state"] == "blocked"]:
+        yield f"left out then: {', '.join(out)}"
+
+
 def _without_launcher(folder: Path) -> str:
     """What is known of a job whose launcher does not answer."""
     if (who := state_folder.holder(folder)) is not None:
@@ -52,7 +62,8 @@ def _without_launcher(folder: Path) -> str:
         return reason if stays else f"{who} has this job, and does not answer yet; ask again, or on that host"
     saved, _ = state_folder.load(folder)
     if saved is None or saved.ended:
-        return f"no launcher runs; `hvd-elastic events {folder.name}` shows how it ended"
+        more = f"`hvd-elastic events {folder.name}` shows how it ended"
+        return f"no launcher runs; {more}" if saved is None else "; ".join([*_end_of(saved), more])
     run = saved.run or "the last one"
     if not (left := saved.hosts_left):
         return f"no launcher runs; run {run} has not ended, and no host trains: {AGAIN} continues it"

@@ -86,20 +86,21 @@ class Job:
             asyncio.run(self._main())
         except Asleep:
             raise  # the run goes on with the next launcher
-        except JobFailed:
-            self._end_run()
+        except JobFailed as failure:
+            self._end_run(f"the job ended: {failure.line}")
             raise
-        self._end_run()
         job = self._session.driver.job
+        remark = uneven(job.outcome.early, job.outcome.more)
+        self._end_run("; ".join(filter(None, ("training is done", remark))))
         if not job.shutdown.unconnected:
             self._folder.forget_key()
-        return uneven(job.outcome.early, job.outcome.more)
+        return remark
 
-    def _end_run(self) -> None:
+    def _end_run(self, outcome: str) -> None:
         """Mark the run as ended, unless processes of it may still run."""
         saved = self._session.saved()
         if not saved.hosts_left:
-            self._folder.save(replace(saved, ended=True))
+            self._folder.save(replace(saved, ended=True, outcome=outcome))
             self._folder.forget_key()
 
     async def _main(self) -> None:

@@ -329,6 +329,8 @@ class JobState:
         if strike is None or after is before:
             return
         self.faults.ledger = after
+        known, last = before.records.get(strike.subject), after.records.get(strike.subject)
+        same = known is not None and known.strikes > 0 and (known.cause, known.said) == (cause, said)
         until, whole = after.blocked(now, host, slot).until, after.blocked(now, host)
         self.record(
             "struck",
@@ -340,6 +342,7 @@ class JobState:
             reason=said,
             host_blocked=whole.reason if whole.blocked else None,
             host_blocked_s=None if whole.until is None else round(whole.until - now, 3),
+            **({"again": last.strikes} if same and last is not None else {}),
         )
         self.save()
 

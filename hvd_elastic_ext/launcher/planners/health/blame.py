@@ -16,12 +16,17 @@ def plan(job: JobState) -> Plan:
     return Plan(job.faults.ledger.next_release(job.now))
 
 
-def left_out(job: JobState) -> list[str]:
-    """Published hosts that get no work on any slot: for how long each is blocked, and why."""
-    found = []
+def left_out(job: JobState, *, brief: bool = False) -> list[str]:
+    """Published hosts that get no work on any slot: for how long each is blocked, and why.
+
+    ``brief``: without the words of ssh, which were printed when the host was blocked.
+    """
+    found, ledger = [], job.faults.ledger
     for host in job.fleet.hosts:
-        blocked, why, until = job.faults.ledger.blocked(job.now, host)
+        blocked, why, until = ledger.blocked(job.now, host)
         if blocked:
+            for record in (ledger.records[subject] for subject in ledger.subjects(host) if brief):
+                why = why.replace(record.why, str(record.cause)) if record.cause is Cause.UNREACHABLE else why
             ends = "blocked until it is cleared" if until is None else f"blocked for {until - job.now:.0f} s more"
             found.append(f"{host.name} ({ends}: {why.removeprefix(f'host {host.name}: ')})")
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.launcher.planners.health import blame
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.state.job import JobState
 
@@ -40,7 +41,9 @@ def _timed_out(job: JobState, decision: Decision) -> JobFailed | None:
         return None
     need = limits.least if begun else limits.start
     there = f"slots needed: {need}, published: {job.fleet.hosts.slots} ({_names(job)})"
-    return JobFailed(f"{there} after {options.elastic_timeout_s:g} s, --elastic-timeout: {decision.reason}")
+    blocked = blame.left_out(job)
+    out = f"; left out: {', '.join(blocked)}" if blocked else ""
+    return JobFailed(f"{there} after {options.elastic_timeout_s:g} s, --elastic-timeout: {decision.reason}{out}")
 
 
 def _explained(job: JobState, lost: JobFailed | None) -> JobFailed | None:

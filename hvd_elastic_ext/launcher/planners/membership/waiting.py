@@ -71,7 +71,7 @@ def line(wait: Wait, now: float) -> str:
 
 def status(job: JobState) -> str:
     """What the job does at this moment, in one short line for a terminal."""
-    wait = waits_for(job)
+    wait = waits_for(job, brief=False)
     if wait is not None:
         return line(wait, job.now)
     members = job.roster.present(job.world.members)
@@ -90,8 +90,8 @@ def status(job: JobState) -> str:
     return ", ".join(parts)
 
 
-def waits_for(job: JobState) -> Wait | None:
-    """What the job waits for; None if it trains, or nothing has to be waited for."""
+def waits_for(job: JobState, *, brief: bool = True) -> Wait | None:
+    """What the job waits for; None if it trains, or nothing has to be waited for. ``brief``: as in :func:`left_out`."""
     if job.ending:
         return _end(job)
     if job.before_exit.why is not None:
@@ -106,7 +106,7 @@ def waits_for(job: JobState) -> Wait | None:
         verdict = job.custody.verdict
         return Wait(f"for the newest commit: {verdict.reason}", verdict.until)
     if not job.standing:
-        return _save(job) or _shortage(job)
+        return _save(job) or _shortage(job, brief=brief)
     if not job.formed:
         return _forming(job)
     return _silence(job) or _after_last_checkpoint(job) or _first_step(job)
@@ -248,7 +248,7 @@ def _silence(job: JobState) -> Wait | None:
     return Wait(f"no heartbeat from {_names(silent)}", job.now + limit - longest, then, job.now - longest)
 
 
-def _shortage(job: JobState) -> Wait:
+def _shortage(job: JobState, *, brief: bool) -> Wait:
     workers = job.roster.workers
     booting = {str(seat): worker for seat, worker in workers.items() if worker.stage is Stage.BOOTING}
     if booting and job.options.limits.size(len(workers), begun=job.world.begun):
@@ -264,7 +264,7 @@ def _shortage(job: JobState) -> Wait:
     if starting := {name: agent for name, agent in job.roster.agents.items() if not agent.heard}:
         latest = min(agent.since for agent in starting.values()) + job.roster.join_timeout_s
         what.append(f"no agent yet on {_names(starting)} ({max(0.0, latest - job.now):.0f} s more)")
-    if blocked := blame.left_out(job):
+    if blocked := blame.left_out(job, brief=brief):
         what.append(f"left out: {_some(blocked)}")
     if job.before_sleep.going:
         then = ", then it saves what memory holds and sleeps (--sleep-after)"

@@ -402,3 +402,32 @@ def test_hosts_in_use_that_the_newest_list_does_not_name_are_listed_with_why() -
     job = cluster.driver.job
     leaves = "it is not listed any more, and leaves at its next step"
     assert {host.name: said for host, said in kept(job, job.fleet.hosts).items()} == {"b": leaves}
+
+
+def test_a_job_whose_only_host_cannot_be_reached_tries_again_until_elastic_timeout(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = play("begin start=1 elastic_timeout_s=60; dead b; hosts b; run 59")
+    assert [event.get("again") for event in cluster.events("struck")] == [None, 2, 3]
+    told = waits(caplog)
+    assert len(told) == 59 // SAY_S
+    assert sum("no route to host" in line for line in told) == 0, "ssh's words are in the line of the strike"
+    assert "left out: b (blocked for 7 s more: unreachable); at most 56 s more" in told[0]
+    assert "unreachable: no route to host" in status(cluster.driver.job)
+    cluster.run(2.0)
+    assert "after 60 s, --elastic-timeout: processes ready: 0, needed: 1; left out: b (blocked for " in str(
+        cluster.driver.outcome
+    )
+    assert "unreachable: no route to host (3 strikes))" in str(cluster.driver.outcome)
+
+
+def test_fixed_hosts_that_no_name_server_knows_end_the_job_at_once_with_what_to_correct() -> None:
+    cluster = Cluster(JobOptions(Limits(start=1), fixed_hosts=True))
+    cluster.dead.add("b")
+    cluster.ssh_says = "ssh: Could not resolve hostname b: Name or service not known"
+    cluster.hosts(b=1)
+    cluster.until(lambda: cluster.driver.over, within=3.0)
+    assert str(cluster.driver.outcome) == (
+        f"no process started training: no agent could be started on b: {cluster.ssh_says}; "
+        "no name server knows b, and no other host can come: correct the name in -H or in the hostfile"
+    )
