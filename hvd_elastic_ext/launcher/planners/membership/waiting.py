@@ -26,6 +26,9 @@ SILENT: Final = 0.4
 """The part of ``--heartbeat-timeout`` after which a silence is said, if that is longer than :data:`SAY_S`: in large
 jobs heartbeats are seconds apart.
 """
+ARRIVES: Final = "it ends when that has come, or its holder is gone"
+CONNECTED: Final = "it ends when they are, or when one has failed; look for a firewall between the hosts if it lasts"
+AGREED: Final = "it ends when the commit has come to them, or when one has failed"
 NAMES: Final = 4
 """Most names in one line."""
 
@@ -33,13 +36,14 @@ NAMES: Final = 4
 class Wait(NamedTuple):
     """``until``: when it ends at the latest (mono), None if it has no limit; ``then``: what follows a limit.
 
-    ``since``: when it began (mono), if that was before it was seen.
+    ``since``: when it began (mono), if that was before it was seen. ``ends``: what ends a wait without a limit.
     """
 
     what: str
     until: float | None = None
     then: str = ""
     since: float | None = None
+    ends: str = "Ctrl-C ends the job"
 
 
 def plan(job: JobState) -> Plan:
@@ -65,7 +69,7 @@ def say(wait: Wait, now: float) -> None:
 def line(wait: Wait, now: float) -> str:
     """One wait in one line. Pure."""
     if wait.until is None:
-        return f"waiting: {wait.what}; no limit"
+        return f"waiting: {wait.what}; no limit: {wait.ends}"
     return f"waiting: {wait.what}; at most {max(0.0, wait.until - now):.0f} s more{wait.then}"
 
 
@@ -104,7 +108,7 @@ def waits_for(job: JobState, *, brief: bool = True) -> Wait | None:
         return Wait("no host is heard: is this machine's own link down?", link_loss.until(job), then)
     if job.custody.holds_back:
         verdict = job.custody.verdict
-        return Wait(f"for the newest commit: {verdict.reason}", verdict.until)
+        return Wait(f"for the newest commit: {verdict.reason}", verdict.until, ends=ARRIVES)
     if not job.standing:
         return _save(job) or _shortage(job, brief=brief)
     if not job.formed:
@@ -156,12 +160,17 @@ def _end(job: JobState) -> Wait | None:
         names = _some(sorted(state.pending | (state.asked & job.roster.agents.keys())))
         return Wait(f"for the end on {names}, told without a connection", state.gone_by) if names else None
     names = _names(state.running or job.roster.agents)
-    return Wait(f"for the end on {names}", state.ends_by) if names else None
+    if not names:
+        return None
+    if state.ends_by is None:  # training is done for some
+        return Wait(f"for the end of training on {names}", ends="it ends with the processes there; Ctrl-C ends them")
+    return Wait(f"for the end on {names}", state.ends_by)
 
 
 def _last_checkpoint(job: JobState, until: float | None) -> Wait:
     doing = _saving(job)
-    return Wait("for the last checkpoint" + (f": {doing}" if doing else ""), until, ", then the job ends without it")
+    what = "for the last checkpoint" + (f": {doing}" if doing else "")
+    return Wait(what, until, ", then the job ends without it", ends="a second Ctrl-C ends the job without it")
 
 
 def _after_last_checkpoint(job: JobState) -> Wait | None:
@@ -179,7 +188,8 @@ def _save(job: JobState) -> Wait | None:
         return None
     at = state.asked_at + before_sleep.ANSWER_S if attempt is None else attempt.deadline
     until = at if math.isfinite(at) else None  # infinite before anything is written
-    return Wait(f"for the checkpoint before the job sleeps: {doing}", until, ", then it is tried again")
+    what = f"for the checkpoint before the job sleeps: {doing}"
+    return Wait(what, until, ", then it is tried again", ends="it ends when the checkpoint is complete, or has failed")
 
 
 def _saving(job: JobState) -> str:
@@ -203,12 +213,13 @@ def _forming(job: JobState) -> Wait:
     absent = [life for life in job.world.members if life not in job.rendezvous.waiting]
     what = f"world {job.generation} forms"
     if not absent:
-        return Wait(what)
+        return Wait(what, ends=ARRIVES)
     what += f": not there yet: {_some([str(life.seat) for life in absent])}"
     workers = [worker for life in absent if (worker := job.roster.alive(life)) is not None]
     new = [worker.live_at for worker in workers if not worker.generation and worker.live_at is not None]
     if len(new) < len(absent):
-        return Wait(what)  # a step in the world before may take long
+        ends = "it ends when they come to their next step, or end; --progress-timeout S names one that hangs"
+        return Wait(what, ends=ends)  # a step in the world before may take long
     return Wait(what, min(new) + GO_S, ", then a newcomer that is not there is ended")
 
 
@@ -219,10 +230,10 @@ def _first_step(job: JobState) -> Wait | None:
         members = job.roster.present(job.world.members)
         outside = [str(worker.seat) for worker in members if worker.generation < job.generation]
         if outside:
-            return Wait(f"{what}: not connected to the others yet: {_some(outside)}")
+            return Wait(f"{what}: not connected to the others yet: {_some(outside)}", ends=CONNECTED)
         behind = [str(worker.seat) for worker in members if worker.agreed < job.generation]
         if behind and any(worker.loops for worker in members):  # without an elastic loop they may train already
-            return Wait(f"{what}: no agreement on the state yet: {_some(behind)}")
+            return Wait(f"{what}: no agreement on the state yet: {_some(behind)}", ends=AGREED)
     change = job.resize.change
     if change is None:
         return None
@@ -270,7 +281,7 @@ def _shortage(job: JobState, *, brief: bool) -> Wait:
         then = ", then it saves what memory holds and sleeps (--sleep-after)"
         return Wait("; ".join(what), before_sleep.next_look(job), then)
     until = None if job.short_since is None else job.short_since + job.options.elastic_timeout_s
-    return Wait("; ".join(what), until, ", then the job fails (--elastic-timeout)")
+    return Wait("; ".join(what), until, ", then the job fails (--elastic-timeout)", ends="add a host, or end the job")
 
 
 def _why_so_many(job: JobState) -> str:

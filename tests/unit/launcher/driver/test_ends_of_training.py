@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hvd_elastic_ext.launcher.planners.membership.waiting import status
 from tests.unit.launcher.scenarios import play
 
 ENDS = {
@@ -55,6 +56,9 @@ def test_a_rank_that_ends_while_others_train_is_told_and_so_are_they_at_the_end(
     step = cluster.driver.job.outcome.early[0].step
     assert [line.partition("? ")[0] + "?" for line in said] == [ENDED.format(step)]
     assert said[0].endswith("a[0] goes on without it: no process joins, and the job ends when training ends there")
+    assert status(cluster.driver.job) == (
+        "waiting: for the end of training on a; no limit: it ends with the processes there; Ctrl-C ends them"
+    )
     cluster.finish()
     cluster.until(lambda: cluster.driver.over)
     outcome = cluster.driver.job.outcome

@@ -7,7 +7,17 @@ import logging
 import pytest
 
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.planners.membership.waiting import SAY_S, Wait, kept, line, starting, status, waits_for
+from hvd_elastic_ext.launcher.planners.membership.waiting import (
+    AGREED,
+    CONNECTED,
+    SAY_S,
+    Wait,
+    kept,
+    line,
+    starting,
+    status,
+    waits_for,
+)
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt
 from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
@@ -118,7 +128,9 @@ def test_a_job_that_has_begun_is_not_said_to_wait_for_all_slots(caplog: pytest.L
     assert "needed: 2; left out: b (" in waits(caplog)[0]
 
 
-@pytest.mark.parametrize(("until", "end"), [(None, "no limit"), (15.0, "at most 5 s more, then it fails")])
+@pytest.mark.parametrize(
+    ("until", "end"), [(None, "no limit: Ctrl-C ends the job"), (15.0, "at most 5 s more, then it fails")]
+)
 def test_a_wait_says_how_long_it_lasts_at_most_or_that_it_has_no_limit(until: float | None, end: str) -> None:
     assert line(Wait("for b", until, ", then it fails"), 10.0) == f"waiting: for b; {end}"
 
@@ -299,7 +311,8 @@ def test_a_checkpoint_of_a_commit_that_is_not_kept_yet_names_those_that_do_not_k
     wait = waits_for(job)
     assert wait is not None
     assert line(wait, job.now) == (
-        "waiting: for the checkpoint before the job sleeps: the commit is not kept yet by a[0]; no limit"
+        "waiting: for the checkpoint before the job sleeps: the commit is not kept yet by a[0]; no limit: "
+        "it ends when the checkpoint is complete, or has failed"
     )
 
 
@@ -326,7 +339,7 @@ def test_processes_that_are_not_connected_to_the_others_are_named(caplog: pytest
     caplog.clear()
     cluster.run(SAY_S + 1.5)
     assert set(waits(caplog)) == {
-        "waiting: for the first step of world 1: not connected to the others yet: a[0], b[0]; no limit"
+        "waiting: for the first step of world 1: not connected to the others yet: a[0], b[0]; no limit: " + CONNECTED
     }
 
 
@@ -342,7 +355,7 @@ def test_processes_that_have_not_agreed_on_the_state_are_named_at_least_every_5_
     caplog.clear()
     cluster.run(60.0)
     assert set(waits(caplog)) == {
-        "waiting: for the first step of world 1: no agreement on the state yet: b[0]; no limit"
+        "waiting: for the first step of world 1: no agreement on the state yet: b[0]; no limit: " + AGREED
     }
     assert len(waits(caplog)) >= 60.0 // 5.0
     cluster.says("b", "synced")
