@@ -87,7 +87,7 @@ class Job:
         except Asleep:
             raise  # the run goes on with the next launcher
         except JobFailed as failure:
-            self._end_run(f"the job ended: {failure.line}")
+            self._end_run(failure.line)
             raise
         job = self._session.driver.job
         remark = uneven(job.outcome.early, job.outcome.more)
