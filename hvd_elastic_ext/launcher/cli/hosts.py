@@ -129,9 +129,6 @@ def _ask(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
         who = state_folder.holder(folder)
         if who is None:
             return _without_launcher(folder, request)
-        reason, stays = no_answer.why(who)
-        if stays:
-            raise Permanent(f"{folder}: {reason}")
         if time.monotonic() >= deadline:
             raise Permanent(f"{folder} is in use by {who}, which cannot be asked from here; ask on that host")
         time.sleep(AGAIN_S)
@@ -156,6 +153,9 @@ def check(folder: Path) -> None:
 
 def asked(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The launcher's answer; None if no launcher listens. Raises :class:`Permanent` if it does not answer in time."""
+    reason, stays = no_answer.why(state_folder.holder(folder))
+    if stays:
+        raise Permanent(f"{folder}: {reason}")
     try:
         return admin_socket.ask(folder / state_folder.SOCKET, request, timeout=no_answer.ANSWER_S)
     except (FileNotFoundError, ConnectionError):

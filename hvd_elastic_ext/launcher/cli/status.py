@@ -14,7 +14,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import Parser
-from hvd_elastic_ext.launcher.cli import hosts, no_answer, orphans
+from hvd_elastic_ext.launcher.cli import hosts, orphans
 from hvd_elastic_ext.launcher.cli.orphans import Fate
 from hvd_elastic_ext.launcher.folder import state_folder
 from hvd_elastic_ext.launcher.job.interfaces import is_this_machine
@@ -60,8 +60,7 @@ def _end_of(saved: Saved) -> Iterator[str]:
 def _without_launcher(folder: Path) -> str:
     """What is known of a job whose launcher does not answer."""
     if (who := state_folder.holder(folder)) is not None:
-        reason, stays = no_answer.why(who)
-        return reason if stays else f"{who} has this job, and does not answer yet; ask again, or on that host"
+        return f"{who} has this job, and does not answer yet; ask again, or on that host"
     saved, _ = state_folder.load(folder)
     if saved is None or saved.ended:
         more = f"`hvd-elastic events {folder.name}` shows how it ended"

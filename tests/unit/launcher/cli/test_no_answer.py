@@ -53,11 +53,13 @@ def test_a_stopped_process_is_seen_as_one() -> None:
 
 
 @pytest.mark.parametrize("do", ["list", "clear", "status"])
-def test_a_launcher_that_listens_and_is_stopped_is_told_at_once_with_the_remedy(
-    do: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("stopped", [True, False], ids=["stopped", "busy"])
+def test_a_launcher_that_listens_and_does_not_answer_is_told_with_the_remedy(
+    do: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stopped: bool
 ) -> None:
-    monkeypatch.setattr(no_answer, "ANSWER_S", 0.05)
-    monkeypatch.setattr(no_answer, "why", lambda holder: (f"{holder} is stopped", True))
+    if not stopped:
+        monkeypatch.setattr(no_answer, "ANSWER_S", 0.05)
+    monkeypatch.setattr(no_answer, "why", lambda holder: (f"{holder} is in the way", stopped))
     folder = tmp_path / "job"
     with state_folder.StateDir(folder), socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(folder / state_folder.SOCKET))
@@ -70,5 +72,6 @@ def test_a_launcher_that_listens_and_is_stopped_is_told_at_once_with_the_remedy(
         }[do]
         with pytest.raises(Permanent) as found:
             main(words)
-    said = f"{folder}: pid {os.getpid()} on host {socket.gethostname()} is stopped"
-    assert str(found.value) == said + ("; it may still heed this request" if do == "clear" else "")
+    said = f"{folder}: pid {os.getpid()} on host {socket.gethostname()} is in the way"
+    sent = do == "clear" and not stopped
+    assert str(found.value) == said + ("; it may still heed this request" if sent else "")
