@@ -15,6 +15,8 @@ _UNKNOWN_NAME: Final = re.compile(
     re.IGNORECASE,
 )
 """ssh's words for a name that no name server knows, by the C library in use. One that is down is another matter."""
+_NO_SSH: Final = "ssh: No such file"
+"""The program is not there."""
 
 
 def why_never(now: float, hosts: Sequence[Host], ledger: HealthLedger, *, fixed: bool) -> str | None:
@@ -29,6 +31,8 @@ def why_never(now: float, hosts: Sequence[Host], ledger: HealthLedger, *, fixed:
         return None  # it may be cleared
     if not all(out):
         return ""
+    if all(record is not None and record.said.startswith(_NO_SSH) for record in out):
+        return "install ssh on this machine"
     if not fixed or not all(record is not None and _UNKNOWN_NAME.search(record.said) for record in out):
         return None
     names = ", ".join(host.name for host in hosts)

@@ -35,6 +35,7 @@ def ledger(*said: str) -> HealthLedger:
         ((UNKNOWN, UNKNOWN), True, NEVER),
         ((UNKNOWN, UNKNOWN), False, None),  # the next list may have another host
         (("script", "no route to host"), True, ""),
+        (("ssh: No such file or directory", "ssh: No such file or directory"), False, "install ssh on this machine"),
     ],
 )
 def test_only_hosts_that_cannot_be_reached_are_waited_for(
