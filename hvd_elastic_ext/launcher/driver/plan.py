@@ -8,13 +8,14 @@ from typing import Final, NamedTuple
 from hvd_elastic_ext.launcher.planners.checkpoints import (
     before_exit,
     before_preemption,
+    before_sleep,
     commit_interval,
     coordinator,
     final_checkpoint,
     restore,
 )
 from hvd_elastic_ext.launcher.planners.departures import exits, preemption, shutdown
-from hvd_elastic_ext.launcher.planners.health import blame, link_loss, liveness, loopless, pace, silence
+from hvd_elastic_ext.launcher.planners.health import cooldowns, link_loss, liveness, loopless, pace, silence
 from hvd_elastic_ext.launcher.planners.membership import (
     adoption,
     agents,
@@ -23,6 +24,8 @@ from hvd_elastic_ext.launcher.planners.membership import (
     next_world,
     processes,
     seats,
+    shortage,
+    transfers,
     waiting,
     world,
 )
@@ -60,7 +63,7 @@ MAY_A_WORLD_FORM: Final = (
 
 Earlier planners stop the whole look: while the launcher has lost its own link or waits for hosts of an earlier launcher
 (``adoption``), and when the job ends (``before_exit``, ``shutdown``). Once the members of a world are called and have
-asked for their ranks, the last question is asked again, by what they hold then (``custody.may_form``).
+asked for their ranks, the last question is asked again, by what they hold then.
 """
 
 PLANNERS: Final = (
@@ -73,26 +76,35 @@ PLANNERS: Final = (
     Planner(before_exit.plan, ending=True),  # a job that was told to end: is its last checkpoint made?
     Planner(final_checkpoint.plan, ending=True),  # the checkpoint of a job that is done with training
     Planner(adoption.plan),  # hosts of an earlier launcher: decide nothing until they reconnect
-    Planner(
-        before_exit.save
-    ),  # a job that was told to stop and does not train writes the commits in memory to a checkpoint
+    Planner(before_exit.save),  # a job that was told to stop and does not train saves what memory holds
     Planner(adoption.retry_missing),  # hosts of an earlier launcher that are not back yet
     Planner(hosts.plan),  # an empty list of hosts
-    Planner(exits.plan),  # is the job over?
-    Planner(shutdown.plan, ending=True),  # stops all processes and agents
+    Planner(exits.plan),  # ends that no launcher heard of
+    Planner(loopless.plan),  # is the job over?
+    Planner(liveness.at_the_end, ending=True),  # members that wait for one that is done with training
+    Planner(world.finish, ending=True),  # members that are not done yet finish
+    Planner(shutdown.end_processes, ending=True),  # all, or all but those of the world that finishes
+    Planner(final_checkpoint.save, ending=True),  # the end of training, while agents still hold it
+    Planner(shutdown.end_agents, ending=True),  # and no planner after this one is asked
     Planner(seats.plan),  # which seats are wanted
     Planner(seats.check_start),  # programs that need no world, and jobs in which no process can start
     Planner(agents.plan),  # agents where processes are wanted
     Planner(restore.plan),  # the newest checkpoint, before the first world
     Planner(processes.plan),  # processes in wanted seats
+    Planner(transfers.time_out),  # a transfer of a commit that takes too long
     Planner(lambda job: next_world.plan(job, MAY_A_WORLD_FORM)),  # does another world form?
-    Planner(world.plan),  # ranks for the members of a new world
+    Planner(loopless.stand),  # not if no process would join it
+    Planner(transfers.plan),  # the newest commit goes to where the next world needs it
+    Planner(before_sleep.plan),  # what memory holds is saved if no world can form; then the job sleeps
+    Planner(shortage.plan),  # too few processes for too long
+    Planner(world.begin),  # members of the next world are called
+    Planner(world.plan),  # and get their ranks
     Planner(preemption.plan),  # processes learn that their host will be preempted
     Planner(before_preemption.plan),  # checkpoints before all hosts are taken away
     Planner(coordinator.plan),  # the next checkpoint
     Planner(commit_interval.plan),  # how often commit() commits
     Planner(liveness.plan),  # stalled processes and stragglers
-    Planner(blame.plan),  # when the next cooldown is over
+    Planner(cooldowns.plan),  # when the next one is over
 )
 
 

@@ -10,17 +10,17 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core import journal
 from hvd_elastic_ext.core.secrets import foreign_words
-from hvd_elastic_ext.launcher.driver import inventory
-from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator, restore
-from hvd_elastic_ext.launcher.planners.departures import exits, notices, shutdown
-from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
-from hvd_elastic_ext.launcher.planners.health import pace, silence
-from hvd_elastic_ext.launcher.planners.membership import adoption, custody, hosts, resize_report, transfers, world
 from hvd_elastic_ext.launcher.rules.health.causes import NOT_STARTED, SSH_FAILED, Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question, Seat, seat_of
 from hvd_elastic_ext.launcher.state import commit_holders, events, orders
 from hvd_elastic_ext.launcher.state.actions import Record
+from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts, loads, memory
+from hvd_elastic_ext.launcher.state.effects.departures import ends, notices, shutdown
+from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
+from hvd_elastic_ext.launcher.state.effects.health import cut_off
+from hvd_elastic_ext.launcher.state.effects.health.pauses import launcher_paused
+from hvd_elastic_ext.launcher.state.effects.membership import adoption, hosts, inventory, resize_report, transfers
 from hvd_elastic_ext.launcher.state.events import Event
 from hvd_elastic_ext.launcher.state.helpers import Answer, Purpose, answer_of
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -50,9 +50,9 @@ def reduce(job: JobState, event: Event) -> None:
         case events.AgentEnded(host, code, remark):
             shutdown.answered(job, host, well=code == 0, why=remark or f"exit code {code}")
         case events.LauncherPaused(seconds):
-            _launcher_paused(job, seconds)
+            launcher_paused(job, seconds)
         case events.PeersChanged(host):
-            world.tell_peers(job, host)
+            orders.tell_peers(job, host)
         case events.Expected(hosts_left, until):
             adoption.expect(job, hosts_left, until=until)
         case events.HealthChanged(ledger, name, fields):
@@ -83,8 +83,8 @@ def _agent_joined(job: JobState, host: str, hello: Mapping[str, Any]) -> None:
     ended = inventory.joined(job, host, hello)
     notices.joined(job, host, hello)
     for worker, code in ended:
-        exits.exited(job, worker, {"code": code})  # their ends were not reported
-    for part in (coordinator, transfers, adoption, shutdown):
+        ends.exited(job, worker, {"code": code})  # their ends were not reported
+    for part in (attempts, transfers, adoption, shutdown):
         part.came(job, host)
 
 
@@ -101,7 +101,7 @@ def _agent_lost(job: JobState, host: str, reason: str) -> None:
     agent = job.roster.agents.get(host)
     if agent is not None:
         agent.joined = False
-    for part in (restore, coordinator, before_sleep, transfers):
+    for part in (loads, attempts, memory, transfers):
         part.lost(job, host)  # also of a fenced host
     if agent is None:
         return
@@ -145,15 +145,7 @@ def _agent_ended(job: JobState, agent: Agent, end: LaunchEnd) -> None:
         why += f": {foreign_words(end.detail)}"
     job.faults.first = job.faults.first or f"the agent on {host} ended: {end.detail}"
     job.roster.commits.ended(host, why)
-    silence.cut_off(job, agent, why, strike=job.outcome.failure is None)
-
-
-def _launcher_paused(job: JobState, seconds: float) -> None:
-    log.warning("the launcher itself was paused for %.1f s", seconds)
-    silence.launcher_paused(job, seconds)
-    custody.launcher_paused(job, seconds)
-    pace.launcher_paused(job, seconds)
-    job.liveness.moved.clear()
+    cut_off.cut_off(job, agent, why, strike=job.outcome.failure is None)
 
 
 # --- what agents say
@@ -265,8 +257,9 @@ def _question(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     except (binascii.Error, KeyError, TypeError, ValueError):
         log.warning("%s sent an invalid rendezvous question", worker.seat)
         return
-    if job.rendezvous.repeats(question):
-        world.name_world_again(job, worker)
+    place = job.rendezvous.place(worker.life)
+    if place is not None and job.rendezvous.repeats(question):
+        orders.name_world(job, worker, place.rank, place.size)
     job.answer(job.rendezvous.ask(question, job.now))
     if worker.leaving is not None and worker.life in job.rendezvous.waiting:
         worker.stopping_at = job.now  # it has left its world; any answer would abort it
@@ -283,9 +276,9 @@ _RESERVED_FIELDS: Final = frozenset({"t", "mono", "at_mono", "generation", "even
 """Fields of a journal line that no process may set."""
 
 _ANSWERED: Final[Mapping[Purpose, Callable[[JobState, Agent, Answer], None]]] = {
-    Purpose.CHECKPOINT: coordinator.answered,
-    Purpose.RESTORE: restore.answered,
-    Purpose.SLEEP: before_sleep.answered,
+    Purpose.CHECKPOINT: attempts.answered,
+    Purpose.RESTORE: loads.answered,
+    Purpose.SLEEP: memory.answered,
     Purpose.TRANSFER: transfers.answered,
 }
 _NEWS: Final[Mapping[str, _Handler]] = {
@@ -293,16 +286,16 @@ _NEWS: Final[Mapping[str, _Handler]] = {
     "said": _said,
     "asked": _question,
     "unasked": _question_withdrawn,
-    "exited": exits.exited,
-    "not_started": lambda job, worker, news: exits.exited(job, worker, {**news, "code": NOT_STARTED}),
+    "exited": ends.exited,
+    "not_started": lambda job, worker, news: ends.exited(job, worker, {**news, "code": NOT_STARTED}),
 }
 _SAID: Final[Mapping[Any, _Handler]] = {
     "parked": _parked,
     "entered": _entered,
     "record": _worker_record,
-    "kept": coordinator.kept,
-    "last": coordinator.last,
-    "not_kept": coordinator.not_kept,
+    "kept": attempts.kept,
+    "last": attempts.last,
+    "not_kept": attempts.not_kept,
     # The protocol's word for the first step of a process in a world.
     "going_on": lambda job, worker, message: resize_report.first_step(job, worker.life, worker.generation, message),
 }

@@ -9,9 +9,9 @@ from typing import Final
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, JobFailed
 from hvd_elastic_ext.launcher.options.settings import Sources
-from hvd_elastic_ext.launcher.planners.membership import waiting
-from hvd_elastic_ext.launcher.planners.membership.waiting import SAY_S, Wait
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
+from hvd_elastic_ext.launcher.state.facts import waits
+from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, Wait
 
 SOON_S: Final = 0.5
 """A source that answers within this time is not said to be waited for."""
@@ -32,7 +32,7 @@ async def said_until_done(
             if (why := failed()) is not None:
                 raise why
             if not task.done() and clock.mono() >= say_at:
-                waiting.say(wait, clock.mono())
+                waits.say(wait, clock.mono())
                 say_at = clock.mono() + SAY_S
         task.result()
     finally:
@@ -65,13 +65,13 @@ class FirstHosts:
                 raise Asleep(f"no host in --sleep-after {self._limit_s:g} s: {why}")
             raise JobFailed(f"no host in --elastic-timeout {self._limit_s:g} s: {why}")
         if now >= self._say_at:
-            waiting.say(self._wait(), now)
+            waits.say(self._wait(), now)
             self._say_at = now + SAY_S
         return min(LOOK_S, self._say_at - now)
 
     def status(self) -> str:
         """The same line for a terminal."""
-        return waiting.line(self._wait(), self._clock.mono())
+        return waits.line(self._wait(), self._clock.mono())
 
     def _wait(self) -> Wait:
         then = ", then the job sleeps (--sleep-after)" if self._sleeps else ", then the job fails (--elastic-timeout)"

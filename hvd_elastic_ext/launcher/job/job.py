@@ -30,11 +30,11 @@ from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
 from hvd_elastic_ext.launcher.job.session import Session
 from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
-from hvd_elastic_ext.launcher.planners.membership import waiting
-from hvd_elastic_ext.launcher.planners.membership.waiting import SAY_S, Wait
 from hvd_elastic_ext.launcher.rules.health import host_requests
 from hvd_elastic_ext.launcher.rules.health.stalls import uneven
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
+from hvd_elastic_ext.launcher.state.facts import waits
+from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, Wait
 from hvd_elastic_ext.launcher.state.saved import Saved
 from hvd_elastic_ext.launcher.suspend import releaser
 from hvd_elastic_ext.launcher.suspend.sleep import SleepingJob
@@ -156,7 +156,7 @@ class Job:
         """What the job does at this moment."""
         if self._sleeping is not None:
             return "asleep"
-        return self._session.status() if self._pause is None else waiting.line(self._pause, self._clock.mono())
+        return self._session.status() if self._pause is None else waits.line(self._pause, self._clock.mono())
 
     async def _run_session(self, known: Handover) -> JobFailed | None:
         """Run one session. Return why it ended; None if training is done."""
@@ -258,8 +258,8 @@ class Job:
             hosts=published.hosts,
             now=now,
             training=training,
-            starting=waiting.starting(driver.job, now),
-            kept=waiting.kept(driver.job, published),
+            starting=waits.starting(driver.job, now),
+            kept=waits.kept(driver.job, published),
         )
         if ledger is not known:
             event, fields = host_requests.journal_entry(request)
@@ -307,4 +307,4 @@ async def pause_until(wait: Wait, stopped: asyncio.Event, clock: Clock) -> None:
             await asyncio.wait_for(stopped.wait(), min(left, SAY_S))
         now = clock.mono()
         if not stopped.is_set() and now < wait.until:
-            waiting.say(wait, now)
+            waits.say(wait, now)

@@ -44,8 +44,6 @@ from hvd_elastic_ext.launcher.job.engine_programs import MPIRUN, MpiRuns, mark_o
 from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts, said_until_done
 from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
-from hvd_elastic_ext.launcher.planners.membership import waiting
-from hvd_elastic_ext.launcher.planners.membership.waiting import Wait
 from hvd_elastic_ext.launcher.rules.health.causes import SSH_FAILED
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
@@ -64,6 +62,8 @@ from hvd_elastic_ext.launcher.state.events import (
     PeersChanged,
     WorldNotBegun,
 )
+from hvd_elastic_ext.launcher.state.facts import waits
+from hvd_elastic_ext.launcher.state.facts.waits import Wait
 from hvd_elastic_ext.launcher.state.saved import Saved, job_of, saved_of
 
 log = logging.getLogger(__name__)
@@ -218,7 +218,7 @@ class Session:
 
     def status(self) -> str:
         """What the session does at this moment, in one line."""
-        return waiting.status(self.driver.job) if self._first is None else self._first.status()
+        return waits.status(self.driver.job) if self._first is None else self._first.status()
 
     def hosts_changed(self) -> None:
         """Take in the host list. Call it in the loop's thread."""

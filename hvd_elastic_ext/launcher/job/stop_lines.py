@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.launcher.planners.checkpoints.before_exit import LAST_CHECKPOINT_S
+from hvd_elastic_ext.launcher.state.checkpoints import LAST_CHECKPOINT_S
 from hvd_elastic_ext.launcher.state.job import JobState
 
 

@@ -3,10 +3,9 @@
 Belongs here: one question a module. A planner reads the state, asks ``rules``, and says what is to be done.
 
 A planner is a function ``(JobState) -> Plan``; ``driver/plan.py`` lists all of them in their order. It changes only the
-state, and adds to :attr:`JobState.to_do` what is to be done outside. The state has all facts.
-Facts that several planners need are in ``state``, and decisions in ``rules``. A planner calls another one only to have
-it act, as the import contracts allow: none holds a reference to another.
-Functions beside it take in what an event says of the same question.
+state, and adds to :attr:`JobState.to_do` what is to be done outside. None knows another one: what one needs of another
+is in the state, which that one has changed before, or will read later in the same look.
 
-Never here: sockets, processes, files, and decisions that can be made without the state: those are ``rules``.
+Never here: what an event changes (``state/effects``), questions of several planners (``state/facts``), decisions that
+can be made without the state (``rules``), sockets, processes and files.
 """

@@ -1,4 +1,4 @@
-"""The job as one value (``job.JobState``), what happens to it, and what planners ask for.
+"""The job as one value (``job.JobState``), what follows from it (``facts``), and what changes it (``effects``).
 
 Belongs here: what is known of agents, processes, the present world, commits, checkpoints and health; events; actions;
 orders that several planners give.

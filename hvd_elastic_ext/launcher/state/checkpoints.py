@@ -215,6 +215,10 @@ class BeforePreemption:
         return None if by is None else by + OVER_S
 
 
+LAST_CHECKPOINT_S: Final = 20.0
+"""Longest time for the last checkpoint of a job that is told to end: pods have 30 s in all."""
+
+
 @dataclass(slots=True)
 class BeforeExit:
     """A job that was told to end: ``why``, and ``until`` when its last checkpoint is waited for (mono)."""
@@ -225,7 +229,11 @@ class BeforeExit:
 
 @dataclass(slots=True)
 class FinalCheckpoint:
-    """The end of training: ``since`` when all processes have ended (mono); ``over``: nothing is left to save."""
+    """The end of training: ``since`` when all processes have ended (mono); ``over``: nothing is left to save.
+
+    ``waits``: agents have to stay for it, by the newest look.
+    """
 
     over: bool
     since: float | None = None
+    waits: bool = False

@@ -74,3 +74,7 @@ class Shutdown:
     """Those of them that have not answered."""
     skip_waiting: bool = False
     """The job is ended for the second time: missing hosts are not waited for."""
+
+    def is_late(self, now: float) -> bool:
+        """Whether processes and agents had enough time to end."""
+        return self.ends_by is not None and now >= self.ends_by

@@ -11,7 +11,9 @@ from hvd_elastic_ext.launcher.rules.health.endings import Ended
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.health.stalls import Member
 from hvd_elastic_ext.launcher.rules.health.stragglers import Watch
+from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
+from hvd_elastic_ext.launcher.state.roster import Worker
 
 
 @dataclass(slots=True)
@@ -60,6 +62,13 @@ class Liveness:
     finished: dict[ProcessId, Member] = field(default_factory=dict)
     """Members of the newest world that are done with training, whether they live or not."""
 
+    def of_world(self, generation: int) -> dict[ProcessId, Member]:
+        """:attr:`finished` of this world, which is the newest one."""
+        if self.of != generation:
+            self.of = generation
+            self.finished.clear()
+        return self.finished
+
 
 @dataclass(slots=True)
 class Pace:
@@ -101,6 +110,17 @@ class Loopless:
     """The world of which all processes were lost, and it is not known what they had done."""
     fenced: int = -1
     """The world with processes that were cut off from one another."""
+
+    held: Decision | None = None
+    """The change of the world that was not made at the newest look, because no process would join."""
+
+    def note(self, worker: Worker) -> None:
+        """Note what a process has reported."""
+        self.loops = self.loops or worker.loops
+        self.kept = self.kept or worker.every is not None
+        if worker.keeps_nothing:
+            self.trained = True
+            self.step = max(self.step, worker.step)
 
     @property
     def has_trained(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Purpose(Enum):
-    """What a helper is for. ``launcher/driver/reduce.py`` has the planner of each."""
+    """What a helper is for. ``launcher/driver/reduce.py`` has what takes the answers of each."""
 
     CHECKPOINT = "write or complete a checkpoint"
     RESTORE = "load the newest checkpoint before the first world"

@@ -236,6 +236,11 @@ class JobState:
         worker = self.roster.alive(life)
         return None if worker is None else worker.planned
 
+    def by_seniority(self, lives: Iterable[ProcessId]) -> list[ProcessId]:
+        """Processes in the order of their hosts in the list, and of their slots."""
+        senior = {name: number for number, name in enumerate(self.fleet.hosts.names)}
+        return sorted(lives, key=lambda life: (senior.get(life.seat.host, len(senior)), life))
+
     @property
     def calm(self) -> bool:
         """Whether a world stands, and nothing has to be done about it."""

@@ -183,6 +183,10 @@ class FailedTries(NamedTuple):
         return self.ended - self.began
 
 
+TRANSFER_S: Final = 900.0
+"""The longest that a transfer may take: the largest commit over a slow network."""
+
+
 @dataclass(slots=True)
 class Transfers:
     """Transfers of commits, one at a time."""
@@ -193,6 +197,31 @@ class Transfers:
     """By seat of the holder; None: tries to load a checkpoint."""
     looked: dict[str, str] = field(default_factory=dict)
     """Hosts that have loaded the newest complete checkpoint, or found none, with the identity of the agent."""
+
+    def may_begin(self, now: float) -> bool:
+        """Whether a transfer may start: none is under way, and the pause after a failed one is over."""
+        return self.current is None and now >= self.not_before
+
+    @property
+    def next_look(self) -> float:
+        """When the pause ends, or the transfer under way times out (mono)."""
+        return self.not_before if self.current is None else self.current.began + TRANSFER_S
+
+    @property
+    def sending(self) -> Seat | None:
+        """The seat with the commit that is being sent."""
+        return None if self.current is None or self.current.source is None else self.current.source.seat
+
+    @property
+    def failing(self) -> dict[Seat, float]:
+        """By seat, for how many seconds all tries to send its commit have failed in a row."""
+        return {seat: each.seconds for seat, each in self.failures.items() if seat is not None}
+
+    @property
+    def loading(self) -> float:
+        """For how many seconds all tries to load a checkpoint have failed in a row."""
+        each = self.failures.get(None)
+        return 0.0 if each is None else each.seconds
 
 
 @dataclass(slots=True)
@@ -208,7 +237,14 @@ class Custody:
     verdict: Verdict = FORMS
     holds_back: bool = False
     """A world would form now, or its members would get their ranks, but waits for a commit."""
+    needs_none: bool = False
+    """No transfer is needed, by the newest look: one under way is stopped."""
     logged: str = ""
+
+    def asks_to_end(self, host: str, now: float) -> None:
+        """Note at this look that the agent of a host may end, but for its commit; and since when that is so."""
+        self.asked_for.add(host)
+        self.may_end_since.setdefault(host, now)
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from typing import Final
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.actions import StopLaunch
+from hvd_elastic_ext.launcher.state.actions import StopLaunch, TellPeers
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent, Worker
 
@@ -76,3 +76,15 @@ def dismiss(job: JobState, agent: Agent) -> None:
         job.do(StopLaunch(agent.host.name))
         job.roster.agents.pop(agent.host.name, None)
         job.roster.commits.lost(agent.host.name, heard=agent.heard, why="it was not connected when it was to end")
+
+
+def tell_peers(job: JobState, host: str | None) -> None:
+    """Tell live processes, of one host or of all, how to find their peers from the next world on."""
+    for worker in job.roster.workers.values():
+        if worker.stage is Stage.LIVE and host in (None, worker.seat.host):
+            job.do(TellPeers(worker.life))
+
+
+def name_world(job: JobState, worker: Worker, rank: int, size: int) -> None:
+    """Tell a process which world it is in, before its rank is sent."""
+    job.tell(worker, "world", generation=job.generation, rank=rank, size=size)

@@ -98,8 +98,9 @@ def test_a_folder_lists_its_layers_as_the_contracts_do(folder: str) -> None:
 
 
 def test_every_folder_of_a_folder_with_layers_has_its_layer() -> None:
-    tops = {"whole": ROOT / PACKAGE, "discover": ROOT / "discover", "planners": ROOT / PACKAGE / "launcher/planners"}
-    tops |= {"rules": ROOT / PACKAGE / "launcher/rules"}
+    launcher = ROOT / PACKAGE / "launcher"
+    tops = {"whole": ROOT / PACKAGE, "discover": ROOT / "discover", "rules": launcher / "rules"}
+    tops |= {"state": launcher / "state", "effects": launcher / "state/effects"}
     for name, layers in enforced().items():
         top = tops.get(name, ROOT / PACKAGE / name)
         there = {each.parent.name for each in top.glob("*/__init__.py")} - {"demo", "install"}

@@ -7,8 +7,8 @@ from dataclasses import fields
 from typing import Any
 
 from hvd_elastic_ext.core.errors import Asleep
-from hvd_elastic_ext.launcher.planners.checkpoints import coordinator
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability, parse_checkpoint_every
+from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from tests.unit.launcher.scenarios import Scenario
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
@@ -203,7 +203,7 @@ class Stored(Scenario):
 
     def request_(self) -> None:
         """A checkpoint is asked for, beyond which no process trains."""
-        self.cluster.ask(coordinator.request)
+        self.cluster.ask(attempts.request)
 
     def attempts_(self, *words: str) -> None:
         """``1``: one is under way; ``0``: none is."""

@@ -144,7 +144,7 @@ def _entry(path: str, after: Mapping[str, str]) -> str:
 
 def _action(action: Any) -> str:
     if isinstance(action, Record):
-        # All blocks of the host, in words: `tests/unit/launcher/planners/health/test_blame.py`.
+        # All blocks of the host, in words: `tests/unit/launcher/state/effects/health/test_blame.py`.
         told = {name: value for name, value in action.fields.items() if name not in ("host_blocked", "host_blocked_s")}
         return f"Record {action.event} {_text(told)}".rstrip()
     return " ".join([type(action).__name__, *(_text(getattr(action, field.name)) for field in fields(action))])

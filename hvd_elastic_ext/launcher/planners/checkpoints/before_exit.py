@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
 
-from hvd_elastic_ext.core.errors import Interrupted, JobFailed
-from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator
+from hvd_elastic_ext.launcher.state.checkpoints import LAST_CHECKPOINT_S
+from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
+from hvd_elastic_ext.launcher.state.effects.checkpoints.memory import save_before
+from hvd_elastic_ext.launcher.state.facts.memory import next_look
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
 log = logging.getLogger(__name__)
-
-LAST_CHECKPOINT_S: Final = 20.0
-"""Longest time for the last checkpoint: pods have 30 s in all."""
-
-
-def hold(job: JobState, why: JobFailed) -> bool:
-    """Whether the end has to wait for a checkpoint. A second request does not wait."""
-    if job.before_exit.why is not None or not isinstance(why, Interrupted) or not _anything_to_save(job):
-        return False
-    job.before_exit.why, job.before_exit.until = why, job.now + LAST_CHECKPOINT_S
-    return True
 
 
 def plan(job: JobState) -> Plan:
@@ -43,12 +33,7 @@ def save(job: JobState) -> Plan:
     why = job.before_exit.why
     if why is None or job.standing:
         return NOTHING
-    coordinator.training_stopped(job, "the world is lost")
-    if before_sleep.save_before(job, short=str(why), skip_waiting=True) is not None:
+    attempts.training_stopped(job, "the world is lost")
+    if save_before(job, short=str(why), skip_waiting=True) is not None:
         job.fail(why)
-    return Plan(before_sleep.next_look(job), stop=True)
-
-
-def _anything_to_save(job: JobState) -> bool:
-    at_rest = job.options.durability is not None and not job.standing
-    return coordinator.request(job) or (at_rest and bool(job.roster.commits.newest_hosts()))
+    return Plan(next_look(job), stop=True)

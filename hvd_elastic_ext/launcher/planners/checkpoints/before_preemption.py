@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from hvd_elastic_ext.launcher.planners.checkpoints import coordinator
 from hvd_elastic_ext.launcher.rules.checkpoints.preemption import SHORTEST_S, Call, decide, lead_s
+from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import HeldBack, Plan
 
@@ -27,9 +27,9 @@ def plan(job: JobState) -> Plan:
         wanted = Call.LAST  # it was faster than expected; to train on could lose what comes after it
     if wanted is not state.made:
         if wanted is Call.NONE:
-            coordinator.withdraw_request(job)
+            attempts.withdraw_request(job)
             state.made = wanted
-        elif coordinator.request(job, stay=wanted is Call.LAST):
+        elif attempts.request(job, stay=wanted is Call.LAST):
             state.made = wanted
     return Plan(None if known is None or wanted is not Call.NOW else known - before)
 

@@ -1,150 +1,22 @@
-"""Durable checkpoints of a running job: which commit becomes one, when, and what each process does for it.
-
-The launcher names a commit that is still to come, so that every rank keeps the same one. The agents write it beside
-training, each rank its share. When all shares are written, one agent completes the checkpoint. A failure on the way
-costs only this attempt: the checkpoint before stays the newest.
-"""
+"""Which commit becomes a checkpoint, and when: begins an attempt that is due, and gives up one that cannot succeed."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
-from hvd_elastic_ext.core.backoff import pause_after
-from hvd_elastic_ext.launcher.planners.checkpoints import cost
-from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt, Kept, Last, Name, ahead, due
-from hvd_elastic_ext.launcher.rules.membership.custody import Stored
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
-from hvd_elastic_ext.launcher.state.helpers import Answer, Purpose
+from hvd_elastic_ext.launcher.rules.checkpoints.attempt import due
+from hvd_elastic_ext.launcher.state.effects.checkpoints.attempts import WRITE_S, begin, give_up, let_train_on
+from hvd_elastic_ext.launcher.state.facts.checkpoints import members, newest_of_all, newest_step
+from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
-from hvd_elastic_ext.launcher.state.roster import Agent, Worker, seconds
 
 log = logging.getLogger(__name__)
 
-WRITE_S: Final = 900.0
-"""How long a host may take for its share."""
-AGAIN_S: Final = 5.0
-"""Pause after a failed attempt; it doubles with each further one, up to :data:`AGAIN_MOST_S`."""
-AGAIN_MOST_S: Final = 300.0
-TELLS_S: Final = 5.0
-"""Latest time from a process's entry into a world to the report of its first commit."""
 TRAINS_S: Final = 30.0
 """A process that trains for so long without a commit has no State of ours."""
-MISSES: Final = 8
-"""How often a commit is named again, further ahead, before the attempt fails."""
-
-
-def resumed_from(job: JobState, path: str, step: int, facts: Mapping[str, Any], commit: Name | None = None) -> None:
-    """Training resumes from a checkpoint of ``step`` steps with a manifest that holds ``facts``."""
-    state = job.checkpoints
-    state.path, state.last = path, Last(job.now, step)
-    state.stored = Stored(commit, step, path)
-    cost.resumed_from(job, facts)
-
-
-def request(job: JobState, *, stay: bool = True) -> bool:
-    """Make a checkpoint as soon as possible; False if there is nothing to save.
-
-    With ``stay`` no process trains beyond it, until :func:`withdraw_request`.
-    """
-    state = job.checkpoints
-    if stay and state.staying is not None:
-        return False  # nothing was trained since then
-    state.stay = stay
-    state.asked, state.not_before = job.options.durability is not None and _can_commit(job), -math.inf
-    return state.asked
-
-
-def _can_commit(job: JobState) -> bool:
-    """Whether every member has a State of ours, or is too new to have reported one."""
-    now, members = job.now, _members(job)
-    return bool(members) and all(each.holds is not None or now - each.since < TELLS_S for each in members)
-
-
-def training_finished(job: JobState) -> None:
-    """Training is done: a named commit does not come any more, and the next checkpoint is the end of training."""
-    state = job.checkpoints
-    state.done = True
-    training_stopped(job, "training is done")
-    state.failed_in_a_row, state.not_before = 0, -math.inf
-
-
-def training_stopped(job: JobState, why: str) -> None:
-    """No process trains any more: a named commit does not come, and the commit in memory can be written."""
-    state = job.checkpoints
-    state.asked = False
-    if state.attempt is not None and len(state.attempt.kept) < len(state.attempt.ranks):
-        _give_up(job, why, blame=False)
-        state.not_before = -math.inf
-
-
-def last(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
-    """A process that is done with training keeps other data in the place of its last commit."""
-    kept = _kept(message)
-    if kept is not None:
-        job.checkpoints.files[worker.life] = kept
-
-
-def write_memory(job: JobState, held: Mapping[ProcessId, Kept]) -> None:
-    """Make a checkpoint of ``held``, the same commit in every memory, while no process trains."""
-    state = job.checkpoints
-    files = {life: kept for life, kept in state.files.items() if life in held and kept.commit == held[life].commit}
-    held = {**held, **files}
-    now, name = job.now, next(iter(held.values())).commit[1:]
-    ranks = {life: rank for rank, life in enumerate(held)}
-    state.attempt = Attempt(job.generation, ranks, now, name, at_rest=True, kept=dict(held))
-    _write(job, state.attempt)
-
-
-def training_resumed(job: JobState) -> None:
-    """Processes train again: the commit in memory will be overwritten."""
-    state = job.checkpoints
-    if state.attempt is not None and state.attempt.at_rest:
-        _give_up(job, "training goes on", blame=False)
-
-
-def withdraw_request(job: JobState) -> None:
-    """Drop the request for a checkpoint, and let waiting processes train on."""
-    state = job.checkpoints
-    state.asked = False
-    if state.attempt is not None and state.attempt.stay:
-        _give_up(job, "it is no longer needed", blame=False)
-    if state.staying is not None:
-        _let_train_on(job, state.staying)
-
-
-def _let_train_on(job: JobState, attempt: Attempt) -> None:
-    job.checkpoints.staying = None
-    job.tell_all(job.roster.present(attempt.ranks), "keep", commit=None)
-
-
-def lost(job: JobState, host: str) -> None:
-    """A connection was lost, and with it perhaps a request or an answer."""
-    state = job.checkpoints
-    if state.attempt is not None and host in state.attempt.hosts:
-        _give_up(job, f"the connection to {host} was lost", blame=False)
-
-
-def came(job: JobState, host: str) -> None:
-    """An agent has connected: end what an earlier launcher, or a lost message, left open.
-
-    Else its processes might wait for ever for a message that was lost.
-    """
-    state = job.checkpoints
-    workers = job.roster.on(host)
-    if job.options.durability is None or not workers:
-        return
-    lost(job, host)
-    if state.staying is not None and host in state.staying.hosts:
-        return  # they are to wait
-    job.tell_all(workers, "keep", commit=None)
-    job.send(host, {"do": "drop", "slots": [worker.seat.slot for worker in workers]})
-
-
-# --- the look
 
 
 def plan(job: JobState) -> Plan:
@@ -156,20 +28,20 @@ def plan(job: JobState) -> Plan:
     if not job.settled:
         job.cost.slowing.breaks()
     elif state.attempt is None:
-        job.cost.slowing.trains(now, _step(job))
+        job.cost.slowing.trains(now, newest_step(job))
     _warn_of_stateless(job)
     if state.staying is not None and state.staying.generation != job.generation:
-        _let_train_on(job, state.staying)  # into the next world
+        let_train_on(job, state.staying)  # into the next world
     attempt = state.attempt
     if attempt is None:
         if now >= state.not_before and _due(job):
-            _begin(job)
+            begin(job)
     elif attempt.generation != job.generation or not (
         attempt.at_rest or len(job.roster.present(attempt.ranks)) == len(attempt.ranks)
     ):
-        _give_up(job, "the world has changed", blame=False)
+        give_up(job, "the world has changed", blame=False)
     elif now >= attempt.deadline:
-        _give_up(job, f"no answer from {', '.join(sorted(job.helpers[Purpose.CHECKPOINT]))} after {WRITE_S:g} s")
+        give_up(job, f"no answer from {', '.join(sorted(job.helpers[Purpose.CHECKPOINT]))} after {WRITE_S:g} s")
     return Plan(_next_look(job))
 
 
@@ -178,7 +50,7 @@ def _warn_of_stateless(job: JobState) -> None:
     state = job.checkpoints
     if state.logged_stateless or not job.settled:
         return
-    others = [each for each in _members(job) if each.holds is None and each.step and job.now - each.since > TRAINS_S]
+    others = [each for each in members(job) if each.holds is None and each.step and job.now - each.since > TRAINS_S]
     if others:
         state.logged_stateless = True
         reason = f"{others[0].seat} trains without a State of hvd_elastic_ext; use one, or --adopt"
@@ -201,235 +73,8 @@ def _next_look(job: JobState) -> float:
 def _due(job: JobState) -> bool:
     state = job.checkpoints
     assert job.options.durability is not None
-    newest = _newest(job)
+    newest = newest_of_all(job)
     if newest is None or not job.settled:
         return False
-    return state.asked or due(job.now, _step(job), state.last, job.options.durability.every, job.cost.choice.seconds)
-
-
-def _step(job: JobState) -> int:
-    """The newest step that any member has reported."""
-    return max((worker.step for worker in _members(job)), default=0)
-
-
-def _members(job: JobState) -> Sequence[Worker]:
-    return job.roster.present(job.world.members)
-
-
-def _newest(job: JobState) -> Name | None:
-    """The newest reported commit; None unless all members have reported one: others have no State of ours."""
-    held = [worker.holds for worker in _members(job)]
-    known = [each for each in held if each is not None]
-    return max(known) if known and len(known) == len(job.world.members) else None
-
-
-def _age_s(job: JobState, newest: Name) -> float:
-    """How long ago, in seconds, ``newest`` was first seen."""
-    told = [
-        each.silent_s + job.now - each.in_heartbeat_at
-        for each in _members(job)
-        if each.holds == newest and each.in_heartbeat_at
-    ]
-    return max(0.0, min(told, default=0.0))
-
-
-def _pace_per_s(job: JobState) -> float:
-    """Commits per second until the named one: none is left out meanwhile."""
-    return max((worker.commits_per_s for worker in _members(job)), default=0.0)
-
-
-def _reachable(job: JobState, lives: Iterable[ProcessId]) -> bool:
-    """Whether every process can be told which commit is named: it is told once."""
-    agents = [job.roster.agents.get(host) for host in {life.seat.host for life in lives}]
-    return all(agent is not None and agent.joined for agent in agents)
-
-
-# --- one attempt
-
-
-def _begin(job: JobState) -> None:
-    now, state = job.now, job.checkpoints
-    newest = _newest(job)
-    ranks = {life: place.rank for life in job.world.members if (place := job.rendezvous.place(life))}
-    if newest is None or len(ranks) != len(job.world.members) or not _reachable(job, ranks):
-        return
-    wanted = ahead(newest, _pace_per_s(job), 0, age_s=_age_s(job, newest))
-    state.attempt = Attempt(job.generation, ranks, now, wanted, state.asked and state.stay)
-    _ask(job, state.attempt)
-
-
-def _ask(job: JobState, attempt: Attempt) -> None:
-    attempt.kept.clear()
-    members = job.roster.present(attempt.ranks)
-    job.tell_all(members, "keep", commit=attempt.wanted, stay=attempt.stay)
-
-
-def kept(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
-    """A process keeps the commit that was named."""
-    attempt, kept = job.checkpoints.attempt, _kept(message)
-    if attempt is None or worker.life not in attempt.ranks or kept is None or kept.commit[1:] != attempt.wanted:
-        return
-    attempt.kept[worker.life] = kept
-    if len(attempt.kept) == len(attempt.ranks):
-        _write(job, attempt)
-
-
-def not_kept(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
-    """A process made the named commit before it received the name: name one further ahead."""
-    attempt, writing = job.checkpoints.attempt, job.helpers[Purpose.CHECKPOINT]
-    wanted, newest = message.get("wanted"), message.get("newest")
-    if attempt is None or worker.life not in attempt.ranks or writing or wanted != [*attempt.wanted]:
-        return
-    if isinstance(failed := message.get("failed"), str):
-        _give_up(job, f"{worker.seat}: {failed}")
-        return
-    attempt.misses += 1
-    if not isinstance(newest, list) or len(newest) != 3:
-        why = "has no access to its agent's memory; start it with the file descriptors of its parent"
-        _give_up(job, f"{worker.seat} {why}")
-    elif attempt.misses > MISSES:
-        _give_up(job, "commits are made faster than processes can be told of them")
-    else:
-        further = ahead((newest[0], newest[1], newest[2]), _pace_per_s(job), attempt.misses)
-        attempt.wanted = max(further, attempt.wanted)
-        _ask(job, attempt)
-
-
-def _write(job: JobState, attempt: Attempt) -> None:
-    if len({(kept.commit, kept.step) for kept in attempt.kept.values()}) > 1:
-        _give_up(job, "ranks made commits of one number after different steps; commit at the same step on all ranks")
-        return
-    assert job.options.durability is not None
-    attempt.kept_at = job.now
-    if attempt.measurable:
-        job.cost.slowing.begins(attempt.kept_at, _step(job))
-    attempt.deadline = attempt.kept_at + WRITE_S
-    attempt.written.clear()
-    for host, (parts, of) in attempt.work(apart=job.checkpoints.apart).items():
-        shares = {
-            str(life.seat.slot): [part, attempt.ranks[life], attempt.kept[life].side] for life, part in of.items()
-        }
-        if not _send(job, attempt, host, list(of), do="write", parts=parts, shares=shares):
-            return
-
-
-def _send(job: JobState, attempt: Attempt, host: str, lives: list[ProcessId], **request: Any) -> bool:
-    assert job.options.durability is not None
-    commit = next(iter(attempt.kept.values())).commit
-    full = {"place": job.options.durability.place, "commit": commit, **request}
-    if not job.run_helper(Purpose.CHECKPOINT, host, [life.seat.slot for life in lives], full):
-        _give_up(job, f"{host} is not connected", blame=False)
-        return False
-    return True
-
-
-def answered(job: JobState, agent: Agent, answer: Answer) -> None:
-    """A host has written its share, or completed the checkpoint, or failed."""
-    attempt, host, asked = job.checkpoints.attempt, agent.host.name, job.helpers[Purpose.CHECKPOINT]
-    assert attempt is not None
-    if answer.failed is not None:
-        _give_up(job, f"{host}: {answer.failed}")
-        return
-    del asked[host]
-    if attempt.sealing:
-        attempt.answer = answer.content if host == attempt.root else attempt.answer
-    else:
-        attempt.written[host] = answer.content
-    if not asked and attempt.sealing:
-        _completed(job, attempt)
-    elif not asked:
-        _complete(job, attempt)
-
-
-def _complete(job: JobState, attempt: Attempt) -> None:
-    """All shares are written: have the checkpoint completed."""
-    state = job.checkpoints
-    assert job.options.durability is not None
-    if len({str(answer.get("store")) for answer in attempt.written.values()}) > 1 and not state.apart:
-        state.apart = True
-        log.warning(
-            "%s is not the same storage on all hosts: each makes a complete checkpoint", job.options.durability.place
-        )
-        _write(job, attempt)
-        return
-    attempt.sealing = True
-    facts = cost.facts(job, ended=attempt.stay or attempt.at_rest)
-    newest = job.roster.commits.newest
-    if state.done and attempt.at_rest and (newest is None or attempt.wanted >= newest):
-        facts["finished"] = job.options.durability.mark
-    more = {"do": "seal", "world": len(attempt.ranks), "keep": job.options.durability.keep, "facts": facts}
-    work = attempt.work(apart=state.apart)
-    if not state.apart:
-        written, (parts, of) = list(attempt.written.values()), work[attempt.root]
-        _send(job, attempt, attempt.root, list(of), parts=parts, written=written, **more)
-        return
-    for host, (parts, of) in work.items():
-        if not _send(job, attempt, host, list(of), parts=parts, written=[attempt.written[host]], **more):
-            return
-
-
-def _completed(job: JobState, attempt: Attempt) -> None:
-    state, now, answer = job.checkpoints, job.now, attempt.answer
-    step = next(iter(attempt.kept.values())).step
-    took = now - attempt.kept_at + attempt.stall_s
-    if not attempt.at_rest:
-        state.waited_s = attempt.kept_at - attempt.began - attempt.stall_s
-    state.path = str(answer.get("path", ""))
-    state.only_here = state.path if state.apart else None
-    job.record(
-        "sealed",
-        path=state.path,
-        step=step,
-        bytes=answer.get("bytes"),
-        seconds=round(took, 3),
-        since_asked_s=round(now - attempt.began, 3),
-    )
-    if isinstance(why := answer.get("not_removed"), str):
-        log.warning("older checkpoints cannot be removed and take up room: %s", why)
-    state.last = Last(attempt.kept_at, step)
-    state.stored = Stored(next(iter(attempt.kept.values())).commit[1:], step, str(state.path))
-    state.words.update({host: str(written.get("store")) for host, written in attempt.written.items()})
-    word = state.words.get(attempt.root)
-    shared = frozenset(host for host, known in state.words.items() if known == word)
-    state.readers = frozenset(attempt.written) if state.apart else shared
-    slowed = job.cost.slowing.ends(now, _step(job)) if attempt.measurable else None
-    cost.measured(job, took, slowed, stall_s=attempt.stall_s)
-    state.failed_in_a_row, state.asked = 0, state.asked and state.stay and not attempt.stay
-    state.staying = attempt if attempt.stay else None
-    _drop(job, attempt)
-
-
-def _give_up(job: JobState, why: str, *, blame: bool = True) -> None:
-    state = job.checkpoints
-    attempt = state.attempt
-    assert attempt is not None
-    job.cost.slowing.breaks()
-    _drop(job, attempt)
-    if not attempt.at_rest:
-        _let_train_on(job, attempt)
-    if not blame:
-        state.not_before = job.now + AGAIN_S
-        return
-    state.failed_in_a_row += 1
-    pause = pause_after(state.failed_in_a_row, first=AGAIN_S, longest=AGAIN_MOST_S)
-    state.not_before = job.now + pause
-    log.warning("no checkpoint: %s; the next attempt is in %g s", why, pause)
-    job.record("not_sealed", reason=why, again_s=pause)
-
-
-def _drop(job: JobState, attempt: Attempt) -> None:
-    job.checkpoints.attempt = None
-    job.helpers[Purpose.CHECKPOINT].clear()
-    for host, lives in attempt.hosts.items():
-        job.send(host, {"do": "drop", "slots": [life.seat.slot for life in lives]})
-
-
-def _kept(message: Mapping[str, Any]) -> Kept | None:
-    """What a process reports to keep; None if the message is malformed."""
-    commit, step, side = message.get("commit"), message.get("step"), message.get("side")
-    if not isinstance(commit, list) or len(commit) != 4 or not all(type(each) is int for each in commit):
-        return None
-    if not isinstance(step, int) or not isinstance(side, int):
-        return None
-    stall_s = max(0.0, seconds(message.get("stall_s")) or 0.0)
-    return Kept((commit[0], commit[1], commit[2], commit[3]), step, side, message.get("files") is True, stall_s)
+    every, seconds = job.options.durability.every, job.cost.choice.seconds
+    return state.asked or due(job.now, newest_step(job), state.last, every, seconds)

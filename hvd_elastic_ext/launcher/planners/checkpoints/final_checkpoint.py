@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 
-from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator
 from hvd_elastic_ext.launcher.rules.checkpoints import finished
 from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import decide
+from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts, memory
+from hvd_elastic_ext.launcher.state.facts.memory import is_waiting
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
@@ -25,20 +26,28 @@ def plan(job: JobState) -> Plan:
     return NOTHING
 
 
-def needs_agents(job: JobState) -> bool:
+def save(job: JobState) -> Plan:
+    """Save the end of training once all processes have ended, or are late, and before agents are told to end."""
+    ends = job.outcome.finishing and job.outcome.failure is None and job.shutdown.gone_by is None
+    ready = ends and (job.shutdown.is_late(job.now) or not job.roster.workers)
+    job.final_checkpoint.waits = ready and _needs_agents(job)
+    return NOTHING
+
+
+def _needs_agents(job: JobState) -> bool:
     """Whether there is still something to save. Logs how that ended."""
     state = job.final_checkpoint
     if state.over:
         return False
     if state.since is None:
         state.since = job.now
-        before_sleep.training_resumed(job)
-        coordinator.training_finished(job)
-    done = before_sleep.save_before(job, short="training is done", skip_waiting=True, read_back=False)
+        memory.training_resumed(job)
+        attempts.training_finished(job)
+    done = memory.save_before(job, short="training is done", skip_waiting=True, read_back=False)
     waits, why = decide(
         job.now - state.since,
         saved=done is not None,
-        answered=not before_sleep.is_waiting(job),
+        answered=not is_waiting(job),
         durable_s=job.cost.durable_s,
     )
     if waits:

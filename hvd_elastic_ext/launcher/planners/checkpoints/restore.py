@@ -7,25 +7,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher.planners.checkpoints import coordinator
-from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.checkpoints import Loading
-from hvd_elastic_ext.launcher.state.commit_holders import read
-from hvd_elastic_ext.launcher.state.helpers import Answer, Purpose
+from hvd_elastic_ext.launcher.state.facts.checkpoints import holding
+from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, HeldBack, Plan
 from hvd_elastic_ext.launcher.state.roster import Agent
 
 log = logging.getLogger(__name__)
 
-AGAIN_S: Final = 5.0
-"""Pause after a host could not read its storage."""
 EMPTY_S: Final = 0.5
 """How often to check whether processes that must end before a host loads have ended."""
 
@@ -63,8 +59,7 @@ def why_not(job: JobState) -> HeldBack | None:
     members = job.decision.members
     if members is None or job.options.durability is None or job.world.begun:
         return None
-    holding = _holding(job)
-    if not holding.isdisjoint(life.seat for life in members):
+    if not holding(job).isdisjoint(life.seat for life in members):
         return None
     if state.path is not None:
         return HeldBack(f"no process that is ready holds {state.path}")
@@ -82,17 +77,11 @@ def _next_look(job: JobState) -> float | None:
     return None if job.world.begun else min(times, default=None)
 
 
-def _holding(job: JobState) -> frozenset[Seat]:
-    """Seats with the checkpoint in their memory."""
-    found = [job.loading_of(host) for host in job.restore.hosts]
-    return frozenset(seat for loading in found if loading is not None for seat in loading.seats)
-
-
 def _reload_lost(job: JobState, wanted: tuple[Seat, ...]) -> None:
     """If all hosts that loaded the checkpoint are gone or unused, others load it once their processes have ended."""
     hosts = {seat.host: job.loading_of(seat.host) for seat in wanted}
     under_way = any(loading is not None and loading.under_way for loading in hosts.values())
-    if job.restore.path is None or under_way or not _holding(job).isdisjoint(wanted):
+    if job.restore.path is None or under_way or not holding(job).isdisjoint(wanted):
         return
     for host, loading in hosts.items():
         if loading is None or not loading.ready:
@@ -107,7 +96,7 @@ def _fail_if_unreadable(job: JobState, hosts: set[str]) -> None:
     """End the job if no host has the checkpoint, or may still get it."""
     known = [job.loading_of(host) for host in hosts]
     told = [loading for loading in known if loading is not None and not loading.under_way]
-    if len(told) == len(known) and any(loading.for_good for loading in told) and not _holding(job):
+    if len(told) == len(known) and any(loading.for_good for loading in told) and not holding(job):
         job.fail(JobFailed(job.restore.why or "no checkpoint can be loaded"))
 
 
@@ -136,67 +125,3 @@ def _load(job: JobState, agent: Agent, slots: Mapping[str, int]) -> None:
     request = {"do": "load", "place": job.options.durability.place, "ranks": slots, "done": done}
     loading = job.restore.hosts[host] = Loading(agent.identity, slots=[int(slot) for slot in slots])
     job.run_helper(Purpose.RESTORE, host, loading.slots, request)
-
-
-def lost(job: JobState, host: str) -> None:
-    """A connection was lost, and with it perhaps an answer."""
-    job.helpers[Purpose.RESTORE].pop(host, None)
-    loading = job.restore.hosts.get(host)
-    if loading is not None and not loading.ready:
-        loading.again_at = job.now
-
-
-def answered(job: JobState, agent: Agent, answer: Answer) -> None:
-    """A host has loaded the newest checkpoint, or found none, or failed."""
-    host = agent.host.name
-    loading = job.restore.hosts[host]
-    del job.helpers[Purpose.RESTORE][host]
-    if answer.failed is not None:
-        _failed(job, host, loading, answer.failed, for_good=answer.content.get("for_good") is True)
-    else:
-        loading.ready = True
-        _loaded(job, agent, loading, answer.content)
-
-
-def _loaded(job: JobState, agent: Agent, loading: Loading, answer: Mapping[str, Any]) -> None:
-    state = job.restore
-    host, held = agent.host.name, read(answer.get("held"))
-    step, path, generation = answer.get("step"), answer.get("path"), answer.get("generation")
-    for passed in answer.get("passed_over") or ():
-        log.warning("%s: skipped a checkpoint: %s", host, passed)
-        job.record("checkpoint_skipped", host=host, reason=str(passed))
-    if not isinstance(path, str) or not isinstance(step, int):
-        return  # none here: training starts from the beginning, unless another host has one
-    if answer.get("done") is True:
-        state.done = state.done or Finished(path, step)
-        return
-    filled = answer.get("slots")
-    loading.seats = frozenset(Seat(host, slot) for slot in (filled if isinstance(filled, list) else loading.slots))
-    state.why = None
-    loaded = read([*(answer.get("commit") or ()), step])
-    commits = job.roster.commits
-    first_slot = Seat(host, filled[0]) if isinstance(filled, list) and filled else None
-    for seat in loading.seats:
-        has = held if seat == first_slot and held is not None else loaded
-        if has is not None and ((known := commits.commit_of(seat)) is None or known < has[0]):
-            commits.reported(seat, *has, agent=agent.identity)
-    if isinstance(generation, int):
-        job.generation = max(job.generation, generation)
-    job.checkpoints.readers |= {host}
-    first, state.path = state.path is None, path
-    if first:
-        facts = answer.get("facts")
-        coordinator.resumed_from(job, path, step, facts if isinstance(facts, dict) else {}, loaded and loaded[0])
-        log.warning("training goes on after step %d, with the checkpoint %s", step, path)
-        job.record("resumed", path=path, step=step, host=host, reason=f"the newest checkpoint is {path}")
-
-
-def _failed(job: JobState, host: str, loading: Loading, why: str, *, for_good: bool = False) -> None:
-    now = job.now
-    loading.slots, loading.again_at, loading.for_good = [], now + AGAIN_S, for_good
-    log.warning("%s cannot load a checkpoint: %s", host, why)
-    job.record("not_resumed", host=host, reason=why)
-    if _holding(job):
-        loading.ready, loading.again_at = True, None  # it gets it from a host that could
-    else:
-        job.restore.why = f"{host} cannot load a checkpoint: {why}"

@@ -1,133 +1,17 @@
-"""The end of a process: its cause, the strike that follows, and whether it ends the job."""
+"""Processes of an earlier launcher's world that have ended while there was no launcher."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.core.secrets import foreign_words
-from hvd_elastic_ext.launcher.planners.departures import shutdown
-from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
-from hvd_elastic_ext.launcher.planners.health import blame, liveness, loopless
-from hvd_elastic_ext.launcher.rules.health.causes import Cause, Ending, ending
-from hvd_elastic_ext.launcher.rules.health.endings import Fate
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.state import orders
+from hvd_elastic_ext.launcher.state.effects.departures.ends import exited
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
-from hvd_elastic_ext.launcher.state.roster import Worker
 
 
 def plan(job: JobState) -> Plan:
-    """End the job if no part of it is left to train.
-
-    Scripts without an elastic loop cannot say that they are done: they are when all processes have ended well.
-    """
-    _take_unheard_ends(job)
-    job.fail(loopless.see_lost_training(job))
-    found, why = job.verdict
-    if found is Fate.FAILED:
-        job.fail(JobFailed(why))
-    elif found is Fate.DONE:
-        job.outcome.finishing = True
-    return NOTHING
-
-
-def _take_unheard_ends(job: JobState) -> None:
-    """Processes of the world that was taken over may have ended while there was no launcher."""
+    """Take in their ends, once that world was taken over."""
     for life in [each for each in job.world.members if each in job.fleet.unreported_ends]:
         worker, code = job.fleet.unreported_ends.pop(life)
         if life.seat not in job.roster.workers:
             job.roster.add(worker)
             exited(job, worker, {"code": code})
-
-
-def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
-    """A process has ended. ``news``: its exit code, and what its agent knows of that."""
-    code = code if isinstance(code := news.get("code"), int) else 1
-    members, rank = job.world.members, job.rank(worker.life)
-    job.roster.remove(worker)
-    job.roster.ended[worker.seat] = worker.life.number
-    job.rendezvous.ended(worker.life)
-    if worker.life in members and worker.generation < job.generation:
-        job.answer(job.rendezvous.give_up())  # its peers would wait for its addresses for ever
-    found = _ending(job, worker, code, oom=bool(news.get("oom")))
-    cause = worker.killed or found.cause
-    how = f"{found.text}: {said}" if isinstance(said := news.get("reason"), str) else found.text
-    if worker.killed is not None:  # the exit code says only that it was killed
-        how = _why_killed(worker, worker.killed)
-    why = foreign_words(blame.with_error(worker, how)) if cause.fault else how
-    place = {"host": worker.seat.host, "slot": worker.seat.slot, **({} if rank is None else {"rank": rank})}
-    job.record("exited", **place, code=code, cause=str(cause), reason=why)
-    loopless.ended(job, worker, cause, how, code)
-    liveness.ended(job, worker, well=worker.done or (cause is Cause.LEFT and code == 0))
-    if worker.done:
-        _done(job, worker, code)
-    elif job.verdict.fate in (Fate.ENDING, Fate.DONE, Fate.FAILED):
-        return  # the last end decides
-    elif cause is Cause.LEFT:
-        orders.delay_restart(job, worker.seat)
-        _end_job(job, blame.left(job, worker, found.text, members=members))
-    elif job.outcome.finishing:
-        if worker.life in members and (cause.fault or cause is Cause.PEER_LOST) and not _others_finish(job, worker):
-            shutdown.end(job, JobFailed(f"{worker.seat} {how}, before its training was done; that of others is"))
-    elif cause.fault:
-        _failed(job, worker, cause, how)
-
-
-def _why_killed(worker: Worker, cause: Cause) -> str:
-    silent = f"no heartbeat for {worker.silent_s:.1f} s, " if cause is Cause.SILENT else ""
-    return f"{cause}: {silent}killed by the launcher"
-
-
-def _ending(job: JobState, worker: Worker, code: int, *, oom: bool) -> Ending:
-    members = job.world.members
-    found = ending(
-        code,
-        done=worker.done,
-        told_to_leave=worker.leaving is not None,
-        going=job.going(worker.seat.host),
-        peer_lost=worker.life in members and _has_lost_another(job, worker),
-        oom=oom,
-        warned=worker.warned,
-    )
-    if code == 0 and found.cause is Cause.LEFT and worker.stage is Stage.BOOTING:
-        found = Ending(found.cause, "ended with exit code 0 without having asked for a world")
-    return engine_of(job).judged(job, worker, found, code)
-
-
-def _has_lost_another(job: JobState, worker: Worker) -> bool:
-    """Whether the world has lost a process beside this one. When all end, there are thousands to ask about."""
-    return any(life != worker.life and job.roster.alive(life) is None for life in job.world.members)
-
-
-def _done(job: JobState, worker: Worker, code: int) -> None:
-    """A process that was done with training has ended."""
-    job.outcome.finishing = True
-    generation, who = job.outcome.failed
-    if code and worker.killed is None:
-        shutdown.end(job, JobFailed(f"{worker.seat} ended with exit code {code} after training was done"))
-    elif 0 < worker.generation == generation and not _others_finish(job, worker):  # the last world's
-        shutdown.end(job, JobFailed(f"{who}, before its training was done; that of others is"))
-
-
-def _failed(job: JobState, worker: Worker, cause: Cause, how: str) -> None:
-    """A process has failed while the job trains."""
-    members = job.world.members
-    # Once some are done, the others do the last steps without it.
-    if not (any(each.done for each in job.roster.present(members)) and _others_finish(job, worker)):
-        told = "" if worker.failure is None else f": {worker.failure[1]}"
-        job.outcome.failed = worker.generation, f"{worker.seat} {how}{told}"
-    job.fleet.recovering.add(worker.seat.host)
-    _end_job(job, blame.failed(job, worker, cause, how, members=members))
-
-
-def _others_finish(job: JobState, worker: Worker) -> bool:
-    """Whether other members that are not done yet do the last steps without this one."""
-    return any(not each.done and each is not worker for each in job.roster.present(job.world.members))
-
-
-def _end_job(job: JobState, why: JobFailed | None) -> None:
-    if why is not None:
-        shutdown.end(job, why)
+    return NOTHING

@@ -6,11 +6,6 @@ import logging
 from typing import Final
 
 from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed
-from hvd_elastic_ext.core.secrets import foreign_words
-from hvd_elastic_ext.launcher.planners.checkpoints import before_exit, final_checkpoint
-from hvd_elastic_ext.launcher.planners.health import liveness
-from hvd_elastic_ext.launcher.planners.membership import resize_report, world
-from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.state import actions, orders
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
@@ -24,12 +19,20 @@ LAST_EACH_S: Final = 1.0
 """Longest wait, after that, for the end on hosts without a connection, and what each of them adds to it."""
 
 
-def plan(job: JobState) -> Plan:
-    """End everything if the job was told to end, else all but the world that is done with training."""
+def end_processes(job: JobState) -> Plan:
+    """End all processes if the job was told to end, else all but those of the world that is done with training."""
+    if job.ending:
+        everything, state = job.outcome.failure is not None, job.shutdown
+        waited_for = _end_processes(job, everything=everything)
+        if everything or not waited_for:
+            state.ends_by = state.ends_by or job.now + PROCESSES_S
+    return NOTHING
+
+
+def end_agents(job: JobState) -> Plan:
+    """End all agents once their processes have ended, and nothing is left to save; the job is over then."""
     if not job.ending:
         return NOTHING
-    if job.outcome.failure is None:
-        liveness.look_at_the_end(job)
     was_over, job.outcome.over = job.outcome.over, _is_over(job)
     if job.outcome.over and not was_over:
         _name_the_unheard(job)
@@ -37,62 +40,19 @@ def plan(job: JobState) -> Plan:
 
 
 def _is_over(job: JobState) -> bool:
-    """End processes and agents; whether all have ended."""
+    """End agents; whether all have ended."""
     state = job.shutdown
-    now, everything = job.now, job.outcome.failure is not None
-    resize_report.close(job)
-    if not everything:
-        world.finish(job)
-    waited_for = _end_processes(job, everything=everything)
-    if everything or not waited_for:
-        state.ends_by = state.ends_by or now + PROCESSES_S
-    late = state.ends_by is not None and now >= state.ends_by
+    if job.final_checkpoint.waits:
+        state.ends_by = job.now + PROCESSES_S
+        return False
+    late = state.is_late(job.now)
     if late or not job.roster.workers:
-        if not everything and state.gone_by is None and final_checkpoint.needs_agents(job):
-            state.ends_by = now + PROCESSES_S
-            return False
         _dismiss(job, late=late)
     if state.gone_by is None and (late or _none_left(job)):
         if late:
             log.warning("the launcher does not wait any longer for: %s", ", ".join(job.roster.agents) or "processes")
         _end_unconnected(job)
     return state.gone_by is not None and _all_gone(job, state.gone_by)
-
-
-def end(job: JobState, why: JobFailed) -> None:
-    """End everything; the first ``why`` is the outcome. A second call ends it at once.
-
-    A job that is ended from outside makes a last checkpoint first.
-    """
-    state = job.shutdown
-    if not job.ending and before_exit.hold(job, why):
-        return
-    if job.outcome.failure is None:
-        job.outcome.failure = why
-        return
-    for worker in job.roster.workers.values():
-        orders.kill(job, worker, Cause.TOLD)
-    state.skip_waiting = True  # do not wait for missing hosts; after another call, wait for no host
-    if state.gone_by is not None:
-        state.gone_by = job.now
-
-
-def answered(job: JobState, host: str, *, well: bool, why: str) -> None:
-    """The result of ending a host without a connection."""
-    state = job.shutdown
-    state.pending.discard(host)
-    if well:
-        state.unconnected.pop(host, None)
-    elif host in state.unconnected:
-        state.refused[host] = foreign_words(why)
-        log.warning("%s could not be told to end: %s", host, why)
-
-
-def came(job: JobState, host: str) -> None:
-    """An agent has connected after all."""
-    state = job.shutdown
-    state.pending.discard(host)
-    state.unconnected.pop(host, None)
 
 
 def _end_processes(job: JobState, *, everything: bool) -> bool:

@@ -1,7 +1,7 @@
 """Watches over hosts and processes that run.
 
 Belongs here: silent hosts and processes, a lost link of the launcher, stalled and slow processes, scripts without an
-elastic loop, and which host or slot a fault counts against.
+elastic loop, cooldowns.
 
 Never here: what a strike costs: that is ``rules/health``.
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from hvd_elastic_ext.launcher.state.facts.health import heard_of_world
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import RETURN_S, Agent
@@ -27,15 +28,6 @@ def alone(now: float, heard: Sequence[float], *, limit_s: float, grace_s: float)
     return limit_s / 2 < now - max(heard) <= max(limit_s, grace_s)
 
 
-def until(job: JobState) -> float | None:
-    """When decisions are made again at the latest (mono); None if the link is not lost."""
-    state, options = job.link_loss, job.options
-    if state.since is None or state.back_by is not None:
-        return state.back_by
-    newest = max((agent.heard for agent in _agents(job)), default=job.now)
-    return newest + max(options.heartbeat_timeout_s, options.orphan_grace_s)
-
-
 def plan(job: JobState) -> Plan:
     """Hold all decisions back while the launcher has lost its link."""
     job.paused = _is_alone(job)
@@ -49,7 +41,7 @@ def _is_alone(job: JobState) -> bool:
     latest = now - options.heartbeat_timeout_s
     if state.since is None and not any(0 < each.heard < latest for each in job.roster.agents.values()):
         return False
-    agents = _agents(job)
+    agents = heard_of_world(job)
     if state.since is None:
         heard = [agent.heard for agent in agents]
         if not alone(now, heard, limit_s=options.heartbeat_timeout_s, grace_s=options.orphan_grace_s):
@@ -60,16 +52,6 @@ def _is_alone(job: JobState) -> bool:
         return True
     state.since = state.back_by = None
     return False
-
-
-def _agents(job: JobState) -> list[Agent]:
-    roster = job.roster
-    members = roster.present(job.world.members)
-    # Newcomers have no state to continue from.
-    those = [worker for worker in members if worker.generation] or members
-    hosts = [*(worker.seat.host for worker in those), *(life.seat.host for life in job.world.not_at_fault)]
-    found = map(roster.agents.get, dict.fromkeys(hosts))
-    return [agent for agent in found if agent is not None and agent.heard]
 
 
 def _begin(job: JobState, agents: Sequence[Agent]) -> None:

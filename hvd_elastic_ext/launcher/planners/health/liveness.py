@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Container
 from typing import Final
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.ledger import Subject
-from hvd_elastic_ext.launcher.rules.health.stalls import Member, Stall, absence, ended_early, left_waiting, stall
+from hvd_elastic_ext.launcher.rules.health.stalls import Member, Stall, absence, left_waiting, stall
 from hvd_elastic_ext.launcher.rules.health.stragglers import SUSTAINED, Straggler, stragglers
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
 from hvd_elastic_ext.launcher.state import orders
+from hvd_elastic_ext.launcher.state.effects.health.early_ends import finished as finished_member
+from hvd_elastic_ext.launcher.state.facts.health import finished_limit_s, stall_limit_s
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
-from hvd_elastic_ext.launcher.state.roster import GO_S, Worker
+from hvd_elastic_ext.launcher.state.roster import GO_S
 
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 MISSED_S: Final = 30.0
 """When to report for whom the next world waits, without ``--progress-timeout``."""
-STILL_S: Final = 60.0
-"""When to report that a world is stalled, without ``--progress-timeout``."""
-STEPS: Final = 3.0
-"""That, or this multiple of the longest reported step, if that is longer."""
-FINISHED_S: Final = 15.0
-"""When to report that ranks wait for one that is done with training: nothing else ends that wait."""
 COMPARE_S: Final = 5.0
 """Seconds between two comparisons of step times: thousands take a while."""
 
@@ -68,64 +62,13 @@ def _look(job: JobState) -> None:
         _find_stragglers(job)
 
 
-def look_at_the_end(job: JobState) -> None:
+def at_the_end(job: JobState) -> Plan:
     """The same once training is over for some: only whether the others wait for those counts."""
     state = job.liveness
-    if job.now - state.looked_at >= LOOK_S:
+    if job.outcome.finishing and job.outcome.failure is None and job.now - state.looked_at >= LOOK_S:
         state.looked_at = job.now
         _find_left_waiting(job)
-
-
-def ended(job: JobState, worker: Worker, *, well: bool) -> None:
-    """A process has ended. Others may wait for ever for one that ended ``well``."""
-    place = job.rendezvous.place(worker.life)
-    if well and place is not None and worker.life in job.world.members:
-        _start_generation(job)
-        job.liveness.finished[worker.life] = _finished(job, worker, place.rank)
-    if (base := job.outcome.went_on.get(worker.life)) is not None:
-        job.outcome.more[worker.seat] = max(0, worker.step - base)
-
-
-def _start_generation(job: JobState) -> None:
-    state = job.liveness
-    if state.of != job.generation:
-        state.of = job.generation
-        state.finished.clear()
-
-
-def _finished(job: JobState, worker: Worker, rank: int) -> Member:
-    return Member(worker.life, rank, job.now, done=worker.done, step=worker.step)
-
-
-def going_on(job: JobState, next_members: Container[ProcessId]) -> None:
-    """Another world is about to form: say so if members of the last one are done with training."""
-    _start_generation(job)
-    outcome, found = job.outcome, job.liveness.finished
-    others = []
-    for worker in job.roster.present(job.world.members):
-        if worker.done and (place := job.rendezvous.place(worker.life)) is not None:
-            found.setdefault(worker.life, _finished(job, worker, place.rank))
-        elif worker.life in next_members:
-            others.append(worker)
-    done = sorted((each for each in found.values() if each.done), key=lambda each: each.rank)
-    if not done or not others or outcome.failure is not None:
-        return
-    log.warning("%s", ended_early(done, [worker.seat for worker in others]))
-    outcome.early += tuple(done)
-    ends_at = max(each.step for each in done)
-    for worker in others:  # steps of a State of ours are counted from the start of training; others' by each process
-        outcome.went_on[worker.life] = ends_at if ends_at and worker.every is not None else worker.step
-
-
-def stall_limit_s(job: JobState) -> float:
-    """Seconds for which a world may stall before that is reported, by its steps, without ``--progress-timeout``."""
-    steps = [worker.step_s for worker in job.roster.present(job.world.members) if worker.step_s]
-    return max(STILL_S, STEPS * max(steps, default=0.0))
-
-
-def finished_limit_s(job: JobState) -> float:
-    """Seconds for which ranks may wait for one that is done with training before that is reported."""
-    return min(FINISHED_S, job.options.progress_timeout_s or FINISHED_S)
+    return NOTHING
 
 
 def _all_hosts_heard(job: JobState) -> bool:
@@ -159,10 +102,10 @@ def _members(job: JobState) -> list[Member]:
 def _find_left_waiting(job: JobState) -> bool:
     """Whether only some members are done. Reports it if the others only wait for those."""
     now, state = job.now, job.liveness
-    _start_generation(job)
+    state.of_world(job.generation)
     for worker in job.roster.present(job.world.members):
         if worker.done and (place := job.rendezvous.place(worker.life)) is not None:
-            state.finished.setdefault(worker.life, _finished(job, worker, place.rank))
+            state.finished.setdefault(worker.life, finished_member(job, worker, place.rank))
         elif state.finished:
             state.finished.pop(worker.life, None)  # a script may train more than once
     if not state.finished or not _all_hosts_heard(job):

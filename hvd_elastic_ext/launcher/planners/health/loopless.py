@@ -9,17 +9,28 @@ from __future__ import annotations
 import logging
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.health.endings import Ended, Fate, restart_reason
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
+from hvd_elastic_ext.launcher.rules.health.endings import Fate, restart_reason
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import HeldBack
-from hvd_elastic_ext.launcher.state.roster import Worker
+from hvd_elastic_ext.launcher.state.plan import NOTHING, HeldBack, Plan
 
 log = logging.getLogger(__name__)
 
 
-def see_lost_training(job: JobState) -> JobFailed | None:
+def plan(job: JobState) -> Plan:
+    """End the job if no part of it is left to train.
+
+    Scripts without an elastic loop cannot say that they are done: they are when all processes have ended well.
+    """
+    job.fail(_see_lost_training(job))
+    found, why = job.verdict
+    if found is Fate.FAILED:
+        job.fail(JobFailed(why))
+    elif found is Fate.DONE:
+        job.outcome.finishing = True
+    return NOTHING
+
+
+def _see_lost_training(job: JobState) -> JobFailed | None:
     """Note what living processes have reported; why the job is over, if all of its training is lost."""
     state = job.loopless
     state.kept = state.kept or job.roster.commits.newest is not None or job.checkpoints.known
@@ -27,7 +38,7 @@ def see_lost_training(job: JobState) -> JobFailed | None:
         return None  # the usual case, and nothing more to learn from thousands of processes
     survivors = 0
     for worker in job.roster.workers.values():
-        _note(job, worker)
+        state.note(worker)
         survivors += worker.has_state
     if state.kept or survivors or not (job.in_place and job.world.begun):
         return None
@@ -62,12 +73,19 @@ def _warn_of_the_unknown(job: JobState) -> None:
 
 def why_not(job: JobState) -> HeldBack | None:
     """Why the next world does not form: no process would join it."""
-    state, decision = job.loopless, job.decision
-    found = job.verdict.fate
-    if decision.members is None or not (found is Fate.ENDING or (found is Fate.STANDS and job.in_place)):
-        return None
+    found, state = job.verdict.fate, job.loopless
+    held = found is Fate.ENDING or (found is Fate.STANDS and job.in_place)
+    state.held = job.decision if held and job.decision.members is not None else None
+    return None if state.held is None else HeldBack("no process has begun an elastic loop")
+
+
+def stand(job: JobState) -> Plan:
+    """Say that the world stays as it is, and tell members that wait for a lost process that it is gone."""
+    state, decision = job.loopless, job.loopless.held
+    if decision is None:
+        return NOTHING
     _cut_off_those_who_wait(job)
-    if found is Fate.STANDS and decision.cause not in state.logged:
+    if job.verdict.fate is Fate.STANDS and decision.cause not in state.logged:
         state.logged.add(decision.cause)
         why = (
             f"{decision.cause}: {decision.reason}; the world stays as it is: no process has begun an elastic loop "
@@ -75,7 +93,7 @@ def why_not(job: JobState) -> HeldBack | None:
         )
         log.warning("%s", why)
         job.record("not_resized", cause=decision.cause, reason=why)
-    return HeldBack("no process has begun an elastic loop")
+    return NOTHING
 
 
 def _cut_off_those_who_wait(job: JobState) -> None:
@@ -88,37 +106,3 @@ def _cut_off_those_who_wait(job: JobState) -> None:
         state.fenced = generation
         for worker in present:
             job.tell(worker, "fence")
-
-
-# --- ends of processes
-
-
-def ended(job: JobState, worker: Worker, cause: Cause, how: str, code: int) -> None:
-    """A process has ended, and is not in the roster any more."""
-    state = job.loopless
-    _note(job, worker)
-    state.kept = state.kept or worker.warned
-    place = job.rendezvous.place(worker.life)
-    rank = worker.planned if place is None else place.rank
-    # Also on a host that will go: that is the cause of every end there.
-    by_itself = worker.killed is None and worker.leaving is None and not worker.warned
-    well = worker.done or (code == 0 and by_itself)
-    told = "" if worker.failure is None or well else f": {worker.failure[1]}"
-    state.last = f"{worker.seat} {how}"
-    entry = Ended(f"rank {rank} on {worker.seat}", f"{how}{told}", well)
-    if worker.life in job.world.members:
-        if state.of != job.generation:
-            state.ended.clear()
-        state.of = job.generation
-        state.ended[worker.life] = entry
-    elif worker.stage is Stage.BOOTING and (well or cause.fault):
-        state.alone[worker.seat] = entry
-
-
-def _note(job: JobState, worker: Worker) -> None:
-    state = job.loopless
-    state.loops = state.loops or worker.loops
-    state.kept = state.kept or worker.every is not None
-    if worker.keeps_nothing:
-        state.trained = True
-        state.step = max(state.step, worker.step)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state import actions, orders
+from hvd_elastic_ext.launcher.state.effects.health.cut_off import GONE_S, cut_off, end_earlier_lives, goes
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Agent, Worker
@@ -19,9 +18,6 @@ BEAT_S: Final = 2.0
 """A process may have received a message so long before its silence: the time between heartbeats."""
 WAY_OUT_S: Final = 60.0
 """How long a process that is done, or was sent away, may be silent: the end of an interpreter takes time."""
-GONE_S: Final = 2.0
-"""How long a host that is not listed, or was not for a while, may be silent once its connection is lost: most likely it
-is gone. Also how long messages of its agent may be on their way."""
 
 
 def plan(job: JobState) -> Plan:
@@ -34,7 +30,7 @@ def plan(job: JobState) -> Plan:
         if agent.heard and now - agent.heard > _limit_s(job, agent):
             reason = f"nothing was heard of it for {now - agent.heard:.1f} s"
             cut_off(job, agent, reason, strike=not job.ending)
-            gone = _goes(job, agent) or agent.heard <= agent.inherited_at
+            gone = goes(job, agent) or agent.heard <= agent.inherited_at
             if not (job.ending or gone) and agent.host.name in job.fleet.hosts:
                 job.fleet.unheard[agent.host.name] = reason
     for worker in _silent(job):
@@ -55,78 +51,6 @@ def is_due(job: JobState) -> bool:
     """Whether a host or a process is silent for too long now."""
     at = due_at(job)
     return (at is not None and at < job.now) or bool(_silent(job))
-
-
-def launcher_paused(job: JobState, seconds: float) -> None:
-    """The launcher itself was paused for ``seconds``: messages of agents from that time are not read yet."""
-    now = job.now
-    job.fleet.newer_lives = {
-        name: each._replace(since=min(now, each.since + seconds)) for name, each in job.fleet.newer_lives.items()
-    }
-    for agent in job.roster.agents.values():
-        agent.heard = min(now, agent.heard + seconds) if agent.heard else agent.heard
-
-
-def end_earlier_lives(job: JobState) -> None:
-    """Cut off agents with a container that has ended, without a strike for its successor.
-
-    An agent that is still heard is of the new container.
-    """
-    now, limit_s = job.now, job.options.heartbeat_timeout_s
-    for name, (host, since) in list(job.fleet.newer_lives.items()):
-        agent = job.roster.agents.get(name)
-        if agent is not None and agent.joined and agent.heard > since + GONE_S:
-            move_to_new_pod(job, agent, host)
-        elif agent is not None and agent.joined and now - agent.heard <= limit_s / 2:
-            continue
-        elif agent is not None:
-            cut_off_dead(job, agent, "its container was started again")
-        del job.fleet.newer_lives[name]
-
-
-def move_to_new_pod(job: JobState, agent: Agent, host: Host) -> None:
-    """Take ``host``, a new pod or container of the same name, as that of a living agent and its processes."""
-    agent.host, agent.inherited_at = host, job.now
-    for worker in job.roster.on(host.name):
-        worker.host = host
-
-
-def cut_off_dead(job: JobState, agent: Agent, reason: str) -> None:
-    """Cut off an agent that is known to be dead, with its memory. It is not a strike."""
-    log.warning("%s is cut off: %s", agent.host.name, reason)
-    job.record("fenced", host=agent.host.name, reason=reason)
-    job.roster.commits.ended(agent.host.name, reason)
-    cut_off(job, agent, reason, strike=False)
-    job.fleet.unheard.pop(agent.host.name, None)
-
-
-def cut_off(job: JobState, agent: Agent, reason: str, *, strike: bool) -> None:
-    """Remove a silent host. If its agent connects again, its processes are told to leave."""
-    fleet = job.fleet
-    name = agent.host.name
-    fleet.lost[name] = agent.host.uid, agent.identity
-    # An agent that was never heard since the host's successor came has died with its pod.
-    strike = strike and agent.heard > agent.inherited_at
-    del job.roster.agents[name]
-    job.roster.commits.lost(name, heard=agent.heard, why=reason)
-    for worker in job.roster.on(name):
-        job.roster.remove(worker)
-        job.rendezvous.ended(worker.life)
-        if worker.stage is Stage.LIVE:
-            fleet.cut_off_live.add(worker.life)
-            fleet.recovering.update([name] if strike else [])
-    job.do(actions.StopLaunch(name))
-    job.do(actions.HangUp(name, reason))  # a machine that paused has not noticed anything
-    if not strike or _goes(job, agent):
-        return
-    log.warning("%s is cut off: %s", name, reason)
-    job.record("fenced", host=name, reason=reason)
-    job.strike(Cause.FENCED, agent.host, detail=reason)
-
-
-def _goes(job: JobState, agent: Agent) -> bool:
-    """Whether an agent, or its host, was about to end in any case."""
-    return agent.finishing or agent.leaves_by is not None or agent.host.name in job.leaves_by
 
 
 def _limit_s(job: JobState, agent: Agent) -> float:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.launcher.planners.membership import custody
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.state import actions, orders
+from hvd_elastic_ext.launcher.state.facts import custody
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Agent
@@ -37,5 +37,5 @@ def _may_end(job: JobState, host: str) -> bool:
     sleeps = job.options.sleep_after_s is not None
     if sleeps and not job.standing and host in job.roster.commits.newest_hosts():
         return False
-    custody.asks_to_end(job, host)
+    job.custody.asks_to_end(host, job.now)
     return not custody.is_needed(job, host)

@@ -1,15 +1,13 @@
-"""Applies a new list of hosts."""
+"""Takes an empty list of hosts."""
 
 from __future__ import annotations
 
 import logging
 
-from hvd_elastic_ext.core.hosts import Host, HostSet, is_same
-from hvd_elastic_ext.launcher.planners.health import silence
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.launcher.state.effects.membership.hosts import publish
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.membership import NewerLife
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
-from hvd_elastic_ext.launcher.state.roster import Agent, Worker
 
 log = logging.getLogger(__name__)
 
@@ -26,62 +24,3 @@ def plan(job: JobState) -> Plan:
         log.warning("no host is published, and no agent answers: the hosts are gone")
         publish(job, HostSet())
     return NOTHING
-
-
-def publish(job: JobState, hosts: HostSet) -> None:
-    """Apply a new list. Hosts inherited from an earlier launcher are known only by name until now."""
-    job.fleet.hosts = hosts
-    for pod in hosts:
-        before = job.fleet.pods.get(pod.name)
-        if pod.uid and pod != before:
-            job.fleet.pods[pod.name] = pod
-            if before is not None and pod.uid != before.uid:
-                _see_recreated(job, pod)
-            elif before is not None and not is_same(pod.life, before.life):
-                _forget_former(job, pod.name)
-    known: list[Agent | Worker] = [*job.roster.agents.values(), *job.roster.workers.values()]
-    for each in known:
-        host = hosts.get(each.host.name)
-        if host is not None and (not (each.host.uid or each.host.node) or _says_more(host, each.host)):
-            each.host = host
-    _see_earlier_lives(job, hosts)
-
-
-def _see_recreated(job: JobState, host: Host) -> None:
-    """A new pod has the name of a former one: forget the former one, and do not wait for it."""
-    agent = job.roster.agents.get(host.name)
-    uid, lost = job.fleet.lost.get(host.name, ("", ""))
-    if agent is not None and agent.joined and uid and uid == agent.host.uid and lost != agent.identity:
-        silence.move_to_new_pod(job, agent, host)
-    elif agent is not None and agent.host.uid not in ("", host.uid):
-        silence.cut_off_dead(job, agent, "its pod was recreated")
-    elif agent is None and uid not in ("", host.uid):  # it was cut off before
-        job.roster.commits.ended(host.name, "its pod was recreated")
-    _forget_former(job, host.name)
-
-
-def _see_earlier_lives(job: JobState, hosts: HostSet) -> None:
-    """Note which agents belong to containers that the new list shows as replaced."""
-    now, before = job.now, job.fleet.newer_lives
-    job.fleet.newer_lives = {}
-    for name, agent in job.roster.agents.items():
-        host = hosts.get(name)
-        if host is None:
-            agent.unlisted_at = now if hosts else agent.unlisted_at
-        elif not is_same(agent.host.life, host.life):
-            known = before.get(name)
-            since = known.since if known is not None and known.host.life == host.life else now
-            job.fleet.newer_lives[name] = NewerLife(host, since)
-    silence.end_earlier_lives(job)
-
-
-def _forget_former(job: JobState, host: str) -> None:
-    """Forget what was noted of the former pod or container."""
-    job.fleet.restart_delays.forget(host)
-    job.fleet.recovering.discard(host)
-    job.fleet.unheard.pop(host, None)
-
-
-def _says_more(host: Host, known: Host) -> bool:
-    """Whether a list gives the life of a pod that was known without one."""
-    return bool(host.life) and not known.life and host.uid == known.uid

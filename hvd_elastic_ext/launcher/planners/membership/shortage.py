@@ -3,47 +3,44 @@
 from __future__ import annotations
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher.planners.health import blame
-from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
+from hvd_elastic_ext.launcher.state.facts.health import left_out
+from hvd_elastic_ext.launcher.state.facts.shortage import free, host_names
 from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
 
-def why_short(job: JobState, decision: Decision) -> str | None:
-    """Why no world can form: too few usable slots. None if a world stands or can form."""
-    if job.standing:
-        return None
-    limits, begun = job.options.limits, job.world.begun
-    free = _free(job)
-    if limits.size(free, begun=begun):
-        return None
-    need = f"slots needed to go on: {limits.least}" if begun else f"slots needed: {limits.start}"
-    return f"{need}, usable: {free} ({_names(job)}): {decision.reason}"
+def plan(job: JobState) -> Plan:
+    """End the job if it has had too few processes for too long, unless it is to sleep."""
+    forms = job.decision.members is not None
+    if not forms and job.can_end_by_itself:
+        return NOTHING
+    if forms or job.custody.holds_back:  # that wait has its own limit
+        job.short_since = None
+    if not forms and not job.before_sleep.going:
+        job.fail(_explained(job, _timed_out(job)))
+    return NOTHING
 
 
-def timed_out(job: JobState, decision: Decision) -> JobFailed | None:
+def _timed_out(job: JobState) -> JobFailed | None:
     """Why the job fails for lack of processes; None if it may wait longer."""
-    return _explained(job, _timed_out(job, decision))
-
-
-def _timed_out(job: JobState, decision: Decision) -> JobFailed | None:
     if job.standing:
         job.short_since = None
         return None
     now, options = job.now, job.options
     job.short_since = now if job.short_since is None else job.short_since
     limits, begun = options.limits, job.world.begun
-    free = _free(job)
+    usable = free(job)
     # Slots with a process that only has to be started again count as free: a commit is kept for that.
-    if begun and options.below_min == "fail" and not limits.size(free, begun=True):
-        there = f"slots needed to go on: {limits.least}, usable: {free}"
-        return JobFailed(f"{there} ({_names(job)}); --below-min is fail: {decision.reason}")
+    if begun and options.below_min == "fail" and not limits.size(usable, begun=True):
+        there = f"slots needed to go on: {limits.least}, usable: {usable}"
+        return JobFailed(f"{there} ({host_names(job)}); --below-min is fail: {job.decision.reason}")
     if now - job.short_since < options.elastic_timeout_s:
         return None
     need = limits.least if begun else limits.start
-    there = f"slots needed: {need}, published: {job.fleet.hosts.slots} ({_names(job)})"
-    blocked = blame.left_out(job)
+    there = f"slots needed: {need}, published: {job.fleet.hosts.slots} ({host_names(job)})"
+    blocked = left_out(job)
     out = f"; left out: {', '.join(blocked)}" if blocked else ""
-    return JobFailed(f"{there} after {options.elastic_timeout_s:g} s, --elastic-timeout: {decision.reason}{out}")
+    return JobFailed(f"{there} after {options.elastic_timeout_s:g} s, --elastic-timeout: {job.decision.reason}{out}")
 
 
 def _explained(job: JobState, lost: JobFailed | None) -> JobFailed | None:
@@ -56,12 +53,3 @@ def _explained(job: JobState, lost: JobFailed | None) -> JobFailed | None:
     if lost is None or why is None or job.world.begun:
         return lost
     return JobFailed(f"{why} (for --elastic-timeout {job.options.elastic_timeout_s:g} s)")
-
-
-def _free(job: JobState) -> int:
-    """Wanted seats in which a process may start now: no restart delay applies."""
-    return sum(job.fleet.restart_delays.over(seat, job.now) for seat in job.wanted)
-
-
-def _names(job: JobState) -> str:
-    return ", ".join(job.fleet.hosts.names) or "no host"

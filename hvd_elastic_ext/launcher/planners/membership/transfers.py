@@ -1,212 +1,25 @@
-"""Sends commits from one agent to another, or from storage into an agent's memory, one at a time.
-
-The launcher only says which commit goes where. The agents' helpers send it and verify it
-(``checkpoint/transfer/transfer.py``). If that fails, both ends keep what they hold.
-"""
+"""Starts and stops transfers of the newest commit, as custody wants them."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
-from typing import Any, Final
-
-from hvd_elastic_ext.launcher.rules.membership.custody import Holding
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.commit_holders import read
-from hvd_elastic_ext.launcher.state.helpers import Answer, Purpose
+from hvd_elastic_ext.launcher.state.effects.membership import transfers
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.membership import FailedTries, Transfer
-from hvd_elastic_ext.launcher.state.roster import Agent
-
-log = logging.getLogger(__name__)
-
-TRANSFER_S: Final = 900.0
-"""The longest that a transfer may take: the largest commit over a slow network."""
-AGAIN_S: Final = 1.0
-"""Pause after a failed try."""
-ROW_S: Final = 3.0
-"""Tries that fail count as in a row only if the next one begins within this time."""
-RETURNS: Final = 3
-"""How often a reconnection of one end clears the failures of a holder: a connection that always breaks must not clear
-them for ever."""
+from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
 
-def may_begin(job: JobState) -> bool:
-    """Whether a transfer may start: none is under way, and the pause after a failed one is over."""
-    return job.transfers.current is None and job.now >= job.transfers.not_before
-
-
-def next_look(job: JobState) -> float | None:
-    """When the pause ends, or the transfer under way times out (mono)."""
-    return job.transfers.not_before if job.transfers.current is None else job.transfers.current.began + TRANSFER_S
-
-
-def failing(job: JobState) -> dict[Seat, float]:
-    """By seat, for how many seconds all tries to send its commit have failed in a row."""
-    return {seat: each.seconds for seat, each in job.transfers.failures.items() if seat is not None}
-
-
-def sending(job: JobState) -> Seat | None:
-    """The seat with the commit that is being sent."""
-    current = job.transfers.current
-    return None if current is None or current.source is None else current.source.seat
-
-
-def launcher_paused(job: JobState, seconds: float) -> None:
-    """The launcher was paused: extend the transfer under way by that time."""
-    if job.transfers.current is not None:
-        job.transfers.current.began += seconds
-
-
-def loading(job: JobState) -> float:
-    """For how many seconds all tries to load a checkpoint have failed in a row."""
-    each = job.transfers.failures.get(None)
-    return 0.0 if each is None else each.seconds
-
-
-def looked(job: JobState) -> frozenset[str]:
-    """Hosts with a present agent that has loaded the newest complete checkpoint, or found none."""
-    agents = job.roster.agents
-    there = ((agents.get(host), host, identity) for host, identity in job.transfers.looked.items())
-    return frozenset(host for agent, host, identity in there if agent is not None and agent.identity == identity)
-
-
-def formed(job: JobState) -> None:
-    """A world has formed: forget earlier failures."""
-    job.transfers.failures.clear()
-    job.transfers.looked.clear()
-
-
-# --- begin and end
-
-
-def send(job: JobState, source: Holding, target: Seat) -> None:
-    """Have ``source`` send its commit to ``target``."""
-    token = f"{job.helper_number + 1:032x}"  # by its helper; not a secret: the agents authenticate by the job's key
-    job.transfers.current = Transfer(target, source, token, job.now)
-    commit = [*source.commit]
-    if source.seat.host == target.host:
-        slots = [source.seat.slot, target.slot]
-        _ask(job, target.host, slots, {"do": "copy", "from": slots[0], "to": slots[1], "commit": commit})
-        return
-    request = {"do": "send", "transfer": token, "slot": source.seat.slot, "commit": commit}
-    _ask(job, source.seat.host, [source.seat.slot], request)
-
-
-def load(job: JobState, target: Seat) -> None:
-    """Have ``target`` load the newest checkpoint."""
-    job.transfers.current = Transfer(target, None, "", job.now)
-    assert job.options.durability is not None
-    request = {"do": "load", "place": job.options.durability.place, "ranks": {str(target.slot): 0}}
-    _ask(job, target.host, [target.slot], request)
-
-
-def cancel(job: JobState) -> None:
-    """Stop the transfer under way, if any. What the target held before stays as it was."""
-    transfer, job.transfers.current = job.transfers.current, None
-    if transfer is not None:
-        _drop(job, transfer)
-
-
-def look(job: JobState) -> None:
+def time_out(job: JobState) -> Plan:
     """Give up a transfer that takes too long."""
-    if job.transfers.current is not None and job.now >= job.transfers.current.began + TRANSFER_S:
-        _failed(job, f"it took longer than {TRANSFER_S:g} s")
+    transfers.time_out(job)
+    return NOTHING
 
 
-def lost(job: JobState, host: str) -> None:
-    """A connection was lost, perhaps with an answer."""
-    if job.transfers.current is not None and host in job.transfers.current.hosts:
-        _failed(job, f"the connection to {host} was lost", blame=False)
-
-
-def came(job: JobState, host: str) -> None:
-    """An agent is connected again: earlier tries may have failed because its connection was broken."""
-    now = job.now
-    for seat, each in job.transfers.failures.items():
-        if seat is not None and host in each.hosts and each.returns < RETURNS:
-            job.transfers.failures[seat] = each._replace(began=now, ended=now, returns=each.returns + 1)
-
-
-def _ask(job: JobState, host: str, slots: list[int], request: Mapping[str, Any]) -> None:
-    if not job.run_helper(Purpose.TRANSFER, host, slots, request):
-        _failed(job, f"{host} is not connected", blame=False)
-
-
-# --- answers
-
-
-def answered(job: JobState, agent: Agent, answer: Answer) -> None:
-    """One end of the transfer listens for the other, or is done, or has failed."""
-    transfer, host = job.transfers.current, agent.host.name
-    assert transfer is not None
-    receives, content = host == transfer.target.host, answer.content
-    if answer.failed is not None:
-        if receives or not answer.ended_well:  # the sender ends before the receiver
-            _failed(job, f"{host}: {answer.failed}", for_good=content.get("for_good") is True and not receives)
-    elif isinstance(address := content.get("listening"), list):
-        _receive(job, transfer, address)
-    elif receives:
-        _done(job, transfer, agent, content)
-
-
-def _receive(job: JobState, transfer: Transfer, address: list[Any]) -> None:
-    assert transfer.source is not None
-    target = transfer.target
-    request = {"do": "receive", "transfer": transfer.token, "slot": target.slot, "from": address}
-    _ask(job, target.host, [target.slot], {**request, "commit": [*transfer.source.commit]})
-
-
-def _done(job: JobState, transfer: Transfer, agent: Agent, answer: Mapping[str, Any]) -> None:
-    held = read(answer.get("held"))
-    if held is None and transfer.source is not None:
-        _failed(job, f"{transfer.target.host}: an invalid answer")
-        return
-    job.transfers.current = None
-    job.helpers[Purpose.TRANSFER].clear()
-    if transfer.source is None:
-        job.transfers.looked[transfer.target.host] = agent.identity
-    if held is None:
-        return
-    job.roster.commits.reported(transfer.target, *held, agent=agent.identity)
-    took = round(job.now - transfer.began, 3)
-    to = {"host": transfer.target.host, "slot": transfer.target.slot, "step": held[1], "seconds": took}
-    if transfer.source is None:
-        path = str(answer.get("path"))
-        log.warning("%s has loaded %s, of step %d: nothing in memory is as new", transfer.target.host, path, held[1])
-        job.record("resumed", path=path, **to, reason=f"the newest commit left is {path}")
-        return
-    source = transfer.source.seat
-    # The sender still waits if the receiver had the commit already.
-    job.send(source.host, {"do": "drop", "slots": [source.slot]})
-    log.warning("step %d went from %s to %s: only %s held it", held[1], source, transfer.target, source.host)
-    job.record("sent", source=source.host, bytes=answer.get("bytes"), **to, reason=f"only {source} held it")
-
-
-def _failed(job: JobState, why: str, *, for_good: bool = False, blame: bool = True) -> None:
-    transfer, job.transfers.current = job.transfers.current, None
-    assert transfer is not None
-    _drop(job, transfer)
-    now = job.now
-    job.transfers.not_before = now + AGAIN_S
-    seat = None if transfer.source is None else transfer.source.seat
-    if seat is not None and for_good:
-        job.roster.commits.not_held(seat)
+def plan(job: JobState) -> Plan:
+    """Do what the verdict on the next world wants; forget agents that would not end any more."""
+    part = job.custody
+    part.may_end_since = {host: at for host, at in part.may_end_since.items() if host in part.asked_for}
+    part.asked_for.clear()
+    if part.needs_none:
+        transfers.cancel(job)
     else:
-        before = job.transfers.failures.get(seat)
-        first = transfer.began if blame else now  # one broken connection does not count against the holder
-        if before is not None and transfer.began <= before.ended + ROW_S:
-            first = before.began
-        job.transfers.failures[seat] = FailedTries(first, now, transfer.hosts, 0 if before is None else before.returns)
-    what = "no checkpoint could be loaded" if transfer.source is None else f"{transfer.source.seat} sent no commit"
-    log.warning("%s: %s", what, why)
-    job.record("not_sent", host=transfer.target.host, reason=f"{what}: {why}")
-
-
-def _drop(job: JobState, transfer: Transfer) -> None:
-    slots = {transfer.target.host: [transfer.target.slot]}
-    if transfer.source is not None:
-        slots.setdefault(transfer.source.seat.host, []).append(transfer.source.seat.slot)
-    for host in job.helpers[Purpose.TRANSFER]:
-        job.send(host, {"do": "drop", "slots": slots.get(host, [])})
-    job.helpers[Purpose.TRANSFER].clear()
+        transfers.begin(job, part.verdict)
+    return NOTHING

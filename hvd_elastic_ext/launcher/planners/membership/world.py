@@ -8,17 +8,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
-from hvd_elastic_ext.launcher.planners.health import liveness
-from hvd_elastic_ext.launcher.planners.membership import custody, resize_report
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.custody import Loss
 from hvd_elastic_ext.launcher.rules.membership.next_world import FINISHED, Decision, Limits, Stage, decide, in_order
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat, places
 from hvd_elastic_ext.launcher.rules.membership.world_change import LOSS_CAUSES
 from hvd_elastic_ext.launcher.state import actions, orders
+from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
+from hvd_elastic_ext.launcher.state.effects.health import early_ends
+from hvd_elastic_ext.launcher.state.effects.membership import custody, resize_report
+from hvd_elastic_ext.launcher.state.facts.custody import next_look
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import Plan
+from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 TELL_AGAIN_S: Final = 5.0
@@ -41,21 +42,28 @@ def answer_due(job: JobState) -> Plan:
 
 def plan(job: JobState) -> Plan:
     """Give ranks when all members of the newest world have asked, and call the others again."""
-    deal(job, job.wanted)
+    _deal(job, job.wanted)
     engine_at = engine_of(job).look(job)
-    tell_again(job)
+    _tell_again(job)
     uncut = job.roster.present(job.world.members if job.world.fences and not job.formed else ())
-    times = [engine_at, custody.next_look(job), *(worker.fence_at for worker in uncut)]
+    times = [engine_at, next_look(job), *(worker.fence_at for worker in uncut)]
     return Plan(min((at for at in times if at is not None and at > job.now), default=None))
 
 
-def change(job: JobState, decision: Decision) -> None:
+def begin(job: JobState) -> Plan:
     """Begin the world that was decided on."""
-    members, world = decision.members, job.world
-    assert members is not None
+    if job.decision.members is not None:
+        engine_of(job).begun(job)
+        _change(job, job.decision, job.decision.members)
+        job.save()
+    return NOTHING
+
+
+def _change(job: JobState, decision: Decision, members: tuple[ProcessId, ...]) -> None:
+    world = job.world
     before = world.members
     old, new = frozenset(before), frozenset(members)
-    liveness.going_on(job, new)
+    early_ends.going_on(job, new)
     joining = {life.seat.host for life in new - old}
     if decision.cause == "hosts added" and joining <= job.fleet.recovering:
         decision = replace(decision, cause="cooldown over")
@@ -126,24 +134,12 @@ def _summon(job: JobState, members: Iterable[Worker]) -> None:
 
 
 def _go(job: JobState, worker: Worker) -> None:
-    job.world.provisional = job.world.provisional or places(_by_seniority(job, job.world.members))
+    job.world.provisional = job.world.provisional or places(job.by_seniority(job.world.members))
     provisional = job.world.provisional[worker.life]  # Horovod asks for the final one
     job.do(actions.GoLive(worker.life, job.generation, provisional))
 
 
-def _by_seniority(job: JobState, lives: Iterable[ProcessId]) -> list[ProcessId]:
-    senior = {name: number for number, name in enumerate(job.fleet.hosts.names)}
-    return sorted(lives, key=lambda life: (senior.get(life.seat.host, len(senior)), life))
-
-
-def tell_peers(job: JobState, host: str | None = None) -> None:
-    """Tell live processes, of one host or of all, how to find their peers from the next world on."""
-    for worker in job.roster.workers.values():
-        if worker.stage is Stage.LIVE and host in (None, worker.seat.host):
-            job.do(actions.TellPeers(worker.life))
-
-
-def deal(job: JobState, wanted: tuple[Seat, ...]) -> None:
+def _deal(job: JobState, wanted: tuple[Seat, ...]) -> None:
     """Give the members of the newest world their ranks, once all ask for them and the world may form."""
     if not job.world.members or not job.rendezvous.ready:
         return
@@ -159,20 +155,9 @@ def deal(job: JobState, wanted: tuple[Seat, ...]) -> None:
         worker = job.roster.alive(life)
         assert worker is not None
         worker.fence_at = worker.fenced_at = None
-        _name_world(job, worker, rank, len(order))
+        orders.name_world(job, worker, rank, len(order))
     job.answer(answers)
     _journal(job, order, custody.formed(job, loss), loss)
-
-
-def name_world_again(job: JobState, worker: Worker) -> None:
-    """Tell a process again which world it is in, before its rank is sent again."""
-    place = job.rendezvous.place(worker.life)
-    if place is not None:
-        _name_world(job, worker, place.rank, place.size)
-
-
-def _name_world(job: JobState, worker: Worker, rank: int, size: int) -> None:
-    job.tell(worker, "world", generation=job.generation, rank=rank, size=size)
 
 
 def _journal(job: JobState, order: tuple[ProcessId, ...], steps: int | None, loss: Loss | None) -> None:
@@ -194,7 +179,7 @@ def _journal(job: JobState, order: tuple[ProcessId, ...], steps: int | None, los
     )
 
 
-def tell_again(job: JobState) -> None:
+def _tell_again(job: JobState) -> None:
     """Call members again that have not asked for their ranks: messages get lost."""
     resize_report.look(job)
     now, waiting = job.now, job.rendezvous.waiting
@@ -225,7 +210,16 @@ def _free(job: JobState, worker: Worker) -> None:
         orders.kill(job, worker, Cause.PEER_LOST)
 
 
-def finish(job: JobState) -> None:
+def finish(job: JobState) -> Plan:
+    """While the job ends: write what the last change has cost, and let members that are not done yet finish."""
+    if job.ending:
+        resize_report.close(job)
+        if job.outcome.failure is None:
+            _finish(job)
+    return NOTHING
+
+
+def _finish(job: JobState) -> None:
     """A process is done and has ended: members that lost the world by that finish in a world of their own."""
     alive = job.roster.present(job.world.members)
     rest = [worker for worker in alive if not worker.done and worker.killed is None]
@@ -234,9 +228,9 @@ def finish(job: JobState) -> None:
     wanted = tuple(worker.seat for worker in rest)
     decision = decide(job.now, job.situation_for(wanted), Limits())  # of any size
     if decision.members is not None:
-        change(job, _without_the_done(job, decision))
-    deal(job, wanted)
-    tell_again(job)
+        _change(job, _without_the_done(job, decision), decision.members)
+    _deal(job, wanted)
+    _tell_again(job)
 
 
 def _without_the_done(job: JobState, decision: Decision) -> Decision:
@@ -246,25 +240,3 @@ def _without_the_done(job: JobState, decision: Decision) -> Decision:
         return decision
     names = ", ".join(str(life.seat) for life in sorted(lost))
     return replace(decision, cause=FINISHED, reason=f"done with training: {names}")
-
-
-def take_over(job: JobState) -> None:
-    """Inherit the world of an earlier launcher; again when more of its members are back."""
-    world = job.world
-    if world.own:
-        return
-    workers = [*job.roster.workers.values(), *(worker for worker, _ in job.fleet.unreported_ends.values())]
-    for worker in workers:
-        world.found.setdefault(worker.life, worker.generation)
-    newest = max((world.found[worker.life] for worker in workers), default=0)
-    members = _by_seniority(job, (life for life, found in world.found.items() if newest and found == newest))
-    # Worlds that never formed have numbers, too; the next number is beyond all of them.
-    job.generation = max(job.generation, newest)
-    if not members:
-        return
-    world.provisional = places(members)
-    job.rendezvous.adopt(job.generation, world.provisional)
-    for worker in job.roster.present(members):
-        worker.generation = worker.agreed = job.generation
-    world.members, world.begun = tuple(members), True
-    world.before = Counter(life.seat.host for life in members)

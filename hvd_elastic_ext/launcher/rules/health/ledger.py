@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.backoff import pause_after
@@ -218,7 +217,7 @@ class Forgiven(NamedTuple):
 class HealthLedger:
     """All records; every change returns a new ledger. ``faults`` are those that still count towards host or node."""
 
-    records: Mapping[Subject, Record] = field(default_factory=lambda: MappingProxyType({}))
+    records: Mapping[Subject, Record] = field(default_factory=dict)
     faults: tuple[Strike, ...] = ()
 
     # --- what happened
@@ -251,7 +250,7 @@ class HealthLedger:
             node = Subject("node", strike.node)
             said = _last_of(f"{NODE_FAULTS} faults or more within an hour", strike)
             records[node] = records.get(node, Record()).struck(now, strike.cause, limits, said=said)
-        return HealthLedger(MappingProxyType(records), faults)
+        return HealthLedger(records, faults)
 
     def forgiven(self, subject: Subject) -> HealthLedger:
         """End the cooldown of a subject. Strikes stay, and so does a block by hand."""
@@ -264,7 +263,7 @@ class HealthLedger:
         """Forget everything about a subject, a block by hand too, and the faults that counted towards it."""
         records = {key: record for key, record in self.records.items() if key != subject}
         faults = tuple(f for f in self.faults if subject not in (f.subject, f.subject.whole(), Subject("node", f.node)))
-        return HealthLedger(MappingProxyType(records), faults)
+        return HealthLedger(records, faults)
 
     def block(self, subject: Subject, until: float | None, reason: str, *, drained: bool = False) -> HealthLedger:
         """Block by hand, or drain, until ``until`` (mono; None: until cleared). It is no strike."""
@@ -331,7 +330,7 @@ class HealthLedger:
     # --- inside
 
     def _with(self, subject: Subject, record: Record) -> HealthLedger:
-        return replace(self, records=MappingProxyType({**self.records, subject: record}))
+        return replace(self, records={**self.records, subject: record})
 
     def _verdict(self, now: float, host: Host, slot: int | None) -> Verdict:
         mine = [

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, Final
 
 from hvd_elastic_ext.core.secrets import foreign_words
@@ -24,7 +23,7 @@ def as_saved(ledger: HealthLedger, now: float) -> HealthLedger:
     """The ledger with all times in seconds from ``now`` (mono); what no longer counts is left out."""
     records = {s: _as_saved(record, now) for s, record in ledger.records.items() if not record.empty(now)}
     faults = tuple(replace(fault, at=fault.at - now, unproven_s=0.0, said="") for fault in ledger.faults)
-    return HealthLedger(MappingProxyType(records), faults)
+    return HealthLedger(records, faults)
 
 
 def continued(saved: HealthLedger, now: float, *, passed_s: float) -> HealthLedger:
@@ -32,7 +31,7 @@ def continued(saved: HealthLedger, now: float, *, passed_s: float) -> HealthLedg
     passed = max(0.0, passed_s)
     records = {subject: _continued(record, now, passed) for subject, record in saved.records.items()}
     faults = tuple(replace(fault, at=now + min(0.0, fault.at) - passed) for fault in saved.faults)
-    return HealthLedger(MappingProxyType(records), faults)
+    return HealthLedger(records, faults)
 
 
 def by_hand(saved: HealthLedger) -> HealthLedger:
@@ -42,7 +41,7 @@ def by_hand(saved: HealthLedger) -> HealthLedger:
         for subject, record in saved.records.items()
         if record.held and not record.drained
     }
-    return HealthLedger(MappingProxyType(records))
+    return HealthLedger(records)
 
 
 def to_json(ledger: HealthLedger, now: float, *, wall: float) -> dict[str, Any]:
@@ -90,7 +89,7 @@ def _read(document: Any) -> tuple[HealthLedger, float]:
         Strike(_subject_of(item), Cause(item["cause"]), _number(item["at"]), str(item["node"]))
         for item in document["faults"]
     )
-    return HealthLedger(MappingProxyType(records), faults), _number(document["saved"])
+    return HealthLedger(records, faults), _number(document["saved"])
 
 
 def _as_saved(record: Record, now: float) -> Record:

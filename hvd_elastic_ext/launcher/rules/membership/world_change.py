@@ -57,7 +57,7 @@ def decide(
     ``starting_until``: until when members may be about to begin their training: newcomers do not undo that.
     """
     decision = next_world.decide(now, situation, limits)
-    inside = members_in(situation)
+    inside = frozenset(members_in(situation))
     if not inside:
         back_by = _back_by(now, situation, ended)
         if decision.members is not None and back_by is not None:
@@ -84,9 +84,7 @@ def _back_by(now: float, situation: Situation, ended: Mapping[Seat, float]) -> f
     return max((at for at in until if at > now), default=None)
 
 
-def members_in(situation: Situation) -> frozenset[ProcessId]:
-    """Members of the newest world that live."""
+def members_in(situation: Situation) -> tuple[ProcessId, ...]:
+    """Members of the newest world that live, in their order: messages follow it, in a replay too."""
     found = ((life, situation.processes.get(life.seat)) for life in situation.members)
-    return frozenset(
-        life for life, each in found if each is not None and each.life == life and each.stage is Stage.LIVE
-    )
+    return tuple(life for life, each in found if each is not None and each.life == life and each.stage is Stage.LIVE)

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from hvd_elastic_ext.launcher.driver.reduce import reduce
-from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator, restore
-from hvd_elastic_ext.launcher.planners.membership import transfers
+from hvd_elastic_ext.launcher.planners.checkpoints import restore
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
+from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts, memory
+from hvd_elastic_ext.launcher.state.effects.membership import transfers
 from hvd_elastic_ext.launcher.state.events import AgentJoined, News
 from hvd_elastic_ext.launcher.state.helpers import Answer, Purpose, answer_of
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -40,7 +41,7 @@ def begun(text: str, kind: Callable[[Any], Cluster] = Cluster) -> Asked:
 
 def for_checkpoint() -> Asked:
     asked = begun("train a b; run 10", storing(ON_NOTICE))
-    asked.cluster.ask(coordinator.request)
+    asked.cluster.ask(attempts.request)
     return asked
 
 
@@ -78,9 +79,9 @@ GOOD: dict[Purpose, dict[str, Any]] = {
     Purpose.TRANSFER: {"listening": ["address of a", 4711]},
 }
 GIVE_UP: dict[Purpose, Callable[[JobState], object]] = {
-    Purpose.CHECKPOINT: coordinator.withdraw_request,
+    Purpose.CHECKPOINT: attempts.withdraw_request,
     Purpose.RESTORE: restore._abandon,
-    Purpose.SLEEP: before_sleep.training_resumed,
+    Purpose.SLEEP: memory.training_resumed,
     Purpose.TRANSFER: transfers.cancel,
 }
 each_purpose = pytest.mark.parametrize("purpose", Purpose, ids=lambda purpose: purpose.name.lower())

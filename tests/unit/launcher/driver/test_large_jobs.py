@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.launcher.driver import plan
-from hvd_elastic_ext.launcher.planners.engines.engine import Engine
 from hvd_elastic_ext.launcher.rules.membership import next_world
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question
+from hvd_elastic_ext.launcher.state.effects.engines.engine import Engine
 from hvd_elastic_ext.launcher.state.events import News
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import JOIN_S

@@ -12,6 +12,8 @@ import pytest
 
 from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.planners.membership import custody
+from hvd_elastic_ext.launcher.state.effects.membership import custody as effects
+from hvd_elastic_ext.launcher.state.facts import custody as facts
 from tests.unit.launcher.model.history import drawn, script
 from tests.unit.launcher.model.play import play
 from tests.unit.launcher.model.search import FIRST, by_seeds
@@ -26,7 +28,7 @@ def test_a_driver_that_asks_nobody_whether_a_world_may_form_is_found_out(monkeyp
     """The oracle can fail: without custody it finds a world that begins behind what is there."""
     questions = [question for question in plan.MAY_A_WORLD_FORM if question.why_not is not custody.why_not]
     monkeypatch.setattr(plan, "MAY_A_WORLD_FORM", questions)
-    monkeypatch.setattr(custody, "may_form", lambda job: (True, None))
+    monkeypatch.setattr(effects, "may_form", lambda job: (True, None))
     failures = (play(drawn(random.Random(seed).randrange)) for seed in range(500))
     assert any(failure is not None and failure.promise == "custody" for failure in failures)
 
@@ -36,7 +38,7 @@ def test_a_driver_that_does_not_wait_for_the_end_of_whom_it_killed_is_found_out(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Random histories hardly ever come to that: it is these that the oracle has to tell from others."""
-    monkeypatch.setattr(custody, "ENDS_S", 0.0)
+    monkeypatch.setattr(facts, "ENDS_S", 0.0)
     failure = play(script(FOUND[name]))
     assert failure is not None
     assert failure.promise == "custody"

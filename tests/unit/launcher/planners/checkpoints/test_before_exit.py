@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
-from hvd_elastic_ext.launcher.planners.checkpoints.before_exit import LAST_CHECKPOINT_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE, Cadence
+from hvd_elastic_ext.launcher.state.checkpoints import LAST_CHECKPOINT_S
 from hvd_elastic_ext.launcher.state.events import End
 from tests.unit.launcher.checkpointing_cluster import Stored, Storing, storing
 from tests.unit.launcher.scenarios import play

@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from hvd_elastic_ext.launcher.planners.health.liveness import FINISHED_S, STILL_S
 from hvd_elastic_ext.launcher.rules.health.stalls import Member, left_waiting, stall, uneven
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
+from hvd_elastic_ext.launcher.state.facts.health import FINISHED_S, STILL_S
 from tests.unit.launcher.scenarios import play
 
 STUCK = "train a b c {}; run 3; stick b; "

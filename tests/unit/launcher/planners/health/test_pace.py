@@ -9,10 +9,10 @@ from itertools import pairwise
 import pytest
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.planners.membership.waiting import status
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state.events import News
+from hvd_elastic_ext.launcher.state.facts.waits import status
 from hvd_elastic_ext.launcher.state.roster import Worker, take_heartbeat
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions

@@ -7,29 +7,7 @@ from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.rules.health.causes import BUDGET_WINDOW_S, Cause
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.plan import Plan
 from hvd_elastic_ext.launcher.state.roster import Worker
-
-
-def plan(job: JobState) -> Plan:
-    """Look again when the next cooldown is over."""
-    return Plan(job.faults.ledger.next_release(job.now))
-
-
-def left_out(job: JobState, *, brief: bool = False) -> list[str]:
-    """Published hosts that get no work on any slot: for how long each is blocked, and why.
-
-    ``brief``: without the words of ssh, which were printed when the host was blocked.
-    """
-    found, ledger = [], job.faults.ledger
-    for host in job.fleet.hosts:
-        blocked, why, until = ledger.blocked(job.now, host)
-        if blocked:
-            for record in (ledger.records[subject] for subject in ledger.subjects(host) if brief):
-                why = why.replace(record.why, str(record.cause)) if record.cause is Cause.UNREACHABLE else why
-            ends = "blocked until it is cleared" if until is None else f"blocked for {until - job.now:.0f} s more"
-            found.append(f"{host.name} ({ends}: {why.removeprefix(f'host {host.name}: ')})")
-    return found
 
 
 def failed(

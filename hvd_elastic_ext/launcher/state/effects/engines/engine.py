@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from hvd_elastic_ext.launcher.planners.engines import restarting
 from hvd_elastic_ext.launcher.rules.health.causes import Ending
 from hvd_elastic_ext.launcher.rules.membership import next_world
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
+from hvd_elastic_ext.launcher.state.effects.engines import restarting
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Worker
 

@@ -10,19 +10,19 @@ import pytest
 
 from hvd_elastic_ext.core.engines import ENGINES
 from hvd_elastic_ext.core.messages.slot_protocol import START_AGAIN, TERMINATED
-from hvd_elastic_ext.launcher.planners.engines import restarting
-from hvd_elastic_ext.launcher.planners.engines.engine import engine_of
-from hvd_elastic_ext.launcher.planners.engines.restarting import BEHIND_S, NOTICE_S, STARTS_S
-from hvd_elastic_ext.launcher.planners.membership import resize_report
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.rules.membership.world_change import BACK_S, Move, decide
+from hvd_elastic_ext.launcher.state.effects.engines import restarting
+from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
+from hvd_elastic_ext.launcher.state.effects.engines.restarting import BEHIND_S, NOTICE_S, STARTS_S
+from hvd_elastic_ext.launcher.state.effects.membership import resize_report
 from hvd_elastic_ext.launcher.state.events import WorldNotBegun
-from tests.unit.launcher.planners.membership.test_resize_report import first_step
 from tests.unit.launcher.rules.membership.test_next_world import LIMITS, process, situation
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
+from tests.unit.launcher.state.effects.membership.test_resize_report import first_step
 
 
 class Restarted(Cluster):

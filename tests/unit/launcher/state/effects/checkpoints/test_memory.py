@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
-from hvd_elastic_ext.launcher.planners.checkpoints.before_sleep import AGAIN_S, Step, next_step
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Kept
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE, Cadence
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.checkpoints import Found, Known
+from hvd_elastic_ext.launcher.state.effects.checkpoints.memory import AGAIN_S, Step, next_step
 from tests.unit.launcher.checkpointing_cluster import Stored, Storing, storing
 from tests.unit.launcher.scenarios import play
 

@@ -7,7 +7,13 @@ import logging
 import pytest
 
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.planners.membership.waiting import (
+from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt
+from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
+from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.state.facts.waits import (
     AGREED,
     CONNECTED,
     SAY_S,
@@ -18,12 +24,6 @@ from hvd_elastic_ext.launcher.planners.membership.waiting import (
     status,
     waits_for,
 )
-from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt
-from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
-from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from tests.unit.launcher.checkpointing_cluster import Stored, storing
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running

@@ -1,0 +1,86 @@
+"""A host has loaded the newest checkpoint into its commit memory before the first world, or has failed to."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.state.checkpoints import Loading
+from hvd_elastic_ext.launcher.state.commit_holders import read
+from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
+from hvd_elastic_ext.launcher.state.facts.checkpoints import holding
+from hvd_elastic_ext.launcher.state.helpers import Answer, Purpose
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.roster import Agent
+
+log = logging.getLogger(__name__)
+
+AGAIN_S: Final = 5.0
+"""Pause after a host could not read its storage."""
+
+
+def lost(job: JobState, host: str) -> None:
+    """A connection was lost, and with it perhaps an answer."""
+    job.helpers[Purpose.RESTORE].pop(host, None)
+    loading = job.restore.hosts.get(host)
+    if loading is not None and not loading.ready:
+        loading.again_at = job.now
+
+
+def answered(job: JobState, agent: Agent, answer: Answer) -> None:
+    """A host has loaded the newest checkpoint, or found none, or failed."""
+    host = agent.host.name
+    loading = job.restore.hosts[host]
+    del job.helpers[Purpose.RESTORE][host]
+    if answer.failed is not None:
+        _failed(job, host, loading, answer.failed, for_good=answer.content.get("for_good") is True)
+    else:
+        loading.ready = True
+        _loaded(job, agent, loading, answer.content)
+
+
+def _loaded(job: JobState, agent: Agent, loading: Loading, answer: Mapping[str, Any]) -> None:
+    state = job.restore
+    host, held = agent.host.name, read(answer.get("held"))
+    step, path, generation = answer.get("step"), answer.get("path"), answer.get("generation")
+    for passed in answer.get("passed_over") or ():
+        log.warning("%s: skipped a checkpoint: %s", host, passed)
+        job.record("checkpoint_skipped", host=host, reason=str(passed))
+    if not isinstance(path, str) or not isinstance(step, int):
+        return  # none here: training starts from the beginning, unless another host has one
+    if answer.get("done") is True:
+        state.done = state.done or Finished(path, step)
+        return
+    filled = answer.get("slots")
+    loading.seats = frozenset(Seat(host, slot) for slot in (filled if isinstance(filled, list) else loading.slots))
+    state.why = None
+    loaded = read([*(answer.get("commit") or ()), step])
+    commits = job.roster.commits
+    first_slot = Seat(host, filled[0]) if isinstance(filled, list) and filled else None
+    for seat in loading.seats:
+        has = held if seat == first_slot and held is not None else loaded
+        if has is not None and ((known := commits.commit_of(seat)) is None or known < has[0]):
+            commits.reported(seat, *has, agent=agent.identity)
+    if isinstance(generation, int):
+        job.generation = max(job.generation, generation)
+    job.checkpoints.readers |= {host}
+    first, state.path = state.path is None, path
+    if first:
+        facts = answer.get("facts")
+        attempts.resumed_from(job, path, step, facts if isinstance(facts, dict) else {}, loaded and loaded[0])
+        log.warning("training goes on after step %d, with the checkpoint %s", step, path)
+        job.record("resumed", path=path, step=step, host=host, reason=f"the newest checkpoint is {path}")
+
+
+def _failed(job: JobState, host: str, loading: Loading, why: str, *, for_good: bool = False) -> None:
+    now = job.now
+    loading.slots, loading.again_at, loading.for_good = [], now + AGAIN_S, for_good
+    log.warning("%s cannot load a checkpoint: %s", host, why)
+    job.record("not_resumed", host=host, reason=why)
+    if holding(job):
+        loading.ready, loading.again_at = True, None  # it gets it from a host that could
+    else:
+        job.restore.why = f"{host} cannot load a checkpoint: {why}"

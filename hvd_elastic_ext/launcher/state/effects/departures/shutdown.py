@@ -1,0 +1,64 @@
+"""The job is told to end, and hosts without a connection answer to that."""
+
+from __future__ import annotations
+
+import logging
+
+from hvd_elastic_ext.core.errors import Interrupted, JobFailed
+from hvd_elastic_ext.core.secrets import foreign_words
+from hvd_elastic_ext.launcher.rules.health.causes import Cause
+from hvd_elastic_ext.launcher.state import orders
+from hvd_elastic_ext.launcher.state.checkpoints import LAST_CHECKPOINT_S
+from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
+from hvd_elastic_ext.launcher.state.job import JobState
+
+log = logging.getLogger(__name__)
+
+
+def end(job: JobState, why: JobFailed) -> None:
+    """End everything; the first ``why`` is the outcome. A second call ends it at once.
+
+    A job that is ended from outside makes a last checkpoint first.
+    """
+    state = job.shutdown
+    if not job.ending and _hold(job, why):
+        return
+    if job.outcome.failure is None:
+        job.outcome.failure = why
+        return
+    for worker in job.roster.workers.values():
+        orders.kill(job, worker, Cause.TOLD)
+    state.skip_waiting = True  # do not wait for missing hosts; after another call, wait for no host
+    if state.gone_by is not None:
+        state.gone_by = job.now
+
+
+def answered(job: JobState, host: str, *, well: bool, why: str) -> None:
+    """The result of ending a host without a connection."""
+    state = job.shutdown
+    state.pending.discard(host)
+    if well:
+        state.unconnected.pop(host, None)
+    elif host in state.unconnected:
+        state.refused[host] = foreign_words(why)
+        log.warning("%s could not be told to end: %s", host, why)
+
+
+def came(job: JobState, host: str) -> None:
+    """An agent has connected after all."""
+    state = job.shutdown
+    state.pending.discard(host)
+    state.unconnected.pop(host, None)
+
+
+def _hold(job: JobState, why: JobFailed) -> bool:
+    """Whether the end has to wait for a checkpoint. A second request does not wait."""
+    if job.before_exit.why is not None or not isinstance(why, Interrupted) or not _anything_to_save(job):
+        return False
+    job.before_exit.why, job.before_exit.until = why, job.now + LAST_CHECKPOINT_S
+    return True
+
+
+def _anything_to_save(job: JobState) -> bool:
+    at_rest = job.options.durability is not None and not job.standing
+    return attempts.request(job) or (at_rest and bool(job.roster.commits.newest_hosts()))

@@ -1,0 +1,28 @@
+"""The launcher itself was paused: messages of that time are not read yet, so silence and waits count less."""
+
+from __future__ import annotations
+
+import logging
+
+from hvd_elastic_ext.launcher.state.job import JobState
+
+log = logging.getLogger(__name__)
+
+
+def launcher_paused(job: JobState, seconds: float) -> None:
+    """Extend by ``seconds`` all times since when something is waited for."""
+    log.warning("the launcher itself was paused for %.1f s", seconds)
+    now = job.now
+    job.fleet.newer_lives = {
+        name: each._replace(since=min(now, each.since + seconds)) for name, each in job.fleet.newer_lives.items()
+    }
+    for agent in job.roster.agents.values():
+        agent.heard = min(now, agent.heard + seconds) if agent.heard else agent.heard
+    job.roster.commits.launcher_paused(seconds)
+    if job.transfers.current is not None:
+        job.transfers.current.began += seconds
+    job.custody.may_end_since = {host: since + seconds for host, since in job.custody.may_end_since.items()}
+    for worker in job.roster.workers.values():
+        worker.killed_at += seconds if worker.killed is not None else 0.0
+        worker.moved_at = min(now, worker.moved_at + seconds) if worker.moved_at else 0.0
+    job.liveness.moved.clear()

@@ -1,0 +1,103 @@
+"""Hosts of an earlier launcher connect, or cannot be reached; the world that they train in is taken over."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable
+
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import places
+from hvd_elastic_ext.launcher.state import actions
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.roster import Agent
+
+log = logging.getLogger(__name__)
+
+
+def expect(job: JobState, hosts: Iterable[Host], *, until: float) -> None:
+    """Wait for ``hosts``, on which an earlier launcher had agents, until ``until`` (mono) at most."""
+    job.adoption.begun, job.adoption.until = job.now, until
+    for host in hosts:
+        job.adoption.missing[host.name] = host
+        call(job, host)
+
+
+def taken_over(job: JobState) -> str:
+    """What of an earlier launcher's job runs on under this one, in one line."""
+    workers = job.roster.workers.values()
+    if not workers:
+        why = "without a launcher they end after --orphan-grace, or with their machine"
+        cure = "" if job.options.durability is not None else "; --checkpoint-every auto would keep what they trained"
+        return f"nothing was taken over: no process of the earlier launcher runs ({why}{cure})"
+    counts = Counter(worker.seat.host for worker in workers)
+    where = ", ".join(f"{host}:{count}" for host, count in counts.items())
+    parts = [f"taken over: {_counted(len(workers), 'process', 'es')} on {_counted(len(counts), 'host', 's')} ({where})"]
+    members = job.world.members
+    if not members:
+        return "; ".join([*parts, "no world has formed yet"])
+    present = job.roster.present(members)
+    parts.append(f"world {job.generation}, size {len(members)}")
+    if lost := len(members) - len(present):
+        parts.append(f"{lost} of its processes not heard of")
+    if step := max((worker.step for worker in present), default=0):
+        parts.append(f"step {step}")
+    return "; ".join(parts)
+
+
+def _counted(number: int, noun: str, ending: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else ending}"
+
+
+def came(job: JobState, host: str) -> None:
+    """An agent has joined. A late one belongs to the inherited world, if that stands."""
+    job.adoption.failed.pop(host, None)
+    job.adoption.handed_over.pop(host, None)
+    if job.adoption.missing.pop(host, None) is not None and job.adoption.until is None:
+        take_over(job)
+        log.info("%s is back; %s", host, taken_over(job))
+
+
+def failed(job: JobState, host: str, why: str) -> bool:
+    """Note that no agent could be started. False if the host is not one of the missing ones."""
+    if host not in job.adoption.missing or (job.adoption.until is None and not job.world.inherited):
+        return False
+    log.warning("what may run on %s cannot be reached: %s", host, why)
+    job.adoption.failed[host] = job.now
+    return True
+
+
+def handed_over(job: JobState, host: str) -> None:
+    """A start found a living agent, which now connects by itself."""
+    if host in job.adoption.missing:
+        job.adoption.handed_over[host] = job.now
+
+
+def call(job: JobState, host: Host) -> None:
+    """Have a missing host connect."""
+    job.adoption.failed.pop(host.name, None)
+    job.adoption.handed_over.pop(host.name, None)
+    job.roster.agents[host.name] = Agent(host, job.now)
+    job.do(actions.StartAgent(host))
+
+
+def take_over(job: JobState) -> None:
+    """Inherit the world of an earlier launcher; again when more of its members are back."""
+    world = job.world
+    if world.own:
+        return
+    workers = [*job.roster.workers.values(), *(worker for worker, _ in job.fleet.unreported_ends.values())]
+    for worker in workers:
+        world.found.setdefault(worker.life, worker.generation)
+    newest = max((world.found[worker.life] for worker in workers), default=0)
+    members = job.by_seniority((life for life, found in world.found.items() if newest and found == newest))
+    # Worlds that never formed have numbers, too; the next number is beyond all of them.
+    job.generation = max(job.generation, newest)
+    if not members:
+        return
+    world.provisional = places(members)
+    job.rendezvous.adopt(job.generation, world.provisional)
+    for worker in job.roster.present(members):
+        worker.generation = worker.agreed = job.generation
+    world.members, world.begun = tuple(members), True
+    world.before = Counter(life.seat.host for life in members)

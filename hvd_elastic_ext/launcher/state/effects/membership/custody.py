@@ -1,0 +1,68 @@
+"""No world starts behind a commit that somebody holds: asks ``rules/membership/custody.py``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from hvd_elastic_ext.launcher.rules.membership import custody
+from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, Act, Loss, Verdict
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.state.effects.membership import transfers
+from hvd_elastic_ext.launcher.state.facts.custody import ending, facts_for, storage_may_be_newer
+from hvd_elastic_ext.launcher.state.job import JobState
+
+log = logging.getLogger(__name__)
+
+
+def judge(job: JobState, seats: Iterable[Seat], *, ready: bool) -> Verdict:
+    """Ask the rules whether a world of ``seats`` may form, and what is to be sent first."""
+    verdict = custody.judge(job.now, facts_for(job, seats, ready=ready), job.options.commit_wait_s)
+    _log(job, verdict)
+    return verdict
+
+
+def _log(job: JobState, verdict: Verdict) -> None:
+    what = verdict.reason if verdict.until is not None else ""
+    named = what.partition(";")[0]
+    if named != job.custody.logged:
+        job.custody.logged = named
+        if what:
+            log.warning("no world is formed yet: %s", what)
+
+
+def may_form(job: JobState) -> tuple[bool, Loss | None]:
+    """Whether the members of the newest world, all of which wait for their ranks, may get them.
+
+    Also the loss, if the world forms without the newest commit that was ever reported.
+    """
+    seats = tuple(life.seat for life in job.world.members)
+    plain = job.roster.commits.plain(seats) and not storage_may_be_newer(job, seats)
+    if plain and all(job.now >= until for until in ending(job).values()):
+        transfers.cancel(job)
+        job.custody.verdict, job.custody.holds_back = FORMS, False
+        return True, None
+    job.custody.verdict = verdict = judge(job, seats, ready=True)
+    job.custody.holds_back = verdict.act is not Act.FORM
+    if job.custody.holds_back:
+        transfers.begin(job, verdict)
+    else:
+        transfers.cancel(job)
+    return not job.custody.holds_back, verdict.loss
+
+
+def formed(job: JobState, loss: Loss | None) -> int | None:
+    """Note that a world has formed. Return the steps that it does again; None if no step is known."""
+    progress = job.roster.commits.formed([life.seat for life in job.world.members])
+    transfers.formed(job)
+    if loss is None:
+        return None if progress is None else progress.lost
+    stored = job.checkpoints.stored
+    if stored is not None and stored.commit is not None and (loss.left is None or stored.commit > loss.left[0]):
+        job.checkpoints.stored = None  # it could not be loaded: it is gone or damaged
+    lost = max(loss.steps, 0 if progress is None else progress.lost)
+    names, at = ", ".join(loss.holders) or "storage", 0 if loss.left is None else loss.left[1]
+    cure = "" if job.options.durability is not None else "; --checkpoint-every auto would keep them on storage"
+    log.warning("%d steps are lost: the newest commit, of step %d, was held by %s; %s. Training goes on after step "
+                "%d%s", lost, loss.newest[1], names, loss.why, at, cure)  # fmt: skip
+    return lost

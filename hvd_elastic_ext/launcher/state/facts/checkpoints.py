@@ -1,0 +1,43 @@
+"""Which commits members of the world have reported, and who has loaded a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Name
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.roster import Worker
+
+TELLS_S: Final = 5.0
+"""Latest time from a process's entry into a world to the report of its first commit."""
+
+
+def newest_step(job: JobState) -> int:
+    """The newest step that any member has reported."""
+    return max((worker.step for worker in members(job)), default=0)
+
+
+def members(job: JobState) -> Sequence[Worker]:
+    """Processes of the newest world."""
+    return job.roster.present(job.world.members)
+
+
+def newest_of_all(job: JobState) -> Name | None:
+    """The newest reported commit; None unless all members have reported one: others have no State of ours."""
+    held = [worker.holds for worker in members(job)]
+    known = [each for each in held if each is not None]
+    return max(known) if known and len(known) == len(job.world.members) else None
+
+
+def can_commit(job: JobState) -> bool:
+    """Whether every member has a State of ours, or is too new to have reported one."""
+    now, present = job.now, members(job)
+    return bool(present) and all(each.holds is not None or now - each.since < TELLS_S for each in present)
+
+
+def holding(job: JobState) -> frozenset[Seat]:
+    """Seats with the checkpoint in their memory."""
+    found = [job.loading_of(host) for host in job.restore.hosts]
+    return frozenset(seat for loading in found if loading is not None for seat in loading.seats)

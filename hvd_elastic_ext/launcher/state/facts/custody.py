@@ -1,0 +1,156 @@
+"""Where the newest commit is, who may be in the next world, and whom that commit needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import replace
+from typing import Final
+
+from hvd_elastic_ext.launcher.rules.membership import custody
+from hvd_elastic_ext.launcher.rules.membership.custody import Facts, Stored
+from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.state.job import JobState
+
+ENDS_S: Final = 5.0
+"""How long to wait for the end of a killed process; as a rule it is reported at once."""
+
+
+def is_needed(job: JobState, host: str) -> bool:
+    """Whether the agent of a host has to stay because only it holds the newest commit."""
+    since = job.custody.may_end_since.get(host, job.now)
+    heard = {name for name, agent in job.roster.agents.items() if agent.heard > since}
+    members, leaving = {life.seat.host for life in job.world.members}, leaves_by(job)
+    if is_calm(job) and not _is_ahead(job, host) and not members <= leaving.keys():
+        return members.isdisjoint(heard)  # a member that is silent since then may be gone with its commit
+    facts = _facts(job)
+    return custody.is_needed(job.now, host, facts, job.options.commit_wait_s, may_end_since=since, heard=heard)[0]
+
+
+def is_awaited(job: JobState) -> bool:
+    """Whether the only holder of the newest commit is awaited: nothing older may replace that commit yet."""
+    return not is_calm(job) and custody.awaited(job.now, _facts(job), job.options.commit_wait_s) is not None
+
+
+def is_calm(job: JobState) -> bool:
+    """Whether a world trains and has agreed on its state: its members hold the newest commit."""
+    return job.standing and job.formed and job.settled
+
+
+def _is_ahead(job: JobState, host: str) -> bool:
+    """Whether a host holds a newer commit than the members of the world that trains."""
+    commits = job.roster.commits
+    own = commits.of_host(host)
+    theirs = (held for life in job.world.members if (held := commits.commit_of(life.seat)) is not None)
+    return own is not None and own > max(theirs, default=own)
+
+
+def candidates(job: JobState) -> tuple[tuple[Seat, ...], bool]:
+    """Seats that form the next world, or may form it; and whether they form it now."""
+    roster = job.roster
+    if not job.formed:  # ``may_form`` decides when all its members wait for their ranks
+        return (), False
+    if job.decision.members is not None:
+        return tuple(life.seat for life in job.decision.members), True
+    trains = any(worker.killed is None and worker.stage is Stage.LIVE for worker in roster.workers.values())
+    enough = job.options.limits.size(len(job.wanted), begun=job.world.begun) > 0
+    if trains or not enough:
+        return (), False
+    return tuple(seat for seat in job.wanted if _joined(job, seat.host)), False
+
+
+def _facts(job: JobState) -> Facts:
+    """Where commits are."""
+    how = job.options.durability
+    return Facts(
+        holdings=job.roster.commits.holdings(leaves_by(job)),
+        stored=_stored(job),
+        sending=job.transfers.sending,
+        readers=None if how is not None and "://" in how.place else job.checkpoints.readers,
+    )
+
+
+def facts_for(job: JobState, seats: Iterable[Seat], *, ready: bool) -> Facts:
+    """The same, and what else counts for a world of these seats, or for a transfer."""
+    members, active = tuple(seats), _active(job)
+    joined = {name for name in job.roster.agents if _joined(job, name)}
+    keepers = () if members else _keepers(job, joined - leaves_by(job).keys())
+    return replace(
+        _facts(job),
+        members=members,
+        ready=ready,
+        writable=frozenset(seat for seat in (*members, *keepers) if seat not in active and seat.host in joined),
+        keepers=keepers,
+        failing=job.transfers.failing,
+        loading=job.transfers.loading,
+        looked=_looked(job),
+        active=active,
+        ending=ending(job),
+    )
+
+
+def ending(job: JobState) -> dict[Seat, float]:
+    """Seats with a process that was in a world and was killed, and until when its end is awaited."""
+    agents = job.roster.agents
+    return {
+        seat: worker.killed_at + ENDS_S
+        for seat, worker in job.roster.workers.items()
+        if worker.killed is not None and worker.generation and (agent := agents.get(seat.host)) and agent.joined
+    }
+
+
+def leaves_by(job: JobState) -> Mapping[str, float]:
+    """Hosts that leave, and when (mono): those with notice, and those that are not published any more."""
+    told = dict(job.leaves_by)
+    for name, agent in job.roster.agents.items():
+        if name not in job.fleet.hosts or agent.finishing:
+            told.setdefault(name, math.inf)
+    return told
+
+
+def storage_may_be_newer(job: JobState, seats: Iterable[Seat]) -> bool:
+    stored, commits = _stored(job), job.roster.commits
+    own = max((held for seat in seats if (held := commits.commit_of(seat)) is not None), default=None)
+    return stored is not None and (own is None or (stored.commit is not None and stored.commit > own))
+
+
+def _keepers(job: JobState, staying: Set[str]) -> tuple[Seat, ...]:
+    return tuple(
+        Seat(host.name, slot) for host in job.fleet.hosts if host.name in staying for slot in range(host.slots)
+    )
+
+
+def _joined(job: JobState, host: str) -> bool:
+    agent = job.roster.agents.get(host)
+    return agent is not None and agent.joined and not agent.finishing
+
+
+def _active(job: JobState) -> frozenset[Seat]:
+    """Seats with a process that may commit into their memory now."""
+    workers, waiting = job.roster.workers.items(), job.rendezvous.waiting
+    return frozenset(seat for seat, worker in workers if worker.stage is Stage.LIVE and worker.life not in waiting)
+
+
+def _stored(job: JobState) -> Stored | None:
+    """The newest checkpoint; before the first world, only one with a known commit."""
+    how = job.options.durability
+    if how is None:
+        return None
+    stored = job.checkpoints.stored
+    if not job.world.begun:
+        return stored if stored is not None and stored.commit is not None else None
+    return stored or Stored(None, 0, how.place)
+
+
+def _looked(job: JobState) -> frozenset[str]:
+    """Hosts with a present agent that has loaded the newest complete checkpoint, or found none."""
+    agents = job.roster.agents
+    there = ((agents.get(host), host, identity) for host, identity in job.transfers.looked.items())
+    return frozenset(host for agent, host, identity in there if agent is not None and agent.identity == identity)
+
+
+def next_look(job: JobState) -> float | None:
+    """When a wait for the newest commit may be over (mono)."""
+    times = [job.custody.verdict.until, job.transfers.next_look]
+    return min((at for at in times if at is not None), default=None)

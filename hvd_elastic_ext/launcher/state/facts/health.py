@@ -1,0 +1,63 @@
+"""Hosts that get no work, the launcher's own link, and after what time a world counts as stalled."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hvd_elastic_ext.launcher.rules.health.causes import Cause
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.roster import Agent
+
+STILL_S: Final = 60.0
+"""When to report that a world is stalled, without ``--progress-timeout``."""
+STEPS: Final = 3.0
+"""That, or this multiple of the longest reported step, if that is longer."""
+FINISHED_S: Final = 15.0
+"""When to report that ranks wait for one that is done with training: nothing else ends that wait."""
+
+
+def left_out(job: JobState, *, brief: bool = False) -> list[str]:
+    """Published hosts that get no work on any slot: for how long each is blocked, and why.
+
+    ``brief``: without the words of ssh, which were printed when the host was blocked.
+    """
+    found, ledger = [], job.faults.ledger
+    for host in job.fleet.hosts:
+        blocked, why, until = ledger.blocked(job.now, host)
+        if blocked:
+            for record in (ledger.records[subject] for subject in ledger.subjects(host) if brief):
+                why = why.replace(record.why, str(record.cause)) if record.cause is Cause.UNREACHABLE else why
+            ends = "blocked until it is cleared" if until is None else f"blocked for {until - job.now:.0f} s more"
+            found.append(f"{host.name} ({ends}: {why.removeprefix(f'host {host.name}: ')})")
+    return found
+
+
+def stall_limit_s(job: JobState) -> float:
+    """Seconds for which a world may stall before that is reported, by its steps, without ``--progress-timeout``."""
+    steps = [worker.step_s for worker in job.roster.present(job.world.members) if worker.step_s]
+    return max(STILL_S, STEPS * max(steps, default=0.0))
+
+
+def finished_limit_s(job: JobState) -> float:
+    """Seconds for which ranks may wait for one that is done with training before that is reported."""
+    return min(FINISHED_S, job.options.progress_timeout_s or FINISHED_S)
+
+
+def link_is_back_by(job: JobState) -> float | None:
+    """When decisions are made again at the latest (mono); None if the launcher's link is not lost."""
+    state, options = job.link_loss, job.options
+    if state.since is None or state.back_by is not None:
+        return state.back_by
+    newest = max((agent.heard for agent in heard_of_world(job)), default=job.now)
+    return newest + max(options.heartbeat_timeout_s, options.orphan_grace_s)
+
+
+def heard_of_world(job: JobState) -> list[Agent]:
+    """Agents of the world's hosts that have been heard."""
+    roster = job.roster
+    members = roster.present(job.world.members)
+    # Newcomers have no state to continue from.
+    those = [worker for worker in members if worker.generation] or members
+    hosts = [*(worker.seat.host for worker in those), *(life.seat.host for life in job.world.not_at_fault)]
+    found = map(roster.agents.get, dict.fromkeys(hosts))
+    return [agent for agent in found if agent is not None and agent.heard]

@@ -1,0 +1,43 @@
+"""Whether the world makes steps, and whom it waits for if not."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hvd_elastic_ext.launcher.rules.health.pace import SOON_S, Pause, pause
+from hvd_elastic_ext.launcher.rules.health.stalls import Member
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.roster import Worker
+
+SILENT_S: Final = 1.9
+"""A process without a heartbeat for this time, which is almost two, may hang, whatever its last one said."""
+KNOWN_S: Final = 1.2
+"""How long a heartbeat of its agent tells of no progress: until the next one is due."""
+
+
+def pause_of(job: JobState) -> Pause | None:
+    """The pause of the world at this moment; None while it makes steps as usual."""
+    present = job.roster.present(job.world.members)
+    watched = [
+        worker
+        for worker in present
+        if worker.killed is None and not worker.done and (worker.progress or worker.waiting)  # else it reports none
+    ]
+    if any(_still_s(job, worker) < SOON_S for worker in watched):
+        return None  # as a rule the first one: a look at a world that trains costs nothing
+    members = [_member(job, worker) for worker in watched]
+    finished = [_member(job, worker) for worker in present if worker.done]
+    return pause(job.now, members, (worker.steps_s for worker in watched), finished)
+
+
+def _member(job: JobState, worker: Worker) -> Member:
+    place = job.rendezvous.place(worker.life)
+    waiting = worker.waiting and worker.silent_s < SILENT_S
+    return Member(worker.life, -1 if place is None else place.rank, job.now - _still_s(job, worker), waiting)
+
+
+def _still_s(job: JobState, worker: Worker) -> float:
+    """For how long it has made no progress. Without heartbeats of its agent nothing is known."""
+    if worker.in_heartbeat_at is None:
+        return 0.0
+    return min(job.now, worker.in_heartbeat_at + KNOWN_S) - max(worker.moved_at, job.pace.since)

@@ -1,0 +1,286 @@
+"""What a job that does not train waits for, and for how long at most."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import longest_s
+from hvd_elastic_ext.launcher.rules.health.host_requests import Starting
+from hvd_elastic_ext.launcher.rules.membership.next_world import STILL_FORMING, Stage
+from hvd_elastic_ext.launcher.state.facts import health, memory, pace
+from hvd_elastic_ext.launcher.state.helpers import Purpose
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.roster import GO_S
+
+log = logging.getLogger(__name__)
+
+SAY_S: Final = 4.0
+"""Pause between two lines of one wait: a silence of more than 5 s is what people take for a hang."""
+SILENT: Final = 0.4
+"""The part of ``--heartbeat-timeout`` after which a silence is said, if that is longer than :data:`SAY_S`: in large
+jobs heartbeats are seconds apart.
+"""
+ARRIVES: Final = "it ends when that has come, or its holder is gone"
+CONNECTED: Final = "it ends when they are, or when one has failed; look for a firewall between the hosts if it lasts"
+AGREED: Final = "it ends when the commit has come to them, or when one has failed"
+NAMES: Final = 4
+"""Most names in one line."""
+
+
+class Wait(NamedTuple):
+    """``until``: when it ends at the latest (mono), None if it has no limit; ``then``: what follows a limit.
+
+    ``since``: when it began (mono), if that was before it was seen. ``ends``: what ends a wait without a limit.
+    """
+
+    what: str
+    until: float | None = None
+    then: str = ""
+    since: float | None = None
+    ends: str = "Ctrl-C ends the job"
+
+
+def say(wait: Wait, now: float) -> None:
+    """Print a wait. Whoever waits without a look calls it at the same pause, :data:`SAY_S`."""
+    log.info("%s", line(wait, now))
+
+
+def line(wait: Wait, now: float) -> str:
+    """One wait in one line. Pure."""
+    if wait.until is None:
+        return f"waiting: {wait.what}; no limit: {wait.ends}"
+    return f"waiting: {wait.what}; at most {max(0.0, wait.until - now):.0f} s more{wait.then}"
+
+
+def status(job: JobState) -> str:
+    """What the job does at this moment, in one short line for a terminal."""
+    wait = waits_for(job, brief=False)
+    if wait is not None:
+        return line(wait, job.now)
+    members = job.roster.present(job.world.members)
+    parts = [f"world {job.generation}", f"size {len(members)}"]
+    if step := max((worker.step for worker in members), default=0):
+        parts.append(f"step {step}")
+    times = [worker.step_s for worker in members if worker.step_s]
+    if (pause := pace.pause_of(job)) is not None:
+        parts.append(pause.text)
+    elif times:
+        parts.append(f"{1 / max(times):.3g} steps/s")
+    if newcomers := sum(worker.stage is not Stage.LIVE for worker in job.roster.workers.values()):
+        parts.append(f"newcomers: {newcomers}")
+    if blocked := health.left_out(job):
+        parts.append(f"left out: {_some(blocked)}")
+    return ", ".join(parts)
+
+
+def waits_for(job: JobState, *, brief: bool = True) -> Wait | None:
+    """What the job waits for; None if it trains, or nothing has to be waited for. ``brief``: as in :func:`left_out`."""
+    if job.ending:
+        return _end(job)
+    if job.before_exit.why is not None:
+        return _last_checkpoint(job, job.before_exit.until)
+    if job.adoption.until is not None:
+        names = _names(job.adoption.missing)
+        return Wait(f"for hosts of the launcher before this one: {names}", job.adoption.until) if names else None
+    if job.link_loss.since is not None:
+        then = ", then hosts that are not heard count as failed"
+        return Wait("no host is heard: is this machine's own link down?", health.link_is_back_by(job), then)
+    if job.custody.holds_back:
+        verdict = job.custody.verdict
+        return Wait(f"for the newest commit: {verdict.reason}", verdict.until, ends=ARRIVES)
+    if not job.standing:
+        return _save(job) or _shortage(job, brief=brief)
+    if not job.formed:
+        return _forming(job)
+    return _silence(job) or _after_last_checkpoint(job) or _first_step(job)
+
+
+def starting(job: JobState, now: float) -> dict[str, Starting]:
+    """By host, the oldest agent or process that was started there and is in no world yet; as of ``now`` (mono)."""
+    if job.outcome.over:
+        return {}
+    found = {
+        name: Starting("its agent", now - agent.since, "has not connected yet")
+        for name, agent in job.roster.agents.items()
+        if not agent.heard
+    }
+    for seat, worker in job.roster.workers.items():
+        if worker.generation or worker.killed is not None or worker.leaving is not None:
+            continue
+        lacks = "is not ready yet" if worker.stage is Stage.BOOTING else "waits for its world"
+        one = Starting(f"the process in slot {seat.slot}", now - worker.born, lacks)
+        if seat.host not in found or found[seat.host].since_s < one.since_s:
+            found[seat.host] = one
+    return found
+
+
+def kept(job: JobState, published: HostSet) -> dict[Host, str]:
+    """Hosts in use that the newest list, ``published``, does not name, and why they are in use."""
+    if job.outcome.over:
+        return {}
+    if job.fleet.empty_list_refused:
+        why = "the newest list names no host: those known before are kept while they work"
+        return {host: why for host in job.fleet.hosts if host.name not in published}
+    found = {}
+    for name, agent in job.roster.agents.items():
+        if name in job.adoption.missing:
+            found[agent.host] = "an earlier launcher started its agent, which has not connected to this one yet"
+        elif name not in published:
+            leaves = ", and leaves at its next step" if job.roster.on(name) else ""
+            found[agent.host] = f"it is not listed any more{leaves}"
+    return {host: why for host, why in found.items() if host.name not in published}
+
+
+def _end(job: JobState) -> Wait | None:
+    state, final = job.shutdown, job.final_checkpoint
+    if job.outcome.failure is None and final.since is not None and not final.over:
+        return _last_checkpoint(job, final.since + longest_s(job.cost.durable_s))
+    if state.gone_by is not None:
+        names = _some(sorted(state.pending | (state.asked & job.roster.agents.keys())))
+        return Wait(f"for the end on {names}, told without a connection", state.gone_by) if names else None
+    names = _names(state.running or job.roster.agents)
+    if not names:
+        return None
+    if state.ends_by is None:  # training is done for some
+        return Wait(f"for the end of training on {names}", ends="it ends with the processes there; Ctrl-C ends them")
+    return Wait(f"for the end on {names}", state.ends_by)
+
+
+def _last_checkpoint(job: JobState, until: float | None) -> Wait:
+    doing = _saving(job)
+    what = "for the last checkpoint" + (f": {doing}" if doing else "")
+    return Wait(what, until, ", then the job ends without it", ends="a second Ctrl-C ends the job without it")
+
+
+def _after_last_checkpoint(job: JobState) -> Wait | None:
+    """No process trains beyond the checkpoint that was made because hosts are about to go."""
+    if job.checkpoints.staying is None:
+        return None
+    what = "for other hosts: the last checkpoint is made, and hosts that training needs are about to go"
+    return Wait(what, job.before_preemption.goes_on_at(job.preemption.all_by), ", then training goes on")
+
+
+def _save(job: JobState) -> Wait | None:
+    """Memory is saved because no process trains: the job will sleep if that lasts."""
+    state, attempt = job.before_sleep, job.checkpoints.attempt
+    if state.since is None or not (doing := _saving(job)):
+        return None
+    at = state.asked_at + memory.ANSWER_S if attempt is None else attempt.deadline
+    until = at if math.isfinite(at) else None  # infinite before anything is written
+    what = f"for the checkpoint before the job sleeps: {doing}"
+    return Wait(what, until, ", then it is tried again", ends="it ends when the checkpoint is complete, or has failed")
+
+
+def _saving(job: JobState) -> str:
+    """How far the checkpoint on its way is; empty if there is none."""
+    state, attempt = job.before_sleep, job.checkpoints.attempt
+    if attempt is not None:
+        if absent := [str(life.seat) for life in attempt.ranks if life not in attempt.kept]:
+            return f"the commit is not kept yet by {_some(absent)}"
+        step = next(iter(attempt.kept.values())).step
+        hosts = _some(sorted(job.helpers[Purpose.CHECKPOINT]))
+        return f"step {step} is {'completed' if attempt.sealing else 'written'} by {hosts}"
+    if not job.helpers[Purpose.SLEEP]:
+        return ""
+    asked, stored = _names(job.helpers[Purpose.SLEEP]), state.known.stored
+    if not state.known.looked or stored is None:
+        return f"no answer yet from {asked} on what memory and storage hold"
+    return f"step {stored.step} is read back by {asked}"
+
+
+def _forming(job: JobState) -> Wait:
+    absent = [life for life in job.world.members if life not in job.rendezvous.waiting]
+    what = f"world {job.generation} forms"
+    if not absent:
+        return Wait(what, ends=ARRIVES)
+    what += f": not there yet: {_some([str(life.seat) for life in absent])}"
+    workers = [worker for life in absent if (worker := job.roster.alive(life)) is not None]
+    new = [worker.live_at for worker in workers if not worker.generation and worker.live_at is not None]
+    if len(new) < len(absent):
+        ends = "it ends when they come to their next step, or end; --progress-timeout S names one that hangs"
+        return Wait(what, ends=ends)  # a step in the world before may take long
+    return Wait(what, min(new) + GO_S, ", then a newcomer that is not there is ended")
+
+
+def _first_step(job: JobState) -> Wait | None:
+    """A world that has formed and does not train yet. A look at a world that trains costs no look at its members."""
+    what = f"for the first step of world {job.generation}"
+    if job.decision.reason == STILL_FORMING.reason:
+        members = job.roster.present(job.world.members)
+        outside = [str(worker.seat) for worker in members if worker.generation < job.generation]
+        if outside:
+            return Wait(f"{what}: not connected to the others yet: {_some(outside)}", ends=CONNECTED)
+        behind = [str(worker.seat) for worker in members if worker.agreed < job.generation]
+        if behind and any(worker.loops for worker in members):  # without an elastic loop they may train already
+            return Wait(f"{what}: no agreement on the state yet: {_some(behind)}", ends=AGREED)
+    change = job.resize.change
+    if change is None:
+        return None
+    then = ", then the world is reported without its cost"
+    return Wait(f"{what} by rank 0 ({change.first.seat})", change.report_due, then)
+
+
+def _silence(job: JobState) -> Wait | None:
+    """The silence of hosts, and of processes whose host is heard: after ``--heartbeat-timeout`` it is a failure."""
+    limit = job.options.heartbeat_timeout_s
+    after = max(SAY_S, SILENT * limit)
+    hosts, workers = job.roster.agents.items(), job.roster.present(job.world.members)
+    silent = {name: job.now - agent.heard for name, agent in hosts if agent.heard and job.now - agent.heard > after}
+    silent |= {
+        str(worker.seat): worker.silent_s
+        for worker in workers
+        if worker.silent_s > after and worker.killed is None and worker.seat.host not in silent
+    }
+    if not silent:
+        return None
+    longest = max(silent.values())
+    then = ", then it counts as failed (--heartbeat-timeout)"
+    return Wait(f"no heartbeat from {_names(silent)}", job.now + limit - longest, then, job.now - longest)
+
+
+def _shortage(job: JobState, *, brief: bool) -> Wait:
+    workers = job.roster.workers
+    booting = {str(seat): worker for seat, worker in workers.items() if worker.stage is Stage.BOOTING}
+    if booting and job.options.limits.size(len(workers), begun=job.world.begun):
+        latest = min(worker.since for worker in booting.values()) + job.options.standby_timeout_s
+        return Wait(f"processes that have not called hvd.init() yet: {_names(booting)}", latest, " (--standby-timeout)")
+    what = [job.decision.reason or "no world is formed yet"]
+    if why := _why_so_many(job):
+        what.append(why)
+    if not job.fleet.hosts.names:
+        what.append("no host is published")
+    if done := [str(worker.seat) for worker in job.roster.present(job.world.members) if worker.done]:
+        what.append(f"the others go on when processes that are done with training have ended: {_some(done)}")
+    if starting := {name: agent for name, agent in job.roster.agents.items() if not agent.heard}:
+        latest = min(agent.since for agent in starting.values()) + job.roster.join_timeout_s
+        what.append(f"no agent yet on {_names(starting)} ({max(0.0, latest - job.now):.0f} s more)")
+    if blocked := health.left_out(job, brief=brief):
+        what.append(f"left out: {_some(blocked)}")
+    if job.before_sleep.going:
+        then = ", then it saves what memory holds and sleeps (--sleep-after)"
+        return Wait("; ".join(what), memory.next_look(job), then)
+    until = None if job.short_since is None else job.short_since + job.options.elastic_timeout_s
+    return Wait("; ".join(what), until, ", then the job fails (--elastic-timeout)", ends="add a host, or end the job")
+
+
+def _why_so_many(job: JobState) -> str:
+    """Why the job needs more processes to start than it gets now, if an option of its user decides that."""
+    options, start, slots = job.options, job.options.limits.start, job.fleet.hosts.slots
+    if job.world.members or job.world.begun or options.woken or start == 1:
+        return ""
+    if options.all_slots_of is not None:
+        return f"without -np a job waits for all {start} slots of {options.all_slots_of}; -np N starts with N processes"
+    return f"-np {start} is more than all hosts have (slots: {slots})" if 0 < slots < start else ""
+
+
+def _names(hosts: Mapping[str, object]) -> str:
+    return _some(list(hosts))
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - NAMES
+    return ", ".join(names[:NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,12 @@
+"""What happens to a world whose processes cannot change worlds: the rest is played in ``test_restarting.py``."""
+
+from __future__ import annotations
+
+from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
+from hvd_elastic_ext.launcher.rules.membership.world_change import members_in
+from tests.unit.launcher.rules.membership.test_next_world import process, situation
+
+
+def test_living_members_come_in_the_order_of_their_world_so_that_a_replay_sends_the_same() -> None:
+    there = [process(name) for name in "hbdaecg"] + [process("f", Stage.BOOTING)]
+    assert "".join(life.seat.host for life in members_in(situation("", there, "cafebdhg"))) == "caebdhg"

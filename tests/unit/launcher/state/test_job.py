@@ -1,0 +1,61 @@
+"""The state of a job is one value: a copy is equal to it, and the driver does the same with it."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from hvd_elastic_ext.launcher.driver import plan
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import parse_checkpoint_every
+from hvd_elastic_ext.launcher.state.facts import custody, health, memory, pace, shortage, waits
+from hvd_elastic_ext.launcher.state.job import JobState
+from tests.unit.launcher.checkpointing_cluster import Stored, storing
+from tests.unit.launcher.scenarios import play
+
+SITUATIONS = {
+    "no host": "begin start=2",
+    "agents and processes start": "start a b",
+    "training": "train a b; run 10",
+    "a member is lost": "train a b; run 3; kill a",
+    "a host is blamed": "train a b c; run 3; kill b; run 5",
+}
+
+
+@pytest.fixture(params=SITUATIONS.values(), ids=list(SITUATIONS))
+def job(request: pytest.FixtureRequest) -> JobState:
+    every = parse_checkpoint_every("5s")
+    state: JobState = play(request.param, storing(every), steps=Stored).driver.job
+    return state
+
+
+def test_a_copy_is_equal_and_the_next_look_at_it_does_the_same(job: JobState) -> None:
+    copied = copy.deepcopy(job)
+    assert copied == job
+    job.now = copied.now = job.now + 1.0
+    assert plan.look(copied) == plan.look(job)
+    assert copied == job
+    assert copied.to_do == job.to_do
+    copied.faults.first = "only in the copy"
+    assert copied != job
+
+
+def test_facts_change_nothing(job: JobState) -> None:
+    before = copy.deepcopy(job)
+    for fact in (
+        waits.waits_for,
+        waits.status,
+        health.left_out,
+        health.link_is_back_by,
+        memory.next_look,
+        pace.pause_of,
+        shortage.why_short,
+        custody.is_awaited,
+        custody.candidates,
+        custody.next_look,
+    ):
+        fact(job)
+    custody.is_needed(job, "a")
+    waits.starting(job, job.now)
+    assert job == before
+    assert not job.to_do
