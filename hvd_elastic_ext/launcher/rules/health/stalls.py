@@ -95,9 +95,12 @@ def ended_early(done: Sequence[Member], others: Sequence[Seat]) -> str:
 
 def uneven(done: Sequence[Member], more: Mapping[Seat, int]) -> str | None:
     """What is said of it at the end: how many steps others did ``more``; None if they only did a lost one again."""
-    if not any(more.values()):
+    known = any(member.step for member in done)
+    # Else the count is not exact: Horovod does a step of its own when it forms a world.
+    named = {seat: count for seat, count in more.items() if count > (not known)}
+    if not named:
         return None
-    counts = ", ".join(f"{seat} did {count} more" for seat, count in more.items() if count)
+    counts = ", ".join(f"{seat} did {count} more" if known else f"{seat} trained on" for seat, count in named.items())
     return f"not all ranks did the same number of steps: {_ended(done)}, and {counts} without {_it(done)}"
 
 

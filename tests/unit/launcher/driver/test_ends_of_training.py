@@ -45,7 +45,7 @@ def test_training_ends_for_all_in_each_case_as_it_should(text: str) -> None:
     play(text)
 
 
-ENDED = "rank 1 (b[0]) ended training after step {}, and a[0] still trains: do all ranks do the same number of steps?"
+ENDED = "rank 1 (b[0]) ended training, and a[0] still trains: do all ranks do the same number of steps?"
 
 
 def test_a_rank_that_ends_while_others_train_is_told_and_so_are_they_at_the_end(
@@ -53,8 +53,7 @@ def test_a_rank_that_ends_while_others_train_is_told_and_so_are_they_at_the_end(
 ) -> None:
     cluster = play("train a b least=2; run 3.5; done b; run 0.1; well b; lose-world a; until a <5; run 3")
     said = [each.getMessage() for each in caplog.records if "same number of steps?" in each.getMessage()]
-    step = cluster.driver.job.outcome.early[0].step
-    assert [line.partition("? ")[0] + "?" for line in said] == [ENDED.format(step)]
+    assert [line.partition("? ")[0] + "?" for line in said] == [ENDED]
     assert said[0].endswith("a[0] goes on without it: no process joins, and the job ends when training ends there")
     assert status(cluster.driver.job) == (
         "waiting: for the end of training on a; no limit: it ends with the processes there; Ctrl-C ends them"

@@ -23,8 +23,11 @@ def ended(job: JobState, worker: Worker, *, well: bool) -> None:
 
 
 def finished(job: JobState, worker: Worker, rank: int) -> Member:
-    """What is noted of a process that is done with training, or has ended with 0."""
-    return Member(worker.life, rank, job.now, done=worker.done, step=worker.step)
+    """What is noted of a process that is done with training, or has ended with 0.
+
+    Without a State of ours its steps are not those of the script: Horovod does some of its own.
+    """
+    return Member(worker.life, rank, job.now, done=worker.done, step=0 if worker.every is None else worker.step)
 
 
 def going_on(job: JobState, next_members: Container[ProcessId]) -> None:

@@ -162,7 +162,8 @@ def test_ranks_that_wait_for_one_whose_training_is_over_are_told_so(
             {Seat("b", 0): 3, Seat("d", 0): 0, Seat("e", 0): 4},
             "ranks 0 and 2 ended training after step 5, and b[0] did 3 more, e[0] did 4 more without them",
         ),
-        ([ended(0, 0)], {Seat("b", 0): 3}, "rank 0 (a[0]) ended training, and b[0] did 3 more without it"),
+        ([ended(0, 0)], {Seat("b", 0): 3}, "rank 0 (a[0]) ended training, and b[0] trained on without it"),
+        ([ended(0, 0)], {Seat("b", 0): 1}, None),
         ([ended(0, 5)], {Seat("b", 0): 0}, None),  # the last step, once more
         ([], {}, None),
     ],
