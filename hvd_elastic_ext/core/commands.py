@@ -8,6 +8,8 @@ business, and finds its directory as always.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import itertools
 import sys
 from collections.abc import Sequence
@@ -41,3 +43,21 @@ def is_agent(words: Sequence[str]) -> bool:
     Whatever an agent forks has the same words.
     """
     return any(pair in (("-m", AGENT_MODULE), ("-c", _STUB)) for pair in itertools.pairwise(words))
+
+
+def socket_name(host: str) -> str:
+    """The name of the file at which the agent of ``host`` listens, in the folder of its job."""
+    return file_name(host) + ".sock"
+
+
+def job_mark(key: bytes) -> str:
+    """The end of the name of a job's folder of agents: it differs for different keys, and does not reveal them."""
+    return hmac.new(key, b"folder", hashlib.sha256).hexdigest()[:16]
+
+
+def file_name(word: str) -> str:
+    """The name of a job or host as that of a file."""
+    plain = word.replace("-", "").replace("_", "").replace(".", "").isalnum() and word.isascii()
+    if plain and len(word) <= 100 and word[0] != ".":
+        return word
+    return "=" + hashlib.sha256(word.encode()).hexdigest()  # no plain name begins with it

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import hmac
 import json
 import os
@@ -27,6 +26,7 @@ import time
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.agent.notices.files import NOTICE
+from hvd_elastic_ext.core.commands import file_name, job_mark, socket_name
 from hvd_elastic_ext.io.homes import is_private, private_home
 from hvd_elastic_ext.io.peers import user_of
 
@@ -88,7 +88,7 @@ def claim(job: str, host: str, key: bytes, *, found: bool = True) -> Claim:
 
     Raises ``OSError`` if no folder can be trusted, or the lock is not free in time.
     """
-    name, job = _file_name(host) + ".sock", f"{_file_name(job)}.{_key_digest(key)}"
+    name, job = socket_name(host), f"{file_name(job)}.{job_mark(key)}"
     bases = _bases()
     for base in bases[1:]:  # another agent of the job may see another environment
         existing = _existing_in(base, job, name)
@@ -203,11 +203,6 @@ def _folder(base: str, job: str, *, create: bool) -> int | None:
     raise OSError(f"{path}: another agent holds the lock")
 
 
-def _key_digest(key: bytes) -> str:
-    """A mark that differs for different keys and does not reveal them."""
-    return hmac.new(key, b"folder", hashlib.sha256).hexdigest()[:16]
-
-
 def _check(path: str) -> None:
     facts = os.lstat(path)
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
@@ -253,13 +248,6 @@ def _listen(folder: int, name: str) -> socket.socket:
         raise
     listener.setblocking(False)
     return listener
-
-
-def _file_name(word: str) -> str:
-    plain = word.replace("-", "").replace("_", "").replace(".", "").isalnum() and word.isascii()
-    if plain and len(word) <= 100 and word[0] != ".":
-        return word
-    return "=" + hashlib.sha256(word.encode()).hexdigest()  # no plain name begins with it
 
 
 # --- the second agent ------------------------------------------------------------------------------------

@@ -63,11 +63,13 @@ def _struck(_: int, fields: Fields) -> str:
         return f"{fields['host']} has failed, and is used again at once: {why}"
     if seconds is None:
         return ""
+    again = fields.get("again")
+    as_before = f"{fields['cause']}, as before ({again} strikes)" if again else None
     if why := fields.get("host_blocked"):
         host = fields["host"]
-        why = why.removeprefix(f"host {host}: ")
+        why = as_before or why.removeprefix(f"host {host}: ")
         return f"{host} is blocked, and gets no work for {fields['host_blocked_s']:.0f} s: {why}"
-    return f"{fields['subject']} gets no work for {seconds:.0f} s: {fields['reason']}"
+    return f"{fields['subject']} gets no work for {seconds:.0f} s: {as_before or fields['reason']}"
 
 
 def _blocked(_: int, fields: Fields) -> str:

@@ -18,6 +18,7 @@ from hvd_elastic_ext.core.journal import FOLDERS
 from hvd_elastic_ext.io import tables
 from hvd_elastic_ext.io.job_folders import no_job
 from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.launcher.cli import no_answer
 from hvd_elastic_ext.launcher.folder import ownership, state_folder
 from hvd_elastic_ext.launcher.job import admin_socket
 from hvd_elastic_ext.launcher.rules.health import host_requests, ledger_json
@@ -28,7 +29,7 @@ ROOT: Final = Path(FOLDERS)
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 CHANGING: Final = ("block", "clear")
 """What changes a job: where several could be meant, its user has to name one. All else is asked of the newest one."""
-BEGINS_S: Final = 5.0
+BEGINS_S: Final = 3.0
 """How long a launcher that holds the folder may take until it listens."""
 AGAIN_S: Final = 0.1
 _NOBODY: Final = "no launcher runs; the next one will heed this"
@@ -154,11 +155,17 @@ def check(folder: Path) -> None:
 
 
 def asked(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The launcher's answer; None if no launcher listens."""
+    """The launcher's answer; None if no launcher listens. Raises :class:`Permanent` if it does not answer in time."""
+    reason, stays = no_answer.why(state_folder.holder(folder))
+    if stays:
+        raise Permanent(f"{folder}: {reason}")
     try:
-        return admin_socket.ask(folder / state_folder.SOCKET, request)
+        return admin_socket.ask(folder / state_folder.SOCKET, request, timeout=no_answer.ANSWER_S)
     except (FileNotFoundError, ConnectionError):
         return None
+    except (TimeoutError, BlockingIOError):
+        heeded = "; it may still heed this request" if request["do"] in CHANGING else ""
+        raise Permanent(f"{folder}: {no_answer.why(state_folder.holder(folder))[0]}{heeded}") from None
     except PermissionError:
         raise UsageError(f"{folder}: only the user who runs the job may ask its launcher") from None
     except (OSError, ValueError) as error:
@@ -169,8 +176,12 @@ def _without_launcher(folder: Path, request: Mapping[str, Any]) -> Mapping[str, 
     now, wall = time.monotonic(), time.time()
     if request["do"] == "list":
         saved, _ = state_folder.load(folder)
-        sys.stderr.write("hvd-elastic hosts: no launcher runs; this is what the last one saved\n")
-        return host_requests.answer(request, _ledger(saved, now=now, wall=wall), hosts=(), now=now).answer
+        what, ledger = "this is what the last one saved", _ledger(saved, now=now, wall=wall)
+        if saved is not None and saved.ended:
+            what = f"the job ended ({saved.outcome or 'how is in its journal'}); hosts as they were then"
+            ledger = at_the_end(saved, now)
+        sys.stderr.write(f"hvd-elastic hosts: no launcher runs; {what}\n")
+        return host_requests.answer(request, ledger, hosts=(), now=now).answer
     with state_folder.StateDir(folder) as held:
         saved = held.load() or Saved()
         before = _ledger(saved, now=now, wall=wall)
@@ -180,6 +191,11 @@ def _without_launcher(folder: Path, request: Mapping[str, Any]) -> Mapping[str, 
         if not held.save(replace(saved, at=wall, ledger=ledger_json.as_saved(after, now))):
             raise Permanent(f"{folder}: nothing could be saved there, so nothing is changed")
     return {"said": f"{answer['said']} ({_NOBODY})"}
+
+
+def at_the_end(saved: Saved, now: float) -> HealthLedger:
+    """The ledger of a run that has ended, as it was then: no cooldown passes any more."""
+    return ledger_json.continued(saved.ledger, now, passed_s=0.0)
 
 
 def _ledger(saved: Saved | None, *, now: float, wall: float) -> HealthLedger:
@@ -200,5 +216,6 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     slots = "" if row["slots"] is None else f"{len(row['usable'])}/{row['slots']}"
     held = row["state"] in ("blocked", "in part")
     left = "" if not held else "for good" if row["left_s"] is None else host_requests.duration(row["left_s"])
-    name = row["name"] if row["published"] else f"({row['kind']} {row['name']})"
+    in_use = row["published"] or row["slots"] is not None
+    name = row["name"] if in_use else f"({row['kind']} {row['name']})"
     return (name, slots, row["state"], str(row["strikes"] or ""), left, row["why"])

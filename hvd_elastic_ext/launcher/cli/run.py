@@ -131,7 +131,7 @@ def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, save
         gc.set_threshold(*COLLECT)
         source.start()
         try:
-            job.run()
+            remark = job.run()
         finally:
             source.stop()
     except ElasticError as error:
@@ -140,7 +140,9 @@ def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, save
     except _EndedAtOnce as end:
         journal.record("finished", generation=feed.generation, code=end.code, reason="stopped while starting")
         raise
-    journal.record("finished", generation=feed.generation, code=0, reason="training is done")
+    journal.record(
+        "finished", generation=feed.generation, code=0, reason="; ".join(filter(None, ("training is done", remark)))
+    )
 
 
 def make_output_folder(path: Path | None) -> None:

@@ -8,14 +8,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import Parser
-from hvd_elastic_ext.launcher.cli import hosts
+from hvd_elastic_ext.launcher.cli import hosts, orphans
+from hvd_elastic_ext.launcher.cli.orphans import Fate
 from hvd_elastic_ext.launcher.folder import state_folder
+from hvd_elastic_ext.launcher.job.interfaces import is_this_machine
+from hvd_elastic_ext.launcher.rules.health import host_requests
+from hvd_elastic_ext.launcher.state.saved import Saved
 
 AGAIN: Final = "the same `hvd-elastic run` command as before"
 HOW_LONG: Final = (
@@ -45,19 +49,41 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def _end_of(saved: Saved) -> Iterator[str]:
+    """What was saved of the end of a run: its outcome, and which hosts were left out by then, and why."""
+    yield f"no launcher runs; the job ended: {saved.outcome}" if saved.outcome else "no launcher runs"
+    rows = host_requests.rows(hosts.at_the_end(saved, 0.0), (), 0.0)
+    if out := [f"{row['name']} ({row['why']})" for row in rows if row["state"] == "blocked"]:
+        yield f"left out then: {', '.join(out)}"
+
+
 def _without_launcher(folder: Path) -> str:
     """What is known of a job whose launcher does not answer."""
     if (who := state_folder.holder(folder)) is not None:
         return f"{who} has this job, and does not answer yet; ask again, or on that host"
     saved, _ = state_folder.load(folder)
     if saved is None or saved.ended:
-        return f"no launcher runs; `hvd-elastic events {folder.name}` shows how it ended"
+        more = f"`hvd-elastic events {folder.name}` shows how it ended"
+        return f"no launcher runs; {more}" if saved is None else "; ".join([*_end_of(saved), more])
     run = saved.run or "the last one"
     if not (left := saved.hosts_left):
         return f"no launcher runs; run {run} has not ended, and no host trains: {AGAIN} continues it"
-    hosts = ", ".join(f"{host.name}:{host.slots}" for host in left)
-    return (
-        f"no launcher runs, and the last one did not end run {run}: its processes may still train on {hosts}\n"
-        f"  How long: {HOW_LONG}\n"
-        f"  To take them over: {AGAIN}. To end them: the same, then Ctrl-C."
-    )
+    key = state_folder.read_key(folder)
+    agents = {} if key is None else orphans.agents_here(key)
+    return what_is_left(run, {host.name: host.slots for host in left}, agents, is_this_machine)
+
+
+def what_is_left(run: str, slots: Mapping[str, int], agents: Mapping[str, int], is_here: Callable[[str], bool]) -> str:
+    """What may still run of a run whose launcher was killed, how long, and what to do. The last two: see
+    :func:`orphans.fates`."""
+    fates, words = orphans.fates(slots, agents, is_here), []
+    for fate, what in ((Fate.LIVE, "its processes live on"), (Fate.UNKNOWN, "its processes may still train on")):
+        if named := [f"{host}:{slots[host]}" for host in slots if fates[host] is fate]:
+            words.append(f"{what} {', '.join(named)}")
+    ended = [host for host in slots if fates[host] is Fate.ENDED]
+    if ended:
+        words.append(f"nothing of it runs on {', '.join(ended)} any more")
+    said = f"no launcher runs, and the last one did not end run {run}: {'; '.join(words)}"
+    if len(ended) == len(slots):
+        return f"{said}. {AGAIN} continues it, from its newest checkpoint if it has one".replace(". the", ". The")
+    return f"{said}\n  How long: {HOW_LONG}\n  To take them over: {AGAIN}. To end them: the same, then Ctrl-C."

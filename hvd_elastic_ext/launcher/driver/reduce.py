@@ -131,10 +131,12 @@ def _launch_ended(job: JobState, host: str, code: int, remark: str) -> None:
             _agent_ended(job, agent, end)
     elif not adoption.failed(job, host, detail):
         del job.roster.agents[host]
-        log.warning("no agent could be started on %s: %s", host, detail)
         job.faults.first = job.faults.first or f"no agent could be started on {host}: {detail}"
+        before = job.faults.ledger
         if not job.paused:
             job.strike(Cause.UNREACHABLE, agent.host, detail=detail, tried_s=job.now - agent.since)
+        if job.faults.ledger is before:  # else the line of the strike says it
+            log.warning("no agent could be started on %s: %s", host, detail)
 
 
 def _agent_ended(job: JobState, agent: Agent, end: LaunchEnd) -> None:

@@ -71,6 +71,7 @@ def to_json(saved: Saved) -> dict[str, Any]:
         "stored": None if stored is None else stored._asdict(),
         "change": None if change is None else {**change._asdict(), "fields": dict(change.fields)},
         "commits": [noted._asdict() for noted in saved.commits],
+        "outcome": saved.outcome,
     }
 
 
@@ -108,6 +109,7 @@ def _second(document: Mapping[str, Any]) -> Saved:
         None if stored is None else _stored(stored["commit"], stored["step"], stored["path"]),
         None if change is None else _change(change),
         tuple(map(_noted, _is(document["commits"], list))),
+        _word_or_none(document.get("outcome")),
     )
 
 

@@ -114,11 +114,7 @@ class StateDir(contextlib.AbstractContextManager["StateDir"]):
 
     def key(self) -> bytes:
         """The job's key: the one that is there, or a new one."""
-        try:
-            found = bytes.fromhex(_read(self.path / KEY))
-        except (OSError, ValueError):
-            found = b""
-        if len(found) == KEY_BYTES:
+        if (found := read_key(self.path)) is not None:
             return found
         if os.path.lexists(self.path / KEY):
             LOG.warning(
@@ -182,6 +178,15 @@ def _put_aside(path: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def read_key(path: Path) -> bytes | None:
+    """The key of the job of a folder, held or not; None if there is none, as after a job's end."""
+    try:
+        found = bytes.fromhex(_read(path / KEY))
+    except (OSError, ValueError):
+        return None
+    return found if len(found) == KEY_BYTES else None
 
 
 def holder(path: Path) -> str | None:

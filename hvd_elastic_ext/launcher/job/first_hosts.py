@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from hvd_elastic_ext.core.clock import Clock
@@ -13,8 +15,28 @@ from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, Wait
 
 SOON_S: Final = 0.5
 """A source that answers within this time is not said to be waited for."""
+STOP_S: Final = 0.25
+"""How soon the end of a job is noticed that waits for something else."""
 LOOK_S: Final = 1.0
 """Longest pause between two looks."""
+
+
+async def said_until_done(
+    work: Awaitable[None], wait: Wait, clock: Clock, *, failed: Callable[[], JobFailed | None]
+) -> None:
+    """Wait for ``work`` and say so at each :data:`SAY_S`. Raises what it raises, and what ``failed`` returns."""
+    task, say_at = asyncio.ensure_future(work), clock.mono() + SAY_S
+    try:
+        while not task.done():
+            await asyncio.wait([task], timeout=STOP_S)
+            if (why := failed()) is not None:
+                raise why
+            if not task.done() and clock.mono() >= say_at:
+                waits.say(wait, clock.mono())
+                say_at = clock.mono() + SAY_S
+        task.result()
+    finally:
+        task.cancel()
 
 
 class FirstHosts:

@@ -31,6 +31,7 @@ from hvd_elastic_ext.launcher.job.session import Session
 from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.health import host_requests
+from hvd_elastic_ext.launcher.rules.health.stalls import uneven
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.state.facts import waits
 from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, Wait
@@ -78,24 +79,28 @@ class Job:
         if (problem := engine_programs.why_not(settings.engine)) is not None:
             raise UsageError(problem)
 
-    def run(self) -> None:
-        """Run to the end. Raises :class:`JobFailed` or :class:`Interrupted` unless training was done."""
+    def run(self) -> str | None:
+        """Run to the end; what has to be said of it. Raises :class:`JobFailed` or :class:`Interrupted` unless training
+        was done."""
         try:
             asyncio.run(self._main())
         except Asleep:
             raise  # the run goes on with the next launcher
-        except JobFailed:
-            self._end_run()
+        except JobFailed as failure:
+            self._end_run(failure.line)
             raise
-        self._end_run()
-        if not self._session.driver.job.shutdown.unconnected:
+        job = self._session.driver.job
+        remark = uneven(job.outcome.early, job.outcome.more)
+        self._end_run("; ".join(filter(None, ("training is done", remark))))
+        if not job.shutdown.unconnected:
             self._folder.forget_key()
+        return remark
 
-    def _end_run(self) -> None:
+    def _end_run(self, outcome: str) -> None:
         """Mark the run as ended, unless processes of it may still run."""
         saved = self._session.saved()
         if not saved.hosts_left:
-            self._folder.save(replace(saved, ended=True))
+            self._folder.save(replace(saved, ended=True, outcome=outcome))
             self._folder.forget_key()
 
     async def _main(self) -> None:
@@ -245,11 +250,16 @@ class Job:
         if request.get("do") == "status":
             return {"said": self._status()}
         driver, now = self._session.driver, self._clock.mono()
-        known, hosts = driver.job.faults.ledger, self._feed.hosts().hosts
+        known, published = driver.job.faults.ledger, self._feed.hosts()
         training = {life.seat.host for life in driver.job.world.members} if driver.job.standing else set()
-        starting = waits.starting(driver.job, now)
         ledger, answer = host_requests.answer(
-            request, known, hosts=hosts, now=now, training=training, starting=starting
+            request,
+            known,
+            hosts=published.hosts,
+            now=now,
+            training=training,
+            starting=waits.starting(driver.job, now),
+            kept=waits.kept(driver.job, published),
         )
         if ledger is not known:
             event, fields = host_requests.journal_entry(request)

@@ -41,7 +41,7 @@ from hvd_elastic_ext.launcher.job.addresses import Addresses, there, versions_he
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.console import Console, seat_of
 from hvd_elastic_ext.launcher.job.engine_programs import MPIRUN, MpiRuns, mark_of, slot_command, slot_env
-from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts
+from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts, said_until_done
 from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.health.causes import SSH_FAILED
@@ -63,6 +63,7 @@ from hvd_elastic_ext.launcher.state.events import (
     WorldNotBegun,
 )
 from hvd_elastic_ext.launcher.state.facts import waits
+from hvd_elastic_ext.launcher.state.facts.waits import Wait
 from hvd_elastic_ext.launcher.state.saved import Saved, job_of, saved_of
 
 log = logging.getLogger(__name__)
@@ -251,7 +252,10 @@ class Session:
         self._addresses = Addresses(
             self._control, given=settings.interfaces, rsh=settings.rsh, versions=versions_here(settings.engine)
         )
-        await self._addresses.begin(self._hosts.names[0])
+        first = self._hosts.names[0]
+        what = f"for the address of {first}: no name server has answered yet"
+        wait = Wait(what, ends="it ends when the resolver of this machine gives up; then the host is tried again")
+        await said_until_done(self._addresses.begin(first), wait, self._clock, failed=lambda: self.driver.outcome)
         hook = str(Path(__file__).parents[2] / "worker" / "hook")
         heartbeat = {"HVD_ELASTIC_HEARTBEAT_INTERVAL": f"{settings.heartbeat_interval_s:g}"}
         adopt = {"HVD_ELASTIC_ADOPT": "1"} if settings.adopt else {}

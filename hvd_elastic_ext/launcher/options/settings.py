@@ -148,6 +148,11 @@ class RunSettings:
     notices: CloudNotices = CloudNotices()
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    @property
+    def fixed_hosts(self) -> bool:
+        """Whether no other host than those at the start ever comes."""
+        return self.sources.hosts is not None
+
     def __post_init__(self) -> None:
         for problem in _problems(self):
             raise UsageError(problem)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.launcher.rules.membership.custody import ANY_SLOT, Commit, Holding, Reach
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat, seat_of
@@ -59,6 +59,9 @@ class Progress(NamedTuple):
         return max(0, self.reached - self.step)
 
 
+ORPHANED: Final = "its agent ended while no launcher ran: after --orphan-grace, or with its machine"
+
+
 @dataclass(slots=True)
 class Holders:
     """By seat, commits in memory; and lost ones, until a world has formed without them."""
@@ -99,7 +102,7 @@ class Holders:
         """An agent has joined and reports its slots. A new agent has none of the former one's commits."""
         for seat, held in self._of(host):
             if held.agent != agent and not (held.stale and not held.agent):
-                self._is_gone(seat, held, "its agent was replaced by another one")
+                self._is_gone(seat, held, ORPHANED if held.stale else "its agent was replaced by another one")
             elif held.stale:
                 self._answered(seat, held, statuses)
             elif not isinstance(statuses.get(str(seat.slot)), dict):

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
+from hvd_elastic_ext.launcher.rules.health.stalls import Member
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 
 @dataclass(slots=True)
@@ -46,6 +48,12 @@ class Outcome:
     """Training is done: what is left of the world comes to its end."""
     failed: tuple[int, str] = (0, "")
     """The generation of the last process that has failed, and what is said of it."""
+    early: tuple[Member, ...] = ()
+    """Members that were done with training while others went on in a world of their own."""
+    went_on: dict[ProcessId, int] = field(default_factory=dict)
+    """Those others, and the step from which what they do is more than the first ones did."""
+    more: dict[Seat, int] = field(default_factory=dict)
+    """How many steps more they did, of those that have ended."""
 
 
 @dataclass(slots=True)

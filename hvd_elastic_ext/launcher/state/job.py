@@ -336,6 +336,8 @@ class JobState:
             return
         self.faults.ledger = after
         again = self.waive()
+        known, last = before.records.get(strike.subject), after.records.get(strike.subject)
+        same = known is not None and known.strikes > 0 and (known.cause, known.said) == (cause, said)
         ledger = self.faults.ledger
         until, whole = ledger.blocked(now, host, slot).until, ledger.blocked(now, host)
         self.record(
@@ -349,6 +351,7 @@ class JobState:
             host_blocked=whole.reason if whole.blocked else None,
             host_blocked_s=None if whole.until is None else round(whole.until - now, 3),
             **({"waived": again.reason} if again is not None and again.host == host else {}),
+            **({"again": last.strikes} if same and last is not None else {}),
         )
         self.save()
         if again is not None and again.host != host:

@@ -40,5 +40,7 @@ class JobOptions:
     """The job has slept, or failed, after its start: it continues, and does not start."""
     restart_from_scratch: bool = False
     """A job of which nothing is left starts its training from the beginning."""
+    fixed_hosts: bool = False
+    """The hosts are those of ``-H`` or ``--hostfile``: no other one ever comes."""
     all_slots_of: str | None = None
     """The source of hosts whose slots at the start are the processes needed to start; None if ``-np`` is given."""

@@ -58,6 +58,8 @@ class Saved:
     change: UnrecordedChange | None = None
     commits: tuple[NotedCommit, ...] = ()
     """Who held the newest commit."""
+    outcome: str | None = None
+    """How the run has ended, in one line."""
 
     @property
     def hosts_left(self) -> tuple[Host, ...]:

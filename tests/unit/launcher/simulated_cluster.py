@@ -60,6 +60,7 @@ class JobOptions:
     woken: bool = False
     restart_from_scratch: bool = False
     all_slots_of: str | None = None
+    fixed_hosts: bool = False
 
 
 class Cluster(Processes):
@@ -86,6 +87,7 @@ class Cluster(Processes):
         self.options = options or JobOptions()
         self.boot_s: dict[str, float] = {}
         self.dead: set[str] = set()
+        self.ssh_says = "no route to host"
         self.misfits: dict[str, str] = {}
         self.lose: Counter[str] = Counter()
         self.hung_up = 0
@@ -267,7 +269,7 @@ class Cluster(Processes):
 
     def start_agent(self, host: Host) -> None:
         if host.name in self.dead:
-            self.later(1.0, lambda: self.driver.tell(LaunchEnded(host.name, 255, "no route to host")))
+            self.later(1.0, lambda: self.driver.tell(LaunchEnded(host.name, 255, self.ssh_says)))
             return
         self.later(self.join_s.get(host.name, 0.3), lambda: self.join(host.name))
 

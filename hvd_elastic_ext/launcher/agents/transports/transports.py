@@ -118,6 +118,8 @@ class Launch:
         self._remark, self._carrier, self._explain = remark, carrier, explain
         self._settled: Callable[[], None] | None = settled
         self._errors: deque[str] = deque(maxlen=MOST_EXPLAINED)
+        self._held: deque[str] = deque(maxlen=MOST_EXPLAINED)
+        """Lines of the carrier, until it is known whether they are the message of its end."""
         self._newest = {"stdout": "", "stderr": ""}
         self._child: Carrier | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -128,7 +130,7 @@ class Launch:
             self._newest["stderr"] = ": ".join(filter(None, (error.filename, error.strerror))) or str(error)
             self._settle()
         else:
-            self._timer = asyncio.get_running_loop().call_later(ON_ITS_WAY_S, self._settle)
+            self._timer = asyncio.get_running_loop().call_later(ON_ITS_WAY_S, self._late)
             self._child.code.add_done_callback(lambda _: self._settle())
 
     async def wait(self) -> Ended:
@@ -136,6 +138,7 @@ class Launch:
         code = UNREACHABLE if self._child is None else await asyncio.shield(self._child.code)
         why = "" if self._child is None else self._child.why
         message = why or self._newest["stderr"] or self._newest["stdout"]
+        self._pass_on(but=message)
         remedy = None if self.reached else self._explain(self._errors)
         return Ended(code, self.reached, message if remedy is None else f"{message.rstrip('.')}: {remedy}")
 
@@ -145,6 +148,16 @@ class Launch:
             self._child.close()
             if self._carrier:
                 self._child.kill()
+
+    def _late(self) -> None:
+        self._pass_on()
+        self._settle()
+
+    def _pass_on(self, but: str = "") -> None:
+        held = [text for text in self._held if text.strip() != but]
+        self._held.clear()
+        for text in held:
+            self._remark(text)
 
     def _settle(self) -> None:
         if self._timer is not None:
@@ -156,12 +169,15 @@ class Launch:
     def _hear(self, stream: str, text: str) -> None:
         if not self.reached and stream == "stdout" and text == _REACHED:
             self.reached = True
+            self._pass_on()
             self._settle()
         elif text.strip():
             self._newest[stream] = text.strip()
             if stream == "stderr" and not self.reached:
                 self._errors.append(text.strip())
-            self._remark(text)
+                self._held.append(text)
+            else:
+                self._remark(text)
 
 
 class Transport(Protocol):

@@ -12,6 +12,7 @@ from hvd_elastic_ext.launcher.rules.health.ledger import Subject
 from hvd_elastic_ext.launcher.rules.health.stalls import Member, Stall, absence, left_waiting, stall
 from hvd_elastic_ext.launcher.rules.health.stragglers import SUSTAINED, Straggler, stragglers
 from hvd_elastic_ext.launcher.state import orders
+from hvd_elastic_ext.launcher.state.effects.health.early_ends import finished as finished_member
 from hvd_elastic_ext.launcher.state.facts.health import finished_limit_s, missing_limit_s, stall_limit_s
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
@@ -102,7 +103,7 @@ def _find_left_waiting(job: JobState) -> bool:
     state.of_world(job.generation)
     for worker in job.roster.present(job.world.members):
         if worker.done and (place := job.rendezvous.place(worker.life)) is not None:
-            state.finished.setdefault(worker.life, Member(worker.life, place.rank, now))
+            state.finished.setdefault(worker.life, finished_member(job, worker, place.rank))
         elif state.finished:
             state.finished.pop(worker.life, None)  # a script may train more than once
     if not state.finished or not _all_hosts_heard(job):

@@ -8,6 +8,7 @@ from typing import Final
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.endings import alone
+from hvd_elastic_ext.launcher.rules.health.first_start import why_never
 from hvd_elastic_ext.launcher.rules.membership import next_world
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
@@ -42,7 +43,9 @@ def check_start(job: JobState) -> Plan:
     elif wanted or job.roster.going() or job.faults.first is None or not hosts:
         return NOTHING
     elif not (job.options.woken or job.has_trained):  # such a job sleeps on, or waits for hosts
-        job.fail(JobFailed(f"no process started training: {job.faults.first}"))
+        why = why_never(job.now, hosts.hosts, job.faults.ledger, fixed=job.options.fixed_hosts)
+        if why is not None:
+            job.fail(JobFailed("; ".join(filter(None, (f"no process started training: {job.faults.first}", why)))))
     return NOTHING
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.launcher.state.facts.health import left_out
 from hvd_elastic_ext.launcher.state.facts.shortage import free, host_names
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
@@ -37,7 +38,9 @@ def _timed_out(job: JobState) -> JobFailed | None:
         return None
     need = limits.least if begun else limits.start
     there = f"slots needed: {need}, published: {job.fleet.hosts.slots} ({host_names(job)})"
-    return JobFailed(f"{there} after {options.elastic_timeout_s:g} s, --elastic-timeout: {job.decision.reason}")
+    blocked = left_out(job)
+    out = f"; left out: {', '.join(blocked)}" if blocked else ""
+    return JobFailed(f"{there} after {options.elastic_timeout_s:g} s, --elastic-timeout: {job.decision.reason}{out}")
 
 
 def _explained(job: JobState, lost: JobFailed | None) -> JobFailed | None:

@@ -10,11 +10,12 @@ from typing import Final
 
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.custody import Loss
-from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Limits, Stage, decide, in_order
+from hvd_elastic_ext.launcher.rules.membership.next_world import FINISHED, Decision, Limits, Stage, decide, in_order
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat, places
 from hvd_elastic_ext.launcher.rules.membership.world_change import LOSS_CAUSES
 from hvd_elastic_ext.launcher.state import actions, orders
 from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
+from hvd_elastic_ext.launcher.state.effects.health import early_ends
 from hvd_elastic_ext.launcher.state.effects.membership import custody, resize_report
 from hvd_elastic_ext.launcher.state.facts.custody import next_look
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -62,12 +63,14 @@ def _change(job: JobState, decision: Decision, members: tuple[ProcessId, ...]) -
     world = job.world
     before = world.members
     old, new = frozenset(before), frozenset(members)
+    early_ends.going_on(job, new)
     joining = {life.seat.host for life in new - old}
     if decision.cause == "hosts added" and joining <= job.fleet.recovering:
         decision = replace(decision, cause="cooldown over")
     job.fleet.recovering -= joining
     living = {worker.life for worker in job.roster.present(before)}
-    world.lost.update(life.seat.host for life in before if life not in living and life not in world.not_at_fault)
+    blameless = world.not_at_fault | job.liveness.finished.keys()
+    world.lost.update(life.seat.host for life in before if life not in living and life not in blameless)
     world.not_at_fault.clear()
     world.left_out = (old if job.formed else world.left_out | old) - new
     if world.begun and job.formed:
@@ -235,6 +238,15 @@ def _finish(job: JobState) -> None:
     wanted = tuple(worker.seat for worker in rest)
     decision = decide(job.now, job.situation_for(wanted), Limits())  # of any size
     if decision.members is not None:
-        _change(job, decision, decision.members)
+        _change(job, _without_the_done(job, decision), decision.members)
     _deal(job, wanted)
     _tell_again(job)
+
+
+def _without_the_done(job: JobState, decision: Decision) -> Decision:
+    """The decision with its right cause: members that are done with training have not failed."""
+    lost = {life for life in job.world.members if job.roster.alive(life) is None}
+    if not lost or not lost <= job.liveness.finished.keys():
+        return decision
+    names = ", ".join(str(life.seat) for life in sorted(lost))
+    return replace(decision, cause=FINISHED, reason=f"done with training: {names}")

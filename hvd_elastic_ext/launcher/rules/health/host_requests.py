@@ -7,6 +7,7 @@ Requests: ``{"do": "list"}``, ``{"do": "block", "host": H, "for": seconds or nul
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -18,6 +19,8 @@ from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Record, S
 MAX_REASON: Final = 200
 NEEDED: Final = "; it trains on until others can do without it (--min-np)"
 MAX_FOR_S: Final = 10 * 365 * 86400.0
+NAMES: Final = 8
+"""Most hosts that an error names."""
 
 
 class Starting(NamedTuple):
@@ -53,20 +56,22 @@ def answer(
     now: float,
     training: Collection[str] = (),
     starting: Mapping[str, Starting] | None = None,
+    kept: Mapping[Host, str] | None = None,
 ) -> Answered:
     """Answer one request; ``hosts`` are those published now, ``training`` those in the world.
 
-    ``starting``: by host, what is being started there.
+    ``starting``: by host, what is being started there. ``kept``: hosts in use that are not published, and why.
 
     Raises :class:`UsageError` for one that makes no sense.
     """
     match request.get("do"):
         case "list":
-            return Answered(ledger, {"hosts": rows(ledger, hosts, now, training=training, starting=starting)})
+            found = rows(ledger, hosts, now, training=training, starting=starting, kept=kept)
+            return Answered(ledger, {"hosts": found})
         case "block":
-            return _block(request, ledger, hosts, now)
+            return _block(request, ledger, [*hosts, *(kept or {})], now)
         case "clear":
-            return _clear(checked_name(request.get("host")), ledger, hosts, now)
+            return _clear(checked_name(request.get("host")), ledger, [*hosts, *(kept or {})], now)
         case other:
             raise UsageError(f"there is no request {other!r}; there are: list, block, clear")
 
@@ -87,16 +92,23 @@ def rows(
     *,
     training: Collection[str] = (),
     starting: Mapping[str, Starting] | None = None,
+    kept: Mapping[Host, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """One row a published host, then one for each other subject on record. ``training``, ``starting``: as above."""
+    """One row a published host, one a host that is ``kept``, then one for each other subject on record.
+
+    ``training``, ``starting``: as above.
+    """
     listed: set[Subject] = set()
-    found = []
-    for host in hosts:
+    found, unlisted = [], kept or {}
+    for host in (*hosts, *unlisted):
         mine = [s for s in ledger.subjects(host) if not ledger.records[s].empty(now)]
         listed.update(s for s in mine if s.kind != "node")
         row = _host_row(ledger, host, mine, now=now, starting=(starting or {}).get(host.name))
         if row["state"] == "blocked" and host.name in training:
             row["why"] += NEEDED
+        if (why := unlisted.get(host)) is not None:
+            state = "kept" if row["state"] == "free" else row["state"]
+            row |= {"published": False, "state": state, "why": "; ".join(filter(None, (row["why"], why)))}
         found.append(row)
     rest = [s for s, record in ledger.records.items() if s not in listed and not record.empty(now)]
     return found + [_other_row(subject, ledger.records[subject], now) for subject in sorted(rest, key=_order)]
@@ -182,11 +194,15 @@ def _block(request: Mapping[str, Any], ledger: HealthLedger, hosts: Sequence[Hos
     until = None if seconds is None else now + seconds
     said = f"{subject} is blocked " + ("until it is cleared" if seconds is None else f"for {duration(seconds)}")
     if hosts and not known and not is_node:
-        said += "; no host of that name is published now"
+        said += f"; no host of that name is published now{_near(name, [host.name for host in hosts])}"
     return Answered(ledger.block(subject, until, reason), {"said": said})
 
 
 def _clear(name: str, ledger: HealthLedger, hosts: Sequence[Host], now: float) -> Answered:
+    known = {word for host in hosts for word in (host.name, host.node) if word} | {s.name for s in ledger.records}
+    if known and name not in known:
+        near = _near(name, known) or f"; there are {', '.join(sorted(known)[:NAMES])}"
+        raise UsageError(f"no host or node of the name {name} is published or on record{near}")
     mine = [subject for subject in ledger.records if subject.name == name]
     faults = [fault.subject for fault in ledger.faults if fault.subject.name == name]
     after = ledger
@@ -200,6 +216,11 @@ def _clear(name: str, ledger: HealthLedger, hosts: Sequence[Host], now: float) -
         if host.name == name and (left := after.blocked(now, host)).blocked:
             said += f"; still blocked: {left.reason}; clear {host.node} too"
     return Answered(after if mine or faults else ledger, {"said": said})
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _is_node(name: str, ledger: HealthLedger, hosts: Sequence[Host]) -> bool:

@@ -6,21 +6,26 @@ Heartbeats come from their own thread. Progress of the main thread shows in its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One process of a world; ``rank`` is -1 before it has one. ``moved_at``: when its count last grew (mono)."""
+    """One process of a world; ``rank`` is -1 before it has one. ``moved_at``: when its count last grew (mono).
+
+    ``done``: its training function has returned, after optimizer step ``step`` (0: unknown).
+    """
 
     life: ProcessId
     rank: int
     moved_at: float
     waiting: bool = False
+    done: bool = False
+    step: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,40 @@ def left_waiting(now: float, members: Sequence[Member], finished: Sequence[Membe
         "do all ranks do the same number of steps?"
     )
     return Stall((), len(members), still, reason, tuple(finished))
+
+
+def ended_early(done: Sequence[Member], others: Sequence[Seat]) -> str:
+    """What is said when ``others`` train on, in a world of their own, after some ranks are ``done``."""
+    train, go = ("trains", "goes") if len(others) == 1 else ("train", "go")
+    return (
+        f"{_ended(done)}, and {_seats(others)} still {train}: do all ranks do the same number of steps? "
+        f"{_seats(others)} {go} on without {_it(done)}: no process joins, and the job ends when training ends there"
+    )
+
+
+def uneven(done: Sequence[Member], more: Mapping[Seat, int]) -> str | None:
+    """What is said of it at the end: how many steps others did ``more``; None if they only did a lost one again."""
+    known = any(member.step for member in done)
+    # Else the count is not exact: Horovod does a step of its own when it forms a world.
+    named = {seat: count for seat, count in more.items() if count > (not known)}
+    if not named:
+        return None
+    counts = ", ".join(f"{seat} did {count} more" if known else f"{seat} trained on" for seat, count in named.items())
+    return f"not all ranks did the same number of steps: {_ended(done)}, and {counts} without {_it(done)}"
+
+
+def _ended(done: Sequence[Member]) -> str:
+    step = max(member.step for member in done)
+    return f"{named(done)} ended training" + (f" after step {step}" if step else "")
+
+
+def _it(done: Sequence[Member]) -> str:
+    return "it" if len(done) == 1 else "them"
+
+
+def _seats(seats: Sequence[Seat]) -> str:
+    more = len(seats) - MOST_NAMED
+    return ", ".join(map(str, seats[:MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
 
 
 def named(members: Sequence[Member]) -> str:

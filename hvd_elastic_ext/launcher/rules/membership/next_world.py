@@ -106,6 +106,8 @@ class Decision:
     again_at: float | None = None
 
 
+FINISHED: Final = "ranks finished"
+"""Cause of a world that goes on without members that are done with training."""
 STILL_FORMING: Final = Decision(None, "", "the newest world is still forming")
 AS_IT_SHOULD_BE: Final = Decision(None, "", "the world is as it should be")
 
@@ -242,7 +244,7 @@ def _mend(view: _View) -> Decision:
     """Decide about a newest world that has lost a process or its connections."""
     candidates = [*view.must_stay, *view.staying, *view.parked]
     chosen = view.chosen(candidates)
-    cause = "worker failed" if view.lost else "connection lost"
+    cause = "worker failed" if view.lost else FINISHED if view.done else "connection lost"
     gone = ", ".join(str(life.seat) for life in view.lost)
     reason = f"lost {gone}" if view.lost else f"{view.broken[0].seat} has lost its connections"
     if not chosen:

@@ -17,7 +17,7 @@ from hvd_elastic_ext.launcher.rules.membership import next_world
 from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Limits, Situation, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
-LOSS_CAUSES: Final = ("worker failed", "connection lost")
+LOSS_CAUSES: Final = ("worker failed", "connection lost", next_world.FINISHED)
 BACK_S: Final = 30.0
 """How long the seat of a process that ended for a change may take until the next one stands by in it."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.ledger import Verdict
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -19,26 +21,33 @@ FINISHED_S: Final = 15.0
 """When to report that ranks wait for one that is done with training: nothing else ends that wait."""
 
 
-def left_out(job: JobState) -> list[str]:
-    """Published hosts, and slots of others, that get no work: for how long each is blocked, and why."""
+def left_out(job: JobState, *, brief: bool = False) -> list[str]:
+    """Published hosts, and slots of others, that get no work: for how long each is blocked, and why.
+
+    ``brief``: without the words of ssh, which were printed when the host was blocked.
+    """
     ledger, now = job.faults.ledger, job.now
     found = []
     for host in job.fleet.hosts:
         usable = ledger.usable_slots(now, host)
         if len(usable) == host.slots:
             continue
+        said = [ledger.records[subject] for subject in ledger.subjects(host)] if brief else []
+        words = [(record.why, str(record.cause)) for record in said if record.cause is Cause.UNREACHABLE]
         if not usable:
-            found.append(_left_out(host.name, ledger.blocked(now, host), now))
+            found.append(_left_out(host.name, ledger.blocked(now, host), words, now))
             continue
         for slot in sorted(set(range(host.slots)).difference(usable)):
-            found.append(_left_out(str(Seat(host.name, slot)), ledger.blocked(now, host, slot), now))
+            found.append(_left_out(str(Seat(host.name, slot)), ledger.blocked(now, host, slot), words, now))
     return found
 
 
-def _left_out(name: str, verdict: Verdict, now: float) -> str:
-    until = verdict.until
+def _left_out(name: str, verdict: Verdict, words: Sequence[tuple[str, str]], now: float) -> str:
+    until, why = verdict.until, verdict.reason
+    for said, short in words:
+        why = why.replace(said, short)
     ends = "blocked until it is cleared" if until is None else f"blocked for {until - now:.0f} s more"
-    return f"{name} ({ends}: {verdict.reason.removeprefix(f'host {name}: ')})"
+    return f"{name} ({ends}: {why.removeprefix(f'host {name}: ')})"
 
 
 def stall_limit_s(job: JobState) -> float:

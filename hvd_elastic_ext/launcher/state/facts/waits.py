@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import longest_s
 from hvd_elastic_ext.launcher.rules.health.host_requests import Starting
 from hvd_elastic_ext.launcher.rules.membership.next_world import STILL_FORMING, Stage
@@ -26,6 +27,9 @@ jobs heartbeats are seconds apart.
 NOT_CONNECTED: Final = "has not connected yet"
 NOT_READY: Final = "has not called hvd.init() yet"
 STANDBY: Final = "--standby-timeout"
+ARRIVES: Final = "it ends when that has come, or its holder is gone"
+CONNECTED: Final = "it ends when they are, or when one has failed; look for a firewall between the hosts if it lasts"
+AGREED: Final = "it ends when the commit has come to them, or when one has failed"
 NAMES: Final = 4
 """Most names in one line."""
 
@@ -33,13 +37,14 @@ NAMES: Final = 4
 class Wait(NamedTuple):
     """``until``: when it ends at the latest (mono), None if it has no limit; ``then``: what follows a limit.
 
-    ``since``: when it began (mono), if that was before it was seen.
+    ``since``: when it began (mono), if that was before it was seen. ``ends``: what ends a wait without a limit.
     """
 
     what: str
     until: float | None = None
     then: str = ""
     since: float | None = None
+    ends: str = "Ctrl-C ends the job"
 
 
 def say(wait: Wait, now: float) -> None:
@@ -50,13 +55,13 @@ def say(wait: Wait, now: float) -> None:
 def line(wait: Wait, now: float) -> str:
     """One wait in one line. Pure."""
     if wait.until is None:
-        return f"waiting: {wait.what}; no limit"
+        return f"waiting: {wait.what}; no limit: {wait.ends}"
     return f"waiting: {wait.what}; at most {max(0.0, wait.until - now):.0f} s more{wait.then}"
 
 
 def status(job: JobState) -> str:
     """What the job does at this moment, in one short line for a terminal."""
-    wait = waits_for(job)
+    wait = waits_for(job, brief=False)
     if wait is not None:
         return line(wait, job.now)
     members = job.roster.present(job.world.members)
@@ -75,8 +80,8 @@ def status(job: JobState) -> str:
     return ", ".join(parts)
 
 
-def waits_for(job: JobState) -> Wait | None:
-    """What the job waits for; None if it trains, or nothing has to be waited for."""
+def waits_for(job: JobState, *, brief: bool = True) -> Wait | None:
+    """What the job waits for; None if it trains, or nothing has to be waited for. ``brief``: as in :func:`left_out`."""
     if job.ending:
         return _end(job)
     if job.before_exit.why is not None:
@@ -89,9 +94,9 @@ def waits_for(job: JobState) -> Wait | None:
         return Wait("no host is heard: is this machine's own link down?", health.link_is_back_by(job), then)
     if job.custody.holds_back:
         verdict = job.custody.verdict
-        return Wait(f"for the newest commit: {verdict.reason}", verdict.until)
+        return Wait(f"for the newest commit: {verdict.reason}", verdict.until, ends=ARRIVES)
     if not job.standing:
-        return _save(job) or _shortage(job)
+        return _save(job) or _shortage(job, brief=brief)
     if not job.formed:
         return _forming(job)
     return _silence(job) or _after_last_checkpoint(job) or _ends_of_the_done(job) or _first_step(job)
@@ -119,6 +124,23 @@ def starting(job: JobState, now: float) -> dict[str, Starting]:
     return found
 
 
+def kept(job: JobState, published: HostSet) -> dict[Host, str]:
+    """Hosts in use that the newest list, ``published``, does not name, and why they are in use."""
+    if job.outcome.over:
+        return {}
+    if job.fleet.empty_list_refused:
+        why = "the newest list names no host: those known before are kept while they work"
+        return {host: why for host in job.fleet.hosts if host.name not in published}
+    found = {}
+    for name, agent in job.roster.agents.items():
+        if name in job.adoption.missing:
+            found[agent.host] = "an earlier launcher started its agent, which has not connected to this one yet"
+        elif name not in published:
+            leaves = ", and leaves at its next step" if job.roster.on(name) else ""
+            found[agent.host] = f"it is not listed any more{leaves}"
+    return {host: why for host, why in found.items() if host.name not in published}
+
+
 def _end(job: JobState) -> Wait | None:
     state, final = job.shutdown, job.final_checkpoint
     if job.outcome.failure is None and final.since is not None and not final.over:
@@ -129,7 +151,11 @@ def _end(job: JobState) -> Wait | None:
         names = _some(sorted(state.pending | (state.asked & job.roster.agents.keys())))
         return Wait(f"for the end on {names}, told without a connection", state.gone_by) if names else None
     names = _names(state.running or job.roster.agents)
-    return Wait(f"for the end on {names}", state.ends_by) if names else None
+    if not names:
+        return None
+    if state.ends_by is None:  # training is done for some
+        return Wait(f"for the end of training on {names}", ends="it ends with the processes there; Ctrl-C ends them")
+    return Wait(f"for the end on {names}", state.ends_by)
 
 
 def _ends_of_the_done(job: JobState) -> Wait | None:
@@ -146,7 +172,8 @@ def _ends_of_the_done(job: JobState) -> Wait | None:
 
 def _last_checkpoint(job: JobState, until: float | None) -> Wait:
     doing = _saving(job)
-    return Wait("for the last checkpoint" + (f": {doing}" if doing else ""), until, ", then the job ends without it")
+    what = "for the last checkpoint" + (f": {doing}" if doing else "")
+    return Wait(what, until, ", then the job ends without it", ends="a second Ctrl-C ends the job without it")
 
 
 def _after_last_checkpoint(job: JobState) -> Wait | None:
@@ -164,7 +191,8 @@ def _save(job: JobState) -> Wait | None:
         return None
     at = state.asked_at + memory.ANSWER_S if attempt is None else attempt.deadline
     until = at if math.isfinite(at) else None  # infinite before anything is written
-    return Wait(f"for the checkpoint before the job sleeps: {doing}", until, ", then it is tried again")
+    what = f"for the checkpoint before the job sleeps: {doing}"
+    return Wait(what, until, ", then it is tried again", ends="it ends when the checkpoint is complete, or has failed")
 
 
 def _saving(job: JobState) -> str:
@@ -188,13 +216,14 @@ def _forming(job: JobState) -> Wait:
     absent = [life for life in job.world.members if life not in job.rendezvous.waiting]
     what = f"world {job.generation} forms"
     if not absent:
-        return Wait(what)
+        return Wait(what, ends=ARRIVES)
     what += f": not there yet: {_some([str(life.seat) for life in absent])}"
     workers = [worker for life in absent if (worker := job.roster.alive(life)) is not None]
     new = [worker.live_at for worker in workers if not worker.generation and worker.live_at is not None]
     if len(new) < len(absent):
         limit_s = health.missing_limit_s(job)
-        return Wait(f"{what}: reported as stalled after {limit_s:g} s")  # a step in the world before may take long
+        ends = f"it ends when they come to their next step, or end; reported as stalled after {limit_s:g} s"
+        return Wait(what, ends=ends)  # a step in the world before may take long
     return Wait(what, min(new) + GO_S, ", then a newcomer that is not there is ended")
 
 
@@ -205,10 +234,10 @@ def _first_step(job: JobState) -> Wait | None:
         members = job.roster.present(job.world.members)
         outside = [str(worker.seat) for worker in members if worker.generation < job.generation]
         if outside:
-            return Wait(f"{what}: not connected to the others yet: {_some(outside)}")
+            return Wait(f"{what}: not connected to the others yet: {_some(outside)}", ends=CONNECTED)
         behind = [str(worker.seat) for worker in members if worker.agreed < job.generation]
         if behind and any(worker.loops for worker in members):  # without an elastic loop they may train already
-            return Wait(f"{what}: no agreement on the state yet: {_some(behind)}")
+            return Wait(f"{what}: no agreement on the state yet: {_some(behind)}", ends=AGREED)
     change = job.resize.change
     if change is None:
         return None
@@ -234,7 +263,7 @@ def _silence(job: JobState) -> Wait | None:
     return Wait(f"no heartbeat from {_names(silent)}", job.now + limit - longest, then, job.now - longest)
 
 
-def _shortage(job: JobState) -> Wait:
+def _shortage(job: JobState, *, brief: bool) -> Wait:
     workers = job.roster.workers
     booting = {str(seat): worker for seat, worker in workers.items() if worker.stage is Stage.BOOTING}
     if booting and job.options.limits.size(len(workers), begun=job.world.begun):
@@ -246,16 +275,18 @@ def _shortage(job: JobState) -> Wait:
         what.append(why)
     if not job.fleet.hosts.names:
         what.append("no host is published")
+    if done := [str(worker.seat) for worker in job.roster.present(job.world.members) if worker.done]:
+        what.append(f"the others go on when processes that are done with training have ended: {_some(done)}")
     if starting := {name: agent for name, agent in job.roster.agents.items() if not agent.heard}:
         left_s = min(agent.since for agent in starting.values()) + job.roster.join_timeout_s - job.now
         what.append(f"the agent {NOT_CONNECTED}: {_names(starting)} (at most {max(0.0, left_s):.0f} s more)")
-    if blocked := health.left_out(job):
+    if blocked := health.left_out(job, brief=brief):
         what.append(f"left out: {_some(blocked)}")
     if job.before_sleep.going:
         then = ", then it saves what memory holds and sleeps (--sleep-after)"
         return Wait("; ".join(what), memory.next_look(job), then)
     until = None if job.short_since is None else job.short_since + job.options.elastic_timeout_s
-    return Wait("; ".join(what), until, ", then the job fails (--elastic-timeout)")
+    return Wait("; ".join(what), until, ", then the job fails (--elastic-timeout)", ends="add a host, or end the job")
 
 
 def _why_so_many(job: JobState) -> str:

@@ -98,3 +98,18 @@ def test_what_somebody_may_have_to_act_on_is_a_warning(caplog: pytest.LogCapture
 
 def test_only_known_events_have_lines() -> None:
     assert USUAL <= LINES.keys() <= EVENTS.keys()
+
+
+def test_a_host_that_fails_for_the_same_reason_as_before_gets_a_line_with_the_count_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    words = "unreachable: ssh: connect to host b port 22: No route to host"
+    fields = {"subject": "host b", "cause": "unreachable", "cooldown_s": 20.0, "host": "b", "reason": words}
+    blocked = {"host_blocked": f"host b: {words} (2 strikes)", "host_blocked_s": 20.0}
+    announce("struck", 0, {**fields, **blocked, "again": 2})
+    announce("struck", 0, {**fields, "subject": "slot 1 of b", "cause": "crashed", "host_blocked": None, "again": 3})
+    assert [record.getMessage() for record in caplog.records] == [
+        "b is blocked, and gets no work for 20 s: unreachable, as before (2 strikes)",
+        "slot 1 of b gets no work for 20 s: crashed, as before (3 strikes)",
+    ]

@@ -10,9 +10,11 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.cli import status
+from hvd_elastic_ext.launcher.cli import hosts, status
 from hvd_elastic_ext.launcher.folder import state_folder
 from hvd_elastic_ext.launcher.job import admin_socket
+from hvd_elastic_ext.launcher.rules.health.causes import Cause
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike
 from hvd_elastic_ext.launcher.state.saved import Saved
 
 
@@ -31,7 +33,9 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_launcher_of_the_job_is_asked(
     words: list[str], job: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(admin_socket, "ask", lambda path, request: {"said": f"{request['do']} at {path.parent.name}"})
+    monkeypatch.setattr(
+        admin_socket, "ask", lambda path, request, timeout: {"said": f"{request['do']} at {path.parent.name}"}
+    )
     assert status.main(words) == 0
     assert capsys.readouterr().out == f"{job}: status at {job}\n"
 
@@ -93,3 +97,28 @@ def test_a_job_that_does_not_exist_is_refused() -> None:
     saved("plain", hosts=(), finished=True)
     with pytest.raises(UsageError, match=r"there is no job plian in \./\.hvd-elastic; did you mean plain\?"):
         status.main(["plian"])
+
+
+def out_of_reach() -> HealthLedger:
+    strike = Strike.of(Cause.UNREACHABLE, Host("b", 1), None, at=0.0, said="ssh: no route to host")
+    assert strike is not None
+    return HealthLedger().struck(0.0, strike, (10.0, 300.0))
+
+
+def test_how_a_job_ended_and_which_hosts_were_left_out_is_known_afterwards(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    failed = "slots needed: 1, published: 1 (b) after 60 s, --elastic-timeout"
+    saved("old", ended=True, ledger=out_of_reach(), at=1.0, outcome=failed)
+    assert status.main(["old"]) == 1
+    assert capsys.readouterr().out == (
+        f"old: no launcher runs; the job ended: {failed}; left out then: b (unreachable: ssh: no route to host); "
+        "`hvd-elastic events old` shows how it ended\n"
+    )
+    assert hosts.main(["list", "old"]) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines() == [
+        "HOST      SLOTS  STATE    STRIKES  FOR   WHY",
+        "(host b)         blocked  1        10 s  unreachable: ssh: no route to host",
+    ]
+    assert said.err == (f"hvd-elastic hosts: no launcher runs; the job ended ({failed}); hosts as they were then\n")

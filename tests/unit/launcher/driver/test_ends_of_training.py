@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hvd_elastic_ext.launcher.state.facts.waits import status
 from tests.unit.launcher.scenarios import play
 
 ENDS = {
@@ -42,6 +43,35 @@ ENDS = {
 @pytest.mark.parametrize("text", ENDS.values(), ids=ENDS)
 def test_training_ends_for_all_in_each_case_as_it_should(text: str) -> None:
     play(text)
+
+
+ENDED = "rank 1 (b[0]) ended training, and a[0] still trains: do all ranks do the same number of steps?"
+
+
+def test_a_rank_that_ends_while_others_train_is_told_and_so_are_they_at_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = play("train a b least=2; run 3.5; done b; run 0.1; well b; lose-world a; until a <5; run 3")
+    said = [each.getMessage() for each in caplog.records if "same number of steps?" in each.getMessage()]
+    assert [line.partition("? ")[0] + "?" for line in said] == [ENDED]
+    assert said[0].endswith("a[0] goes on without it: no process joins, and the job ends when training ends there")
+    assert status(cluster.driver.job) == (
+        "waiting: for the end of training on a; no limit: it ends with the processes there; Ctrl-C ends them"
+    )
+    cluster.finish()
+    cluster.until(lambda: cluster.driver.over)
+    outcome = cluster.driver.job.outcome
+    assert list(outcome.more.values()) == [3]
+    assert [record["cause"] for record in cluster.events("resized")] == ["start", "ranks finished"]
+    assert cluster.events("resized")[-1]["failed"] == {}
+
+
+def test_ranks_that_only_do_the_last_step_again_are_not_said_to_have_done_more() -> None:
+    cluster = play(
+        "train a b least=2; run 3.5; done b; run 0.1; well b; lose-world a; until a <5; run 0.2; finish; ended-well"
+    )
+    assert cluster.driver.job.outcome.early
+    assert not any(cluster.driver.job.outcome.more.values())
 
 
 def test_a_world_that_forms_when_a_member_is_done_forms_without_it() -> None:

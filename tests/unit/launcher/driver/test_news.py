@@ -115,6 +115,7 @@ PROCESSES: dict[str, Case] = {
     "exited: it was done with training": (said("a", "done"), of_slot("a", "exited", code=0), """
         liveness.finished[a:0#2].life a:0#2
         liveness.finished[a:0#2].moved_at 100
+        liveness.finished[a:0#2].done True
         loopless.loops True
         loopless.last a[0] done
         loopless.ended[a:0#2] rank 0 on a[0],done,True,False

@@ -36,6 +36,7 @@ FULL = Saved(
         NotedCommit("a", "agent-1", (1, 2, 4), 40, 45, told=True),
         NotedCommit("b", "agent-2", (1, 2, 5), 50, gone="its agent has ended"),
     ),
+    outcome="training is done",
 )
 
 
@@ -121,12 +122,19 @@ def test_a_part_of_the_wrong_kind_makes_the_whole_text_a_damaged_one(part: dict[
         from_text(json.dumps({**document, "sum": sum_of(document)}))
 
 
-@pytest.mark.parametrize("name", [name for name in to_json(FULL) if name != "version"])
+@pytest.mark.parametrize("name", [name for name in to_json(FULL) if name not in ("version", "outcome")])
 def test_a_part_that_is_absent_is_named(name: str) -> None:
     document = to_json(FULL)
     del document[name]
     with pytest.raises(ValueError, match=f"^without '{name}'$"):
         from_json(document)
+
+
+def test_a_state_of_a_launcher_that_did_not_write_outcomes_is_read() -> None:
+    document = to_json(FULL)
+    del document["outcome"]
+    assert from_json(document).outcome is None
+    assert from_text(to_text(FULL)).outcome == "training is done"
 
 
 def test_a_text_of_a_newer_version_is_told_from_a_damaged_one() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import logging
 from pathlib import Path
@@ -12,9 +13,11 @@ from hvd_elastic_ext.core.errors import Asleep, BadPublication, ElasticError, Jo
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.publication import Publication
-from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts
+from hvd_elastic_ext.launcher.job import first_hosts
+from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts, said_until_done
 from hvd_elastic_ext.launcher.options.settings import Sources
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
+from hvd_elastic_ext.launcher.state.facts.waits import Wait
 from tests.support.clock import ManualClock
 
 FILE, SCRIPT, DAEMON = Sources(Path("hosts")), Sources(script="sleep 60"), Sources(discovery_url="unix:///run/d.sock")
@@ -103,3 +106,54 @@ def test_a_source_that_gives_up_ends_the_wait_at_once() -> None:
     waiting.feed.fail(ElasticError("the script cannot be run"))
     with pytest.raises(JobFailed, match="the script cannot be run"):
         waiting.first.look()
+
+
+class Passing(ManualClock):
+    """A second passes at each look."""
+
+    def mono(self) -> float:
+        self.advance(1.0)
+        return super().mono()
+
+
+NAME = Wait("for the address of b", ends="it ends when the resolver gives up")
+
+
+def test_a_slow_name_server_is_said_before_there_is_anything_to_decide(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(first_hosts, "STOP_S", 0.0)
+
+    async def answered_late() -> None:
+        answer = asyncio.get_running_loop().create_future()
+        looks = iter(range(30))
+
+        def failed() -> None:
+            if next(looks) == 20:
+                answer.set_result(None)
+
+        await said_until_done(answer, NAME, Passing(), failed=failed)
+
+    asyncio.run(answered_late())
+    said = [each.getMessage() for each in caplog.records]
+    assert len(said) >= 3
+    assert set(said) == {"waiting: for the address of b; no limit: it ends when the resolver gives up"}
+
+
+def test_a_job_that_is_stopped_does_not_wait_for_a_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_hosts, "STOP_S", 0.0)
+
+    async def stopped() -> None:
+        answer = asyncio.get_running_loop().create_future()
+        await said_until_done(answer, NAME, ManualClock(), failed=lambda: JobFailed("stopped by SIGINT"))
+
+    with pytest.raises(JobFailed, match="stopped by SIGINT"):
+        asyncio.run(stopped())
+
+
+def test_what_goes_wrong_while_it_is_waited_for_is_raised() -> None:
+    async def wrong() -> None:
+        raise JobFailed("network interface: eth9 has no IPv4 address here")
+
+    with pytest.raises(JobFailed, match="eth9"):
+        asyncio.run(said_until_done(wrong(), NAME, ManualClock(), failed=lambda: None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hvd_elastic_ext.launcher.rules.membership.custody import Reach
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.commit_holders import Holders
+from hvd_elastic_ext.launcher.state.commit_holders import ORPHANED, Holders
 
 A, A1, B = Seat("a", 0), Seat("a", 1), Seat("b", 0)
 
@@ -49,3 +49,13 @@ def test_memory_that_was_given_back_is_gone_with_what_it_held() -> None:
     holders.forgotten(A)
     [gone] = holders.holdings({})
     assert (gone.reach, gone.step, gone.why) == (Reach.GONE, 90, "its memory was given back")
+
+
+def test_what_an_agent_held_that_ended_while_no_launcher_ran_is_gone_with_that_cause() -> None:
+    holders = Holders()
+    holders.reported(A, (1, 1, 9), 90, agent="a-1")
+    after = noted(holders)
+    after.came("a", "a-2", {})
+    [gone] = after.holdings({})
+    assert (gone.reach, gone.step, gone.why) == (Reach.GONE, 90, ORPHANED)
+    assert "--orphan-grace" in gone.why

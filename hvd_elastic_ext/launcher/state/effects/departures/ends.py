@@ -9,12 +9,11 @@ from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.rules.health.causes import Cause, Ending, ending
 from hvd_elastic_ext.launcher.rules.health.endings import Ended, Fate
-from hvd_elastic_ext.launcher.rules.health.stalls import Member
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.effects.departures import shutdown
 from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
-from hvd_elastic_ext.launcher.state.effects.health import blame
+from hvd_elastic_ext.launcher.state.effects.health import blame, early_ends
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Worker
 
@@ -39,7 +38,7 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     place = {"host": worker.seat.host, "slot": worker.seat.slot, **({} if rank is None else {"rank": rank})}
     job.record("exited", **place, code=code, cause=str(cause), reason=why)
     _note_end(job, worker, cause, how, code)
-    _note_finished(job, worker, well=worker.done or (cause is Cause.LEFT and code == 0))
+    early_ends.ended(job, worker, well=worker.done or (cause is Cause.LEFT and code == 0))
     if worker.done:
         _done(job, worker, code)
     elif job.verdict.fate in (Fate.ENDING, Fate.DONE, Fate.FAILED):
@@ -132,10 +131,3 @@ def _note_end(job: JobState, worker: Worker, cause: Cause, how: str, code: int) 
     elif worker.stage is Stage.BOOTING and (well or cause.fault):
         state.alone.pop(worker.seat, None)  # in the order of the ends
         state.alone[worker.seat] = entry
-
-
-def _note_finished(job: JobState, worker: Worker, *, well: bool) -> None:
-    """Others may wait for ever for a member that has ended ``well``."""
-    place = job.rendezvous.place(worker.life)
-    if well and place is not None and worker.life in job.world.members:
-        job.liveness.of_world(job.generation)[worker.life] = Member(worker.life, place.rank, job.now)

@@ -27,7 +27,9 @@ def taken_over(job: JobState) -> str:
     """What of an earlier launcher's job runs on under this one, in one line."""
     workers = job.roster.workers.values()
     if not workers:
-        return "nothing was taken over: no process of the earlier launcher runs"
+        why = "without a launcher they end after --orphan-grace, or with their machine"
+        cure = "" if job.options.durability is not None else "; --checkpoint-every auto would keep what they trained"
+        return f"nothing was taken over: no process of the earlier launcher runs ({why}{cure})"
     counts = Counter(worker.seat.host for worker in workers)
     where = ", ".join(f"{host}:{count}" for host, count in counts.items())
     parts = [f"taken over: {_counted(len(workers), 'process', 'es')} on {_counted(len(counts), 'host', 's')} ({where})"]

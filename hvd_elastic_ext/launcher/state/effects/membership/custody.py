@@ -62,6 +62,7 @@ def formed(job: JobState, loss: Loss | None) -> int | None:
         job.checkpoints.stored = None  # it could not be loaded: it is gone or damaged
     lost = max(loss.steps, 0 if progress is None else progress.lost)
     names, at = ", ".join(loss.holders) or "storage", 0 if loss.left is None else loss.left[1]
+    cure = "" if job.options.durability is not None else "; --checkpoint-every auto would keep them on storage"
     log.warning("%d steps are lost: the newest commit, of step %d, was held by %s; %s. Training goes on after step "
-                "%d", lost, loss.newest[1], names, loss.why, at)  # fmt: skip
+                "%d%s", lost, loss.newest[1], names, loss.why, at, cure)  # fmt: skip
     return lost

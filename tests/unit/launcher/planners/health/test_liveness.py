@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from hvd_elastic_ext.launcher.rules.health.stalls import Member, left_waiting, stall
+from hvd_elastic_ext.launcher.rules.health.stalls import Member, left_waiting, stall, uneven
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state.facts.health import FINISHED_S, STILL_S
 from tests.unit.launcher.scenarios import play
@@ -92,6 +92,10 @@ def test_who_has_finished_before_the_others_is_named_by_default_and_nobody_is_en
     assert not cluster.driver.over
 
 
+def ended(rank: int, step: int) -> Member:
+    return Member(ProcessId(Seat("abc"[rank], 0), 1), rank, 90.0, done=True, step=step)
+
+
 def member(rank: int, still_s: float, *, waiting: bool = False) -> Member:
     return Member(ProcessId(Seat("abc"[rank], 0), 1), rank, 100.0 - still_s, waiting)
 
@@ -147,3 +151,24 @@ def test_ranks_that_wait_for_one_whose_training_is_over_are_told_so(
 ) -> None:
     found = left_waiting(100.0, members, finished, limit)
     assert (None if found is None else found.reason) == said
+
+
+@pytest.mark.parametrize(
+    ("done", "more", "says"),
+    [
+        ([ended(0, 5)], {Seat("b", 0): 3}, "rank 0 (a[0]) ended training after step 5, and b[0] did 3 more without it"),
+        (
+            [ended(0, 5), ended(2, 4)],
+            {Seat("b", 0): 3, Seat("d", 0): 0, Seat("e", 0): 4},
+            "ranks 0 and 2 ended training after step 5, and b[0] did 3 more, e[0] did 4 more without them",
+        ),
+        ([ended(0, 0)], {Seat("b", 0): 3}, "rank 0 (a[0]) ended training, and b[0] trained on without it"),
+        ([ended(0, 0)], {Seat("b", 0): 1}, None),
+        ([ended(0, 5)], {Seat("b", 0): 0}, None),  # the last step, once more
+        ([], {}, None),
+    ],
+)
+def test_ranks_that_did_more_steps_than_others_are_told_at_the_end(
+    done: list[Member], more: dict[Seat, int], says: str | None
+) -> None:
+    assert uneven(done, more) == (says and f"not all ranks did the same number of steps: {says}")

@@ -136,7 +136,10 @@ def test_a_host_that_nobody_could_tell_is_noted_for_the_next_launcher(dead: str,
         ),
         (
             "begin start=1; dead a; expect a; run 70",
-            ["nothing was taken over: no process of the earlier launcher runs"],
+            [
+                "nothing was taken over: no process of the earlier launcher runs (without a launcher they end after "
+                "--orphan-grace, or with their machine; --checkpoint-every auto would keep what they trained)"
+            ],
         ),
     ],
 )

@@ -94,6 +94,40 @@ def test_blocking_a_host_that_nobody_publishes_is_allowed_and_said() -> None:
     assert after.blocked(100.0, Host("typo", 1)).blocked
 
 
+def test_hosts_that_are_kept_though_no_list_names_them_have_a_row_with_the_reason() -> None:
+    kept = {A: "the newest list names no host", POD: "it is not listed any more"}
+    ledger = struck(Cause.UNREACHABLE, POD)
+    _, journal_entry = answer({"do": "list"}, ledger, hosts=(), now=100.0, kept=kept)
+    assert table(journal_entry["hosts"]).splitlines() == [
+        "HOST  SLOTS  STATE    STRIKES  FOR   WHY",
+        "a     4/4    kept                    the newest list names no host",
+        "w-1   0/2    blocked  1        10 s  pod w-1: unreachable; it is not listed any more",
+    ]
+    assert [row["published"] for row in journal_entry["hosts"]] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("w-2", "no host or node of the name w-2 is published or on record; did you mean w-1?"),
+        ("zzzzzz", "no host or node of the name zzzzzz is published or on record; there are a, n1, old, w-1"),
+    ],
+)
+def test_a_name_that_nobody_knows_is_not_cleared_in_silence(name: str, says: str) -> None:
+    ledger = HealthLedger().block(Subject("host", "old"), None, "")
+    with pytest.raises(UsageError) as found:
+        asked(ledger, do="clear", host=name)
+    assert str(found.value) == says
+    assert asked(ledger, do="clear", host="old")[1]["said"] == "old is cleared: host old"
+    assert answer({"do": "clear", "host": name}, HealthLedger(), hosts=(), now=0.0).answer == {
+        "said": f"nothing was held against {name}"
+    }
+
+
+def test_the_nearest_name_is_said_where_a_host_is_blocked_that_nobody_publishes() -> None:
+    assert asked(HealthLedger(), do="block", host="w-11")[1]["said"].endswith("published now; did you mean w-1?")
+
+
 def test_a_node_can_be_blocked_and_cleared_by_its_name() -> None:
     after, journal_entry = asked(HealthLedger(), do="block", host="n1")
     assert journal_entry["said"].startswith("node n1 is blocked")

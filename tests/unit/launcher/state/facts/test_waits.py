@@ -7,13 +7,24 @@ import re
 
 import pytest
 
+from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt
 from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, Wait, line, starting, status, waits_for
+from hvd_elastic_ext.launcher.state.facts.waits import (
+    AGREED,
+    CONNECTED,
+    SAY_S,
+    Wait,
+    kept,
+    line,
+    starting,
+    status,
+    waits_for,
+)
 from tests.unit.launcher.checkpointing_cluster import Stored, storing
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
@@ -123,7 +134,9 @@ def test_a_job_that_has_begun_is_not_said_to_wait_for_all_slots(caplog: pytest.L
     assert "needed: 2; left out: b (" in waits(caplog)[0]
 
 
-@pytest.mark.parametrize(("until", "end"), [(None, "no limit"), (15.0, "at most 5 s more, then it fails")])
+@pytest.mark.parametrize(
+    ("until", "end"), [(None, "no limit: Ctrl-C ends the job"), (15.0, "at most 5 s more, then it fails")]
+)
 def test_a_wait_says_how_long_it_lasts_at_most_or_that_it_has_no_limit(until: float | None, end: str) -> None:
     assert line(Wait("for b", until, ", then it fails"), 10.0) == f"waiting: for b; {end}"
 
@@ -330,7 +343,8 @@ def test_a_checkpoint_of_a_commit_that_is_not_kept_yet_names_those_that_do_not_k
     wait = waits_for(job)
     assert wait is not None
     assert line(wait, job.now) == (
-        "waiting: for the checkpoint before the job sleeps: the commit is not kept yet by a[0]; no limit"
+        "waiting: for the checkpoint before the job sleeps: the commit is not kept yet by a[0]; no limit: "
+        "it ends when the checkpoint is complete, or has failed"
     )
 
 
@@ -375,7 +389,7 @@ def test_processes_that_are_not_connected_to_the_others_are_named(caplog: pytest
     caplog.clear()
     cluster.run(SAY_S + 1.5)
     assert set(waits(caplog)) == {
-        "waiting: for the first step of world 1: not connected to the others yet: a[0], b[0]; no limit"
+        "waiting: for the first step of world 1: not connected to the others yet: a[0], b[0]; no limit: " + CONNECTED
     }
 
 
@@ -391,7 +405,7 @@ def test_processes_that_have_not_agreed_on_the_state_are_named_at_least_every_5_
     caplog.clear()
     cluster.run(60.0)
     assert set(waits(caplog)) == {
-        "waiting: for the first step of world 1: no agreement on the state yet: b[0]; no limit"
+        "waiting: for the first step of world 1: no agreement on the state yet: b[0]; no limit: " + AGREED
     }
     assert len(waits(caplog)) >= 60.0 // 5.0
     cluster.says("b", "synced")
@@ -438,4 +452,45 @@ def test_a_newcomer_that_does_not_come_to_its_world_is_named_with_its_limit(capl
     assert waits(caplog)[-1] == (
         "waiting: world 1 forms: not there yet: a[0], b[0]; at most 55 s more, then a newcomer that is not there is "
         "ended"
+    )
+
+
+def test_hosts_in_use_that_the_newest_list_does_not_name_are_listed_with_why() -> None:
+    cluster = play("train a b; run 1; hosts; run 1")
+    job = cluster.driver.job
+    why = "the newest list names no host: those known before are kept while they work"
+    assert {host.name: said for host, said in kept(job, HostSet()).items()} == {"a": why, "b": why}
+    assert kept(job, job.fleet.hosts) == {}
+    cluster = play("train a b least=1; run 2; wedge b; dies b 5; hosts a; run 1")
+    job = cluster.driver.job
+    leaves = "it is not listed any more, and leaves at its next step"
+    assert {host.name: said for host, said in kept(job, job.fleet.hosts).items()} == {"b": leaves}
+
+
+def test_a_job_whose_only_host_cannot_be_reached_tries_again_until_elastic_timeout(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = play("begin start=1 elastic_timeout_s=60; dead b; hosts b; run 59")
+    assert [event.get("again") for event in cluster.events("struck")] == [None, 2, 3]
+    told = waits(caplog)
+    assert len(told) == 59 // SAY_S
+    assert sum("no route to host" in line for line in told) == 0, "ssh's words are in the line of the strike"
+    assert "left out: b (blocked for 7 s more: unreachable); at most 56 s more" in told[0]
+    assert "unreachable: no route to host" in status(cluster.driver.job)
+    cluster.run(2.0)
+    assert "after 60 s, --elastic-timeout: processes ready: 0, needed: 1; left out: b (blocked for " in str(
+        cluster.driver.outcome
+    )
+    assert "unreachable: no route to host (3 strikes))" in str(cluster.driver.outcome)
+
+
+def test_fixed_hosts_that_no_name_server_knows_end_the_job_at_once_with_what_to_correct() -> None:
+    cluster = Cluster(JobOptions(Limits(start=1), fixed_hosts=True))
+    cluster.dead.add("b")
+    cluster.ssh_says = "ssh: Could not resolve hostname b: Name or service not known"
+    cluster.hosts(b=1)
+    cluster.until(lambda: cluster.driver.over, within=3.0)
+    assert str(cluster.driver.outcome) == (
+        f"no process started training: no agent could be started on b: {cluster.ssh_says}; "
+        "no name server knows b, and no other host can come: correct the name in -H or in the hostfile"
     )

@@ -1,0 +1,54 @@
+"""What is said of a launcher that has its job's folder and does not answer: what it does, and what to do about it."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+ANSWER_S: Final = 2.0
+"""How long a launcher may take to answer; one that works does so within milliseconds."""
+STOPPED: Final = "T"
+TRACED: Final = "t"
+_HOLDER: Final = re.compile(r"pid (\d+) on host (\S+)")
+
+
+def state_of(pid: int) -> str | None:
+    """The state of a process as a letter, from ``/proc/PID/stat``; None if there is no such process here."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return text.rpartition(")")[2].split()[0]
+
+
+def why(
+    holder: str | None, *, here: str | None = None, state: Callable[[int], str | None] = state_of
+) -> tuple[str, bool]:
+    """Why there is no answer and what to do, in one line; and whether it will stay so.
+
+    ``holder``: as :func:`state_folder.holder` names it; None if it is not known. ``here``: this host's name.
+    ``state``: of a process here.
+    """
+    match = _HOLDER.fullmatch(holder or "")
+    if match is None:
+        return (
+            f"the launcher ({holder or 'its pid is not known'}) gives no answer: it is busy or hangs; ask again",
+            False,
+        )
+    pid, host = int(match[1]), match[2]
+    if host != (here or socket.gethostname()):
+        return f"the launcher is {holder}, and cannot be asked from here; ask on that host", False
+    letter = state(pid)
+    if letter == STOPPED:
+        return f"the launcher, pid {pid}, is stopped (T): `kill -CONT {pid}` lets it go on", True
+    if letter == TRACED:
+        return f"the launcher, pid {pid}, is held by a debugger (t): let it go on there", True
+    what = "its pid is not visible here" if letter is None else f"it is busy or hangs (state {letter})"
+    return (
+        f"the launcher, pid {pid}, gives no answer within {ANSWER_S:g} s: {what}; ask again. If it stays so: "
+        f"`kill -9 {pid}`, then the same `hvd-elastic run` command, which takes over what still trains",
+        False,
+    )

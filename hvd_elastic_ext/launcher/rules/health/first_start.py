@@ -1,0 +1,45 @@
+"""Whether a job without a world may still start while all of its hosts are blocked. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.rules.health.causes import Cause
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Record
+
+_UNKNOWN_NAME: Final = re.compile(
+    r"could not resolve hostname .*(not known|does not resolve|no address associated|nodename nor servname)",
+    re.IGNORECASE,
+)
+"""ssh's words for a name that no name server knows, by the C library in use. One that is down is another matter."""
+_NO_SSH: Final = "ssh: No such file"
+"""The program is not there."""
+
+
+def why_never(now: float, hosts: Sequence[Host], ledger: HealthLedger, *, fixed: bool) -> str | None:
+    """Why no process can ever start on ``hosts``, all of which are blocked; None if one may, later.
+
+    Empty if the faults say it all: those of the script come back. A host that cannot be reached is tried again after
+    its cooldown. ``fixed``: no other host is ever published; then a name that nobody knows is a mistake.
+    """
+    by_hand = [host for host in hosts if any(ledger.records[each].held_back(now) for each in ledger.subjects(host))]
+    out = [_unreachable(now, host, ledger) for host in hosts if host not in by_hand]
+    if by_hand and all(out):
+        return None  # it may be cleared
+    if not all(out):
+        return ""
+    if all(record is not None and record.said.startswith(_NO_SSH) for record in out):
+        return "install ssh on this machine"
+    if not fixed or not all(record is not None and _UNKNOWN_NAME.search(record.said) for record in out):
+        return None
+    names = ", ".join(host.name for host in hosts)
+    return f"no name server knows {names}, and no other host can come: correct the name in -H or in the hostfile"
+
+
+def _unreachable(now: float, host: Host, ledger: HealthLedger) -> Record | None:
+    """The record by which the whole host is out because it cannot be reached."""
+    found = (ledger.records[subject] for subject in ledger.subjects(host) if subject.kind in ("host", "pod"))
+    return next((record for record in found if record.cooling(now) and record.cause is Cause.UNREACHABLE), None)

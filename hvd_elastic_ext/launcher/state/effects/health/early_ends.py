@@ -1,0 +1,49 @@
+"""Ranks that are done with training while others go on: noted, and said."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container
+
+from hvd_elastic_ext.launcher.rules.health.stalls import Member, ended_early
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.roster import Worker
+
+log = logging.getLogger(__name__)
+
+
+def ended(job: JobState, worker: Worker, *, well: bool) -> None:
+    """A process has ended. Others may wait for ever for one that ended ``well``."""
+    place = job.rendezvous.place(worker.life)
+    if well and place is not None and worker.life in job.world.members:
+        job.liveness.of_world(job.generation)[worker.life] = finished(job, worker, place.rank)
+    if (base := job.outcome.went_on.get(worker.life)) is not None:
+        job.outcome.more[worker.seat] = max(0, worker.step - base)
+
+
+def finished(job: JobState, worker: Worker, rank: int) -> Member:
+    """What is noted of a process that is done with training, or has ended with 0.
+
+    Without a State of ours its steps are not those of the script: Horovod does some of its own.
+    """
+    return Member(worker.life, rank, job.now, done=worker.done, step=0 if worker.every is None else worker.step)
+
+
+def going_on(job: JobState, next_members: Container[ProcessId]) -> None:
+    """Another world is about to form: say so if members of the last one are done with training."""
+    outcome, found = job.outcome, job.liveness.of_world(job.generation)
+    others = []
+    for worker in job.roster.present(job.world.members):
+        if worker.done and (place := job.rendezvous.place(worker.life)) is not None:
+            found.setdefault(worker.life, finished(job, worker, place.rank))
+        elif worker.life in next_members:
+            others.append(worker)
+    done = sorted((each for each in found.values() if each.done), key=lambda each: each.rank)
+    if not done or not others or outcome.failure is not None:
+        return
+    log.warning("%s", ended_early(done, [worker.seat for worker in others]))
+    outcome.early += tuple(done)
+    ends_at = max(each.step for each in done)
+    for worker in others:  # steps of a State of ours are counted from the start of training; others' by each process
+        outcome.went_on[worker.life] = ends_at if ends_at and worker.every is not None else worker.step
