@@ -12,7 +12,7 @@ from typing import Any, Final
 from hvd_elastic_ext.agent.notices.detect import DetectedCloud, choose, firmware
 from hvd_elastic_ext.agent.notices.files import Notice, soonest_of
 from hvd_elastic_ext.agent.notices.http import HttpClient
-from hvd_elastic_ext.agent.notices.model import Announcement, NoAnswer
+from hvd_elastic_ext.agent.notices.model import Announcement, NoResponse
 from hvd_elastic_ext.core.backoff import pause_after
 
 COMPLAIN_AFTER: Final = 3
@@ -53,7 +53,7 @@ class Poller:
         """Poll once; return the pause after it, in seconds."""
         try:
             announcements = self._source.look()
-        except NoAnswer as error:
+        except NoResponse as error:
             return self._failed(str(error))
         self._failures = 0
         if self._problem_reported:

@@ -11,7 +11,7 @@ from hvd_elastic_ext.agent.orders.fields import OrderError, is_name
 from hvd_elastic_ext.agent.orders.orders import (
     GRACE_S,
     MAX_LINE,
-    Answer,
+    AnswerQuestion,
     Drop,
     End,
     Finish,
@@ -308,7 +308,7 @@ class Agent(DescriptorLoop):
                 slot.stop("told to stop", order.grace_s)
             case Kill():
                 slot.kill()
-            case Answer():
+            case AnswerQuestion():
                 if slot.worker_link is not None:
                     slot.worker_link.answer(order)
             case Forget():

@@ -27,7 +27,7 @@ COMMIT_FDS: Final = "HVD_ELASTIC_COMMIT_FDS"
 """Variable with the descriptors of the training process's commit memory."""
 LINK: Final = "HVD_ELASTIC_LINK"
 """Variable with the descriptor of the link between process and agent."""
-DOOR: Final = "HVD_ELASTIC_DOOR"
+DOOR: Final = "HVD_ELASTIC_RENDEZVOUS_PORT"
 """Variable with the port on 127.0.0.1 at which the process asks for its rank."""
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ORPHANED: Final = 125

@@ -283,10 +283,10 @@ def receiving(address: tuple[str, int], secret: bytes) -> Iterator[Incoming]:
     except OSError as error:
         raise TransferFailed(f"no sender at {address[0]} port {address[1]}: {error}") from None
     with connection:
-        yield Incoming(connection, _shaken(connection, secret))
+        yield Incoming(connection, _handshake(connection, secret))
 
 
-def _shaken(connection: socket.socket, secret: bytes) -> _Keys:
+def _handshake(connection: socket.socket, secret: bytes) -> _Keys:
     greeting = _read(connection, len(MAGIC) + _NONCE)
     if not greeting.startswith(MAGIC):
         raise TransferFailed("what listens there is no sender of this version")

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from hvd_elastic_ext.core.messages.rank_info import Place, place_of
 from hvd_elastic_ext.worker.engines.launcher_link import LauncherLink, LinkClosed, Message
 
-DOOR: Final = "HVD_ELASTIC_DOOR"
+DOOR: Final = "HVD_ELASTIC_RENDEZVOUS_PORT"
 HOSTNAME: Final = "HOROVOD_HOSTNAME"
 
 WORLD_S: Final = 10.0

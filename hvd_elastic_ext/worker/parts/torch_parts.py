@@ -1,7 +1,7 @@
 """The parts of a State: each captures its live state, and restores a committed one.
 
 A captured tree holds the live tensors; the commit buffer copies them once. A part restores from tensors in the
-commit's memory, or from copies of them (``borrows``).
+commit's memory, or from copies of them (``takes_views``).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ScalerPart(StatefulPart):
 class ModelPart(Part):
     """A module: parameters, buffers and extra state."""
 
-    borrows = True
+    takes_views = True
 
     def __init__(self, value: nn.Module) -> None:
         self.value = value
@@ -100,7 +100,7 @@ class ModelPart(Part):
 
         Raises :class:`StateError` if the commit is of another model.
         """
-        lent = _lendable(self.value)
+        lent = _copied_when_loaded(self.value)
         if lent:
             _fit_buffers(self.value, tree)
             _demand_same_tensors(self.capture(), tree, keys=lent)
@@ -124,7 +124,7 @@ class OptimizerPart(Part):
     """
 
     firm = True
-    borrows = True
+    takes_views = True
 
     def __init__(self, value: optim.Optimizer, names: ParameterNames) -> None:
         self.value = value
@@ -273,7 +273,7 @@ def part_for(value: object, names: ParameterNames) -> Part | None:
     return None
 
 
-def _lendable(model: nn.Module) -> frozenset[str]:
+def _copied_when_loaded(model: nn.Module) -> frozenset[str]:
     """Names of tensors that loading only copies from. A loader of the user's own may keep what it is given."""
     if not all(map(_loads_as_torch_does, model.modules())):
         return frozenset()

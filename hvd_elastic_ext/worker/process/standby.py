@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 PLAN: Final = "HVD_ELASTIC_PLAN"
 DEVICE: Final = "HVD_ELASTIC_DEVICE"
-DOOR: Final = "HVD_ELASTIC_DOOR"
+DOOR: Final = "HVD_ELASTIC_RENDEZVOUS_PORT"
 ADDRESS: Final = "HOROVOD_GLOO_RENDEZVOUS_ADDR"
 PORT: Final = "HOROVOD_GLOO_RENDEZVOUS_PORT"
 
@@ -53,7 +53,7 @@ class Standby:
         """Called on the link's thread when hosts will change."""
         self.on_keep: Callable[[Message], None] = lambda message: None
         """Called there when a commit must stay until it is written as a checkpoint."""
-        self.on_thin: Callable[[Message], None] = lambda message: None
+        self.on_commit_interval: Callable[[Message], None] = lambda message: None
         """Called there when only every n-th ``commit()`` makes a commit."""
         place = place_of(environ.get(PLAN, "")) if link.connected and DEVICE in environ else None
         self.local_rank = None if place is None else place.local_rank
@@ -256,7 +256,7 @@ class Standby:
             "fence": self._on_fence,
             "env": self._on_env,
             "keep": self.on_keep,
-            "thin": self.on_thin,
+            "thin": self.on_commit_interval,
             "reclaim": self._on_reclaim,
         }.get(message["tell"])
         if act is None:
@@ -321,7 +321,7 @@ def current() -> Standby:
     if not _current or (not _current[0].link.connected and link.is_announced(os.environ)):
         _current[:] = [Standby(link.current())]
         if _current[0].link.connected:
-            _tell_failures()
+            _report_uncaught_errors()
     return _current[0]
 
 
@@ -336,7 +336,7 @@ def local_rank() -> int | None:
     return kept if kept is not None or place is None else place.local_rank
 
 
-def _tell_failures() -> None:
+def _report_uncaught_errors() -> None:
     """Have errors outside the training function reported, too."""
     before = sys.excepthook
 

@@ -142,7 +142,7 @@ class Inventory:
         self._demand_same_parts(texts)
         for name, part in self.parts.items():
             if part.reload or not only_reloaded:
-                at = _borrowed(views) if part.borrows else _copied(layout, views)
+                at = _uncopied(views) if part.takes_views else _copied(layout, views)
                 _restore(part, read(texts[name], at), name=name)
         if not only_reloaded:
             self._assign(read(texts[VALUES], _copied(layout, views)))
@@ -245,7 +245,7 @@ def _same_sample(live: Tensor, committed: Tensor) -> bool:
     return torch.equal(mine.contiguous().view(torch.uint8), theirs.contiguous().view(torch.uint8))
 
 
-def _borrowed(views: Sequence[Tensor]) -> TensorAt:
+def _uncopied(views: Sequence[Tensor]) -> TensorAt:
     return lambda index, kind: views[index]
 
 

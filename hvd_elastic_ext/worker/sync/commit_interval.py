@@ -24,7 +24,7 @@ CALLS: Final = 8
 """Number of gaps between calls that are averaged. A gap with an evaluation in it is not a step time."""
 
 
-class Thinning:
+class CommitSchedule:
     """Decides for one State which calls commit. The link's thread sets the interval, the main thread counts calls.
 
     ``named``: whether the launcher waits for a commit of a certain number. Meanwhile every call commits, so that this

@@ -70,7 +70,7 @@ def test_the_last_message_of_a_process_comes_before_its_question_for_a_rank(agen
     code = LINKED + (
         "import http.client\n"
         "say(say='beat', commit=[1, 2, 3])\n"
-        "door = http.client.HTTPConnection('127.0.0.1', int(os.environ['HVD_ELASTIC_DOOR']))\n"
+        "door = http.client.HTTPConnection('127.0.0.1', int(os.environ['HVD_ELASTIC_RENDEZVOUS_PORT']))\n"
         "door.request('GET', '/rank_and_size/h1:0')\n"
         "time.sleep(600)\n"
     )
@@ -155,9 +155,9 @@ def test_a_malformed_request_is_refused_and_not_passed_on(agent: Agent, door: in
 def test_a_rendezvous_proxy_keeps_its_port_and_knows_the_life_of_its_process(agent: Agent) -> None:
     ask = (
         "import http.client, os\n"
-        "connection = http.client.HTTPConnection('127.0.0.1', int(os.environ['HVD_ELASTIC_DOOR']))\n"
+        "connection = http.client.HTTPConnection('127.0.0.1', int(os.environ['HVD_ELASTIC_RENDEZVOUS_PORT']))\n"
         "connection.request('GET', '/rank_and_size/h1:0')\n"
-        "print('up', os.environ['HVD_ELASTIC_DOOR'], connection.getresponse().status, flush=True)\n"
+        "print('up', os.environ['HVD_ELASTIC_RENDEZVOUS_PORT'], connection.getresponse().status, flush=True)\n"
     )
     for count, (ordered, life) in enumerate(((None, 1), (None, 2), (7, 7)), 1):
         agent.python(0, ask, link=True, **({"life": ordered} if ordered else {}))

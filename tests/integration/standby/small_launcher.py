@@ -168,7 +168,7 @@ class Job:
         fd = member.its_end.fileno()
         environ = {
             "HVD_ELASTIC_LINK": str(fd),
-            "HVD_ELASTIC_DOOR": str(member.door.server_address[1]),
+            "HVD_ELASTIC_RENDEZVOUS_PORT": str(member.door.server_address[1]),
             "HVD_ELASTIC_PLAN": planned.text(),
             "HVD_ELASTIC_HEARTBEAT_INTERVAL": "0.1",
             "HOROVOD_HOSTNAME": host,

@@ -49,7 +49,7 @@ def check_start(job: JobState) -> Plan:
 def _usable(job: JobState) -> list[tuple[Host, tuple[int, ...]]]:
     """Each host's slots that may work.
 
-    Once training has begun, and if no slot is left, the holders of the newest commit are forgiven first.
+    Once training has begun, and if no slot is left, blocks of holders of the newest commit are lifted first.
     """
     state, hosts, now = job.faults, job.fleet.hosts, job.now
     usable = state.usable(hosts, now)
@@ -57,10 +57,10 @@ def _usable(job: JobState) -> list[tuple[Host, tuple[int, ...]]]:
     if not hosts or not job.world.begun or works or any(slots for _, slots in usable):
         return usable
     candidates = [(host, job.roster.commits.of_host(host.name)) for host in hosts]
-    state.ledger, forgiven, reason = state.ledger.forgive_first(now, candidates)
-    if forgiven is None:
+    state.ledger, host, reason = state.ledger.lift_one_block(now, candidates)
+    if host is None:
         return usable
-    log.warning("%s: forgiven", reason)
+    log.warning("%s: its block is lifted", reason)
     job.save()
     return state.usable(hosts, now)
 

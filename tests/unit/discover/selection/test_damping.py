@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from discover.selection.damping import (
     ADDITION,
     REMOVAL,
+    DampingFacts,
     DampingLimits,
     DampingResult,
     DampingState,
-    Facts,
     ProbeResults,
     decide_published,
 )
@@ -42,7 +42,7 @@ class Publishing:
     def look(self, now: float, *verdicts: Verdict, seen_at: float | None = None) -> dict[str, int] | None:
         selection = Selection(tuple(sorted(verdicts, key=lambda each: each.pod.key)))
         self.last, self.reason = decide_published(
-            now, self.state, Facts(selection, self.answers, seen_at), limits=LIMITS
+            now, self.state, DampingFacts(selection, self.answers, seen_at), limits=LIMITS
         )
         self.state = self.last.state
         return None if self.last.observation is None else self.last.observation.hosts.as_slots()

@@ -23,7 +23,7 @@ from hvd_elastic_ext.launcher.folder.saved_state import again, start_of
 from hvd_elastic_ext.launcher.options import options_json
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
-from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.state import events
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.options import JobOptions
@@ -34,7 +34,7 @@ from tests.unit.launcher.simulated_cluster import Cluster
 
 NOW = 1000.0
 OPTIONS = JobOptions(
-    Limits(2, 1, 8, (2, 4), 0.5),
+    WorldLimits(2, 1, 8, (2, 4), 0.5),
     cooldown_s=(2.0, 8.0),
     heartbeat_timeout_s=3.0,
     standby_timeout_s=15.0,

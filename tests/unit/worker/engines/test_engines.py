@@ -69,7 +69,11 @@ class Agent:
 
     def environment(self, engine: str) -> dict[str, str]:
         names = {ENGINE: engine, JOB: "job", MARK: f"mark-{os.getpid()}", "HVD_ELASTIC_LINK": str(self.theirs.fileno())}
-        ours = {"HVD_ELASTIC_DOOR": str(self.door.getsockname()[1]), "HOROVOD_HOSTNAME": "a", "HOROVOD_ELASTIC": "1"}
+        ours = {
+            "HVD_ELASTIC_RENDEZVOUS_PORT": str(self.door.getsockname()[1]),
+            "HOROVOD_HOSTNAME": "a",
+            "HOROVOD_ELASTIC": "1",
+        }
         return {"PATH": os.environ["PATH"], **names, **ours, "SECRET": "s3cret"}
 
     def _serve(self) -> None:
