@@ -21,14 +21,9 @@ from typing import Final, NamedTuple
 from hvd_elastic_ext.agent.orders.orders import Start
 from hvd_elastic_ext.agent.slots.worker_link import Inheritance
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, close_all_but, signals_as_bytes, silence
+from hvd_elastic_ext.core.messages.slot_protocol import COMMITS, LINK, RENDEZVOUS_PORT
 from hvd_elastic_ext.io import core_dumps, process_tree
 
-COMMIT_FDS: Final = "HVD_ELASTIC_COMMIT_FDS"
-"""Variable with the descriptors of the training process's commit memory."""
-LINK: Final = "HVD_ELASTIC_LINK"
-"""Variable with the descriptor of the link between process and agent."""
-DOOR: Final = "HVD_ELASTIC_RENDEZVOUS_PORT"
-"""Variable with the port on 127.0.0.1 at which the process asks for its rank."""
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ORPHANED: Final = 125
 """Exit code of a training process if its holder is gone before it begins."""
@@ -220,11 +215,11 @@ def _descriptors(inheritance: Inheritance) -> tuple[int, ...]:
 
 def _environment(order: Start, inheritance: Inheritance) -> dict[str, str]:
     environment = {**os.environ, **order.env}
-    for name in (COMMIT_FDS, LINK, DOOR):  # of another agent, above this one
+    for name in (COMMITS, LINK, RENDEZVOUS_PORT):  # of another agent, above this one
         environment.pop(name, None)
     if inheritance.commits:
-        environment[COMMIT_FDS] = ",".join(map(str, inheritance.commits))
+        environment[COMMITS] = ",".join(map(str, inheritance.commits))
     if inheritance.link is not None:
         environment[LINK] = str(inheritance.link)
-        environment[DOOR] = str(inheritance.proxy)
+        environment[RENDEZVOUS_PORT] = str(inheritance.proxy)
     return environment

@@ -13,7 +13,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hvd_elastic_ext.worker.process.link import LONGEST_LINE, VARIABLE, is_announced
+from hvd_elastic_ext.core.messages.slot_protocol import LINK
+from hvd_elastic_ext.worker.process.link import LONGEST_LINE, is_announced
 
 _PEEK: Final = 4096
 
@@ -35,7 +36,7 @@ class LauncherLink:
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> LauncherLink:
         """Return the link that ``environ`` names. Raises :class:`LinkClosed` if there is none."""
-        number = environ.get(VARIABLE, "")
+        number = environ.get(LINK, "")
         if not is_announced(environ) or not number.isdigit():
             raise LinkClosed("an agent of hvd-elastic is to start this program, with a link")
         try:

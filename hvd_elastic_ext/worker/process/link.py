@@ -22,9 +22,10 @@ import weakref
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final
 
+from hvd_elastic_ext.core.messages.slot_protocol import LINK
+
 log = logging.getLogger(__name__)
 
-VARIABLE: Final = "HVD_ELASTIC_LINK"
 INTERVAL: Final = "HVD_ELASTIC_HEARTBEAT_INTERVAL"
 
 LONGEST_LINE: Final = 1 << 20
@@ -270,16 +271,16 @@ def open_link(environ: MutableMapping[str, str]) -> Link:
 
     Remove the variable: programs started by this one are no training processes.
     """
-    number = environ.get(VARIABLE, "")
+    number = environ.get(LINK, "")
     connection = _socket(int(number)) if number.isdigit() else None
     if connection is not None:
-        del environ[VARIABLE]
+        del environ[LINK]
     return Link(connection, interval=_seconds(environ.get(INTERVAL, "")))
 
 
 def is_announced(environ: Mapping[str, str]) -> bool:
     """Whether an agent gave this process, or the program that started it, a link."""
-    return bool(environ.get(VARIABLE))
+    return bool(environ.get(LINK))
 
 
 def _socket(descriptor: int) -> socket.socket | None:

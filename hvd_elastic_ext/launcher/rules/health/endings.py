@@ -20,7 +20,7 @@ class Ended(NamedTuple):
 
 
 class WorldPhase(Enum):
-    """The fate of a world whose processes have no elastic loop, as far as is known."""
+    """How far a world whose processes have no elastic loop has come to its end, as far as is known."""
 
     RUNNING = "running"
     """Some processes live, and none has ended well. Next: any other."""
@@ -33,15 +33,14 @@ class WorldPhase(Enum):
 
 
 class WorldOutcome(NamedTuple):
-    """The fate of a world; ``reason`` is empty for ``RUNNING`` and ``LOST``."""
+    """The phase of a world and why; ``reason`` is empty for ``RUNNING`` and ``LOST``."""
 
     phase: WorldPhase
     reason: str = ""
 
 
 def outcome_of_world(size: int, alive: int, ended: Sequence[Ended]) -> WorldOutcome:
-    """Return the fate of a world of ``size`` processes. A process that neither lives nor has ended was lost with its
-    host."""
+    """Return the phase of a world of ``size`` processes. One that neither lives nor ended was lost with its host."""
     well = sum(each.well for each in ended)
     if alive:
         return (
