@@ -34,6 +34,7 @@ from discover.kube.transport import (
 )
 from discover.selection.operators import Resource
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.kube_access import SOCKET_OPTIONS, Access, Unreadable, refused_by
 
 PAGE: Final = 500
@@ -266,7 +267,7 @@ class ClientSender:
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, media: str = JSON
     ) -> Mapping[str, Any]:
         """After a 401 it reads the credentials again and sends the request once more."""
-        data = None if body is None else json.dumps(body).encode()
+        data = None if body is None else to_text(body).encode()
         try:
             return self._sent(method, path, data, media)
         except RequestFailed as error:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import select
 import signal
@@ -30,6 +29,7 @@ from pathlib import Path
 
 from hvd_elastic_ext.agent.notices.files import NOTICE
 from hvd_elastic_ext.core.commands import is_agent
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io import process_tree
 
 WITHIN_S = 25.0
@@ -48,9 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     within_s: float = options.within
     with contextlib.ExitStack() as held:
-        notified = dict(
-            _notify_agents(held, json.dumps({"reason": options.reason, "deadline": time.time() + within_s}))
-        )
+        notified = dict(_notify_agents(held, to_text({"reason": options.reason, "deadline": time.time() + within_s})))
         left = _outlasting(notified, time.monotonic() + within_s)
     if left:
         sys.stderr.write(f"prestop: after {within_s:g} s agents still run: {', '.join(map(str, left))}\n")

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from hvd_elastic_ext.agent.orders.orders import Start
 from hvd_elastic_ext.agent.slots.worker_link import Inheritance
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, close_all_but, signals_as_bytes, silence
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.slot_protocol import COMMITS, LINK, RENDEZVOUS_PORT
 from hvd_elastic_ext.io import core_dumps, process_tree
 
@@ -78,7 +79,7 @@ class Holder:
     def tell(self, **news: object) -> None:
         """Send ``news`` to the agent; without effect if the agent is gone."""
         try:
-            os.write(self._pipes.up, json.dumps(news).encode() + b"\n")
+            os.write(self._pipes.up, to_text(news).encode() + b"\n")
         except BrokenPipeError:
             return
 

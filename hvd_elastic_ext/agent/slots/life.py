@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Callable
 from typing import NoReturn
@@ -14,6 +13,7 @@ from hvd_elastic_ext.agent.slots.output import Outputs
 from hvd_elastic_ext.agent.slots.worker_link import Inheritance
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io import process_tree
 
 
@@ -43,7 +43,7 @@ class Run:
     def stop(self, grace_s: float) -> None:
         """Have the holder end everything. If the holder is gone, its end is reported anyway."""
         with contextlib.suppress(BrokenPipeError):
-            os.write(self.down, json.dumps({"stop": grace_s}).encode() + b"\n")
+            os.write(self.down, to_text({"stop": grace_s}).encode() + b"\n")
 
 
 def begin(loop: EventLoop, order: Start, inheritance: Inheritance, *, written: Callable[[str, str], None]) -> Run:
@@ -76,6 +76,6 @@ def _be_holder(order: Start, inheritance: Inheritance, pipes: HolderPipes) -> No
         hold(order, inheritance, pipes)
     except BaseException as error:  # noqa: BLE001 - the main loop of a process
         with contextlib.suppress(OSError):
-            os.write(pipes.up, json.dumps({"defect": f"{type(error).__name__}: {error}"}).encode() + b"\n")
+            os.write(pipes.up, to_text({"defect": f"{type(error).__name__}: {error}"}).encode() + b"\n")
     finally:
         os._exit(0)  # a holder never returns into the code of the agent that it was

@@ -75,6 +75,7 @@ from hvd_elastic_ext.checkpoint.stores import Store, open_store
 from hvd_elastic_ext.checkpoint.transfer import slot_memory, transfer
 from hvd_elastic_ext.core.commit_record import PAGE, Identity, Record
 from hvd_elastic_ext.core.errors import ElasticError, Permanent, Transient
+from hvd_elastic_ext.core.json_text import to_text
 
 Request = Mapping[str, Any]
 HelperAnswer = dict[str, Any]
@@ -98,7 +99,7 @@ def main() -> int:
         _give_way()
 
     def say(answer: HelperAnswer) -> None:
-        print(json.dumps(answer), file=answers, flush=True)
+        print(to_text(answer), file=answers, flush=True)
 
     say(answered(request, say))
     return 0

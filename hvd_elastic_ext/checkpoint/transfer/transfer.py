@@ -34,6 +34,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from hvd_elastic_ext.core.commit_record import Identity, Record
 from hvd_elastic_ext.core.errors import Transient
+from hvd_elastic_ext.core.json_text import to_text
 
 MAGIC: Final = b"hvd-elastic-mem\x01"
 """How a sender begins; the last byte is the version of the protocol."""
@@ -220,7 +221,7 @@ def _header(record: Record, keys: _Keys) -> bytes:
         "stored": record.stored,
         **{name: getattr(record, name) for name in _COUNTS},
     }
-    payload = json.dumps(told, separators=(",", ":")).encode("ascii")
+    payload = to_text(told).encode("ascii")
     return len(payload).to_bytes(_LENGTH, "big") + payload + keys.sign(b"record", payload)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
 import re
 import socket
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from hvd_elastic_ext.core.errors import StateError, UsageError
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.slot_protocol import COMMITS
 from hvd_elastic_ext.io.homes import private_home
 from hvd_elastic_ext.worker.commits import torchrun_keeper as keeper
@@ -183,7 +183,7 @@ def _connect(directory: Path) -> socket.socket:
 def _ask(connection: socket.socket, rank: int) -> tuple[int, ...]:
     if keeper.peer_user(connection) != os.geteuid():
         raise PermissionError("it belongs to another user")
-    connection.sendall(json.dumps({"local_rank": rank}).encode())
+    connection.sendall(to_text({"local_rank": rank}).encode())
     answer, descriptors, _, _ = socket.recv_fds(connection, 256, keeper.SIDES)
     if answer != b"ok" or len(descriptors) != keeper.SIDES:
         for descriptor in descriptors:

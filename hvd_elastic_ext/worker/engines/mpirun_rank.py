@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages import slot_protocol as names
 from hvd_elastic_ext.io import process_tree
 from hvd_elastic_ext.worker.engines.descriptor_passing import Handover, address, is_ours, receive_handover
@@ -109,7 +110,7 @@ def _listen(connection: socket.socket, child: subprocess.Popen[bytes]) -> None:
 
 def _tell(connection: socket.socket, code: int) -> None:
     with contextlib.suppress(OSError):
-        connection.sendall(json.dumps({"code": code}).encode() + b"\n")
+        connection.sendall(to_text({"code": code}).encode() + b"\n")
 
 
 if __name__ == "__main__":

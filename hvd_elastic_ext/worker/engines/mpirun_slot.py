@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages import slot_protocol as names
 from hvd_elastic_ext.worker.engines.descriptor_passing import Handover, address, is_ours, send_handover
 from hvd_elastic_ext.worker.engines.launcher_link import LauncherLink
@@ -58,7 +59,7 @@ def _rank(link: LauncherLink, listener: socket.socket) -> socket.socket:
 
 def _pass_on(connection: socket.socket, number: int) -> None:
     try:
-        connection.sendall(json.dumps({"signal": number}).encode() + b"\n")
+        connection.sendall(to_text({"signal": number}).encode() + b"\n")
     except OSError:
         return  # it has ended; the exit code follows
 

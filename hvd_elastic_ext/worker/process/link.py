@@ -22,6 +22,7 @@ import weakref
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final
 
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.slot_protocol import LINK
 
 log = logging.getLogger(__name__)
@@ -116,7 +117,7 @@ class Link:
         """Send a message. While the agent does not read, keep it, up to :data:`MOST_UNSENT` bytes."""
         if self._connection is None:
             return
-        line = json.dumps({"say": what, **fields}, separators=(",", ":"), default=str).encode() + b"\n"
+        line = to_text({"say": what, **fields}, default=str).encode("ascii") + b"\n"
         if len(line) > LONGEST_SAID:
             log.warning("a message %r of %d bytes is too long and is dropped", what, len(line))
             return

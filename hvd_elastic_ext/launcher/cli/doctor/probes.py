@@ -37,7 +37,7 @@ if not sys.path[0]:  # the directory that it runs in: a json.py there is not Pyt
     del sys.path[0]
 import json, os, socket, stat
 def say(step, **facts):
-    sys.stdout.write("hvd-doctor " + json.dumps({"step": step, **facts}) + "\n")
+    sys.stdout.write("hvd-doctor " + json.dumps({"step": step, **facts}, allow_nan=False) + "\n")
     sys.stdout.flush()
 def version(name):
     try:
