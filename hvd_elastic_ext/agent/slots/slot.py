@@ -31,6 +31,8 @@ class Slot:
         self._run: Run | None = None
         self._stopping: str | None = None
         self._forget = False
+        self._forget_before_next = False
+        """Release the commit memory when the run has ended, for :attr:`_next` to begin without it."""
         self.worker_link: WorkerLink | None = None
         """Link and rendezvous proxy, where they were ordered."""
         self.life = 0
@@ -103,13 +105,14 @@ class Slot:
         ending = self._run is not None and self._run.code is not None and self._next is None
         if not self.at_rest and not ending:
             raise OrderError("the slot is taken: stop its process and wait until it has ended", self.number)
-        if self._commits is not None and len(self._commits.descriptors) != order.commits:
+        if self._commits is not None and not self._forget and len(self._commits.descriptors) != order.commits:
             held = len(self._commits.descriptors)
             raise OrderError(f"'commits' must be {held}, as many as the slot has; or forget it first", self.number)
         if order.life is not None and order.life <= self.life:
             raise OrderError(f"'life' must be above {self.life}, the slot's last", self.number)
         if ending:
             self._next, self._stopping = order, None
+            self._forget_before_next, self._forget = self._forget, False
             return
         self._order, self.life = order, order.life or self.life + 1
         self._stopping, self._forget = None, False
@@ -275,7 +278,8 @@ class Slot:
     def _replace(self, order: Start) -> None:
         """Start the process that was ordered meanwhile, unless it was stopped before its start."""
         reason, forget = self._stopping, self._forget
-        self._next, self._stopping, self._forget = None, None, False
+        self._next, self._stopping = None, None
+        self._forget, self._forget_before_next = self._forget_before_next, False
         self._rest("another was ordered")
         if reason is None:
             self.start(order)
