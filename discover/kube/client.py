@@ -209,10 +209,16 @@ class ClientCollection:
             return response
 
     def _pieces(self, response: urllib3.HTTPResponse, *, whole: bool) -> Generator[bytes, None, None]:
+        pieces = self._begun(response, whole=whole)
+        next(pieces)  # a generator that has not begun does not close its response
+        return pieces
+
+    def _begun(self, response: urllib3.HTTPResponse, *, whole: bool) -> Generator[bytes, None, None]:
         # Read a watch in the server's own chunks: a larger read would wait for the next event.
         size = CHUNK if whole else None if response.chunked else 1
         done = False
         try:
+            yield b""
             with self._translated(started=True):
                 yield from response.stream(size, decode_content=True)
             done = True
