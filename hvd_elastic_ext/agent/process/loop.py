@@ -1,4 +1,4 @@
-"""The agent's loop: orders, reports of holders, output, signals and timers. See the package."""
+"""The agent's loop: orders, reports of supervisors, output, signals and timers. See the package."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from hvd_elastic_ext.agent.orders.orders import (
     read,
 )
 from hvd_elastic_ext.agent.process.helper import Helper
-from hvd_elastic_ext.agent.slots.holder import STOP_SIGNALS
 from hvd_elastic_ext.agent.slots.slot import NOT_STARTED, Slot
+from hvd_elastic_ext.agent.slots.supervisor import STOP_SIGNALS
 from hvd_elastic_ext.agent.system.event_loop import DescriptorLoop
 from hvd_elastic_ext.agent.system.oom import OutOfMemory
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, Outbox, warn
@@ -106,8 +106,8 @@ class Agent(DescriptorLoop):
         """Write one line to standard error, unless that would block. It is no event."""
         warn(problem)
 
-    def lost_holder(self) -> None:
-        """A holder was killed: its processes are children of the agent now, and must end."""
+    def lost_supervisor(self) -> None:
+        """A supervisor was killed: its processes are children of the agent now, and must end."""
         self._strays = self._strays or process_tree.Strays(self._clock())
 
     # --- what a joined job needs: see joined_job.py --------------------------------------------------
@@ -343,7 +343,7 @@ class Agent(DescriptorLoop):
         self._finishing, self._needed, self._end_at = True, holds, self._clock() + grace_s
 
     def _reap(self) -> None:
-        """Reap holders, and the processes of killed holders."""
+        """Reap supervisors, and the processes of killed supervisors."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -364,12 +364,12 @@ class Agent(DescriptorLoop):
             self.tell("held", slots={str(number): self._slots[number].held for number in numbers})
 
     def _sweep(self) -> None:
-        """Kill the processes of killed holders; then their slots go on."""
+        """Kill the processes of killed supervisors; then their slots go on."""
         if self._strays is not None:
             self._reap()
-            holders = [slot.holder for slot in self._slots.values() if slot.holder is not None]
-            holders += [] if self._helper is None or self._helper.pid is None else [self._helper.pid]
-            if self._strays.gone(self._clock(), holders, warn=self.warn):
+            supervisors = [slot.supervisor for slot in self._slots.values() if slot.supervisor is not None]
+            supervisors += [] if self._helper is None or self._helper.pid is None else [self._helper.pid]
+            if self._strays.gone(self._clock(), supervisors, warn=self.warn):
                 self._strays = None
                 for slot in list(self._slots.values()):
                     slot.settle_if_lost()

@@ -42,13 +42,13 @@ class Slot:
 
     @property
     def at_rest(self) -> bool:
-        """True if nothing runs in it, neither a process nor its holder."""
+        """True if nothing runs in it, neither a process nor its supervisor."""
         return self._run is None
 
     @property
-    def holder(self) -> int | None:
-        """The live holder."""
-        return None if self._run is None or self._run.reaped else self._run.holder
+    def supervisor(self) -> int | None:
+        """The live supervisor."""
+        return None if self._run is None or self._run.reaped else self._run.supervisor
 
     @property
     def trains(self) -> bool:
@@ -126,8 +126,8 @@ class Slot:
 
     def kill(self) -> None:
         """Kill the slot's processes at once."""
-        if self.holder is not None:
-            os.kill(self.holder, signal.SIGCONT)  # not reaped yet, so the number is still its own
+        if self.supervisor is not None:
+            os.kill(self.supervisor, signal.SIGCONT)  # not reaped yet, so the number is still its own
         self.stop("told to be killed", 0.0)
 
     def forget(self) -> None:
@@ -180,7 +180,7 @@ class Slot:
         self._tell("output", stream=stream, text=text)
 
     def _hear(self) -> None:
-        """Read what the holder reports."""
+        """Read what the supervisor reports."""
         run = self._run
         assert run is not None
         data = os.read(run.up, CHUNK)
@@ -193,7 +193,7 @@ class Slot:
             if run.finished:
                 self._settle()
             elif self.lost:
-                self._agent.lost_holder()
+                self._agent.lost_supervisor()
 
     def _take(self, run: Run, news: dict[str, Any]) -> None:
         if "started" in news:
@@ -235,20 +235,20 @@ class Slot:
         self._tell("exited", pid=run.pid, code=run.code, signal=number, oom=oom, held=self.held)
 
     def reaped(self, pid: int, status: int) -> None:
-        """Note the end of a child of the agent: the holder, or the training process after its holder was killed."""
+        """Note the end of a child of the agent: the supervisor, or the training process after that was killed."""
         run = self._run
         if run is None:
             return
-        if pid == run.holder:
+        if pid == run.supervisor:
             run.reaped = True
             if self.lost:
-                self._agent.lost_holder()
+                self._agent.lost_supervisor()
         elif pid == run.pid and run.code is None:
             self._exited(status)
 
     @property
     def lost(self) -> bool:
-        """True if the holder was killed.
+        """True if the supervisor was killed.
 
         Closed pipes do not suffice: the kernel closes them before its children become the agent's.
         """
@@ -256,7 +256,7 @@ class Slot:
         return run is not None and run.silent and run.reaped and not run.finished
 
     def settle_if_lost(self) -> None:
-        """Continue after the holder was killed and none of its processes is left."""
+        """Continue after the supervisor was killed and none of its processes is left."""
         if self.lost:
             self._settle()
 
@@ -264,7 +264,7 @@ class Slot:
         """All processes of the run have ended: go on with what was ordered meanwhile."""
         run = self._run
         assert run is not None
-        if run.code is None:  # its holder was killed, and the kernel killed it with its holder
+        if run.code is None:  # its supervisor was killed, and the kernel killed it with its supervisor
             self._exited(-signal.SIGKILL)
         run.close()
         if self.worker_link is not None:

@@ -24,7 +24,7 @@ class AgentServices(EventLoop, Protocol):
 
     def tell(self, event: str, **fields: object) -> None: ...
     def warn(self, problem: str) -> None: ...
-    def lost_holder(self) -> None: ...
+    def lost_supervisor(self) -> None: ...
 
 
 class Inheritance(NamedTuple):
@@ -57,7 +57,7 @@ class WorkerLink:
         return self._link.theirs.fileno(), self._proxy.port
 
     def handed_down(self) -> None:
-        """Close the process's end of the link here: the holder has inherited it."""
+        """Close the process's end of the link here: the supervisor has inherited it."""
         if self._link is not None:
             self._link.theirs.close()
 

@@ -156,7 +156,7 @@ def _checked(store: Store, entry: Entry) -> Entry:
 
 
 def _export(store: Store, options: argparse.Namespace) -> int:
-    from hvd_elastic_ext.checkpoint.archive import export  # torch, for this only
+    from hvd_elastic_ext.checkpoint.conversion import export  # torch, for this only
 
     name = options.name or _newest(store)
     count = export.export(store, name, options.to, replace=options.force)

@@ -94,7 +94,7 @@ def _report_uncaught_errors() -> None:
     before = sys.excepthook
 
     def report(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        if os.environ.get("HVD_ELASTIC_LINK"):  # else the holder of the link reports it
+        if os.environ.get("HVD_ELASTIC_LINK"):  # else the process with the link reports it
             try:
                 if importlib.util.find_spec("hvd_elastic_ext") is None:
                     _make_importable()

@@ -78,7 +78,7 @@ def test_forgetting_a_slot_ends_its_process_and_frees_its_memory(agent: Agent) -
     agent.python(0, show)
     device, *inodes = map(int, agent.wait_for_text(0, b"\n").split())
     memory = {(device, inode) for inode in inodes}
-    # Agent, holder and training process; for a moment also a process that the agent is about to start.
+    # Agent, supervisor and training process; for a moment also a process that the agent is about to start.
     wait_until(lambda: len(set(holders_of(memory))) == 3, what="three that hold it")
     agent.order({"do": "stop", "slot": 0})
     agent.wait_for("ended", 0)
@@ -96,7 +96,7 @@ def test_a_process_that_is_ordered_after_its_slot_was_forgotten_gets_new_memory(
         "import os, subprocess, sys\n"
         "print(*[os.fstat(int(word)).st_ino for word in os.environ['HVD_ELASTIC_COMMIT_FDS'].split(',')], flush=True)\n"
     )
-    stays = (  # its holder ends it after the grace: until then a start is kept back
+    stays = (  # its supervisor ends it after the grace: until then a start is kept back
         "code = 'import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); time.sleep(1000)'\n"
         "subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE).stdout.readline()\n"
     )
@@ -121,7 +121,7 @@ def core_limit() -> Iterator[int]:
 
 
 def test_no_core_is_dumped_except_for_a_training_process_that_asks_for_it(core_limit: int, agent: Agent) -> None:
-    """Agents and holders know the job's key."""
+    """Agents and supervisors know the job's key."""
 
     def limits(slot: int) -> list[int]:
         training = agent.wait_for("started", slot)["pid"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from hvd_elastic_ext.checkpoint.archive import export
+from hvd_elastic_ext.checkpoint.conversion import export
 from hvd_elastic_ext.checkpoint.format.user_files import FILES, is_inside
 from hvd_elastic_ext.checkpoint.programs import agent_requests
 from hvd_elastic_ext.checkpoint.stores import open_store
