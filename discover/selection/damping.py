@@ -46,15 +46,15 @@ class ProbeResults:
 
     admitted: Collection[str] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
-    everybody: bool = False
+    admits_all: bool = False
     """There is no probe: every pod counts as admitted."""
 
     def admit(self, host: Host) -> bool:
         """Whether the host may be published: its probe has succeeded once, or there is no probe."""
-        return self.everybody or probe_key(host) in self.admitted
+        return self.admits_all or probe_key(host) in self.admitted
 
 
-NO_PROBE: Final = ProbeResults(everybody=True)
+NO_PROBE: Final = ProbeResults(admits_all=True)
 
 
 def probe_key(host: Host) -> str:

@@ -149,7 +149,7 @@ def _events(commit_every: int) -> tuple[Event, ...]:
         Event("hosts are back", SetHosts(ALL), size=3, causes=("start",), after_steps=0, within_s=90.0),
         Event("kill -9 of the launcher", KillLauncher(), Effect.RELAUNCHED),
         Event("garbage in the hosts file", WriteText(GARBAGE), Effect.REFUSED),
-        Event("a host is taken away politely", SetHosts((FIRST, THIRD)), size=2, causes=("hosts removed",)),
+        Event("a host is removed from the list", SetHosts((FIRST, THIRD)), size=2, causes=("hosts removed",)),
     )
 
 

@@ -92,7 +92,7 @@ class Agent(DescriptorLoop):
         self._dropped: dict[int, frozenset[int]] = {}
         """Slots of killed helpers, by the number of the process, until its end is seen."""
 
-    # --- what slots need: see Desk ------------------------------------------------------------------
+    # --- what slots need: see AgentServices ------------------------------------------------------------------
 
     def now(self) -> float:
         """Seconds by the clock that was passed in; only differences have a meaning."""

@@ -212,9 +212,9 @@ class Slot:
             self._agent.warn(f"slot {self.number}: a defect of hvd-elastic: {news['defect']}")
         else:
             run.finished = True
-            if news["bye"]:
-                self._tell("left", pids=news["bye"])
-                self._agent.warn(f"slot {self.number}: processes that cannot be killed remain: {news['bye']}")
+            if news["left"]:
+                self._tell("left", pids=news["left"])
+                self._agent.warn(f"slot {self.number}: processes that cannot be killed remain: {news['left']}")
 
     def _not_started(self, reason: str, remedy: str = "") -> None:
         self.code = NOT_STARTED

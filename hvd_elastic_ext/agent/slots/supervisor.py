@@ -47,7 +47,7 @@ def supervise(order: Start, inheritance: Inheritance, pipes: SupervisorPipes) ->
     os.setsid()  # a signal to the agent's whole group must not kill the supervisor, which cleans up after the agent
     supervisor = Supervisor(order, pipes, wake=wake)
     left = supervisor.attend() if supervisor.start(inheritance) else []
-    supervisor.tell(bye=left)
+    supervisor.tell(left=left)
 
 
 def why_not_started(error: Exception, program: str) -> tuple[str, str]:

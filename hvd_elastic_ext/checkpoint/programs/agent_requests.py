@@ -39,7 +39,7 @@ It gives way to everything else that wants processor or disk, but where training
         the same within a host
 
 P is a folder or an fsspec URL, N the name of a checkpoint, R a record (``checkpoint/format/manifest.py``). What cannot
-be done is ``{"failed": "why", "for_good": whether trying again is in vain}``; of the last three ``for_good`` means that
+be done is ``{"failed": "why", "for_good": whether trying again is useless}``; of the last three ``for_good`` means that
 the memory does not hold the commit. What a slot's memory held before is held after a failure.
 """
 

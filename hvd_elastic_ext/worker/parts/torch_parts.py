@@ -104,11 +104,11 @@ class ModelPart(Part):
 
         Raises :class:`StateError` if the commit is of another model.
         """
-        lent = _copied_when_loaded(self.value)
-        if lent:
+        names = _copied_when_loaded(self.value)
+        if names:
             _fit_buffers(self.value, tree)
-            _demand_same_tensors(self.capture(), tree, keys=lent)
-        given = {key: value if key in lent else state_dicts.copied(value) for key, value in tree.items()}
+            _demand_same_tensors(self.capture(), tree, keys=names)
+        given = {key: value if key in names else state_dicts.copied(value) for key, value in tree.items()}
         with _loading(self.value, RuntimeError):
             self.value.load_state_dict(given)
 
@@ -279,11 +279,12 @@ def part_for(value: object, names: ParameterNames) -> Part | None:
 @contextmanager
 def _loading(value: object, *more: type[Exception]) -> Iterator[None]:
     """Have errors of ``value`` that a commit of something else causes, and those of the types ``more``, say so."""
+    unfit: tuple[type[Exception], ...] = (LookupError, TypeError, ValueError, AttributeError, *more)
     try:
         yield
     except (HorovodInternalError, HostsUpdatedInterrupt):  # of a user's own loader that talks to other ranks
         raise
-    except (LookupError, TypeError, ValueError, AttributeError, *more) as error:
+    except unfit as error:
         what = "another model" if isinstance(value, nn.Module) else f"something else than this {type(value).__name__}"
         text = " ".join(str(error).split())
         said = text if isinstance(error, RuntimeError) else f"{type(error).__name__}: {text}"

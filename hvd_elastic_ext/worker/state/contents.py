@@ -123,11 +123,11 @@ class Inventory:
         held = {id(tensor) for tensor in among if is_parameter(tensor)}
         if not held or held.isdisjoint(map(id, parts)):
             return
-        lent = held.intersection(map(id, parts))
+        kept = held.intersection(map(id, parts))
         for name, value in self.values().items():
             own: list[Tensor] = []
             write(value, own)
-            if not lent.isdisjoint(map(id, own)):
+            if not kept.isdisjoint(map(id, own)):
                 raise StateError(
                     f"state.{name} ({type(value).__name__}) holds parameters of a model of this State, which would "
                     "come back as copies that nobody trains; take them from the model where they are needed"

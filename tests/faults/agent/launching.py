@@ -83,8 +83,8 @@ class Said:
         wait_until(lambda: text in self.written(slot), what=f"{text!r} of slot {slot}", timeout=timeout)
         return self.written(slot)
 
-    def door(self, slot: int = 0) -> int:
-        """The port of the door of a slot that runs :data:`WAIT`."""
+    def proxy_port(self, slot: int = 0) -> int:
+        """The port of the rendezvous proxy of a slot that runs :data:`WAIT`."""
         return int(self.wait_for_text(slot, b"\n").split()[1])
 
 

@@ -39,9 +39,9 @@ LEAST_S: Final = 10.0
 MOST_S: Final = 3600.0
 """The longest interval: a job without any failure so far loses at most an hour to the first one."""
 FREE_SHARE: Final = 0.01
-"""Commits that take no more than this share of the time are not thinned: so small a gain is not worth a lost step."""
+"""Commits that take no more than this share of the time are all made: so small a gain is not worth a lost step."""
 MAX_SHARE: Final = 0.05
-"""The largest share of the time that commits take, where thinning can have that."""
+"""The largest share of the time that commits take, where fewer commits can have that."""
 MAX_LOST_S: Final = 60.0
 """Seconds of training between two commits at most, if commits take no more than ``MAX_SHARE`` then."""
 
@@ -157,8 +157,8 @@ def _training_between(cost_s: float, failures_per_s: float) -> float:
     return interval if interval == math.inf else -math.expm1(-interval * failures_per_s) / failures_per_s
 
 
-def _near(standing: float, wanted: float) -> bool:
-    low, high = sorted((standing, wanted))
+def _near(present: float, wanted: float) -> bool:
+    low, high = sorted((present, wanted))
     return high <= TOLERANCE * low
 
 

@@ -20,7 +20,7 @@ from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host
 
 LIMITS = DampingLimits(settle=0.5, damper=30.0, probe_wait=3.0)
-EVERYBODY = ProbeResults(everybody=True)
+EVERYBODY = ProbeResults(admits_all=True)
 
 
 def verdict(name: str, grade: Grade = Grade.USABLE, *, uid: str = "", slots: int = 1, **more) -> Verdict:

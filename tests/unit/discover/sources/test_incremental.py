@@ -217,7 +217,7 @@ def test_while_no_host_changes_the_same_objects_are_handed_on():
     pods = [pod(f"w-{number}", node=f"node-{number % 2}") for number in range(20)]
     snapshot = picture(pods, [node("node-0"), node("node-1")])
     selector = Selector(HostRules(operator=OPERATORS["mpi"]), BUILT_IN)
-    everybody = ProbeResults(everybody=True)
+    everybody = ProbeResults(admits_all=True)
     facts = DampingFacts(selector.select(NOW, snapshot), everybody)
     first, _ = decide_published(1.0, DampingState(), facts, limits=LIMITS)
     damping, _ = decide_published(2.0, first.state, facts, limits=LIMITS)
