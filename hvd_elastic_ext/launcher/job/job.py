@@ -171,7 +171,7 @@ class Job:
         return await self._session.run()
 
     async def _sleep(self, asleep: Asleep, idle_wakes: int) -> None:
-        """Wait for hosts. Raises :class:`Asleep` to stop. ``idle_wakes``: wakes in a row after which nothing trained."""
+        """Wait for hosts. Raises :class:`Asleep` to stop. ``idle_wakes``: how often in a row it woke for nothing."""
         if self._stop is not None:
             raise Asleep(f"{asleep} ({self._stop}); the same command goes on", path=asleep.path, step=asleep.step)
         self._sleeping = SleepingJob(

@@ -34,9 +34,9 @@ class Pace:
 
     ``ping``: time without data after which the server is pinged: load balancers before it close connections that are
     quiet for 20 to 350 s. ``unanswered``: a number, not seconds: so many pings in a row without an answer end the
-    connection. A pause of this process does not count. ``keepalive``: time between inputs of no bytes: for servers, pings
-    and their answers are no traffic, and they close what is quiet for four hours. ``keep``: how long credentials that
-    were read are used again, unless they are refused. So many pods can start together without a read for each.
+    connection. A pause of this process does not count. ``keepalive``: time between inputs of no bytes: servers do not
+    count pings and their answers as traffic, and close what is quiet for four hours. ``keep``: how long credentials
+    that were read are used again, unless they are refused. So many pods can start together without a read for each.
     """
 
     connect: float = 10.0

@@ -55,7 +55,7 @@ def slots_there(now: float, hosts: HostSet, ledger: HealthLedger) -> int:
 
 
 def settle_s(usual_s: float, idle_wakes: int) -> float:
-    """How long enough slots have to stay, when hosts that are still there have woken the job so often ``idle_wakes``."""
+    """How long enough slots have to stay. ``idle_wakes``: how often hosts that are still there woke the job in vain."""
     return max(usual_s, pause_after(idle_wakes, first=FIRST_SETTLE_S, longest=MAX_SETTLE_S)) if idle_wakes else usual_s
 
 

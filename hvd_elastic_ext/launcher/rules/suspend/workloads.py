@@ -25,8 +25,9 @@ class Kind:
 
     ``scale``: set through the scale subresource, else by a patch of the object. That permission covers only the replica
     count. ``selector``: labels of the workers, ``{job}`` being the name; "" if the scale subresource says it.
-    ``fewest``: the smallest number that it accepts. ``invalid_without_workers``: with 0 it treats the whole job as invalid and
-    neither makes nor deletes pods, so the launcher deletes them. ``suspends``: the job as a whole can be suspended.
+    ``fewest``: the smallest number that it accepts. ``invalid_without_workers``: with 0 it treats the whole job as
+    invalid and neither makes nor deletes pods, so the launcher deletes them. ``suspends``: the job as a whole can be
+    suspended.
     """
 
     name: str

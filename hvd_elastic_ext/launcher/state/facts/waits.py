@@ -107,7 +107,7 @@ def starting(job: JobState, now: float) -> dict[str, Starting]:
         if worker.generation or worker.killed is not None or worker.leaving is not None:
             continue
         lacks = "is not ready yet" if worker.stage is Stage.BOOTING else "waits for its world"
-        one = Starting(f"the process in slot {seat.slot}", now - worker.born, lacks)
+        one = Starting(f"the process in slot {seat.slot}", now - worker.created, lacks)
         if seat.host not in found or found[seat.host].since_s < one.since_s:
             found[seat.host] = one
     return found

@@ -37,7 +37,7 @@ NO_LOOK = {  # now, progress, whether enough hosts are published; what is to be 
     "let go at once": (100.0, SleepProgress(), False, None),
     "they stay away for a while": (399.9, SleepProgress(since=100.0), False, (ReleaseAction.WAIT, 400.0)),
     "and no longer": (400.0, SleepProgress(since=100.0), False, None),
-    "asked for, they have their time to be ready": (1099.9, SleepProgress(4, 500.0), False, (ReleaseAction.WAIT, 1100.0)),
+    "asked for, they have their time": (1099.9, SleepProgress(4, 500.0), False, (ReleaseAction.WAIT, 1100.0)),
     "some may have to be deleted": (101.0, SleepProgress(since=100.0, deletions_done=False), False, None),
     **{
         f"the job is about to wake: {progress}": (1e6, progress, True, (ReleaseAction.WAIT, None))
@@ -48,12 +48,16 @@ DELETING = SleepProgress(since=100.0, deletions_done=False)
 LOOKS = {
     "let go": (100.0, SleepProgress(), seen(4, ready=1), LIMITS, ReleaseAction.RELEASE, None),
     "asked for": (400.0, SleepProgress(since=100.0), seen(0), LIMITS, ReleaseAction.ASK, None),
-    "somebody else has asked": (400.0, SleepProgress(since=100.0), seen(3, waiting=3), LIMITS, ReleaseAction.ADOPT, None),
-    "not all ready in time": (1100.0, SleepProgress(4, 500.0), seen(4, ready=3, waiting=1), LIMITS, ReleaseAction.RELEASE, None),
+    "another has asked": (400.0, SleepProgress(since=100.0), seen(3, waiting=3), LIMITS, ReleaseAction.ADOPT, None),
+    "not all ready in time": (
+        1100.0, SleepProgress(4, 500.0), seen(4, ready=3, waiting=1), LIMITS, ReleaseAction.RELEASE, None,
+    ),
     "all ready, they have time to be published": (
         1100.0, SleepProgress(4, 500.0), seen(4, ready=4), LIMITS, ReleaseAction.WAIT, 1100.0 + PUBLISHED_S,
     ),
-    "and no longer": (1100.0 + PUBLISHED_S, SleepProgress(4, 500.0), seen(4, ready=4), LIMITS, ReleaseAction.RELEASE, None),
+    "and no longer": (
+        1100.0 + PUBLISHED_S, SleepProgress(4, 500.0), seen(4, ready=4), LIMITS, ReleaseAction.RELEASE, None,
+    ),
     "those that their operator leaves are deleted": (
         101.0, DELETING, seen(0, ready=2), MPI, ReleaseAction.DELETE, 101.0 + DELETE_RETRY_S,
     ),
