@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
-from hvd_elastic_ext.launcher.rules.checkpoints.interval import LATEST, Choice, Seal, checkpoint_interval
+from hvd_elastic_ext.launcher.rules.checkpoints.interval import LATEST, IntervalInSeconds, SealCost, checkpoint_interval
 
 Array = NDArray[np.float64]
 
 LOOK_S: Final = 300.0
 """Seconds between revisions of the interval, beside the one after each failure."""
-SEAL: Final = Seal(stall_s=0.5, durable_s=10.0, slowed=0.05)
+SEAL: Final = SealCost(stall_s=0.5, durable_s=10.0, slowed=0.05)
 """Costs a second of training."""
 NOISE: Final = 0.3
 """The error of each measurement of a checkpoint: the standard deviation of its logarithm."""
@@ -32,7 +32,7 @@ NOISE: Final = 0.3
 class World:
     """``seal`` is the cost of a checkpoint, ``horizon_s`` the length of the simulation."""
 
-    seal: Seal = SEAL
+    seal: SealCost = SEAL
     restart_s: float = 60.0
     horizon_s: float = 48 * 3600.0
 
@@ -86,7 +86,7 @@ class Fixed:
         return float(kept) / (self._jobs * self._world.horizon_s)
 
 
-Choose = Callable[..., Choice]
+Choose = Callable[..., IntervalInSeconds]
 """See :func:`hvd_elastic_ext.launcher.rules.checkpoints.interval.checkpoint_interval`."""
 
 
@@ -105,9 +105,9 @@ class Learner:
         self._choice = choose
         self._noise: Iterator[float] = iter(rng.lognormal(0.0, NOISE, size=4096).tolist())
         self._failures = Failures()
-        self._seals: tuple[Seal, ...] = ()
+        self._seals: tuple[SealCost, ...] = ()
         self._seen_until = 0.0
-        self.choices: list[Choice] = [choose((), self._failures.rate())]
+        self.choices: list[IntervalInSeconds] = [choose((), self._failures.rate())]
 
     def run(self, trace: Array) -> float:
         """Seconds of training that are kept."""
@@ -139,7 +139,7 @@ class Learner:
 
     def _measure(self) -> None:
         true, by = self._world.seal, next(self._noise, 1.0)
-        self._seals = (*self._seals[1 - LATEST :], Seal(true.stall_s * by, true.durable_s * by, true.slowed))
+        self._seals = (*self._seals[1 - LATEST :], SealCost(true.stall_s * by, true.durable_s * by, true.slowed))
 
     def _watch(self, now: float) -> None:
         self._failures = self._failures.watched(now - self._seen_until)

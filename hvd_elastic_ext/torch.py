@@ -36,7 +36,7 @@ from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.state.arguments import check_options, check_values, not_kept, unknown
 from hvd_elastic_ext.worker.state.importing import Names, Source
 from hvd_elastic_ext.worker.state.loop import elastic as _elastic
-from hvd_elastic_ext.worker.state.mixin import ElasticMixin, Face, keeper_for, part_for
+from hvd_elastic_ext.worker.state.mixin import ElasticMixin, StateMethods, keeper_for, part_for
 from hvd_elastic_ext.worker.state.user_files import Checkpoint, chosen
 
 __all__ = [
@@ -74,7 +74,7 @@ _FENCE = fence_horovod()
 """Set up on import, before ``hvd.init()``: it does not know earlier worlds."""
 
 
-class TorchState(Face, stock.TorchState):  # type: ignore[misc]
+class TorchState(StateMethods, stock.TorchState):  # type: ignore[misc]
     """Horovod's ``TorchState`` with exact commits: what was committed or synced is exactly what comes back.
 
     ``model``, ``optimizer`` and every keyword become attributes. Anything with ``state_dict``/``load_state_dict`` is
@@ -224,7 +224,7 @@ def load_checkpoint(state: Any, source: Source, names: Names = None) -> bool:
     Raises :class:`StateError`, one line, for a file that does not fit this State, and :class:`UsageError` after the
     start of training, or for a State that is not ours.
     """
-    if not isinstance(state, Face):
+    if not isinstance(state, StateMethods):
         raise UsageError(f"{type(state).__name__} takes no checkpoint; use elastic.TorchState, or elastic.ElasticMixin")
     return state._keeper.load(source, names)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from discover.common.source import Observation, Unsettled
-from hvd_elastic_ext.core.errors import KEEPING, ElasticError, SourceUnavailable
+from hvd_elastic_ext.core.errors import HOSTS_KEPT, ElasticError, SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostChange, HostSet, diff, keep_seniority
 from hvd_elastic_ext.core.publication import Publication
 
@@ -33,7 +33,7 @@ class DaemonState:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class PublicationDecision:
     """``state.last`` is what should be published; ``news``: it is not yet.
 
     ``problem``: why the source was not followed, or (if ``followed``) why what it shows is in doubt; else empty.
@@ -45,19 +45,19 @@ class Decision:
     followed: bool = False
 
 
-def decide(now: float, state: DaemonState, seen: Seen) -> tuple[Decision, str]:
+def decide(now: float, state: DaemonState, seen: Seen) -> tuple[PublicationDecision, str]:
     """Take in one look: ``(decision, reason)``. Whatever goes wrong, the last good hosts stay."""
-    kept = KEEPING if state.last is not None or state.seniority else ""
+    kept = HOSTS_KEPT if state.last is not None or state.seniority else ""
     if isinstance(seen, Unsettled):
         since = now if state.unsettled_since is None else state.unsettled_since
         waiting = replace(state, unsettled_since=since)
         if now - since < SETTLE_TIMEOUT:
-            return Decision(waiting), "waiting for the source to settle"
+            return PublicationDecision(waiting), "waiting for the source to settle"
         problem = f"{SourceUnavailable(seen.where, seen.why)}{kept}"
-        return Decision(waiting, problem=problem), problem
+        return PublicationDecision(waiting, problem=problem), problem
     if isinstance(seen, ElasticError):
         problem = f"{seen}{kept}" if isinstance(seen, SourceUnavailable) else str(seen)
-        return Decision(replace(state, unsettled_since=None), problem=problem), problem
+        return PublicationDecision(replace(state, unsettled_since=None), problem=problem), problem
     seniority = seen.earlier if state.last is None and seen.earlier else state.seniority
     return _follow(replace(state, unsettled_since=None, seniority=seniority), seen)
 
@@ -71,17 +71,17 @@ def publication_of(state: DaemonState, seen: Observation) -> Publication:
     return Publication(state.life, sequence, hosts, seen.departing)
 
 
-def _follow(state: DaemonState, seen: Observation) -> tuple[Decision, str]:
+def _follow(state: DaemonState, seen: Observation) -> tuple[PublicationDecision, str]:
     if state.last is not None and _same(seen, state.seen):
-        return Decision(state, problem=seen.doubt, followed=True), _size(state.last.hosts)
+        return PublicationDecision(state, problem=seen.doubt, followed=True), _size(state.last.hosts)
     publication = publication_of(state, seen)
     hosts = publication.hosts
     if publication.says_the_same(state.last):
-        return Decision(replace(state, seen=seen), problem=seen.doubt, followed=True), _size(hosts)
+        return PublicationDecision(replace(state, seen=seen), problem=seen.doubt, followed=True), _size(hosts)
     change = diff(state.seniority, hosts)
     reason = "; ".join(filter(None, [_size(hosts), _describe(change), _leaving(publication)]))
     after = replace(state, seniority=hosts, last=publication, seen=seen)
-    return Decision(after, news=True, problem=seen.doubt, followed=True), reason
+    return PublicationDecision(after, news=True, problem=seen.doubt, followed=True), reason
 
 
 def _same(seen: Observation, before: Observation | None) -> bool:

@@ -11,6 +11,7 @@ from discover.common.source import Observation, Source, Unsettled
 from discover.selection.explain import Row, as_json
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import SourceUnavailable
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.publication import Publication, to_json
 
 TURN = 0.02
@@ -65,7 +66,7 @@ def render(publication: Publication, rows: Sequence[Row] | None, *, output: str,
     if output == "json":
         said = to_json(publication)
         if rows is not None:
-            said = json.dumps({**json.loads(said), "pods": [as_json(row) for row in rows]}, separators=(",", ":"))
+            said = to_text({**json.loads(said), "pods": [as_json(row) for row in rows]})
         return f"{said}\n"
     if rows is None:
         return hosts_table(publication)

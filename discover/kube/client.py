@@ -34,6 +34,7 @@ from discover.kube.transport import (
 )
 from discover.selection.operators import Resource
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.kube_access import SOCKET_OPTIONS, Access, Unreadable, refused_by
 
 PAGE: Final = 500
@@ -208,10 +209,16 @@ class ClientCollection:
             return response
 
     def _pieces(self, response: urllib3.HTTPResponse, *, whole: bool) -> Generator[bytes, None, None]:
+        pieces = self._begun(response, whole=whole)
+        next(pieces)  # a generator that has not begun does not close its response
+        return pieces
+
+    def _begun(self, response: urllib3.HTTPResponse, *, whole: bool) -> Generator[bytes, None, None]:
         # Read a watch in the server's own chunks: a larger read would wait for the next event.
         size = CHUNK if whole else None if response.chunked else 1
         done = False
         try:
+            yield b""
             with self._translated(started=True):
                 yield from response.stream(size, decode_content=True)
             done = True
@@ -266,7 +273,7 @@ class ClientSender:
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, media: str = JSON
     ) -> Mapping[str, Any]:
         """After a 401 it reads the credentials again and sends the request once more."""
-        data = None if body is None else json.dumps(body).encode()
+        data = None if body is None else to_text(body).encode()
         try:
             return self._sent(method, path, data, media)
         except RequestFailed as error:

@@ -22,7 +22,7 @@ from typing import Any
 from discover.publishing.addresses import Address, TcpAddress, UnixAddress
 from discover.publishing.connections import choose_to_close, source_of
 from discover.publishing.file_lock import FileLock, OwnedByOther
-from discover.publishing.routes import Answer, Routes
+from discover.publishing.routes import Response, Routes
 from hvd_elastic_ext.core.errors import Permanent
 
 LOG = logging.getLogger("hvd-discover")
@@ -234,7 +234,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     do_HEAD = do_GET
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: Response) -> None:
         self.send_response(answer.status)
         self.send_header("Cache-Control", "no-store")
         if answer.status != 204:

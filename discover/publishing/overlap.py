@@ -141,7 +141,7 @@ class Overlap:
         past = still_valid(now, self._shown, stand=stand)
         if past[-1].hosts != hosts:
             for each in past:  # fast changes leave hundreds
-                each.hosts.lean()
+                each.hosts.without_index()
             past = (*past, PublishedHosts(hosts, self._clock.mono()))  # from now: the write may have taken a while
         self._shown = past
         if reason != self._reason:

@@ -16,7 +16,7 @@ HOLD = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """One HTTP answer: its status, its body and the type of the body."""
 
     status: int
@@ -34,35 +34,35 @@ class Routes:
         self._closed = threading.Event()
         self._probes = {"/livez": vitals.live, "/startupz": vitals.started, "/readyz": vitals.ready}
 
-    def answer(self, target: str, woken: threading.Event) -> Answer | None:
+    def answer(self, target: str, woken: threading.Event) -> Response | None:
         """Answer one request, and wait if it asks for that, until ``woken`` is set; None once closed."""
         path, query = _split(target)
         if path in self._probes:
             well, why = self._probes[path]()
-            return Answer(200 if well else 503, f"{why}\n".encode())
+            return Response(200 if well else 503, f"{why}\n".encode())
         if path == "/metrics":
-            return Answer(200, self._metrics.render(), CONTENT_TYPE)
+            return Response(200, self._metrics.render(), CONTENT_TYPE)
         if path == "/hosts":
             return self._hosts(query, woken)
-        return Answer(404, b"there is /hosts /livez /startupz /readyz /metrics\n")
+        return Response(404, b"there is /hosts /livez /startupz /readyz /metrics\n")
 
     def close(self) -> None:
         """End all long polls, and later ones at once, without an answer. May be repeated."""
         self._closed.set()
         self._board.close()
 
-    def _hosts(self, query: dict[str, str], woken: threading.Event) -> Answer | None:
+    def _hosts(self, query: dict[str, str], woken: threading.Event) -> Response | None:
         if "after" not in query:
             current = self._board.current
-            return Answer(503, b"nothing published yet\n") if current is None else _document(current)
+            return Response(503, b"nothing published yet\n") if current is None else _document(current)
         after = query["after"]
         if not (after.isascii() and after.isdigit() and len(after) < 19):
-            return Answer(400, b"after= is the sequence number of the publication you have, 0 for none\n")
+            return Response(400, b"after= is the sequence number of the publication you have, 0 for none\n")
         known = ReaderPosition(int(after), query.get("source"))
         news = self._board.wait_newer(known, self._hold, woken=woken)
         if self._closed.is_set():
             return None
-        return Answer(204) if news is None else _document(news)
+        return Response(204) if news is None else _document(news)
 
 
 def _split(target: str) -> tuple[str, dict[str, str]]:
@@ -73,5 +73,5 @@ def _split(target: str) -> tuple[str, dict[str, str]]:
         return "", {}
 
 
-def _document(publication: Publication) -> Answer:
-    return Answer(200, f"{to_json(publication)}\n".encode(), "application/json")
+def _document(publication: Publication) -> Response:
+    return Response(200, f"{to_json(publication)}\n".encode(), "application/json")

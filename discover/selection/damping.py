@@ -46,15 +46,15 @@ class ProbeResults:
 
     admitted: Collection[str] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
-    everybody: bool = False
+    admits_all: bool = False
     """There is no probe: every pod counts as admitted."""
 
     def admit(self, host: Host) -> bool:
         """Whether the host may be published: its probe has succeeded once, or there is no probe."""
-        return self.everybody or probe_key(host) in self.admitted
+        return self.admits_all or probe_key(host) in self.admitted
 
 
-NO_PROBE: Final = ProbeResults(everybody=True)
+NO_PROBE: Final = ProbeResults(admits_all=True)
 
 
 def probe_key(host: Host) -> str:
@@ -63,7 +63,7 @@ def probe_key(host: Host) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class DampingFacts:
     """``seen_at``: when the oldest event of this selection arrived (monotonic seconds), None without one."""
 
     selection: Selection
@@ -112,7 +112,7 @@ class DampingResult:
 
 
 def decide_published(
-    now: float, state: DampingState, facts: Facts, *, limits: DampingLimits = DampingLimits()
+    now: float, state: DampingState, facts: DampingFacts, *, limits: DampingLimits = DampingLimits()
 ) -> tuple[DampingResult, str]:
     """Decide what is published of a selection: ``(result, reason)``. ``now`` is in monotonic seconds."""
     found = _Pods.of(facts, state)
@@ -157,7 +157,7 @@ def decide_published(
     return damping, _reason(after, found, damped=len(damped))
 
 
-def still_holds(now: float, damping: DampingResult, *, of: Facts, facts: Facts) -> bool:
+def still_holds(now: float, damping: DampingResult, *, of: DampingFacts, facts: DampingFacts) -> bool:
     """Whether :func:`decide_published` would return ``damping`` again, its result for the facts ``of``.
 
     True only where no comparison is needed: groups without changes are the same objects.
@@ -195,7 +195,7 @@ class _Pods:
     known_before: bool = False
 
     @classmethod
-    def of(cls, facts: Facts, state: DampingState) -> _Pods:
+    def of(cls, facts: DampingFacts, state: DampingState) -> _Pods:
         """Does not look one by one at pods that are published and clear: nearly all are."""
         groups = groups_of(facts.selection)
         made = cls(groups.keys, dict(groups.clear))
@@ -213,7 +213,7 @@ class _Pods:
         self.known_before = self.known_before or known
         return known
 
-    def _mark(self, verdict: Verdict, facts: Facts, state: DampingState) -> None:
+    def _mark(self, verdict: Verdict, facts: DampingFacts, state: DampingState) -> None:
         if verdict.grade is Grade.GONE:
             self.leaving.append(verdict)
             return
@@ -297,7 +297,7 @@ def _departures(leaving: Iterable[Verdict], staying: HostSet) -> tuple[Departure
     return tuple(departures.values())
 
 
-def _causes(before: DampingState, after: DampingState, facts: Facts) -> tuple[tuple[str, float], ...]:
+def _causes(before: DampingState, after: DampingState, facts: DampingFacts) -> tuple[tuple[str, float], ...]:
     """Does not count delayed changes when they are published: their latency is that of the delay."""
     causes = []
     gone, come = (one.published.keys() - other.published.keys() for one, other in ((before, after), (after, before)))

@@ -93,16 +93,16 @@ def verdict_of(pod: PodView, signs: tuple[ActiveSignal, ...], rules: HostRules, 
 def _ended_by_notice(pod: PodView, signs: tuple[ActiveSignal, ...], job: JobView | None) -> bool:
     signals = [sign.finding.signal for sign in signs]
     told = any(signal.category is SignalClass.GONE and signal.evidence is Evidence.NOTICE for signal in signals)
-    return told and pod.phase == "Failed" and not _strange(pod, job)
+    return told and pod.phase == "Failed" and not _is_of_another_job(pod, job)
 
 
-def _strange(pod: PodView, job: JobView | None) -> bool:
+def _is_of_another_job(pod: PodView, job: JobView | None) -> bool:
     return job is not None and bool(job.uid) and pod.owner != job.uid
 
 
 def _no_host(pod: PodView, signs: tuple[ActiveSignal, ...], rules: HostRules, job: JobView | None) -> str:
     """Why a pod is no host, whatever its signals; "" for one that runs, or did by its last report."""
-    if _strange(pod, job):
+    if _is_of_another_job(pod, job):
         return "pod is not this job's: another object controls it, or none does"
     if pod.phase == "Failed":
         gone = [sign for sign in signs if sign.finding.signal.category is SignalClass.GONE]

@@ -17,10 +17,10 @@ from discover.kube.watch_audit import WatchAudit
 from discover.publishing.overlap import RunningHosts
 from discover.selection.damping import (
     NO_PROBE,
+    DampingFacts,
     DampingLimits,
     DampingResult,
     DampingState,
-    Facts,
     ProbeResults,
     decide_published,
     still_holds,
@@ -68,7 +68,7 @@ class PodScope:
 class Evaluation:
     """The result of a look at the cluster, and the facts that it came from."""
 
-    facts: Facts
+    facts: DampingFacts
     damping: DampingResult
     reason: str
 
@@ -235,7 +235,7 @@ class KubernetesSource:
         """Decide what is published. Most events change nothing of that, and the last decision still holds."""
         last, there = self._evaluation, groups_of(selection).keys.keys()
         results = self._probed(() if last is None else last.damping.to_probe, there)
-        facts = Facts(selection, results, arrived)
+        facts = DampingFacts(selection, results, arrived)
         if last is not None and still_holds(now, last.damping, of=last.facts, facts=facts):
             self._evaluation = Evaluation(facts, last.damping, last.reason)
             return self._evaluation

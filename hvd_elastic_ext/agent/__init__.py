@@ -11,13 +11,13 @@ modules of ``io``; anything foreign; decisions about hosts or worlds.
 Orders come in and events go out as JSON, over one connection to the launcher, or
 as lines over the agent's own pipes; ``docs/agent.md`` has them all::
 
-    launcher ══ agent ─┬─ holder of slot 0 ── training process ── whatever that starts
+    launcher ══ agent ─┬─ supervisor of slot 0 ── training process ── whatever that starts
                        │                          └─ link and rendezvous proxy of slot 0
-                       └─ holder of slot 1 ── training process ── …
+                       └─ supervisor of slot 1 ── training process ── …
 
-The holder, a fork of the agent, adopts every orphan below it (a *subreaper*). So it
+The supervisor, a fork of the agent, adopts every orphan below it (a *subreaper*). So it
 knows the processes of its slot, even those that left session, group and parent.
-Holder and agent watch each other's pipe: if one is killed, the other ends what is left.
+Supervisor and agent watch each other's pipe: if one is killed, the other ends what is left.
 
 Each folder may import those below it::
 

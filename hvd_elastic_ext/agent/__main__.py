@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hvd_elastic_ext.agent.orders.orders import End, Join
 from hvd_elastic_ext.agent.process.loop import Agent
-from hvd_elastic_ext.agent.slots.holder import STOP_SIGNALS
+from hvd_elastic_ext.agent.slots.supervisor import STOP_SIGNALS
 from hvd_elastic_ext.agent.system.streams import Outbox, signals_as_bytes
 from hvd_elastic_ext.io import core_dumps, process_tree
 

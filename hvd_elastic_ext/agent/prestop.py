@@ -1,3 +1,4 @@
+# ruff: noqa: PTH105, PTH108, PTH118, PTH123, PTH208 - agents load no pathlib
 """Tell this container's agents that it is about to end, and wait until they have left: a worker pod's ``preStop``.
 
 ::
@@ -19,17 +20,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import select
 import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from hvd_elastic_ext.agent.notices.files import NOTICE
 from hvd_elastic_ext.core.commands import is_agent
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io import process_tree
 
 WITHIN_S = 25.0
@@ -37,7 +37,7 @@ WITHIN_S = 25.0
 
 REASON = "its pod is about to end"
 
-PROC = Path("/proc")
+PROC = "/proc"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,9 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     within_s: float = options.within
     with contextlib.ExitStack() as held:
-        notified = dict(
-            _notify_agents(held, json.dumps({"reason": options.reason, "deadline": time.time() + within_s}))
-        )
+        notified = dict(_notify_agents(held, to_text({"reason": options.reason, "deadline": time.time() + within_s})))
         left = _outlasting(notified, time.monotonic() + within_s)
     if left:
         sys.stderr.write(f"prestop: after {within_s:g} s agents still run: {', '.join(map(str, left))}\n")
@@ -82,20 +80,21 @@ def _notify_agents(held: contextlib.ExitStack, notice: str) -> Iterator[tuple[in
             yield descriptor, pid
 
 
-def notice_files(pid: int) -> list[Path]:
+def notice_files(pid: int) -> list[str]:
     """The notice files of an agent, by its open descriptors."""
-    return sorted(Path(path) for path in process_tree.open_files(pid) if path.endswith(NOTICE))
+    return sorted(path for path in process_tree.open_files(pid) if path.endswith(NOTICE))
 
 
 @contextlib.contextmanager
-def _written(path: Path, text: str) -> Iterator[None]:
+def _written(path: str, text: str) -> Iterator[None]:
     """A file that exists meanwhile, complete from the start."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    folder, name = os.path.split(path)
+    draft = os.path.join(folder, f".{name}.{os.getpid()}")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
-        draft.replace(path)
+        os.replace(draft, path)
     except OSError as error:
         sys.stderr.write(
             f"prestop: {path} cannot be written ({error.strerror}): the agent is not told why, or by when\n"
@@ -106,7 +105,7 @@ def _written(path: Path, text: str) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            path.unlink()
+            os.unlink(path)
 
 
 def _outlasting(notified: Mapping[int, int], deadline: float) -> list[int]:
@@ -122,23 +121,28 @@ def _outlasting(notified: Mapping[int, int], deadline: float) -> list[int]:
 
 
 def _processes() -> dict[int, tuple[int, list[str]]]:
-    numbers = (int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit())
+    numbers = (int(name) for name in os.listdir(PROC) if name.isdigit())
     return {pid: (_parent(pid), words) for pid in numbers if (words := _words(pid))}
 
 
 def _words(pid: int) -> list[str]:
-    try:
-        return (PROC / str(pid) / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
-    except OSError:  # it has ended
-        return []
+    return _read(pid, "cmdline").decode("utf-8", "replace").split("\0")[:-1]
 
 
 def _parent(pid: int) -> int:
     try:
         # The name before it stands in brackets and may hold anything, brackets too.
-        return int((PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[1])
-    except (OSError, IndexError):
+        return int(_read(pid, "stat").rpartition(b")")[2].split()[1])
+    except IndexError:
         return 0
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        with open(f"{PROC}/{pid}/{name}", "rb") as file:
+            return file.read()
+    except OSError:  # it has ended
+        return b""
 
 
 if __name__ == "__main__":

@@ -3,11 +3,12 @@
 Belongs here: what is on storage, how it gets there and back, and the commands for it.
 
 Never here: anything that would run what a file names. Nothing is pickled onto storage or unpickled from it. Torch is
-imported by ``archive/export``, ``archive/import_torch`` and ``values`` only.
+imported by ``conversion`` and ``values`` only.
 
 Each folder may import those below it::
 
     programs           commands, and programs that agents start: JSON requests in, JSON answers out
+    conversion         checkpoints as files of other programs, and back
     archive, transfer  checkpoints as a whole; commits on their way between hosts and memory
     stores             local and shared file systems; object stores and the rest through fsspec
     format             names, parts, manifest, checksums: which bytes lie in which file

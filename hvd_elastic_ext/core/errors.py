@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import errno
 
-KEEPING = "; keeping the hosts known so far"
+HOSTS_KEPT = "; keeping the hosts known so far"
 """What an error of a source leads to, where hosts are known."""
 
 
@@ -51,7 +51,7 @@ class Transient(ElasticError):
 class SourceUnavailable(Transient):
     """A host list could not be read just now; ``where`` names the file, script or URL.
 
-    Whoever holds hosts from before appends :data:`KEEPING`.
+    Whoever holds hosts from before appends :data:`HOSTS_KEPT`.
     """
 
     def __init__(self, where: str, why: str) -> None:

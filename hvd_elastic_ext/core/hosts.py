@@ -131,7 +131,7 @@ class HostSet:
             object.__setattr__(self, "_slots", sum([host.slots for host in self.hosts]))
         return self._slots or 0
 
-    def lean(self) -> HostSet:
+    def without_index(self) -> HostSet:
         """Itself, in a quarter of the memory until it is asked for a name: for sets that are kept just in case."""
         object.__setattr__(self, "_by_name", None)
         return self
@@ -195,12 +195,12 @@ def keep_seniority(before: HostSet, now: Iterable[Host], *, newcomers: Callable[
     """
     current = now if isinstance(now, HostSet) else HostSet(tuple(now))
     find = current._index().get
-    veterans = [host for old in before.hosts if (host := find(old.name)) is not None and _lives_on(old, host)]
-    if len(veterans) == len(current):
-        return HostSet(tuple(veterans))
+    staying = [host for old in before.hosts if (host := find(old.name)) is not None and _lives_on(old, host)]
+    if len(staying) == len(current):
+        return HostSet(tuple(staying))
     find = before._index().get
     come = [host for host in current.hosts if (old := find(host.name)) is None or not _lives_on(old, host)]
-    return HostSet((*veterans, *(come if newcomers is None else sorted(come, key=newcomers))))
+    return HostSet((*staying, *(come if newcomers is None else sorted(come, key=newcomers))))
 
 
 def _lives_on(old: Host, host: Host) -> bool:

@@ -9,12 +9,12 @@ that was cut off by a crash.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.core.json_text import to_text
 
 FOLDERS: Final = ".hvd-elastic"
 """Holds a folder for each job, by name, in the directory where the jobs were started."""
@@ -123,7 +123,7 @@ class Journal:
         if self.dropped:
             line["dropped"] = self.dropped
         # What failed may have been written in part: a new line keeps that from spoiling this one too.
-        text = ("\n" if self.dropped else "") + _to_line(line)
+        text = ("\n" if self.dropped else "") + to_text(line, default=str) + "\n"
         try:
             self._sink.write(text)
             self._sink.flush()
@@ -142,24 +142,6 @@ def check(event: str, fields: Mapping[str, Any]) -> None:
     taken = [name for name in fields if name in _OWN]
     if taken:
         raise ValueError(f"journal field {taken[0]!r} is every line's own; use another name")
-
-
-def _to_line(line: Mapping[str, Any]) -> str:
-    try:
-        text = json.dumps(line, separators=(",", ":"), default=str, allow_nan=False)
-    except ValueError:
-        text = json.dumps(_finite(line), separators=(",", ":"), default=str)
-    return text + "\n"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import BadHosts, BadPublication
 from hvd_elastic_ext.core.hosts import Host, HostSet, name_error
+from hvd_elastic_ext.core.json_text import to_text
 
 FORMAT = 1
 """Version of the push JSON. Readers refuse a higher one and ignore keys they do not know."""
@@ -139,15 +140,14 @@ def render_hosts_text(hosts: Iterable[Host]) -> str:
 
 def to_json(publication: Publication) -> str:
     """Write the push form, on one line."""
-    return json.dumps(
+    return to_text(
         {
             "format": FORMAT,
             "source": publication.source,
             "sequence": publication.sequence,
             "hosts": [_host_out(host) for host in publication.hosts],
             "departing": [{"host": d.host, "reason": d.reason, "deadline": d.deadline} for d in publication.departing],
-        },
-        separators=(",", ":"),
+        }
     )
 
 
@@ -175,20 +175,20 @@ def from_json(text: str | bytes, *, where: str) -> Publication:
         raise BadPublication(f"{where}: {error}") from None
 
 
-_FACTS: Final = {field.name: field.default for field in fields(Host) if field.default is not MISSING}
-"""What a source may know of a host beside its name and slots, with what stands for not known."""
+_TEXTS: Final = tuple(field.name for field in fields(Host) if field.default == "")
+"""What a source may know of a host beside its name and slots: all are texts, and empty if it does not know."""
 
 
 def _host_out(host: Host) -> dict[str, Any]:
-    facts = {name: fact for name, unknown in _FACTS.items() if (fact := getattr(host, name)) != unknown}
-    return {"name": host.name, "slots": host.slots, **facts}
+    texts = {name: text for name in _TEXTS if (text := getattr(host, name))}
+    return {"name": host.name, "slots": host.slots, **texts}
 
 
 def _host_in(entry: object) -> Host:
     if not isinstance(entry, dict):
         raise ValueError(f"a host is a JSON object, not {_shown(entry)}")
-    facts = {name: _typed({name: unknown, **entry}, name, type(unknown)) for name, unknown in _FACTS.items()}
-    return Host(_typed(entry, "name", str), _typed(entry, "slots", int), **facts)
+    texts = {name: _typed({name: "", **entry}, name, str) for name in _TEXTS}
+    return Host(_typed(entry, "name", str), _typed(entry, "slots", int), **texts)
 
 
 def _departure_in(entry: object) -> Departure:

@@ -26,6 +26,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.commands import agent_command
 from hvd_elastic_ext.core.errors import Transient, UsageError
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.demo.observed import Worker
 from hvd_elastic_ext.io import process_tree
 
@@ -193,7 +194,7 @@ class Job:
         orders = ({**start, "output": "stderr", "commits": 0}, {"do": "finish"})
         assert self._agent.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # `ended` reports it
-            self._agent.stdin.write(b"".join(json.dumps(order).encode() + b"\n" for order in orders))
+            self._agent.stdin.write(b"".join(to_text(order).encode() + b"\n" for order in orders))
             self._agent.stdin.flush()
 
     def publish(self, text: str) -> None:
@@ -217,7 +218,7 @@ class Job:
 
     def notify(self, hosts: Sequence[str], *, in_s: float) -> None:
         """Write notice files (docs/health.md). Raises :class:`Transient` if a host has no agent now."""
-        text = json.dumps({"reason": NOTICE, "deadline": time.time() + in_s})
+        text = to_text({"reason": NOTICE, "deadline": time.time() + in_s})
         files = {host: self._agent_of(host)[1] for host in hosts}
         for host, path in files.items():
             draft = path.with_name(f".{path.name}.demo")

@@ -19,12 +19,12 @@ from hvd_elastic_ext.core.publication import render_hosts_text
 from hvd_elastic_ext.demo.observed import Observed, Worker, observe
 from hvd_elastic_ext.demo.scenario import (
     Action,
-    Decision,
     Event,
     Kill,
     KillLauncher,
     Notify,
     Position,
+    ScenarioStep,
     SetHosts,
     TakeAway,
     WriteText,
@@ -154,17 +154,17 @@ class ScenarioRunner:
         seen = observe(self._frame.seen, self._tail())
         decision, reason = decide(now, seen, self._frame.position, self._frame.scenario)
         self._frame = replace(self._frame, at=now - self._began, seen=seen, waiting=reason)
-        if decision is Decision.ACT:
+        if decision is ScenarioStep.ACT:
             self._act(now)
-        elif decision is Decision.NEXT:
+        elif decision is ScenarioStep.NEXT:
             self._go_on(now, reason)
-        elif decision is Decision.FAIL:
+        elif decision is ScenarioStep.FAIL:
             self._failures.append(reason)
-        elif decision is Decision.OVER and now - self._frame.position.since > TO_THE_END_S:
+        elif decision is ScenarioStep.OVER and now - self._frame.position.since > TO_THE_END_S:
             self._failures.append(f"the job did not end by itself within {TO_THE_END_S:.0f} s of the last event")
             return False
         self._watch(self._frame)
-        return decision is not Decision.FAIL
+        return decision is not ScenarioStep.FAIL
 
     def _act(self, now: float) -> None:
         frame = self._frame

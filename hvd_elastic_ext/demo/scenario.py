@@ -149,7 +149,7 @@ def _events(commit_every: int) -> tuple[Event, ...]:
         Event("hosts are back", SetHosts(ALL), size=3, causes=("start",), after_steps=0, within_s=90.0),
         Event("kill -9 of the launcher", KillLauncher(), Effect.RELAUNCHED),
         Event("garbage in the hosts file", WriteText(GARBAGE), Effect.REFUSED),
-        Event("a host is taken away politely", SetHosts((FIRST, THIRD)), size=2, causes=("hosts removed",)),
+        Event("a host is removed from the list", SetHosts((FIRST, THIRD)), size=2, causes=("hosts removed",)),
     )
 
 
@@ -172,7 +172,7 @@ class Position:
     lost: int = 0
 
 
-class Decision(enum.Enum):
+class ScenarioStep(enum.Enum):
     """The next thing to do."""
 
     WAIT = "wait"  # for steps or an effect; look again soon
@@ -182,25 +182,25 @@ class Decision(enum.Enum):
     OVER = "over"  # all effects are there; only the job's own end is left
 
 
-def decide(now: float, seen: Observed, position: Position, scenario: Sequence[Event]) -> tuple[Decision, str]:
+def decide(now: float, seen: Observed, position: Position, scenario: Sequence[Event]) -> tuple[ScenarioStep, str]:
     """Choose what to do now, and say why."""
     if position.index >= len(scenario):
-        return Decision.OVER, "every event has shown its effect; training goes on to its end"
+        return ScenarioStep.OVER, "every event has shown its effect; training goes on to its end"
     event = scenario[position.index]
     if position.acted:
         shown, reason = effect(seen, position, event)
         if shown:
-            return Decision.NEXT, reason
+            return ScenarioStep.NEXT, reason
     else:
         reason = f"{event.after_steps} steps of this world"
     if seen.finished is not None:
-        return Decision.FAIL, f"{event.name}: the job ended (exit code {seen.finished}) while waiting for {reason}"
+        return ScenarioStep.FAIL, f"{event.name}: the job ended (exit code {seen.finished}) while waiting for {reason}"
     limit = event.within_s if position.acted else STEPS_S
     if now - position.since > limit:
-        return Decision.FAIL, f"{event.name}: waited {limit:.0f} s without success for {reason}"
+        return ScenarioStep.FAIL, f"{event.name}: waited {limit:.0f} s without success for {reason}"
     if not position.acted and (seen.world.steps >= event.after_steps or isinstance(event.action, Watch)):
-        return Decision.ACT, event.name
-    return Decision.WAIT, reason
+        return ScenarioStep.ACT, event.name
+    return ScenarioStep.WAIT, reason
 
 
 def effect(seen: Observed, position: Position, event: Event) -> tuple[bool, str]:

@@ -22,6 +22,7 @@ from kubernetes import client, config
 from kubernetes.config.incluster_config import InClusterConfigLoader
 
 from hvd_elastic_ext.core.errors import Transient, UsageError
+from hvd_elastic_ext.core.json_text import to_text
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -134,7 +135,7 @@ def ask(
         answer = api.rest_client.pool_manager.request(
             method,
             f"{endpoint.url}{path}",
-            body=None if body is None else json.dumps(body).encode(),
+            body=None if body is None else to_text(body).encode(),
             headers={
                 "Accept": "application/json",
                 **({} if body is None else {"Content-Type": media}),

@@ -130,16 +130,16 @@ def _is_cleaner(pid: int) -> bool:
 
 
 class Strays:
-    """Processes of killed holders, killed until none remains."""
+    """Processes of killed supervisors, killed until none remains."""
 
     def __init__(self, now: float) -> None:
         self._since = now
         self._empty_looks = 0
 
-    def gone(self, now: float, holders: Iterable[int], *, warn: Callable[[str], None]) -> bool:
-        """Kill all descendants but ``holders`` and theirs; True once none is left, or they cannot be killed."""
+    def gone(self, now: float, supervisors: Iterable[int], *, warn: Callable[[str], None]) -> bool:
+        """Kill all descendants but ``supervisors`` and theirs; True once none is left, or they cannot be killed."""
         since = now - self._since
-        strays = descendants(os.getpid(), but=holders)
+        strays = descendants(os.getpid(), but=supervisors)
         kill(strays, cleaners=since >= CLEANER_S)
         self._empty_looks = 0 if strays else self._empty_looks + 1
         # One look is not one moment, and may have missed a process with a parent that was just ending.

@@ -131,7 +131,7 @@ class Outlet:
             self._closing = True
             self._turn.notify_all()
             until = time.monotonic() + CLOSE_S
-            while self._size and time.monotonic() < until and self._gets_on():
+            while self._size and time.monotonic() < until and self._makes_progress():
                 pass
             done, lost = self._size == 0, self._lost + self._pieces
             self._waiting.clear()
@@ -140,7 +140,7 @@ class Outlet:
             self._thread.join(STANDS_S)
         return lost
 
-    def _gets_on(self) -> bool:
+    def _makes_progress(self) -> bool:
         size = self._size
         return self._turn.wait_for(lambda: self._size < size, STANDS_S)
 

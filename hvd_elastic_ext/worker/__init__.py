@@ -11,6 +11,6 @@ Each folder may import those below it::
     patches, kubeai, engines   what is put into Horovod; Alibaba's SDK; programs that stand by for torchrun and mpirun
     state                      commit, roll back, sync: the State and its loop
     parts, sync, data, optim   what a State is made of; what ranks agree on; samples; optimizers
-    comms, commits             collectives, one door a library; commits as bytes in memory
+    comms, commits             collectives, one module a library; commits as bytes in memory
     stock, process             Horovod's classes, or stand-ins; this process, its link, its way into a world
 """

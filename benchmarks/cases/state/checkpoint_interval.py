@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from benchmarks.goodput import Failing, Fixed, World, auto, grid
 from benchmarks.model import Case, Figure, Timing, Trial, Values
-from hvd_elastic_ext.launcher.rules.checkpoints.interval import Seal
+from hvd_elastic_ext.launcher.rules.checkpoints.interval import SealCost
 
 TRACES, QUICK_TRACES = 200, 5
 STEP, QUICK_STEP = 1.02, 1.3
@@ -43,7 +43,7 @@ class Scenario(NamedTuple):
         return f"{self.name}: the best fixed interval"
 
 
-DEAR: Final = World(seal=Seal(stall_s=5.0, durable_s=60.0, slowed=0.1))
+DEAR: Final = World(seal=SealCost(stall_s=5.0, durable_s=60.0, slowed=0.1))
 SCENARIOS: Final = (
     Scenario("one failure in 10 min", Failing(10 * MINUTE), barred=True),
     Scenario("one failure in 1 h", Failing(HOUR), barred=True),

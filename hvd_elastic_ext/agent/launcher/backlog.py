@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.agent.system.streams import FULL
+from hvd_elastic_ext.core.json_text import to_text
 
 MAX_EVENT_BYTES: Final = 8 << 20
 """Bytes of events, other than output, that are kept."""
@@ -44,7 +44,7 @@ class Backlog:
         """Add an event. While connected, output is bounded by its source (see ``full``), else here."""
         text = message.get("text")
         news = QueuedEvent(
-            message, len(text.encode(errors="replace")) if isinstance(text, str) else len(json.dumps(message))
+            message, len(text.encode(errors="replace")) if isinstance(text, str) else len(to_text(message))
         )
         limit = MAX_EVENT_BYTES if not news.is_output else None if connected else FULL
         if limit is not None and self._size[news.is_output] + news.size > limit:

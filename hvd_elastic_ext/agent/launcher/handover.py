@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hmac
-import json
 import os
 import socket
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from hvd_elastic_ext.agent.orders.fields import OrderError
 from hvd_elastic_ext.agent.orders.orders import End, Join, entry_of, read
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import Lines, heard
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.peers import user_of
 
 MAX_PEERS: Final = 16
@@ -32,7 +32,7 @@ class _Peer:
     def say(self, **words: str) -> None:
         # So short a line is taken at once, or the peer is gone.
         try:
-            self.connection.send(json.dumps(words).encode() + b"\n")
+            self.connection.send(to_text(words).encode() + b"\n")
         except OSError:
             return
 

@@ -27,6 +27,7 @@ from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.agent.notices.files import NOTICE
 from hvd_elastic_ext.core.commands import file_name, job_mark, socket_name
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.homes import is_private, private_home
 from hvd_elastic_ext.io.peers import user_of
 
@@ -270,8 +271,8 @@ def hand_over(existing: socket.socket, order: dict[str, Any], *, key: bytes, wai
     """
     with existing, existing.makefile("rb") as lines:
         nonce = str(_read_answer(lines.readline(MAX_LINE)).get("nonce"))
-        text = json.dumps(order)
-        existing.sendall(json.dumps({"order": text, "proof": proof_of(key, nonce, text)}).encode() + b"\n")
+        text = to_text(order)
+        existing.sendall(to_text({"order": text, "proof": proof_of(key, nonce, text)}).encode() + b"\n")
         answer = _read_answer(lines.readline(MAX_LINE))
         if "answer" not in answer:
             raise Refused(str(answer.get("refused")))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hvd_elastic_ext.agent.notices.model import Announcement, Ask, NoAnswer, body_of, iso_time
+from hvd_elastic_ext.agent.notices.model import Announcement, Ask, NoResponse, body_of, iso_time
 from hvd_elastic_ext.agent.notices.token import Session
 
 SPOT: Final = "/latest/meta-data/instance/spot/termination-time"
@@ -34,7 +34,7 @@ class Alibaba:
         if not self._met:  # any server may answer that there is none
             request, answer = self._session.get(ask, NAME)
             if not body_of(request, answer).startswith("i-"):
-                raise NoAnswer(f"{NAME} is answered, and not with the name of an ECS instance")
+                raise NoResponse(f"{NAME} is answered, and not with the name of an ECS instance")
             self._met = True
         return self._session.read(ask, SPOT, interruption)
 

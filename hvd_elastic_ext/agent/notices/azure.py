@@ -20,7 +20,7 @@ from hvd_elastic_ext.agent.notices.model import (
     QUICK_S,
     Announcement,
     Ask,
-    NoAnswer,
+    NoResponse,
     Request,
     body_of,
     mail_time,
@@ -70,7 +70,7 @@ def _own_name(ask: Ask) -> str:
     request = Request("GET", NAME, HEADERS)
     name = body_of(request, ask(request)).strip()
     if not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
-        raise NoAnswer("this machine's name is answered with what is no name")
+        raise NoResponse("this machine's name is answered with what is no name")
     return name
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Final
 
-from hvd_elastic_ext.agent.notices.model import Announcement, Ask, Cloud, NoAnswer
+from hvd_elastic_ext.agent.notices.model import Announcement, Ask, Cloud, NoResponse
 from hvd_elastic_ext.core.clouds import AUTO, CLOUDS
 
 _DMI: Final = "/sys/class/dmi/id/"
@@ -38,7 +38,7 @@ class DetectedCloud:
         return self._candidates[0][1].ahead_s
 
     def look(self) -> list[Announcement]:
-        """All present announcements of the cloud. Raises :class:`NoAnswer` if it, or every candidate, gives no
+        """All present announcements of the cloud. Raises :class:`NoResponse` if it, or every candidate, gives no
         answer."""
         if len(self._candidates) == 1:
             [(cloud, ask)] = self._candidates
@@ -46,11 +46,11 @@ class DetectedCloud:
         for cloud, ask in self._candidates:
             try:
                 announcements = cloud.look(ask)
-            except NoAnswer:
+            except NoResponse:
                 continue
             self._candidates = [(cloud, ask)]
             return announcements
-        raise NoAnswer("no cloud's metadata service answers here")
+        raise NoResponse("no cloud's metadata service answers here")
 
 
 def choose(

@@ -16,10 +16,10 @@ from urllib.parse import quote
 
 from hvd_elastic_ext.agent.notices.model import (
     Announcement,
-    Answer,
     Ask,
-    NoAnswer,
+    NoResponse,
     Request,
+    Response,
     body_of,
     or_before,
     understood,
@@ -68,10 +68,10 @@ class Gcp:
 CLOUD: Final = Gcp
 
 
-def _genuine(request: Request, answer: Answer) -> str:
+def _genuine(request: Request, answer: Response) -> str:
     body = body_of(request, answer)
     if answer.headers.get("metadata-flavor") != "Google":
-        raise NoAnswer(f"{PREEMPTED} is answered, and not by Google's metadata server")
+        raise NoResponse(f"{PREEMPTED} is answered, and not by Google's metadata server")
     return body
 
 

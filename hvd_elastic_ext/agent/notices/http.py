@@ -10,7 +10,7 @@ from http.client import HTTPException, HTTPResponse
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from hvd_elastic_ext.agent.notices.model import Answer, NoAnswer, Request, mail_time
+from hvd_elastic_ext.agent.notices.model import NoResponse, Request, Response, mail_time
 
 CONNECT_S: Final = 1.0
 """Seconds. A metadata service is on the same machine, so it accepts a connection at once."""
@@ -32,7 +32,7 @@ class HttpClient:
         self._prefix = parts.path.rstrip("/")
         self.ahead_s = 0.0
 
-    def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: Request) -> Response:
         deadline = time.monotonic() + request.within_s
         try:
             with socket.create_connection(self._address, min(CONNECT_S, request.within_s)) as connection:
@@ -47,7 +47,7 @@ class HttpClient:
             problem = error.strerror or str(error)
         except (HTTPException, ValueError) as error:
             problem = f"answers what is no HTTP ({type(error).__name__})"
-        raise NoAnswer(f"{self._named}: {problem}")
+        raise NoResponse(f"{self._named}: {problem}")
 
     def _words(self, request: Request) -> bytes:
         fields = {"Host": self._named, "Connection": "close", "Accept": "*/*", **request.headers}
@@ -56,16 +56,16 @@ class HttpClient:
         lines = [f"{request.method} {self._prefix}{request.path} HTTP/1.1", *(f"{k}: {v}" for k, v in fields.items())]
         return "\r\n".join([*lines, "", ""]).encode("ascii")
 
-    def _answer(self, response: HTTPResponse) -> Answer:
+    def _answer(self, response: HTTPResponse) -> Response:
         body = response.read(MAX_BODY + 1)
         if len(body) > MAX_BODY:
-            raise NoAnswer(f"{self._named}: an answer is longer than {MAX_BODY} bytes")
+            raise NoResponse(f"{self._named}: an answer is longer than {MAX_BODY} bytes")
         if response.length:
-            raise NoAnswer(f"{self._named}: an answer breaks off")
+            raise NoResponse(f"{self._named}: an answer breaks off")
         headers = {name.lower(): value.strip() for name, value in response.getheaders()}
         now = time.time()
         self.ahead_s = _ahead_s(headers.get("date"), now)
-        return Answer(response.status, body.decode("utf-8", "replace"), headers, now + self.ahead_s)
+        return Response(response.status, body.decode("utf-8", "replace"), headers, now + self.ahead_s)
 
 
 def _ahead_s(date: str | None, now: float) -> float:

@@ -16,7 +16,7 @@ NEAR_S: Final = 300.0
 T = TypeVar("T")
 
 
-class NoAnswer(Exception):
+class NoResponse(Exception):
     """No service answers, or its answer is malformed. The message is one line for people."""
 
 
@@ -29,7 +29,7 @@ class Request(NamedTuple):
     within_s: float = QUICK_S
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """``headers`` by lower-case name; ``now``: Unix seconds by the clock of the service."""
 
     status: int
@@ -43,8 +43,8 @@ class Ask(Protocol):
 
     @property
     def ahead_s(self) -> float: ...
-    def __call__(self, request: Request, /) -> Answer:
-        """Raises :class:`NoAnswer`."""
+    def __call__(self, request: Request, /) -> Response:
+        """Raises :class:`NoResponse`."""
         ...
 
 
@@ -68,23 +68,23 @@ class Cloud(Protocol):
     every_s: float
 
     def look(self, ask: Ask) -> list[Announcement]:
-        """All present announcements. Raises :class:`NoAnswer`; then the last answer stays valid."""
+        """All present announcements. Raises :class:`NoResponse`; then the last answer stays valid."""
         ...
 
 
-def body_of(request: Request, answer: Answer) -> str:
-    """The body of an answer. Raises :class:`NoAnswer` if its status is not 200."""
+def body_of(request: Request, answer: Response) -> str:
+    """The body of an answer. Raises :class:`NoResponse` if its status is not 200."""
     if answer.status != 200:
-        raise NoAnswer(f"{_shown(request)} is answered with {answer.status}")
+        raise NoResponse(f"{_shown(request)} is answered with {answer.status}")
     return answer.body
 
 
 def understood(request: Request, body: str, reading: Callable[[str], T]) -> T:
-    """Parse ``body`` by ``reading``. Raises :class:`NoAnswer` if that fails."""
+    """Parse ``body`` by ``reading``. Raises :class:`NoResponse` if that fails."""
     try:
         return reading(body)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-        raise NoAnswer(f"{_shown(request)} is answered with what cannot be read: {body[:40]!r}") from None
+        raise NoResponse(f"{_shown(request)} is answered with what cannot be read: {body[:40]!r}") from None
 
 
 def or_before(asking: Callable[[], list[Announcement]], before: list[Announcement]) -> list[Announcement]:
@@ -92,7 +92,7 @@ def or_before(asking: Callable[[], list[Announcement]], before: list[Announcemen
     kinds."""
     try:
         return asking()
-    except NoAnswer:
+    except NoResponse:
         return before
 
 

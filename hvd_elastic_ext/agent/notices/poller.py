@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import time
@@ -12,8 +11,9 @@ from typing import Any, Final
 from hvd_elastic_ext.agent.notices.detect import DetectedCloud, choose, firmware
 from hvd_elastic_ext.agent.notices.files import Notice, soonest_of
 from hvd_elastic_ext.agent.notices.http import HttpClient
-from hvd_elastic_ext.agent.notices.model import Announcement, NoAnswer
+from hvd_elastic_ext.agent.notices.model import Announcement, NoResponse
 from hvd_elastic_ext.core.backoff import pause_after
+from hvd_elastic_ext.core.json_text import to_text
 
 COMPLAIN_AFTER: Final = 3
 """Failures in a row before a problem is reported: services restart."""
@@ -53,7 +53,7 @@ class Poller:
         """Poll once; return the pause after it, in seconds."""
         try:
             announcements = self._source.look()
-        except NoAnswer as error:
+        except NoResponse as error:
             return self._failed(str(error))
         self._failures = 0
         if self._problem_reported:
@@ -114,7 +114,7 @@ def serve(source: str, url: str | None, pipe: int, *, before: Notice | None) -> 
     """Poll while the other end of ``pipe`` is open; write what changes there, an object a line."""
 
     def say(**said: Any) -> None:
-        os.write(pipe, json.dumps(said).encode() + b"\n")
+        os.write(pipe, to_text(said).encode("ascii") + b"\n")
 
     try:
         chosen = choose(source, url, HttpClient, firmware=firmware)

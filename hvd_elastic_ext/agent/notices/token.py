@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from hvd_elastic_ext.agent.notices.model import Announcement, Answer, Ask, NoAnswer, Request, body_of, understood
+from hvd_elastic_ext.agent.notices.model import Announcement, Ask, NoResponse, Request, Response, body_of, understood
 
 LIFE_S: Final = 21600
 """Seconds for which a token is valid: the longest time that services allow."""
@@ -23,8 +23,8 @@ class Session:
         self._needed = needed
         self._token: str | None = None
 
-    def get(self, ask: Ask, path: str) -> tuple[Request, Answer]:
-        """Request ``path``; if the token is refused, try once more with a new one. Raises :class:`NoAnswer`."""
+    def get(self, ask: Ask, path: str) -> tuple[Request, Response]:
+        """Request ``path``; if the token is refused, try once more with a new one. Raises :class:`NoResponse`."""
         fresh = self._token is None
         request, answer = self._get(ask, path)
         if answer.status in _REFUSED:
@@ -40,7 +40,7 @@ class Session:
             return []
         return understood(request, body_of(request, answer), lambda body: reading(body, answer.now))
 
-    def _get(self, ask: Ask, path: str) -> tuple[Request, Answer]:
+    def _get(self, ask: Ask, path: str) -> tuple[Request, Response]:
         if self._token is None:
             self._token = self._new(ask)
         request = Request("GET", path, {self._header: self._token} if self._token else {})
@@ -54,5 +54,5 @@ class Session:
         token = body_of(request, answer).strip()
         # It becomes a header line of a request, so only plain characters are allowed.
         if not 0 < len(token) <= _LONGEST or not all("!" <= letter <= "~" for letter in token):
-            raise NoAnswer(f"PUT {_PATH} is answered with what is no token")
+            raise NoResponse(f"PUT {_PATH} is answered with what is no token")
         return token

@@ -12,6 +12,7 @@ from hvd_elastic_ext.agent.notices.files import Notice
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, close_all_but, heard, silence
 from hvd_elastic_ext.core.backoff import pause_after
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io import process_tree
 
 AGAIN_S: Final = 1.0
@@ -132,6 +133,6 @@ def _be_child(source: str, url: str | None, pipe: int, before: Notice | None) ->
     except BaseException as error:  # noqa: BLE001 - the main loop of a process
         with contextlib.suppress(OSError):
             said = {"cloud": source, "problem": f"asking broke: {type(error).__name__}: {error}"}
-            os.write(pipe, json.dumps(said).encode() + b"\n")
+            os.write(pipe, to_text(said).encode("ascii") + b"\n")
     finally:
         os._exit(0)

@@ -52,7 +52,7 @@ class Kill(NamedTuple):
     slot: int
 
 
-class Answer(NamedTuple):
+class AnswerQuestion(NamedTuple):
     """The answer to question ``number`` of a slot."""
 
     slot: int
@@ -134,7 +134,7 @@ class Welcome(NamedTuple):
     orphan_grace_s: float | None
 
 
-ToSlot = Stop | Kill | Answer | Forget
+ToSlot = Stop | Kill | AnswerQuestion | Forget
 Order = Start | ToSlot | Tell | RunHelper | Drop | Finish | Pace | Join | End
 
 
@@ -200,9 +200,11 @@ def _start(fields: Fields) -> Start:
     )
 
 
-def _answer(fields: Fields) -> Answer:
+def _answer(fields: Fields) -> AnswerQuestion:
     slot, number = fields.slot(), fields.whole("id", most=MAX_COUNT)
-    return Answer(slot, number, fields.whole("status", least=100, most=599), fields.data("body", most=MAX_ANSWER))
+    return AnswerQuestion(
+        slot, number, fields.whole("status", least=100, most=599), fields.data("body", most=MAX_ANSWER)
+    )
 
 
 def _join(fields: Fields) -> Join:

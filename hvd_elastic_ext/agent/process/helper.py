@@ -18,6 +18,7 @@ from hvd_elastic_ext.agent.orders.orders import RunHelper
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines
 from hvd_elastic_ext.core.commands import module_command
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io import process_tree
 
 PROGRAM: Final = "hvd_elastic_ext.checkpoint.programs.agent_requests"
@@ -119,7 +120,7 @@ def _popen(request: Mapping[str, Any], env: Mapping[str, str]) -> subprocess.Pop
 
     orders = os.memfd_create("hvd-helper", os.MFD_CLOEXEC)
     try:
-        text = json.dumps(request).encode()
+        text = to_text(request).encode("ascii")
         view = memoryview(text)
         while view:
             view = view[os.write(orders, view) :]

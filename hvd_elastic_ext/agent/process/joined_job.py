@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hmac
-import json
 import os
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +26,7 @@ from hvd_elastic_ext.agent.orders.orders import End, Join, Pace, completed, read
 from hvd_elastic_ext.agent.process.loop import Agent, AgentExit
 from hvd_elastic_ext.agent.system.resolver import Found, Lookup
 from hvd_elastic_ext.agent.system.streams import warn
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.wire import MAX_FIRST, WireError, key_from_hex
 
 if TYPE_CHECKING:
@@ -380,7 +380,7 @@ def _fitting(slots: dict[str, dict[str, object]]) -> dict[str, dict[str, object]
     included."""
     fitting = slots
     for left_out in ({"beat"}, {"beat", "code", "parked", "generation", "agreed", "done", "note"}):
-        if len(json.dumps(fitting)) < MAX_FIRST - (8 << 10):
+        if len(to_text(fitting)) < MAX_FIRST - (8 << 10):
             break
         fitting = {
             number: {key: value for key, value in status.items() if key not in left_out}

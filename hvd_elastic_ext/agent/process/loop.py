@@ -1,4 +1,4 @@
-"""The agent's loop: orders, reports of holders, output, signals and timers. See the package."""
+"""The agent's loop: orders, reports of supervisors, output, signals and timers. See the package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hvd_elastic_ext.agent.orders.fields import OrderError, is_name
 from hvd_elastic_ext.agent.orders.orders import (
     GRACE_S,
     MAX_LINE,
-    Answer,
+    AnswerQuestion,
     Drop,
     End,
     Finish,
@@ -29,8 +29,8 @@ from hvd_elastic_ext.agent.orders.orders import (
     read,
 )
 from hvd_elastic_ext.agent.process.helper import Helper
-from hvd_elastic_ext.agent.slots.holder import STOP_SIGNALS
 from hvd_elastic_ext.agent.slots.slot import NOT_STARTED, Slot
+from hvd_elastic_ext.agent.slots.supervisor import STOP_SIGNALS
 from hvd_elastic_ext.agent.system.event_loop import DescriptorLoop
 from hvd_elastic_ext.agent.system.oom import OutOfMemory
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, Outbox, warn
@@ -92,7 +92,7 @@ class Agent(DescriptorLoop):
         self._dropped: dict[int, frozenset[int]] = {}
         """Slots of killed helpers, by the number of the process, until its end is seen."""
 
-    # --- what slots need: see Desk ------------------------------------------------------------------
+    # --- what slots need: see AgentServices ------------------------------------------------------------------
 
     def now(self) -> float:
         """Seconds by the clock that was passed in; only differences have a meaning."""
@@ -106,8 +106,8 @@ class Agent(DescriptorLoop):
         """Write one line to standard error, unless that would block. It is no event."""
         warn(problem)
 
-    def lost_holder(self) -> None:
-        """A holder was killed: its processes are children of the agent now, and must end."""
+    def lost_supervisor(self) -> None:
+        """A supervisor was killed: its processes are children of the agent now, and must end."""
         self._strays = self._strays or process_tree.Strays(self._clock())
 
     # --- what a joined job needs: see joined_job.py --------------------------------------------------
@@ -308,7 +308,7 @@ class Agent(DescriptorLoop):
                 slot.stop("told to stop", order.grace_s)
             case Kill():
                 slot.kill()
-            case Answer():
+            case AnswerQuestion():
                 if slot.worker_link is not None:
                     slot.worker_link.answer(order)
             case Forget():
@@ -343,7 +343,7 @@ class Agent(DescriptorLoop):
         self._finishing, self._needed, self._end_at = True, holds, self._clock() + grace_s
 
     def _reap(self) -> None:
-        """Reap holders, and the processes of killed holders."""
+        """Reap supervisors, and the processes of killed supervisors."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -364,12 +364,12 @@ class Agent(DescriptorLoop):
             self.tell("held", slots={str(number): self._slots[number].held for number in numbers})
 
     def _sweep(self) -> None:
-        """Kill the processes of killed holders; then their slots go on."""
+        """Kill the processes of killed supervisors; then their slots go on."""
         if self._strays is not None:
             self._reap()
-            holders = [slot.holder for slot in self._slots.values() if slot.holder is not None]
-            holders += [] if self._helper is None or self._helper.pid is None else [self._helper.pid]
-            if self._strays.gone(self._clock(), holders, warn=self.warn):
+            supervisors = [slot.supervisor for slot in self._slots.values() if slot.supervisor is not None]
+            supervisors += [] if self._helper is None or self._helper.pid is None else [self._helper.pid]
+            if self._strays.gone(self._clock(), supervisors, warn=self.warn):
                 self._strays = None
                 for slot in list(self._slots.values()):
                     slot.settle_if_lost()

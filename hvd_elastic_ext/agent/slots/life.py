@@ -1,27 +1,27 @@
-"""One training process with its holder, and the fork that becomes the holder."""
+"""One training process with its supervisor, and the fork that becomes the supervisor."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Callable
 from typing import NoReturn
 
 from hvd_elastic_ext.agent.orders.orders import Start
-from hvd_elastic_ext.agent.slots.holder import HolderPipes, hold
 from hvd_elastic_ext.agent.slots.output import Outputs
+from hvd_elastic_ext.agent.slots.supervisor import SupervisorPipes, supervise
 from hvd_elastic_ext.agent.slots.worker_link import Inheritance
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io import process_tree
 
 
 class Run:
-    """One training process with its holder."""
+    """One training process with its supervisor."""
 
-    def __init__(self, holder: int, down: int, up: int, outputs: Outputs) -> None:
-        self.holder = holder
+    def __init__(self, supervisor: int, down: int, up: int, outputs: Outputs) -> None:
+        self.supervisor = supervisor
         self.down = down
         self.up = up
         self.outputs = outputs
@@ -41,13 +41,13 @@ class Run:
         os.close(self.up)
 
     def stop(self, grace_s: float) -> None:
-        """Have the holder end everything. If the holder is gone, its end is reported anyway."""
+        """Have the supervisor end everything. If the supervisor is gone, its end is reported anyway."""
         with contextlib.suppress(BrokenPipeError):
-            os.write(self.down, json.dumps({"stop": grace_s}).encode() + b"\n")
+            os.write(self.down, to_text({"stop": grace_s}).encode() + b"\n")
 
 
 def begin(loop: EventLoop, order: Start, inheritance: Inheritance, *, written: Callable[[str, str], None]) -> Run:
-    """Fork the holder of a new process; ``written`` gets its output. Raises ``OSError``."""
+    """Fork the supervisor of a new process; ``written`` gets its output. Raises ``OSError``."""
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
 
         def pipe(*, inward: bool) -> tuple[int, int]:
@@ -61,21 +61,21 @@ def begin(loop: EventLoop, order: Start, inheritance: Inheritance, *, written: C
         names = ("stdout", "stderr") if order.output == "frames" else ()
         streams = {name: pipe(inward=True) for name in names}
         ends = [streams[name][1] if streams else 2 for name in ("stdout", "stderr")]
-        holder = process_tree.fork()
-        if holder == 0:
-            _be_holder(order, inheritance, HolderPipes(down_reader, up_writer, *ends))
+        supervisor = process_tree.fork()
+        if supervisor == 0:
+            _be_supervisor(order, inheritance, SupervisorPipes(down_reader, up_writer, *ends))
         for reader, _ in streams.values():
             os.set_blocking(reader, False)
         outputs = Outputs(loop, {reader: name for name, (reader, _) in streams.items()}, tell=written)
         ours.pop_all()
-        return Run(holder, down, up, outputs)
+        return Run(supervisor, down, up, outputs)
 
 
-def _be_holder(order: Start, inheritance: Inheritance, pipes: HolderPipes) -> NoReturn:
+def _be_supervisor(order: Start, inheritance: Inheritance, pipes: SupervisorPipes) -> NoReturn:
     try:
-        hold(order, inheritance, pipes)
+        supervise(order, inheritance, pipes)
     except BaseException as error:  # noqa: BLE001 - the main loop of a process
         with contextlib.suppress(OSError):
-            os.write(pipes.up, json.dumps({"defect": f"{type(error).__name__}: {error}"}).encode() + b"\n")
+            os.write(pipes.up, to_text({"defect": f"{type(error).__name__}: {error}"}).encode() + b"\n")
     finally:
-        os._exit(0)  # a holder never returns into the code of the agent that it was
+        os._exit(0)  # a supervisor never returns into the code of the agent that it was

@@ -31,6 +31,8 @@ class Slot:
         self._run: Run | None = None
         self._stopping: str | None = None
         self._forget = False
+        self._forget_before_next = False
+        """Release the commit memory when the run has ended, for :attr:`_next` to begin without it."""
         self.worker_link: WorkerLink | None = None
         """Link and rendezvous proxy, where they were ordered."""
         self.life = 0
@@ -40,13 +42,13 @@ class Slot:
 
     @property
     def at_rest(self) -> bool:
-        """True if nothing runs in it, neither a process nor its holder."""
+        """True if nothing runs in it, neither a process nor its supervisor."""
         return self._run is None
 
     @property
-    def holder(self) -> int | None:
-        """The live holder."""
-        return None if self._run is None or self._run.reaped else self._run.holder
+    def supervisor(self) -> int | None:
+        """The live supervisor."""
+        return None if self._run is None or self._run.reaped else self._run.supervisor
 
     @property
     def trains(self) -> bool:
@@ -103,13 +105,14 @@ class Slot:
         ending = self._run is not None and self._run.code is not None and self._next is None
         if not self.at_rest and not ending:
             raise OrderError("the slot is taken: stop its process and wait until it has ended", self.number)
-        if self._commits is not None and len(self._commits.descriptors) != order.commits:
+        if self._commits is not None and not self._forget and len(self._commits.descriptors) != order.commits:
             held = len(self._commits.descriptors)
             raise OrderError(f"'commits' must be {held}, as many as the slot has; or forget it first", self.number)
         if order.life is not None and order.life <= self.life:
             raise OrderError(f"'life' must be above {self.life}, the slot's last", self.number)
         if ending:
             self._next, self._stopping = order, None
+            self._forget_before_next, self._forget = self._forget, False
             return
         self._order, self.life = order, order.life or self.life + 1
         self._stopping, self._forget = None, False
@@ -123,8 +126,8 @@ class Slot:
 
     def kill(self) -> None:
         """Kill the slot's processes at once."""
-        if self.holder is not None:
-            os.kill(self.holder, signal.SIGCONT)  # not reaped yet, so the number is still its own
+        if self.supervisor is not None:
+            os.kill(self.supervisor, signal.SIGCONT)  # not reaped yet, so the number is still its own
         self.stop("told to be killed", 0.0)
 
     def forget(self) -> None:
@@ -177,7 +180,7 @@ class Slot:
         self._tell("output", stream=stream, text=text)
 
     def _hear(self) -> None:
-        """Read what the holder reports."""
+        """Read what the supervisor reports."""
         run = self._run
         assert run is not None
         data = os.read(run.up, CHUNK)
@@ -190,7 +193,7 @@ class Slot:
             if run.finished:
                 self._settle()
             elif self.lost:
-                self._agent.lost_holder()
+                self._agent.lost_supervisor()
 
     def _take(self, run: Run, news: dict[str, Any]) -> None:
         if "started" in news:
@@ -209,9 +212,9 @@ class Slot:
             self._agent.warn(f"slot {self.number}: a defect of hvd-elastic: {news['defect']}")
         else:
             run.finished = True
-            if news["bye"]:
-                self._tell("left", pids=news["bye"])
-                self._agent.warn(f"slot {self.number}: processes that cannot be killed remain: {news['bye']}")
+            if news["left"]:
+                self._tell("left", pids=news["left"])
+                self._agent.warn(f"slot {self.number}: processes that cannot be killed remain: {news['left']}")
 
     def _not_started(self, reason: str, remedy: str = "") -> None:
         self.code = NOT_STARTED
@@ -232,20 +235,20 @@ class Slot:
         self._tell("exited", pid=run.pid, code=run.code, signal=number, oom=oom, held=self.held)
 
     def reaped(self, pid: int, status: int) -> None:
-        """Note the end of a child of the agent: the holder, or the training process after its holder was killed."""
+        """Note the end of a child of the agent: the supervisor, or the training process after that was killed."""
         run = self._run
         if run is None:
             return
-        if pid == run.holder:
+        if pid == run.supervisor:
             run.reaped = True
             if self.lost:
-                self._agent.lost_holder()
+                self._agent.lost_supervisor()
         elif pid == run.pid and run.code is None:
             self._exited(status)
 
     @property
     def lost(self) -> bool:
-        """True if the holder was killed.
+        """True if the supervisor was killed.
 
         Closed pipes do not suffice: the kernel closes them before its children become the agent's.
         """
@@ -253,7 +256,7 @@ class Slot:
         return run is not None and run.silent and run.reaped and not run.finished
 
     def settle_if_lost(self) -> None:
-        """Continue after the holder was killed and none of its processes is left."""
+        """Continue after the supervisor was killed and none of its processes is left."""
         if self.lost:
             self._settle()
 
@@ -261,7 +264,7 @@ class Slot:
         """All processes of the run have ended: go on with what was ordered meanwhile."""
         run = self._run
         assert run is not None
-        if run.code is None:  # its holder was killed, and the kernel killed it with its holder
+        if run.code is None:  # its supervisor was killed, and the kernel killed it with its supervisor
             self._exited(-signal.SIGKILL)
         run.close()
         if self.worker_link is not None:
@@ -275,7 +278,8 @@ class Slot:
     def _replace(self, order: Start) -> None:
         """Start the process that was ordered meanwhile, unless it was stopped before its start."""
         reason, forget = self._stopping, self._forget
-        self._next, self._stopping, self._forget = None, None, False
+        self._next, self._stopping = None, None
+        self._forget, self._forget_before_next = self._forget_before_next, False
         self._rest("another was ordered")
         if reason is None:
             self.start(order)

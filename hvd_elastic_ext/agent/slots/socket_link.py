@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.wire import decode
 
 MAX_LINE_FROM_WORKER: Final = 64 << 10
@@ -62,7 +62,7 @@ class SocketLink:
 
     def tell(self, message: Mapping[str, Any]) -> None:
         """Pass ``message`` on as soon as there is room."""
-        line = json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n"
+        line = to_text(message).encode("ascii") + b"\n"
         if self._size + len(line) > MAX_UNREAD:
             self._warn_once("its process does not read its messages: they are dropped")
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 from typing import Any, Final, NamedTuple, Protocol
 
-from hvd_elastic_ext.agent.orders.orders import Answer
+from hvd_elastic_ext.agent.orders.orders import AnswerQuestion
 from hvd_elastic_ext.agent.slots.rendezvous_proxy import Question, RendezvousProxy
 from hvd_elastic_ext.agent.slots.socket_link import SocketLink
 from hvd_elastic_ext.agent.slots.worker_status import RateLimit, WorkerStatus
@@ -24,7 +24,7 @@ class AgentServices(EventLoop, Protocol):
 
     def tell(self, event: str, **fields: object) -> None: ...
     def warn(self, problem: str) -> None: ...
-    def lost_holder(self) -> None: ...
+    def lost_supervisor(self) -> None: ...
 
 
 class Inheritance(NamedTuple):
@@ -57,7 +57,7 @@ class WorkerLink:
         return self._link.theirs.fileno(), self._proxy.port
 
     def handed_down(self) -> None:
-        """Close the process's end of the link here: the holder has inherited it."""
+        """Close the process's end of the link here: the supervisor has inherited it."""
         if self._link is not None:
             self._link.theirs.close()
 
@@ -85,7 +85,7 @@ class WorkerLink:
 
     # --- orders and time ---------------------------------------------------------------------------
 
-    def answer(self, order: Answer) -> None:
+    def answer(self, order: AnswerQuestion) -> None:
         """Pass on the answer to an open question; ignored if it is not open."""
         self._proxy.answer(order.number, order.status, order.body)
 

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import CHUNK, close_all_but
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io import process_tree
 
 LIMIT_S: Final = 2.0
@@ -90,7 +91,7 @@ def _be_child(name: str, writer: int) -> NoReturn:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
         signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
         close_all_but((writer,))
-        os.write(writer, json.dumps(resolve(name)).encode())
+        os.write(writer, to_text(resolve(name)).encode())
     finally:
         os._exit(0)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import json
 import os
 import select
 import signal
 import socket
 from collections.abc import Iterable, Iterator
 from typing import Final
+
+from hvd_elastic_ext.core.json_text import to_text
 
 CHUNK: Final = 65536
 """Bytes read at once."""
@@ -53,7 +54,7 @@ class Outbox:
 
     def put(self, event: str, **fields: object) -> None:
         """Add one line of JSON. Bytes that are no UTF-8 are kept, as lone surrogates."""
-        line = json.dumps({"event": event, **fields}, separators=(",", ":")).encode("ascii") + b"\n"
+        line = to_text({"event": event, **fields}).encode("ascii") + b"\n"
         if not self._broken:
             self._waiting.append(memoryview(line))
             self._size += len(line)

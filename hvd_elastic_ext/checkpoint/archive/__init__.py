@@ -1,4 +1,4 @@
-"""Checkpoints as a whole: written, read, listed, removed, exported.
+"""Checkpoints as a whole: written, read, listed, removed.
 
 Belongs here: what takes a store and a checkpoint's format together.
 

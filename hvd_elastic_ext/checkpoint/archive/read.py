@@ -1,7 +1,7 @@
 """A checkpoint back into memory, verified while it is read: what was sealed, or an error.
 
-What lies on storage may be anything. Lengths are believed when they fit the files that are there, and a file when its
-checksums are right.
+What lies on storage may be anything. A length counts if it fits the files that are there, and a file if its checksums
+are right.
 """
 
 from __future__ import annotations

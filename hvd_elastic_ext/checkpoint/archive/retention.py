@@ -81,7 +81,7 @@ def prune(entries: Collection[Entry], keep: Retention) -> list[Named]:
     stay = _kept(whole, keep)
     gone = [
         *(Named(entry.name, "kept long enough") for entry in whole if entry.name not in stay),
-        *_litter(entries, whole[0]),
+        *_unusable(entries, whole[0]),
     ]
     ages = {entry.name: _age(entry) for entry in entries}
     return sorted(gone, key=lambda named: ages[named.name])
@@ -102,7 +102,7 @@ def _kept(whole: Sequence[Entry], keep: Retention) -> set[str]:
     return stay
 
 
-def _litter(entries: Collection[Entry], reference: Entry) -> Iterator[Named]:
+def _unusable(entries: Collection[Entry], reference: Entry) -> Iterator[Named]:
     for entry in entries:
         if not entry.whole and _world(entry) < _world(reference):
             yield Named(entry.name, "damaged, and there is a newer one" if entry.sealed else "never finished")

@@ -162,7 +162,7 @@ def _few(numbers: Sequence[int]) -> str:
 
 
 def _seal(plain: Mapping[str, Any]) -> str:
-    text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return checksums.digest([text.encode()])
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.checkpoint.format.tensor_places import ALIGNMENT, WIDTHS, Places
+from hvd_elastic_ext.core.json_text import to_text
 
 WORDS: Final = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
@@ -50,7 +51,7 @@ def encode(pieces: Sequence[Piece], places: Places, facts: Mapping[str, str]) ->
     for piece in pieces:
         entries[_name(piece, places)] = {**_kind(piece, places), "data_offsets": [at, at + piece.end - piece.start]}
         at += piece.end - piece.start
-    text = json.dumps(entries, separators=(",", ":")).encode()
+    text = to_text(entries).encode()
     text += b" " * (-(LENGTH.size + len(text)) % ALIGNMENT)
     return LENGTH.pack(len(text)) + text
 
@@ -86,7 +87,7 @@ def _metadata(pieces: Sequence[Piece], places: Places) -> dict[str, str]:
     orders = {str(number): order for number in numbers if (order := places.all[number].order) != tuple(sorted(order))}
     raw = {str(n): places.all[n].dtype for n in numbers if places.all[n].dtype not in WORDS}
     found = {"order": orders, "bytes": raw}
-    return {key: json.dumps(value, separators=(",", ":")) for key, value in found.items() if value}
+    return {key: to_text(value) for key, value in found.items() if value}
 
 
 def _name(piece: Piece, places: Places) -> str:

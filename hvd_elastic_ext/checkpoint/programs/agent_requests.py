@@ -39,7 +39,7 @@ It gives way to everything else that wants processor or disk, but where training
         the same within a host
 
 P is a folder or an fsspec URL, N the name of a checkpoint, R a record (``checkpoint/format/manifest.py``). What cannot
-be done is ``{"failed": "why", "for_good": whether trying again is in vain}``; of the last three ``for_good`` means that
+be done is ``{"failed": "why", "for_good": whether trying again is useless}``; of the last three ``for_good`` means that
 the memory does not hold the commit. What a slot's memory held before is held after a failure.
 """
 
@@ -75,14 +75,15 @@ from hvd_elastic_ext.checkpoint.stores import Store, open_store
 from hvd_elastic_ext.checkpoint.transfer import slot_memory, transfer
 from hvd_elastic_ext.core.commit_record import PAGE, Identity, Record
 from hvd_elastic_ext.core.errors import ElasticError, Permanent, Transient
+from hvd_elastic_ext.core.json_text import to_text
 
 Request = Mapping[str, Any]
-Answer = dict[str, Any]
-Say = Callable[[Answer], None]
+HelperAnswer = dict[str, Any]
+Say = Callable[[HelperAnswer], None]
 
 MARK: Final = ".store"
 """File by which a host's storage is known for the same as another's."""
-HURRIED: Final = ("load", "send", "receive", "copy")
+URGENT: Final = ("load", "send", "receive", "copy")
 """What training waits for."""
 NICE: Final = 15
 """A busy core leaves this some 3 % of itself."""
@@ -94,11 +95,11 @@ def main() -> int:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     request = json.load(sys.stdin)
-    if request["do"] not in HURRIED and not request.get("urgent"):
+    if request["do"] not in URGENT and not request.get("urgent"):
         _give_way()
 
-    def say(answer: Answer) -> None:
-        print(json.dumps(answer), file=answers, flush=True)
+    def say(answer: HelperAnswer) -> None:
+        print(to_text(answer), file=answers, flush=True)
 
     say(answered(request, say))
     return 0
@@ -112,7 +113,7 @@ def _give_way() -> None:
         psutil.Process().ionice(psutil.IOPRIO_CLASS_BE, 7)
 
 
-def answered(request: Request, say: Say = lambda answer: None) -> Answer:
+def answered(request: Request, say: Say = lambda answer: None) -> HelperAnswer:
     """Return the answer to one request, the last one if there are several; ``say`` gets those before."""
     try:
         return _send(request, say) if request["do"] == "send" else _DO[request["do"]](request)
@@ -123,7 +124,7 @@ def answered(request: Request, say: Say = lambda answer: None) -> Answer:
 # --- checkpoints
 
 
-def _write(request: Request) -> Answer:
+def _write(request: Request) -> HelperAnswer:
     store, identity = open_store(request["place"]), Identity(*request["commit"])
     first: Record | None = None
     files: list[File] = []
@@ -176,7 +177,7 @@ def _make(mark: Path) -> None:
             raise
 
 
-def _seal(request: Request) -> Answer:
+def _seal(request: Request) -> HelperAnswer:
     store, written = open_store(request["place"]), request["written"]
     made = write.seal(
         store,
@@ -194,7 +195,7 @@ def _seal(request: Request) -> Answer:
     return told
 
 
-def _load(request: Request) -> Answer:
+def _load(request: Request) -> HelperAnswer:
     store, passed_over = open_store(request["place"]), list[str]()
     entries = catalog.listing(store)
     for entry in entries:
@@ -215,9 +216,9 @@ def _load(request: Request) -> Answer:
     )
 
 
-def _loaded(request: Request, store: Store, entry: Entry, entries: Sequence[Entry]) -> Answer:
+def _loaded(request: Request, store: Store, entry: Entry, entries: Sequence[Entry]) -> HelperAnswer:
     """Load one checkpoint. Raises :class:`Damaged` before anything of it is sealed in memory."""
-    told: Answer = {"path": _path(request, entry.name), "step": entry.step}
+    told: HelperAnswer = {"path": _path(request, entry.name), "step": entry.step}
     if request.get("done") and entry.facts.get("finished") == request["done"]:
         return {**told, "done": True}
     checkpoint = read.opened(store, entry.name)
@@ -277,7 +278,7 @@ def _is_past(memory: Sequence[int], identity: Identity) -> bool:
     return any(each.lineage and each[1:] >= identity[1:] for each in lying)
 
 
-def _held(request: Request) -> Answer:
+def _held(request: Request) -> HelperAnswer:
     held = {}
     for slot, memory in request["sides"].items():
         if (found := slot_memory.held(memory)) is not None:
@@ -290,7 +291,7 @@ def _held(request: Request) -> Answer:
     return {"held": held, "newest": {**told, "identity": list(newest.identity), "step": newest.step}}
 
 
-def _verify(request: Request) -> Answer:
+def _verify(request: Request) -> HelperAnswer:
     try:
         read.verify(open_store(request["place"]), request["name"])
     except Damaged as error:
@@ -305,7 +306,7 @@ def _path(request: Request, name: str) -> str:
 # --- transfers
 
 
-def _send(request: Request, say: Say) -> Answer:
+def _send(request: Request, say: Say) -> HelperAnswer:
     secret, memory = bytes.fromhex(request["secret"]), request["sides"][str(request["slot"])]
     with (
         slot_memory.reading(memory, tuple(request["commit"])) as source,
@@ -319,7 +320,7 @@ def _send(request: Request, say: Say) -> Answer:
         return {"sent": source.record.shared, "seconds": round(done_in_s, 3)}
 
 
-def _receive(request: Request) -> Answer:
+def _receive(request: Request) -> HelperAnswer:
     memory, began = request["sides"][str(request["slot"])], time.monotonic()
     if (there := _as_new(memory, request["commit"])) is not None:
         return there
@@ -336,7 +337,7 @@ def _receive(request: Request) -> Answer:
     return _got(record, began)
 
 
-def _copy(request: Request) -> Answer:
+def _copy(request: Request) -> HelperAnswer:
     memory, began = request["sides"][str(request["to"])], time.monotonic()
     if (there := _as_new(memory, request["commit"])) is not None:
         return there
@@ -351,7 +352,7 @@ def _copy(request: Request) -> Answer:
         return _got(source.record, began)
 
 
-def _as_new(memory: list[int], commit: list[int]) -> Answer | None:
+def _as_new(memory: list[int], commit: list[int]) -> HelperAnswer | None:
     """The answer where nothing has to be transferred: the memory holds that commit already, or a newer one."""
     found = slot_memory.held(memory)
     if found is None or list(found[1].record.identity[1:]) < commit:
@@ -359,7 +360,7 @@ def _as_new(memory: list[int], commit: list[int]) -> Answer | None:
     return {"held": slot_memory.commit_numbers(found[1].record), "bytes": 0, "seconds": 0.0}
 
 
-def _got(record: Record, began: float) -> Answer:
+def _got(record: Record, began: float) -> HelperAnswer:
     seconds = round(time.monotonic() - began, 3)
     return {"held": slot_memory.commit_numbers(record), "bytes": record.shared, "seconds": seconds}
 

@@ -156,7 +156,7 @@ def _checked(store: Store, entry: Entry) -> Entry:
 
 
 def _export(store: Store, options: argparse.Namespace) -> int:
-    from hvd_elastic_ext.checkpoint.archive import export  # torch, for this only
+    from hvd_elastic_ext.checkpoint.conversion import export  # torch, for this only
 
     name = options.name or _newest(store)
     count = export.export(store, name, options.to, replace=options.force)
@@ -178,7 +178,7 @@ def _prune(store: Store, options: argparse.Namespace) -> int:
     keep = Retention(options.last, options.every)
     gone = retention.prune(catalog.listing(store), keep) if options.dry_run else catalog.prune(store, keep)
     if options.json:
-        sys.stdout.write(json.dumps([named._asdict() for named in gone], indent=1) + "\n")
+        sys.stdout.write(json.dumps([named._asdict() for named in gone], indent=1, allow_nan=False) + "\n")
         return 0
     done = "would be removed" if options.dry_run else "removed"
     for named in gone:
@@ -189,7 +189,8 @@ def _prune(store: Store, options: argparse.Namespace) -> int:
 
 def _show(entries: Sequence[Entry], stream: TextIO, *, as_json: bool, empty: str) -> None:
     if as_json:
-        stream.write(json.dumps([retention.entry_to_json(entry) for entry in entries], indent=1) + "\n")
+        told = [retention.entry_to_json(entry) for entry in entries]
+        stream.write(json.dumps(told, indent=1, allow_nan=False) + "\n")
     elif not entries:
         stream.write(f"{empty}\n")
     else:

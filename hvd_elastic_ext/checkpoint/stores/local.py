@@ -153,7 +153,7 @@ class LocalStore:
             self._system.fsync(opened)
         except BaseException:
             with contextlib.suppress(OSError):
-                self._system.unlink(file, dir_fd=top)  # no litter, if it can be helped
+                self._system.unlink(file, dir_fd=top)  # no part of a file is left, if possible
             raise
         finally:
             self._system.close(opened)

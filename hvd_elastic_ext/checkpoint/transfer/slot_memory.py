@@ -167,7 +167,7 @@ def _free(descriptors: Sequence[int]) -> list[int]:
 def _local(descriptor: int, last: Sealed, *, stored: bool) -> bytes:
     """A copy of the slot's own part of its last commit; empty if it is not to be had."""
     if last.record.stored and not stored:
-        return b""  # it came from storage, and would be believed more than that is
+        return b""  # it came from storage, and would count as sealed by a process
     local = os.pread(descriptor, last.record.local, PAGE + last.record.shared)
     return local if _sealed(descriptor) == last else b""
 

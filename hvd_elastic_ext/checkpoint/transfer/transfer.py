@@ -34,6 +34,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from hvd_elastic_ext.core.commit_record import Identity, Record
 from hvd_elastic_ext.core.errors import Transient
+from hvd_elastic_ext.core.json_text import to_text
 
 MAGIC: Final = b"hvd-elastic-mem\x01"
 """How a sender begins; the last byte is the version of the protocol."""
@@ -220,7 +221,7 @@ def _header(record: Record, keys: _Keys) -> bytes:
         "stored": record.stored,
         **{name: getattr(record, name) for name in _COUNTS},
     }
-    payload = json.dumps(told, separators=(",", ":")).encode("ascii")
+    payload = to_text(told).encode("ascii")
     return len(payload).to_bytes(_LENGTH, "big") + payload + keys.sign(b"record", payload)
 
 
@@ -283,10 +284,10 @@ def receiving(address: tuple[str, int], secret: bytes) -> Iterator[Incoming]:
     except OSError as error:
         raise TransferFailed(f"no sender at {address[0]} port {address[1]}: {error}") from None
     with connection:
-        yield Incoming(connection, _shaken(connection, secret))
+        yield Incoming(connection, _handshake(connection, secret))
 
 
-def _shaken(connection: socket.socket, secret: bytes) -> _Keys:
+def _handshake(connection: socket.socket, secret: bytes) -> _Keys:
     greeting = _read(connection, len(MAGIC) + _NONCE)
     if not greeting.startswith(MAGIC):
         raise TransferFailed("what listens there is no sender of this version")

@@ -11,6 +11,7 @@ from typing import Final
 
 from hvd_elastic_ext.checkpoint.values import read
 from hvd_elastic_ext.core.errors import StateError
+from hvd_elastic_ext.core.json_text import to_text
 
 VALUES: Final = "$values"
 """The part that holds the plain values of a State (``epoch``, ``batch``); no attribute has such a name."""
@@ -20,7 +21,7 @@ _BETWEEN: Final = ",\n"
 
 def encode(parts: Mapping[str, str]) -> bytes:
     """Return the tree of these parts: the text of each by its name."""
-    lines = (f"{json.dumps(name)}:{text}" for name, text in parts.items())
+    lines = (f"{to_text(name)}:{text}" for name, text in parts.items())
     return encode_value(f"{{{_BETWEEN.join(lines)}}}")
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from hvd_elastic_ext.checkpoint.values import records
 from hvd_elastic_ext.checkpoint.values.read import DEEPEST
+from hvd_elastic_ext.core.json_text import to_text
 
 MOST: Final = 1 << 22
 """Containers in one value. A value that holds another one twice at each of many levels has more."""
@@ -136,7 +137,7 @@ class _Writer:
             raise Unfit(
                 f"it is a defaultdict of {factory!r:.80}; a State takes those of {', '.join(records.FACTORIES)}"
             )
-        return f'{{"$default":[{json.dumps(name)},{self.mapping(value)}]}}'
+        return f'{{"$default":[{to_text(name)},{self.mapping(value)}]}}'
 
     def tensor(self, value: Tensor) -> str:
         text = self._known.get(id(value))
@@ -218,7 +219,7 @@ _FORMS: Final[dict[type, Callable[[_Writer, Any], str]]] = {
     tuple: lambda writer, value: f'{{"$tuple":{writer.sequence(value)}}}',
     set: lambda writer, value: f'{{"$set":[{",".join(sorted(writer.items(value)))}]}}',
     frozenset: lambda writer, value: f'{{"$frozenset":[{",".join(sorted(writer.items(value)))}]}}',
-    collections.deque: lambda writer, value: f'{{"$deque":[{writer.sequence(value)},{json.dumps(value.maxlen)}]}}',
+    collections.deque: lambda writer, value: f'{{"$deque":[{writer.sequence(value)},{to_text(value.maxlen)}]}}',
     collections.OrderedDict: _Writer.ordered,
     collections.defaultdict: _Writer.default,
     collections.Counter: lambda writer, value: f'{{"$counter":{writer.mapping(value)}}}',

@@ -1,4 +1,4 @@
-"""What a launcher and the programs that it has in its slots know of each other where processes keep their places."""
+"""What an agent and the process in a slot know of each other, also where processes keep their places."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ MARK: Final = "HVD_ELASTIC_MARK"
 JOB: Final = "HVD_ELASTIC_JOB_NAME"
 """The job's name."""
 COMMITS: Final = "HVD_ELASTIC_COMMIT_FDS"
-"""As the agent has it: descriptors of the slot's commit memory."""
+"""Descriptors of the slot's commit memory."""
+LINK: Final = "HVD_ELASTIC_LINK"
+"""Descriptor of the link between process and agent."""
+RENDEZVOUS_PORT: Final = "HVD_ELASTIC_RENDEZVOUS_PORT"
+"""The port on 127.0.0.1 at which the process asks for its rank."""
+
+GENERATION_WAIT_S: Final = 2.0
+"""How long a process that has a rank waits for the number of its world: the agent has sent it before the rank."""
 
 START_AGAIN: Final = 75
 """Exit code of a process that has left its world, for another one to take its place in the next (``EX_TEMPFAIL``)."""

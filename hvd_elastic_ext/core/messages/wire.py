@@ -31,7 +31,8 @@ NONCE_SIZE: Final = 32
 KEY_SIZE: Final = 32
 """Bytes of a job's key."""
 MAX_FIRST: Final = 64 << 10
-"""Largest first frame of either direction in bytes, without its length: what a stranger can make us keep."""
+"""Largest first frame of either direction in bytes, without its length: what is kept of a peer that may not have the
+key."""
 MAX_FRAME: Final = 8 << 20
 """Largest later frame in bytes, without its length."""
 

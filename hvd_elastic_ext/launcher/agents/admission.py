@@ -17,14 +17,14 @@ PER_FILES: Final = 16
 """One of them is allowed for so many files that the process may have open."""
 SHARES: Final = 4
 """A source keeps one in so many of all connections until the timeout. What it has beyond that is closed first."""
-MOMENT_S: Final = 0.25
+MIN_TIME_S: Final = 0.25
 """Seconds each has when there is no room and no source has more than its share."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict(Generic[T]):
+class AdmissionDecision(Generic[T]):
     """``out``: the connection to close, or None; ``wait``: accept none for now."""
 
     out: T | None = None
@@ -66,17 +66,17 @@ class Unauthenticated(Generic[T]):
             del self._by_source[source]
         return True
 
-    def room(self, now: float, most: int) -> Verdict[T]:
+    def room(self, now: float, most: int) -> AdmissionDecision[T]:
         """Whether one more may come where ``most`` may be."""
         if len(self._source) < most:
-            return Verdict()
+            return AdmissionDecision()
         source, others = max(self._by_source.items(), key=lambda each: len(each[1]))
         oldest, since = next(iter(others.items()))
         if source and len(others) > most // SHARES:
-            return Verdict(oldest, reason="its source has too many connections without authentication")
-        if now - since < MOMENT_S:
-            return Verdict(wait=True)
-        return Verdict(oldest, reason=f"no authentication within {MOMENT_S:g} s, and others wait")
+            return AdmissionDecision(oldest, reason="its source has too many connections without authentication")
+        if now - since < MIN_TIME_S:
+            return AdmissionDecision(wait=True)
+        return AdmissionDecision(oldest, reason=f"no authentication within {MIN_TIME_S:g} s, and others wait")
 
     def keep(self, who: T, size: int) -> None:
         """Count bytes received of one."""

@@ -40,7 +40,7 @@ class Session:
         self._wire = LauncherWire(control.key)
         self._unsent = bytearray()
         self._writing = False
-        self._saying_goodbye = False
+        self._closing_when_read = False
         self._closing = False
         self._loop = asyncio.get_running_loop()
         connection.setblocking(False)
@@ -71,13 +71,13 @@ class Session:
             self._closing = True
             self._loop.call_soon(self._close)
 
-    def say_goodbye(self, reason: str) -> None:
+    def close_when_read(self, reason: str) -> None:
         """End once the other end has read everything and disconnects.
 
         Closing a socket with unread data would discard what was not delivered.
         """
         self.over = self.over or reason
-        self._saying_goodbye = True
+        self._closing_when_read = True
         self._flush()
 
     def _ready(self, events: int) -> None:
@@ -132,7 +132,7 @@ class Session:
         try:
             while self._unsent:
                 del self._unsent[: self._connection.send(self._unsent)]
-            if self._saying_goodbye:
+            if self._closing_when_read:
                 self._connection.shutdown(socket.SHUT_WR)
         except (BlockingIOError, InterruptedError):
             pass

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.agents.transports.child_process import LONGEST_INPUT
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
@@ -44,8 +44,8 @@ def why_not_elastic(environ: Mapping[str, str]) -> str | None:
 
 def too_large(environ: Mapping[str, str], command: Sequence[str]) -> str | None:
     """Why environment and command do not fit into one line to an agent, and what takes most; None if they do."""
-    sizes = {f"the variable {name}": len(json.dumps({name: value})) for name, value in environ.items()}
-    sizes["the command"] = len(json.dumps(list(command)))
+    sizes = {f"the variable {name}": len(to_text({name: value})) for name, value in environ.items()}
+    sizes["the command"] = len(to_text(list(command)))
     total, largest = sum(sizes.values()), max(sizes, key=lambda what: sizes[what])
     if total <= LARGEST:
         return None

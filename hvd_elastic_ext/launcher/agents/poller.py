@@ -15,9 +15,9 @@ from typing import Final
 MAX_PAUSE_S: Final = 0.05
 PAUSE_EACH_S: Final = 80e-6
 """What each agent adds to the pause: 5 ms for 64 agents, 41 ms for 512."""
-CALM_MAX_PAUSE_S: Final = 0.1
+STEADY_MAX_PAUSE_S: Final = 0.1
 """The longest pause while only heartbeats are expected."""
-CALM_PAUSE_EACH_S: Final = 200e-6
+STEADY_PAUSE_EACH_S: Final = 200e-6
 
 _LEAST_PAUSE_S: Final = 0.001
 _BATCH: Final = 64
@@ -27,7 +27,7 @@ class DescriptorPoller:
     """Calls ``act(events)`` of each descriptor that is ready, in the loop it was made in."""
 
     def __init__(self) -> None:
-        self.calm = False
+        self.steady = False
         """Whether only heartbeats are expected."""
         self.agents = 0
         """How many of the descriptors are agents'."""
@@ -91,8 +91,8 @@ class DescriptorPoller:
         """Seconds to pause after serving so many; 0 while there is more."""
         if count == _BATCH:
             return 0.0
-        if self.calm:
-            return min(CALM_MAX_PAUSE_S, CALM_PAUSE_EACH_S * self.agents)
+        if self.steady:
+            return min(STEADY_MAX_PAUSE_S, STEADY_PAUSE_EACH_S * self.agents)
         return min(MAX_PAUSE_S, PAUSE_EACH_S * self.agents)
 
     def _serve(self) -> int:

@@ -159,7 +159,7 @@ class Control:
         sessions = tuple(self.connections)
         for session in sessions:
             if session.host or session.over:
-                session.say_goodbye(_STOPS)
+                session.close_when_read(_STOPS)
             else:
                 session.hang_up(_STOPS)
         with contextlib.suppress(asyncio.TimeoutError):
@@ -239,7 +239,7 @@ class Control:
             if (number := slot_number(slot)) is not None:
                 session.send({"do": "kill", "slot": number})
         session.send({"do": "finish"})
-        session.say_goodbye(why)
+        session.close_when_read(why)
         asyncio.get_running_loop().call_later(LINGER_S, session.hang_up, why)
 
     def _make_place(self, host: str, *, agent: str) -> None:

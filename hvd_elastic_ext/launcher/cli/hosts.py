@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.journal import FOLDERS
+from hvd_elastic_ext.core.json_text import finite
 from hvd_elastic_ext.io import tables
 from hvd_elastic_ext.io.job_folders import no_job
 from hvd_elastic_ext.io.option_parser import Parser
@@ -70,7 +71,8 @@ def main(argv: Sequence[str]) -> int:
     folder = folder_of(options, os.environ)
     answer = _ask(folder, request)
     if "hosts" in answer:
-        text = json.dumps(answer["hosts"], indent=1) if options.output == "json" else table(answer["hosts"])
+        rows = finite(answer["hosts"])
+        text = json.dumps(rows, indent=1, allow_nan=False) if options.output == "json" else table(rows)
         sys.stdout.write(text + "\n")
     else:
         sys.stdout.write(f"{answer['said']}\n")

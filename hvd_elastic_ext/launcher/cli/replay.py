@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -88,7 +87,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         sys.stderr.write(f"hvd-elastic events: {path}: the last line is cut off; passed over\n")
     for number, line in enumerate(lines, 1):
         try:
-            found = json.loads(line)
+            found = recording.parsed(line)
         except ValueError:
             found = None
         if isinstance(found, dict):
@@ -117,7 +116,7 @@ def _again(job: JobState, now: float, event: Event, before: Recorded, *, quiet: 
     """Let one event happen again; what is different then."""
     job.now = now
     if not quiet:
-        sys.stdout.write(f"{job.now:.3f} {json.dumps(before.event, separators=(',', ':'))[:200]}\n")
+        sys.stdout.write(f"{job.now:.3f} {recording.text_of(before.event)[:200]}\n")
     where = f"{type(event).__name__} at {job.now:.3f}"
     again_at = error = None
     try:

@@ -129,7 +129,7 @@ def look(job: JobState) -> float | None:
             return look(job)  # a planner has ended the job: look again at once
     if job.outcome.over:
         return None
-    pause = min(MAX_PAUSE_S, PAUSE_PER_PROCESS_S * len(job.roster.workers)) if job.calm and not job.ending else 0.0
+    pause = min(MAX_PAUSE_S, PAUSE_PER_PROCESS_S * len(job.roster.workers)) if job.steady and not job.ending else 0.0
     return min([*times, job.now + max(LOOK_S, pause)])
 
 

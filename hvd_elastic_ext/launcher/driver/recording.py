@@ -7,6 +7,7 @@ contains no environments and no keys: the executor adds those.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields
 from typing import Any, Final, get_args
@@ -14,6 +15,7 @@ from typing import Any, Final, get_args
 from hvd_elastic_ext.core.errors import Interrupted, JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Sink
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.launcher.rules.health import ledger_json
 from hvd_elastic_ext.launcher.state import actions, events
 from hvd_elastic_ext.launcher.state.actions import Action
@@ -51,10 +53,28 @@ class Recorder:
 
     def _write(self, line: Mapping[str, Any]) -> None:
         try:
-            self._sink.write(json.dumps(line, separators=(",", ":"), default=str) + "\n")
+            self._sink.write(text_of(line) + "\n")
             self._sink.flush()
         except OSError:
             return  # the sink reports it
+
+
+def text_of(line: object) -> str:
+    """JSON of what a recording holds. Infinity is ``{"infinity": 1}`` or ``{"infinity": -1}``; NaN is null."""
+    return to_text(line, default=str, instead=_infinity)
+
+
+def parsed(text: str) -> Any:
+    """What :func:`text_of` wrote. Raises ``ValueError`` for a text that is no JSON."""
+    return json.loads(text, object_hook=_number)
+
+
+def _infinity(number: float) -> dict[str, int] | None:
+    return None if math.isnan(number) else {"infinity": 1 if number > 0 else -1}
+
+
+def _number(found: dict[str, Any]) -> Any:
+    return math.inf * found["infinity"] if found in ({"infinity": 1}, {"infinity": -1}) else found
 
 
 def error_text(error: Exception) -> str:
@@ -134,4 +154,4 @@ def _described(action: Action) -> str:
 
 
 def _text(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), sort_keys=True, default=str)
+    return to_text(value, default=str, instead=_infinity, sort_keys=True)

@@ -22,7 +22,7 @@ from hvd_elastic_ext.launcher.state.effects.health import cut_off
 from hvd_elastic_ext.launcher.state.effects.health.pauses import launcher_paused
 from hvd_elastic_ext.launcher.state.effects.membership import adoption, hosts, inventory, resize_report, transfers
 from hvd_elastic_ext.launcher.state.events import Event
-from hvd_elastic_ext.launcher.state.helpers import Answer, Purpose, answer_of
+from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose, answer_of
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent, LaunchEnd, Worker, seconds, take_heartbeat, take_message
 
@@ -275,7 +275,7 @@ _Handler = Callable[[JobState, Worker, Mapping[str, Any]], None]
 _RESERVED_FIELDS: Final = frozenset({"t", "mono", "at_mono", "generation", "event", "dropped"})
 """Fields of a journal line that no process may set."""
 
-_ANSWERED: Final[Mapping[Purpose, Callable[[JobState, Agent, Answer], None]]] = {
+_ANSWERED: Final[Mapping[Purpose, Callable[[JobState, Agent, HelperAnswer], None]]] = {
     Purpose.CHECKPOINT: attempts.answered,
     Purpose.RESTORE: loads.answered,
     Purpose.SLEEP: memory.answered,

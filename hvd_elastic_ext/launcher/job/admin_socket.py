@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import ElasticError, UsageError
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.peers import user_of
 
 LOG = logging.getLogger(__name__)
@@ -113,7 +114,7 @@ class AdminSocket:
             if not line:
                 return
             answer = self._answer(line)
-            writer.write(json.dumps(answer).encode() + b"\n")
+            writer.write(to_text(answer).encode("ascii") + b"\n")
             await asyncio.wait_for(writer.drain(), IDLE_S)
             if line == b"too long":
                 return
@@ -145,7 +146,7 @@ def ask(path: Path, request: Mapping[str, Any], *, timeout: float = IDLE_S) -> M
             raise UsageError(
                 f"{path}: user {user} answers there, not your launcher; ask as that user, if it is his job"
             )
-        asking.sendall(json.dumps(request).encode() + b"\n")
+        asking.sendall(to_text(request).encode("ascii") + b"\n")
         with asking.makefile("rb") as answers:
             line = answers.readline(MAX_ANSWER)
     if not line:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from hvd_elastic_ext.core.commands import module_command
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished, read
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ def find(place: str, mark: str) -> Finished | None:
     """Look from here, if ``place`` is a folder that can be seen from here; None also if that takes long, or fails."""
     if "://" in place or not any(Path(place).glob("*/manifest.json")):
         return None
-    request = json.dumps({"do": "held", "place": place, "sides": {}, "urgent": True})
+    request = to_text({"do": "held", "place": place, "sides": {}, "urgent": True})
     command = module_command(sys.executable, "hvd_elastic_ext.checkpoint.programs.agent_requests")
     try:
         done = subprocess.run(command, input=request, capture_output=True, text=True, timeout=LOOK_S, check=False)

@@ -114,7 +114,7 @@ class Job:
         )
         self._admin = AdminSocket(self._folder.socket, self._answer_admin)
         how = self._settings.durability
-        saved, in_vain, restarts = self._saved, 0, 0
+        saved, idle_wakes, restarts = self._saved, 0, 0
         known = Handover(saved, expects=saved.checkpoint_in(None if how is None else how.place))
         if self._releases is not None:
             await self._releases.began()  # before the signal handlers: only this process is there to end
@@ -126,8 +126,8 @@ class Job:
                     begun = self._session.driver.job.world.begun
                     expects = self._session.driver.job.checkpoints.newest[0] or known.expects
                     if isinstance(outcome, Asleep):
-                        in_vain = in_vain + 1 if known.woken and not begun else 0
-                        await self._sleep(outcome, in_vain)
+                        idle_wakes = idle_wakes + 1 if known.woken and not begun else 0
+                        await self._sleep(outcome, idle_wakes)
                         woken = True
                     else:
                         await self._pause_before_restart(outcome, restarts)
@@ -175,8 +175,8 @@ class Job:
         )
         return await self._session.run()
 
-    async def _sleep(self, asleep: Asleep, in_vain: int) -> None:
-        """Wait for hosts. Raises :class:`Asleep` to stop. ``in_vain``: wakes in a row after which nothing trained."""
+    async def _sleep(self, asleep: Asleep, idle_wakes: int) -> None:
+        """Wait for hosts. Raises :class:`Asleep` to stop. ``idle_wakes``: how often in a row it woke for nothing."""
         if self._stop is not None:
             raise Asleep(f"{asleep} ({self._stop}); the same command goes on", path=asleep.path, step=asleep.step)
         self._sleeping = SleepingJob(
@@ -187,7 +187,7 @@ class Job:
             clock=self._clock,
             releases=self._releases,
             max_wait_s=self._settings.max_wait_s,
-            in_vain=in_vain,
+            idle_wakes=idle_wakes,
             generation=self._session.driver.job.generation,
         )
         try:

@@ -170,7 +170,7 @@ class Session:
             at = self.driver.look()
             if at is None:
                 return
-            self._control.poller.calm = self.driver.job.calm
+            self._control.poller.steady = self.driver.job.steady
             self._check_standstill(since=begun)
             await self._wait_for_event(until=at)
 

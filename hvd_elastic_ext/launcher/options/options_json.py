@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
-from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.state.options import JobOptions
 
 
@@ -20,7 +20,7 @@ def to_json(options: JobOptions) -> dict[str, Any]:
 
 def from_json(data: Mapping[str, Any]) -> JobOptions:
     """The options that :func:`to_json` wrote. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for others."""
-    limits = Limits(**{**data["limits"], "allowed": tuple(data["limits"]["allowed"])})
+    limits = WorldLimits(**{**data["limits"], "allowed": tuple(data["limits"]["allowed"])})
     how, cadence = data["durability"], data["commit_every"]
     return JobOptions(
         **{

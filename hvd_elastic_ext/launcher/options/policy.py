@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from hvd_elastic_ext.launcher.options.settings import RunSettings
-from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.state.options import JobOptions
 
 
@@ -15,7 +15,7 @@ def options_of(settings: RunSettings, *, woken: bool = False) -> JobOptions:
     s = settings
     start = s.min_num_proc if woken else s.num_proc
     own: dict[str, Any] = {
-        "limits": Limits(start, s.min_num_proc, s.max_num_proc, s.allowed_sizes, s.settle_s),
+        "limits": WorldLimits(start, s.min_num_proc, s.max_num_proc, s.allowed_sizes, s.settle_s),
         "sleep_after_s": s.sleep_after_s if s.below_min == "sleep" else None,
         "woken": woken,
     }

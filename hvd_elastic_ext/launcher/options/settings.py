@@ -17,7 +17,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.health.ledger import DEFAULT_COOLDOWN_S
-from hvd_elastic_ext.launcher.rules.suspend.release_policy import Limits
+from hvd_elastic_ext.launcher.rules.suspend.release_policy import ReleaseLimits
 
 ELASTIC_TIMEOUT_S = 600.0
 """Horovod's default of ``--elastic-timeout``."""
@@ -134,7 +134,7 @@ class RunSettings:
     below_min: str = "wait"
     sleep_after_s: float = 30.0
     max_wait_s: float | None = None
-    releases: Limits | None = None
+    releases: ReleaseLimits | None = None
     restart_policy: str = "Never"
     backoff_limit: int = 6
     progress_timeout_s: float | None = None
@@ -160,7 +160,7 @@ class RunSettings:
 
 def _problems(s: RunSettings) -> Iterator[str]:
     """Everything wrong with ``s``, most basic first."""
-    for group in (_of_sizes, _of_hosts, _of_times, _of_faults, _of_engines, _of_ways):
+    for group in (_of_sizes, _of_hosts, _of_times, _of_faults, _of_engines, _of_transports):
         yield from (message for wrong, message in group(s) if wrong)
 
 
@@ -281,7 +281,7 @@ def _of_engines(s: RunSettings) -> Checks:
     ]
 
 
-def _of_ways(s: RunSettings) -> Checks:
+def _of_transports(s: RunSettings) -> Checks:
     port, key = s.ssh_port, s.ssh_identity_file
     return [
         (port is not None and not 1 <= port <= 65535, f"--ssh-port is {port}; ports are 1 to 65535"),

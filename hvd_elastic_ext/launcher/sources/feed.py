@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from hvd_elastic_ext.core.errors import KEEPING, ElasticError, SourceUnavailable
+from hvd_elastic_ext.core.errors import HOSTS_KEPT, ElasticError, SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet, diff, keep_seniority
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.publication import Departure, Publication
@@ -60,7 +60,7 @@ class HostFeed:
     def refuse(self, error: ElasticError) -> None:
         """Note why the newest list was not accepted."""
         with self._lock:
-            kept = KEEPING if self._hosts and isinstance(error, SourceUnavailable) else ""
+            kept = HOSTS_KEPT if self._hosts and isinstance(error, SourceUnavailable) else ""
             reason = f"{error}{kept}"
             if reason == self._reason:
                 return

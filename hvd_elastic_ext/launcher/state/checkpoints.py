@@ -13,7 +13,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints import interval
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt, Kept, Last
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
 from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished
-from hvd_elastic_ext.launcher.rules.checkpoints.interval import LATEST, Choice, Seal
+from hvd_elastic_ext.launcher.rules.checkpoints.interval import LATEST, IntervalInSeconds, SealCost
 from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S, SHORTEST_S, Call
 from hvd_elastic_ext.launcher.rules.checkpoints.slowdown import SlowdownMeter
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
@@ -85,8 +85,8 @@ class Cost:
 
     watched_from: float
     failures: Failures = field(default_factory=Failures)
-    choice: Choice = interval.UNMEASURED
-    seals: list[Seal] = field(default_factory=list)
+    choice: IntervalInSeconds = interval.UNMEASURED
+    seals: list[SealCost] = field(default_factory=list)
     """The newest checkpoints that were measured."""
     slowing: SlowdownMeter = field(default_factory=SlowdownMeter)
 
@@ -102,7 +102,7 @@ class CommitInterval:
 
     every: int
     watched_from: float
-    choice: interval.Thinning | None = None
+    choice: interval.IntervalInSteps | None = None
     failures: Failures = field(default_factory=Failures)
     rollbacks: int = 0
     commits_s: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
@@ -188,7 +188,7 @@ class BeforeSleep:
     answers: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     asked_at: float = -math.inf
     again_at: float = -math.inf
-    hopeless: bool = False
+    cannot_save: bool = False
     """Processes have trained that keep no commit: it cannot be saved."""
     skip_waiting: bool = False
     """The job ends, and does not wait for hosts."""
@@ -198,7 +198,7 @@ class BeforeSleep:
     @property
     def going(self) -> bool:
         """Whether waiting ends in sleep, as far as is known, however long that takes."""
-        return self.since is not None and not self.hopeless
+        return self.since is not None and not self.cannot_save
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from hvd_elastic_ext.launcher.rules.membership.custody import ANY_SLOT, Commit, Holding, Reach
+from hvd_elastic_ext.launcher.rules.membership.custody import ANY_SLOT, Commit, Holding, Reachability
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat, seat_of
 
 
@@ -182,8 +182,8 @@ class Holders:
 
     def holdings(self, leaves_by: Mapping[str, float]) -> tuple[Holding, ...]:
         """All of them, for a decision. ``leaves_by``: hosts that will be gone, and when (mono)."""
-        here = [_holding(seat, held, Reach.HERE, leaves_by.get(seat.host)) for seat, held in self.held.items()]
-        gone = [_holding(seat, held, Reach.GONE, None) for seat, held in self.gone.items()]
+        here = [_holding(seat, held, Reachability.HERE, leaves_by.get(seat.host)) for seat, held in self.held.items()]
+        gone = [_holding(seat, held, Reachability.GONE, None) for seat, held in self.gone.items()]
         return (*here, *gone)
 
     def _of(self, host: str) -> list[tuple[Seat, Held]]:
@@ -253,8 +253,8 @@ def read(value: Any) -> tuple[Commit, int] | None:
     return (incarnation, generation, number), step
 
 
-def _holding(seat: Seat, held: Held, reach: Reach, leaves_by: float | None) -> Holding:
-    if reach is Reach.HERE and held.away_since is not None:
-        reach = Reach.AWAY
+def _holding(seat: Seat, held: Held, reach: Reachability, leaves_by: float | None) -> Holding:
+    if reach is Reachability.HERE and held.away_since is not None:
+        reach = Reachability.AWAY
     since = 0.0 if held.away_since is None else held.away_since
     return Holding(seat, held.commit, held.step, reach, since, held.why, leaves_by, held.stale, held.told)

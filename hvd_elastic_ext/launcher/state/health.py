@@ -12,7 +12,7 @@ from hvd_elastic_ext.launcher.rules.health.launcher_pauses import Pause
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.health.stalls import Member
 from hvd_elastic_ext.launcher.rules.health.stragglers import Watch
-from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldDecision
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state.roster import Worker
 
@@ -26,7 +26,7 @@ class Faults:
     """The first process that failed, and how."""
     counted: list[tuple[float, str]] = field(default_factory=list)
     """Faults that count towards ``--failure-budget``: when (mono), and on which host."""
-    deserted: list[float] = field(default_factory=list)
+    all_left_at: list[float] = field(default_factory=list)
     """When the last process of a world left without an order (mono)."""
     seen: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Of each error, by digest, the host and the step where it was seen last."""
@@ -121,7 +121,7 @@ class Loopless:
     fenced: int = -1
     """The world with processes that were cut off from one another."""
 
-    held: Decision | None = None
+    held: WorldDecision | None = None
     """The change of the world that was not made at the newest look, because no process would join."""
 
     def note(self, worker: Worker) -> None:

@@ -16,7 +16,7 @@ class Purpose(Enum):
     TRANSFER = "send a commit to another memory, or load one into it"
 
 
-class Answer(NamedTuple):
+class HelperAnswer(NamedTuple):
     """What an agent reports of a helper. More may follow; the last answer comes at the helper's end.
 
     ``content``: what the program says; empty if it has ended without that. ``failed``: why the helper has failed; None
@@ -28,10 +28,10 @@ class Answer(NamedTuple):
     ended_well: bool
 
 
-def answer_of(news: Mapping[str, Any]) -> Answer:
+def answer_of(news: Mapping[str, Any]) -> HelperAnswer:
     """The answer in an agent's news of a helper."""
     content, code = news.get("answer"), news.get("code")
     if isinstance(content, dict):
-        return Answer(content, why if isinstance(why := content.get("failed"), str) else None, code == 0)
+        return HelperAnswer(content, why if isinstance(why := content.get("failed"), str) else None, code == 0)
     words = str(news.get("words") or "").splitlines()
-    return Answer({}, words[-1] if words else f"it ended with exit code {code}", code == 0)
+    return HelperAnswer({}, words[-1] if words else f"it ended with exit code {code}", code == 0)

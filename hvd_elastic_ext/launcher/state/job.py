@@ -15,11 +15,18 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last
 from hvd_elastic_ext.launcher.rules.health.causes import Cause, announced
-from hvd_elastic_ext.launcher.rules.health.endings import Fate, Verdict, fate
-from hvd_elastic_ext.launcher.rules.health.ledger import Forgiven, HealthLedger, Strike
+from hvd_elastic_ext.launcher.rules.health.endings import WorldOutcome, WorldPhase, outcome_of_world
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, LiftedBlock, Strike
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
-from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Situation, Stage
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import NO_ROOM, TOO_LARGE, Answer, ProcessId, Rendezvous, Seat
+from hvd_elastic_ext.launcher.rules.membership.next_world import Situation, Stage, WorldDecision
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import (
+    NO_ROOM,
+    TOO_LARGE,
+    ProcessId,
+    Rendezvous,
+    RendezvousAnswer,
+    Seat,
+)
 from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.checkpoints import (
     BeforeExit,
@@ -50,7 +57,7 @@ from hvd_elastic_ext.launcher.state.roster import Roster, Worker
 
 log = logging.getLogger(__name__)
 
-OPEN: Final = Verdict(Fate.LOST)
+NO_OUTCOME: Final = WorldOutcome(WorldPhase.LOST)
 """The world changes as in any job."""
 SYNC_S: Final = 10.0
 """Members without an elastic loop count as agreed on the state after this time in a world: they cannot say so."""
@@ -112,7 +119,7 @@ class JobState:
     a host out when it waits no more; an answer of any other helper is ignored."""
     wanted: tuple[Seat, ...] = ()
     """Seats that should have a process, by the newest look."""
-    decision: Decision = field(default_factory=lambda: Decision(None, "", ""))
+    decision: WorldDecision = field(default_factory=lambda: WorldDecision(None, "", ""))
     """Which processes should form the next world now, by the newest look."""
     paused: bool = False
     """Planners decide nothing for now."""
@@ -243,7 +250,7 @@ class JobState:
         return sorted(lives, key=lambda life: (senior.get(life.seat.host, len(senior)), life))
 
     @property
-    def calm(self) -> bool:
+    def steady(self) -> bool:
         """Whether a world stands, and nothing has to be done about it."""
         return not self.paused and self.formed and self.standing
 
@@ -282,21 +289,21 @@ class JobState:
         return stored is not None and (newest is None or stored >= newest)
 
     @property
-    def verdict(self) -> Verdict:
-        """What becomes of the newest world; :data:`OPEN` where it may be followed by another."""
+    def world_outcome(self) -> WorldOutcome:
+        """What becomes of the newest world; :data:`NO_OUTCOME` where it may be followed by another."""
         meeting, members = self.rendezvous, self.world.members
         if self.loopless.loops or not members or not self.formed:
-            return OPEN
+            return NO_OUTCOME
         present = self.roster.present(members)
         on_their_way = any(worker.generation < self.generation for worker in present)
         if on_their_way or not meeting.waiting.isdisjoint(members):
-            return OPEN
-        return fate(len(members), len(present), self.loopless.ends_of(self.generation))
+            return NO_OUTCOME
+        return outcome_of_world(len(members), len(present), self.loopless.ends_of(self.generation))
 
     @property
     def can_end_by_itself(self) -> bool:
         """Whether processes of a script without a loop are left that can finish it, however long that takes."""
-        return self.in_place and self.verdict.fate in (Fate.ENDING, Fate.STANDS)
+        return self.in_place and self.world_outcome.phase in (WorldPhase.ENDING, WorldPhase.RUNNING)
 
     @property
     def leaves_by(self) -> Mapping[str, float]:
@@ -357,7 +364,7 @@ class JobState:
         if again is not None and again.host != host:
             self.note_waived(again)
 
-    def waive(self) -> Forgiven | None:
+    def waive(self) -> LiftedBlock | None:
         """End the block of one host if no host may work and no process runs; None if that is not so.
 
         Not before training has begun, and none that was made by hand. The holder of the newest commit comes first.
@@ -366,11 +373,11 @@ class JobState:
         works = any(worker.killed is None for worker in self.roster.workers.values())
         if not hosts or not self.world.begun or works or any(slots for _, slots in state.usable(hosts, now)):
             return None
-        found = state.ledger.forgive_first(now, [(host, self.roster.commits.of_host(host.name)) for host in hosts])
+        found = state.ledger.lift_one_block(now, [(host, self.roster.commits.of_host(host.name)) for host in hosts])
         state.ledger = found.ledger
         return None if found.host is None else found
 
-    def note_waived(self, found: Forgiven) -> None:
+    def note_waived(self, found: LiftedBlock) -> None:
         """Have it recorded that a block was ended."""
         assert found.host is not None
         self.record("cleared", host=found.host.name, reason=found.reason, waived=True)
@@ -421,7 +428,7 @@ class JobState:
         for host, to in by_host.items():
             self.send(host, {"do": "tell", "to": to, "message": message})
 
-    def answer(self, answers: Iterable[Answer]) -> None:
+    def answer(self, answers: Iterable[RendezvousAnswer]) -> None:
         """Send the answers of the rendezvous."""
         for life, number, status, body in answers:
             if status in (TOO_LARGE, NO_ROOM) and life not in self.excessive:

@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.rules.health.restart_delay import RestartDelays
-from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, Holding, Stored, Verdict
-from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
+from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, CustodyDecision, Holding, Stored
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldDecision
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
-from hvd_elastic_ext.launcher.rules.membership.world_change import Move
+from hvd_elastic_ext.launcher.rules.membership.world_change import ChangeAction
 from hvd_elastic_ext.launcher.state.roster import RETURN_S, Worker
 
 
@@ -45,7 +45,7 @@ class Fleet:
     lost: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By host, the UID of the pod with the agent that was cut off last, and that agent's identity. An agent of another
     identity may belong to the pod that came after."""
-    unheard: dict[str, str] = field(default_factory=dict)
+    unreachable: dict[str, str] = field(default_factory=dict)
     """Hosts that were cut off for their silence and have not returned, and why. Their processes may still run."""
 
 
@@ -62,7 +62,7 @@ class World:
     """How many of them followed a lost world: each is a roll-back."""
     not_at_fault: set[ProcessId] = field(default_factory=set)
     """Members of the newest world that have ended by order, or because of others."""
-    decision: Decision = field(default_factory=lambda: Decision(None, "", ""))
+    decision: WorldDecision = field(default_factory=lambda: WorldDecision(None, "", ""))
     """Why it was formed."""
     provisional: Mapping[ProcessId, Place] = field(default_factory=dict)
     """The place that each member shows until it has its rank; made at first use, for all."""
@@ -87,11 +87,11 @@ class World:
         return bool(self.members) and not self.own
 
 
-UNTOLD_S: Final = 10.0
+UNREPORTED_S: Final = 10.0
 """The longest that a line waits for the first step, or:"""
-UNTOLD_STEPS: Final = 3.0
+UNREPORTED_STEPS: Final = 3.0
 """that multiple of a usual step, if it is longer."""
-UNTOLD_BY_OTHERS_S: Final = 120.0
+UNREPORTED_BY_OTHERS_S: Final = 120.0
 """The same for new processes, which have to load everything first."""
 
 
@@ -117,7 +117,9 @@ class Change:
     @property
     def report_due(self) -> float:
         """When the line is written at the latest (mono)."""
-        return self.at + max(UNTOLD_S if self.stopped_at is None else UNTOLD_BY_OTHERS_S, UNTOLD_STEPS * self.step_s)
+        return self.at + max(
+            UNREPORTED_S if self.stopped_at is None else UNREPORTED_BY_OTHERS_S, UNREPORTED_STEPS * self.step_s
+        )
 
 
 @dataclass(slots=True)
@@ -240,7 +242,7 @@ class Custody:
     """By host, since when its agent would have ended but for its commit (mono)."""
     asked_for: set[str] = field(default_factory=set)
     """Hosts with agents that would have ended since the last look."""
-    verdict: Verdict = FORMS
+    verdict: CustodyDecision = FORMS
     holds_back: bool = False
     """A world would form now, or its members would get their ranks, but waits for a commit."""
     needs_none: bool = False
@@ -257,7 +259,7 @@ class Custody:
 class EngineChange:
     """One change on its way. ``told_at`` and ``first_gone_at`` are times (mono)."""
 
-    move: Move
+    move: ChangeAction
     cause: str
     reason: str
     told_at: float | None = None

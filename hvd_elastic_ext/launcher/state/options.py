@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
-from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class JobOptions:
     """Each field has the value of the ``run`` option of the same name, except where noted. ``None``: never, or no
     limit."""
 
-    limits: Limits
+    limits: WorldLimits
     cooldown_s: tuple[float, float]
     heartbeat_timeout_s: float
     standby_timeout_s: float

@@ -74,7 +74,7 @@ class Worker:
     """The rank that user code sees until there is a real one."""
     local_rank: int = 0
     """The local rank that it was started with, by which it has chosen its device."""
-    born: float = field(init=False)
+    created: float = field(init=False)
     """When it was started, or taken over."""
     live_at: float | None = None
     """When it first went live."""
@@ -141,7 +141,7 @@ class Worker:
     """When it was last called to the newest world."""
 
     def __post_init__(self) -> None:
-        self.born = self.since
+        self.created = self.since
 
     @property
     def seat(self) -> Seat:
@@ -166,7 +166,7 @@ class Worker:
 
     def tried_s(self, now: float) -> float:
         """Seconds from its start until it went live, or until ``now``."""
-        return (now if self.live_at is None else self.live_at) - self.born
+        return (now if self.live_at is None else self.live_at) - self.created
 
 
 @dataclass(slots=True)

@@ -28,10 +28,16 @@ from typing import Any, Final, Protocol, TypeVar
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, Transient
 from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.agents.transports.pods import client_needed
 from hvd_elastic_ext.launcher.rules.suspend import release_policy
-from hvd_elastic_ext.launcher.rules.suspend.release_policy import Act, Decision, Limits, SleepProgress
+from hvd_elastic_ext.launcher.rules.suspend.release_policy import (
+    ReleaseAction,
+    ReleaseDecision,
+    ReleaseLimits,
+    SleepProgress,
+)
 from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, to_delete
 
 log = logging.getLogger(__name__)
@@ -102,14 +108,14 @@ class NoteFile:
         """Replace the note as a whole. If that fails, it is logged and the old note stays."""
         fresh = self._path.with_name(f"{FILE}.tmp")
         try:
-            fresh.write_text(json.dumps({"before": note.before, "told": note.requested, "slots": note.slots}))
+            fresh.write_text(to_text({"before": note.before, "told": note.requested, "slots": note.slots}))
             fresh.replace(self._path)
         except OSError as error:
             log.warning("%s cannot be written (%s)", self._path, error.strerror)
 
 
 def found(
-    limits: Limits,
+    limits: ReleaseLimits,
     need: Need,
     folder: Path,
     *,
@@ -133,7 +139,7 @@ class PodReleases:
     def __init__(
         self,
         workers: Workers,
-        limits: Limits,
+        limits: ReleaseLimits,
         need: Need,
         note_file: NoteFile,
         *,
@@ -251,30 +257,30 @@ class PodReleases:
             return now  # meanwhile it was told to go on, or is about to be
         return await self._act(release_policy.decide(now, progress, seen, self._limits), progress, seen)
 
-    async def _act(self, decision: Decision, progress: SleepProgress, seen: Seen) -> float | None:
+    async def _act(self, decision: ReleaseDecision, progress: SleepProgress, seen: Seen) -> float | None:
         kind = self._limits.job.kind
         match decision.act:
-            case Act.RELEASE:
+            case ReleaseAction.RELEASE:
                 await self._tell_workers(kind.fewest, seen)
                 self._set_progress(
-                    progress, SleepProgress(since=self._clock.mono(), deletions_done=not kind.stands_still)
+                    progress, SleepProgress(since=self._clock.mono(), deletions_done=not kind.invalid_without_workers)
                 )
                 self._tell("released", decision.reason, replicas=kind.fewest, before=self._note.before)
                 return self._clock.mono()
-            case Act.ASK:
+            case ReleaseAction.ASK:
                 wanted = self._wanted(self._need.least, seen)
                 await self._tell_workers(wanted, seen)
                 self._set_progress(progress, SleepProgress(wanted, self._clock.mono()))
                 self._tell("workers_requested", decision.reason, replicas=wanted)
                 return self._clock.mono()
-            case Act.ADOPT:
+            case ReleaseAction.ADOPT:
                 self._note = replace(self._note, before=seen.replicas)  # nor are there to be more once it is awake
                 self._set_progress(progress, SleepProgress(seen.replicas, self._clock.mono()))
                 self._tell("workers_requested", decision.reason, replicas=seen.replicas)
                 return self._clock.mono()
-            case Act.DELETE:
+            case ReleaseAction.DELETE:
                 await self._call(self._workers.delete, to_delete(self._limits.job, seen))
-            case Act.WAIT:
+            case ReleaseAction.WAIT:
                 self._set_progress(progress, replace(progress, deletions_done=True))
         return decision.again_at
 

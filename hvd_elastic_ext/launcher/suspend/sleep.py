@@ -16,9 +16,9 @@ from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.rules.suspend import sleep_policy
-from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import Act, SleepFacts
+from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import SleepAction, SleepFacts
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.suspend.releaser import PodReleases
 
@@ -31,7 +31,7 @@ MAX_PAUSE_S: Final = 60.0
 class SleepingJob:
     """One sleep. ``ledger`` returns the present health of hosts; it may change meanwhile.
 
-    ``in_vain``: wakes in a row after which the job slept again before it trained. Each makes the same hosts wake it
+    ``idle_wakes``: wakes in a row after which the job slept again before it trained. Each makes the same hosts wake it
     later: their agents may know of a preemption that the host list does not show. New hosts wake it as usual.
     """
 
@@ -39,19 +39,19 @@ class SleepingJob:
         self,
         feed: HostFeed,
         ledger: Callable[[], HealthLedger],
-        limits: Limits,
+        limits: WorldLimits,
         *,
         journal: Journal,
         clock: Clock,
         releases: PodReleases | None,
         max_wait_s: float | None,
         generation: int,
-        in_vain: int = 0,
+        idle_wakes: int = 0,
     ) -> None:
         self._ledger = ledger
         self._feed, self._limits, self._max_wait_s = feed, limits, max_wait_s
         self._journal, self._clock, self._releases = journal, clock, releases
-        self._generation, self._in_vain = generation, in_vain
+        self._generation, self._idle_wakes = generation, idle_wakes
         self._known = frozenset[str]()
         """Hosts that are listed since the sleep began."""
         self._soon = asyncio.Event()
@@ -82,19 +82,19 @@ class SleepingJob:
             await self._releases.asleep(hosts_before)
         decision = await self._wait()
         slept_s = round(self._clock.mono() - self._since, 3)
-        if decision.act is Act.END:
+        if decision.act is SleepAction.END:
             raise Asleep(f"stopped while asleep ({decision.reason}); the same command goes on")
         log.warning("awake again after %.1f s: %s", slept_s, decision.reason)
         self._record("woke", reason=decision.reason, slept_s=slept_s)
         if self._releases is not None:
             await self._releases.woke()
 
-    async def _wait(self) -> sleep_policy.Decision:
+    async def _wait(self) -> sleep_policy.SleepDecision:
         while True:
             self._soon.clear()
             now = self._clock.mono()
             decision = sleep_policy.decide(now, self._facts(now), self._limits_now(), self._max_wait_s)
-            if decision.act is not Act.SLEEP_ON:
+            if decision.act is not SleepAction.SLEEP_ON:
                 return decision
             if self._releases is not None:
                 await self._releases.look(enough=self._enough_since is not None)
@@ -102,11 +102,11 @@ class SleepingJob:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._soon.wait(), max(0.0, at - self._clock.mono()))
 
-    def _limits_now(self) -> Limits:
+    def _limits_now(self) -> WorldLimits:
         here = frozenset(self._feed.hosts().names)
         self._known &= here
-        in_vain = self._in_vain if here == self._known else 0
-        return replace(self._limits, settle_s=sleep_policy.settle_s(self._limits.settle_s, in_vain))
+        idle_wakes = self._idle_wakes if here == self._known else 0
+        return replace(self._limits, settle_s=sleep_policy.settle_s(self._limits.settle_s, idle_wakes))
 
     def _facts(self, now: float) -> SleepFacts:
         slots = sleep_policy.slots_there(now, self._feed.hosts(), self._ledger())

@@ -142,9 +142,9 @@ class CommitBuffer:
         side.write(record.shared, local)
         identity = record.identity._replace(lineage=lineage)
         self._seal(self._arriving, record._replace(identity=identity, local=len(local), stored=False))
-        self.let_go()
+        self.release_sides()
 
-    def let_go(self) -> None:
+    def release_sides(self) -> None:
         """Release every claimed side; an arriving commit is dropped."""
         for side in self._sides:
             side.release()
@@ -255,7 +255,7 @@ class CommitBuffer:
         return index, side
 
     def _claimed(self) -> int:
-        self.let_go()
+        self.release_sides()
         while True:
             others = [index for index in range(len(self._sides)) if index != self._current]
             # A kept commit is given up before training would wait: its reader notices.

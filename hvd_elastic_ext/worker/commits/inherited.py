@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
 import re
 import socket
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from hvd_elastic_ext.core.errors import StateError, UsageError
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.slot_protocol import COMMITS
 from hvd_elastic_ext.io.homes import private_home
 from hvd_elastic_ext.worker.commits import torchrun_keeper as keeper
@@ -103,7 +103,7 @@ def places(run: str, agent: Agent, environ: Mapping[str, str]) -> tuple[Path, ..
     """
     first = environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
     job = hashlib.sha256(run.encode()).hexdigest()[:12]
-    name = f"{_family()}-{agent.pid}-{agent.started}-{job}"
+    name = f"{_name_prefix()}-{agent.pid}-{agent.started}-{job}"
     return tuple(Path(base) / name for base in (first, private_home(environ)) if base is not None)
 
 
@@ -128,7 +128,7 @@ def _private(candidates: Sequence[Path]) -> Path:
     raise problem
 
 
-def _family() -> str:
+def _name_prefix() -> str:
     """Return what names of this user's keepers begin with: process numbers mean something within a namespace only."""
     namespace = re.sub(r"\D", "", os.readlink("/proc/self/ns/pid"))  # noqa: PTH115 (no file)
     return f"{keeper.PREFIX}-{os.geteuid()}-{namespace}"
@@ -183,7 +183,7 @@ def _connect(directory: Path) -> socket.socket:
 def _ask(connection: socket.socket, rank: int) -> tuple[int, ...]:
     if keeper.peer_user(connection) != os.geteuid():
         raise PermissionError("it belongs to another user")
-    connection.sendall(json.dumps({"local_rank": rank}).encode())
+    connection.sendall(to_text({"local_rank": rank}).encode())
     answer, descriptors, _, _ = socket.recv_fds(connection, 256, keeper.SIDES)
     if answer != b"ok" or len(descriptors) != keeper.SIDES:
         for descriptor in descriptors:
@@ -207,8 +207,8 @@ def _start_keeper(directory: Path, agent: Agent) -> None:
 
 def _sweep(base: Path) -> None:
     """Remove directories that killed keepers of this user have left, once the agent of each is gone."""
-    for found in base.glob(f"{_family()}-*"):
-        pid, _, rest = found.name.removeprefix(f"{_family()}-").partition("-")
+    for found in base.glob(f"{_name_prefix()}-*"):
+        pid, _, rest = found.name.removeprefix(f"{_name_prefix()}-").partition("-")
         if pid.isdigit() and str(keeper.start_time(int(pid))) != rest.partition("-")[0]:
             keeper.clear(found)
 

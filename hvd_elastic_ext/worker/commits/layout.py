@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from hvd_elastic_ext.checkpoint.format import tensor_places
 from hvd_elastic_ext.core.errors import Permanent, StateError
+from hvd_elastic_ext.core.json_text import to_text
 
 _dtype = attrgetter("dtype")
 _device = attrgetter("device")
@@ -54,7 +54,7 @@ class Layout:
             [str(place.dtype).removeprefix("torch."), place.shape, place.stride, place.device, int(firm)]
             for place, firm in zip(self.places, self.firm, strict=True)
         ]
-        return json.dumps(rows, separators=(",", ":")).encode()
+        return to_text(rows).encode()
 
     def views(self, data: Tensor) -> list[Tensor]:
         """Every tensor in ``data``, the bytes of a side."""

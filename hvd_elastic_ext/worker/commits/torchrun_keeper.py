@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
     listener = _listen(directory)
     if os.fork():
         return 0
-    _leave_the_family()
+    _detach()
     try:
         serve(listener, pid=pid, started=started, watch=watch)
     finally:
@@ -157,7 +157,7 @@ def _listen(directory: Path) -> socket.socket:
     return listener
 
 
-def _leave_the_family() -> None:
+def _detach() -> None:
     """Become a process that no signal for the workers reaches and that holds nothing of theirs open."""
     os.setsid()
     os.chdir("/")

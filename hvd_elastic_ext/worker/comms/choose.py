@@ -24,7 +24,7 @@ HOW_TO_GET_MPI: Final = "apt-get install openmpi-bin libopenmpi-dev, then pip in
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class LaunchFacts:
     """The facts for the decision."""
 
     no_horovod: str | None = None
@@ -41,9 +41,9 @@ class Facts:
     mpi4py: bool = False
 
 
-def look(environ: Mapping[str, str]) -> Facts:
+def look(environ: Mapping[str, str]) -> LaunchFacts:
     """Gather the facts of this process."""
-    return Facts(
+    return LaunchFacts(
         no_horovod=stock.WHY_ABSENT,
         horovod_initialised=with_horovod.is_initialised(),
         torch_initialised=with_torch.is_initialised(),
@@ -55,7 +55,7 @@ def look(environ: Mapping[str, str]) -> Facts:
     )
 
 
-def decide(wanted: str, facts: Facts) -> World:
+def decide(wanted: str, facts: LaunchFacts) -> World:
     """Return the library, or "alone". Raises :class:`UsageError` for a choice that cannot work here."""
     if wanted == "auto":
         return _auto(facts)
@@ -73,7 +73,7 @@ def decide(wanted: str, facts: Facts) -> World:
     return cast(Library, wanted)
 
 
-def _auto(facts: Facts) -> World:
+def _auto(facts: LaunchFacts) -> World:
     rules: tuple[tuple[bool, World], ...] = (
         (facts.horovod_initialised, "horovod"),
         (facts.torch_initialised, "torch"),

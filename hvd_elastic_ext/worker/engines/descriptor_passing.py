@@ -14,6 +14,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.peers import is_trusted, user_of
 
 _LENGTH: Final = struct.Struct("!I")
@@ -46,7 +47,7 @@ def is_ours(connection: socket.socket) -> bool:
 def send_handover(connection: socket.socket, handover: Handover) -> None:
     """Send everything. Raises ``OSError`` if the other side is gone."""
     names = list(handover.descriptors)
-    text = json.dumps(
+    text = to_text(
         {"argv": list(handover.argv), "env": dict(handover.env), "directory": handover.directory, "names": names}
     ).encode("ascii")
     socket.send_fds(connection, [_LENGTH.pack(len(text))], list(handover.descriptors.values()))

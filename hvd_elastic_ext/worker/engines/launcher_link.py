@@ -13,7 +13,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hvd_elastic_ext.worker.process.link import LONGEST_LINE, VARIABLE, is_announced
+from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.core.messages.slot_protocol import LINK
+from hvd_elastic_ext.worker.process.link import LONGEST_LINE, is_announced
 
 _PEEK: Final = 4096
 
@@ -35,7 +37,7 @@ class LauncherLink:
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> LauncherLink:
         """Return the link that ``environ`` names. Raises :class:`LinkClosed` if there is none."""
-        number = environ.get(VARIABLE, "")
+        number = environ.get(LINK, "")
         if not is_announced(environ) or not number.isdigit():
             raise LinkClosed("an agent of hvd-elastic is to start this program, with a link")
         try:
@@ -46,7 +48,7 @@ class LauncherLink:
     def say(self, what: str, **fields: Any) -> None:
         """Send a message. Raises :class:`LinkClosed` if the agent is gone."""
         try:
-            self._socket.sendall(json.dumps({"say": what, **fields}, separators=(",", ":")).encode() + b"\n")
+            self._socket.sendall(to_text({"say": what, **fields}).encode("ascii") + b"\n")
         except OSError as error:
             raise LinkClosed(f"the agent of this host has gone: {error}") from error
 

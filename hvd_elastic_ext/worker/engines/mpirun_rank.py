@@ -18,10 +18,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages import slot_protocol as names
 from hvd_elastic_ext.io import process_tree
 from hvd_elastic_ext.worker.engines.descriptor_passing import Handover, address, is_ours, receive_handover
-from hvd_elastic_ext.worker.process.link import VARIABLE as LINK
 
 RANK: Final = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 OF_MPI: Final = ("OMPI_", "PMIX_", "PMI_", "ORTE_", "PRTE_", "OPAL_", "HFI_", "IPATH_")
@@ -77,7 +77,7 @@ def _start(handover: Handover, environ: Mapping[str, str]) -> subprocess.Popen[b
     descriptors = dict(handover.descriptors)
     streams = [descriptors.pop(name) for name in ("stdout", "stderr")]
     commits = [descriptors[name] for name in sorted(descriptors, key=_order) if name.startswith(names.COMMITS)]
-    numbers = {LINK: str(descriptors[LINK]), names.COMMITS: ",".join(map(str, commits))}
+    numbers = {names.LINK: str(descriptors[names.LINK]), names.COMMITS: ",".join(map(str, commits))}
     env = {**handover.env, **{name: value for name, value in environ.items() if name.startswith(OF_MPI)}, **numbers}
     try:
         return subprocess.Popen(
@@ -87,7 +87,7 @@ def _start(handover: Handover, environ: Mapping[str, str]) -> subprocess.Popen[b
             stdin=subprocess.DEVNULL,
             stdout=streams[0],
             stderr=streams[1],
-            pass_fds=[descriptors[LINK], *commits],
+            pass_fds=[descriptors[names.LINK], *commits],
             preexec_fn=process_tree.die_with_parent,
         )
     finally:
@@ -110,7 +110,7 @@ def _listen(connection: socket.socket, child: subprocess.Popen[bytes]) -> None:
 
 def _tell(connection: socket.socket, code: int) -> None:
     with contextlib.suppress(OSError):
-        connection.sendall(json.dumps({"code": code}).encode() + b"\n")
+        connection.sendall(to_text({"code": code}).encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages import slot_protocol as names
 from hvd_elastic_ext.worker.engines.descriptor_passing import Handover, address, is_ours, send_handover
 from hvd_elastic_ext.worker.engines.launcher_link import LauncherLink
 from hvd_elastic_ext.worker.engines.standby import Membership, NotNeeded
-from hvd_elastic_ext.worker.process.link import VARIABLE as LINK
 
 _PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -33,7 +33,7 @@ def serve(link: LauncherLink, argv: Sequence[str], env: Mapping[str, str], *, ma
         for number in _PASSED_ON:
             signal.signal(number, lambda number, _: _pass_on(connection, number))
         commits = [int(number) for number in env.get(names.COMMITS, "").split(",") if number.isdigit()]
-        descriptors = {"stdout": 1, "stderr": 2, LINK: link.descriptor}
+        descriptors = {"stdout": 1, "stderr": 2, names.LINK: link.descriptor}
         descriptors.update({f"{names.COMMITS}.{index}": number for index, number in enumerate(commits)})
         link.say("entered", generation=generation, rank=place.rank, size=place.size)
         try:
@@ -59,7 +59,7 @@ def _rank(link: LauncherLink, listener: socket.socket) -> socket.socket:
 
 def _pass_on(connection: socket.socket, number: int) -> None:
     try:
-        connection.sendall(json.dumps({"signal": number}).encode() + b"\n")
+        connection.sendall(to_text({"signal": number}).encode() + b"\n")
     except OSError:
         return  # it has ended; the exit code follows
 

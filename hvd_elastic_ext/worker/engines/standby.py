@@ -1,4 +1,8 @@
-"""How a slot's program gets its place in a world: parked, called, ranked."""
+"""How a slot's program gets its place in a world: parked, called, ranked.
+
+:mod:`hvd_elastic_ext.worker.process.standby` takes the same messages and is not this: it has a thread for the link, and
+takes a process with Horovod from one world to the next.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,11 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.messages.rank_info import Place, place_of
+from hvd_elastic_ext.core.messages.slot_protocol import GENERATION_WAIT_S, RENDEZVOUS_PORT
 from hvd_elastic_ext.worker.engines.launcher_link import LauncherLink, LinkClosed, Message
 
-DOOR: Final = "HVD_ELASTIC_DOOR"
 HOSTNAME: Final = "HOROVOD_HOSTNAME"
 
-WORLD_S: Final = 10.0
-"""Seconds to wait for the generation of the world: it was sent before the rank."""
 AGAIN_S: Final = 0.5
 """Pause before a request is repeated."""
 
@@ -47,7 +49,7 @@ class SlotStandby:
 
     def __init__(self, link: LauncherLink, environ: Mapping[str, str]) -> None:
         self._link = link
-        self._door = int(environ.get(DOOR) or 0)
+        self._rendezvous_port = int(environ.get(RENDEZVOUS_PORT) or 0)
         self._host = environ.get(HOSTNAME) or socket.gethostname()
         self._env: dict[str, str] = {}
         self._called = False
@@ -63,7 +65,7 @@ class SlotStandby:
             status, body = self._question("GET", f"/rank_and_size/{self._host}/{os.getpid()}")
             place = place_of(body.decode("ascii", "replace")) if status == _OK else None
             self._pause(0.0 if place is not None else AGAIN_S)
-        deadline = time.monotonic() + WORLD_S
+        deadline = time.monotonic() + GENERATION_WAIT_S
         while not self._generation and (left := deadline - time.monotonic()) > 0:
             self._take(self._link.hear(within_s=left))
         return Membership(place, self._generation, self._env)
@@ -87,7 +89,7 @@ class SlotStandby:
         """Send a request to the agent's proxy, and read the link meanwhile."""
         head = f"{method} {path} HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n".encode("ascii")
         try:
-            with socket.create_connection(("127.0.0.1", self._door)) as asking:
+            with socket.create_connection(("127.0.0.1", self._rendezvous_port)) as asking:
                 asking.sendall(head + body)
                 answer = bytearray()
                 while len(answer) < _LONGEST_ANSWER:

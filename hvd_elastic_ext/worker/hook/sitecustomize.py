@@ -89,12 +89,12 @@ def _make_importable() -> None:
     spec.loader.exec_module(module)
 
 
-def _tell_of_failures() -> None:
+def _report_uncaught_errors() -> None:
     """Report an error that ends this program, also before Horovod or our package is imported."""
     before = sys.excepthook
 
     def report(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        if os.environ.get("HVD_ELASTIC_LINK"):  # else the holder of the link reports it
+        if os.environ.get("HVD_ELASTIC_LINK"):  # else the process with the link reports it
             try:
                 if importlib.util.find_spec("hvd_elastic_ext") is None:
                     _make_importable()
@@ -122,5 +122,5 @@ def _load_shadowed() -> None:
 if os.environ.get("HVD_ELASTIC_LINK"):
     sys.meta_path.insert(0, _Finder())
     sys.meta_path.append(_Absent())
-    _tell_of_failures()
+    _report_uncaught_errors()
 _load_shadowed()

@@ -18,7 +18,7 @@ class Part:
     firm: ClassVar[bool] = False
     """Ranks with the same commit have equal tensors in this part, whatever the user does."""
 
-    borrows: ClassVar[bool] = False
+    takes_views: ClassVar[bool] = False
     """:meth:`restore` copies from the tensors that it gets. Otherwise it gets copies, and keeps them."""
 
     reload: ClassVar[bool] = False

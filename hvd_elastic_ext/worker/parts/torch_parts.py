@@ -1,14 +1,15 @@
 """The parts of a State: each captures its live state, and restores a committed one.
 
 A captured tree holds the live tensors; the commit buffer copies them once. A part restores from tensors in the
-commit's memory, or from copies of them (``borrows``).
+commit's memory, or from copies of them (``takes_views``).
 """
 
 from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Protocol, runtime_checkable
 
 import torch
@@ -20,6 +21,7 @@ from hvd_elastic_ext.worker.commits.preallocated import Reserve
 from hvd_elastic_ext.worker.optim.reductions import drop_step
 from hvd_elastic_ext.worker.parts import Part, state_dicts
 from hvd_elastic_ext.worker.parts.sharded import demand_whole
+from hvd_elastic_ext.worker.stock import HorovodInternalError, HostsUpdatedInterrupt
 
 
 @runtime_checkable
@@ -44,8 +46,9 @@ class StatefulPart(Part):
         return self.value.state_dict()
 
     def restore(self, tree: Any) -> None:
-        """Give ``tree`` to its ``load_state_dict``."""
-        self.value.load_state_dict(tree)
+        """Give ``tree`` to its ``load_state_dict``. Raises :class:`StateError` if that cannot take it."""
+        with _loading(self.value):
+            self.value.load_state_dict(tree)
 
 
 class GeneratorPart(Part):
@@ -61,7 +64,8 @@ class GeneratorPart(Part):
 
     def restore(self, tree: Any) -> None:
         """Set the generator's state to the tensor ``tree``."""
-        self.value.set_state(tree)
+        with _loading(self.value, RuntimeError):
+            self.value.set_state(tree)
 
 
 class ScalerPart(StatefulPart):
@@ -72,7 +76,7 @@ class ScalerPart(StatefulPart):
     def restore(self, tree: Any) -> None:
         """Load the state; an enabled scaler stays as it is if ``tree`` is the empty state of a disabled one."""
         if tree or not self.value.is_enabled():  # a disabled one has no state
-            self.value.load_state_dict(tree)
+            super().restore(tree)
 
     def settle(self) -> None:
         """Clear what the scaler has recorded for each optimizer in the present step."""
@@ -84,7 +88,7 @@ class ScalerPart(StatefulPart):
 class ModelPart(Part):
     """A module: parameters, buffers and extra state."""
 
-    borrows = True
+    takes_views = True
 
     def __init__(self, value: nn.Module) -> None:
         self.value = value
@@ -100,15 +104,13 @@ class ModelPart(Part):
 
         Raises :class:`StateError` if the commit is of another model.
         """
-        lent = _lendable(self.value)
-        if lent:
+        names = _copied_when_loaded(self.value)
+        if names:
             _fit_buffers(self.value, tree)
-            _demand_same_tensors(self.capture(), tree, keys=lent)
-        given = {key: value if key in lent else state_dicts.copied(value) for key, value in tree.items()}
-        try:
+            _demand_same_tensors(self.capture(), tree, keys=names)
+        given = {key: value if key in names else state_dicts.copied(value) for key, value in tree.items()}
+        with _loading(self.value, RuntimeError):
             self.value.load_state_dict(given)
-        except RuntimeError as error:
-            raise StateError(f"the commit is of another model: {' '.join(str(error).split())}") from error
 
     def settle(self) -> None:
         """Set all gradients to None."""
@@ -124,7 +126,7 @@ class OptimizerPart(Part):
     """
 
     firm = True
-    borrows = True
+    takes_views = True
 
     def __init__(self, value: optim.Optimizer, names: ParameterNames) -> None:
         self.value = value
@@ -178,7 +180,8 @@ class OptimizerPart(Part):
         return self._reserve.stock(self.expected())
 
     def _load(self, state_dict: dict[str, Any], parameters: list[Tensor]) -> None:
-        self.value.load_state_dict(state_dict)
+        with _loading(self.value):
+            self.value.load_state_dict(state_dict)
         # Loading converts state to the type of its parameter; the committed state may have another type.
         for index, entry in state_dict["state"].items():
             live = self.value.state.get(parameters[index], {}) if isinstance(index, int) else {}
@@ -273,7 +276,22 @@ def part_for(value: object, names: ParameterNames) -> Part | None:
     return None
 
 
-def _lendable(model: nn.Module) -> frozenset[str]:
+@contextmanager
+def _loading(value: object, *more: type[Exception]) -> Iterator[None]:
+    """Have errors of ``value`` that a commit of something else causes, and those of the types ``more``, say so."""
+    unfit: tuple[type[Exception], ...] = (LookupError, TypeError, ValueError, AttributeError, *more)
+    try:
+        yield
+    except (HorovodInternalError, HostsUpdatedInterrupt):  # of a user's own loader that talks to other ranks
+        raise
+    except unfit as error:
+        what = "another model" if isinstance(value, nn.Module) else f"something else than this {type(value).__name__}"
+        text = " ".join(str(error).split())
+        said = text if isinstance(error, RuntimeError) else f"{type(error).__name__}: {text}"
+        raise StateError(f"the commit is of {what}: {said}") from error
+
+
+def _copied_when_loaded(model: nn.Module) -> frozenset[str]:
     """Names of tensors that loading only copies from. A loader of the user's own may keep what it is given."""
     if not all(map(_loads_as_torch_does, model.modules())):
         return frozenset()

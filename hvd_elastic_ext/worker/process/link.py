@@ -22,9 +22,11 @@ import weakref
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final
 
+from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.core.messages.slot_protocol import LINK
+
 log = logging.getLogger(__name__)
 
-VARIABLE: Final = "HVD_ELASTIC_LINK"
 INTERVAL: Final = "HVD_ELASTIC_HEARTBEAT_INTERVAL"
 
 LONGEST_LINE: Final = 1 << 20
@@ -115,7 +117,7 @@ class Link:
         """Send a message. While the agent does not read, keep it, up to :data:`MOST_UNSENT` bytes."""
         if self._connection is None:
             return
-        line = json.dumps({"say": what, **fields}, separators=(",", ":"), default=str).encode() + b"\n"
+        line = to_text({"say": what, **fields}, default=str).encode("ascii") + b"\n"
         if len(line) > LONGEST_SAID:
             log.warning("a message %r of %d bytes is too long and is dropped", what, len(line))
             return
@@ -270,16 +272,16 @@ def open_link(environ: MutableMapping[str, str]) -> Link:
 
     Remove the variable: programs started by this one are no training processes.
     """
-    number = environ.get(VARIABLE, "")
+    number = environ.get(LINK, "")
     connection = _socket(int(number)) if number.isdigit() else None
     if connection is not None:
-        del environ[VARIABLE]
+        del environ[LINK]
     return Link(connection, interval=_seconds(environ.get(INTERVAL, "")))
 
 
 def is_announced(environ: Mapping[str, str]) -> bool:
     """Whether an agent gave this process, or the program that started it, a link."""
-    return bool(environ.get(VARIABLE))
+    return bool(environ.get(LINK))
 
 
 def _socket(descriptor: int) -> socket.socket | None:

@@ -4,6 +4,9 @@ A process that an agent starts begins in a world of its own: Horovod is initiali
 objects and sees its *planned* rank. Then it parks. When the launcher calls it, it joins the job as survivors of a lost
 world do: by an elastic re-initialisation, which blocks until the next generation forms.
 
+:mod:`hvd_elastic_ext.worker.engines.standby` takes the same messages and is not this: it waits in one thread for one
+world, without Horovod, and this one has a thread for the link and enters one world after another.
+
 Standard library only: the import hook loads this into every training script.
 """
 
@@ -19,7 +22,7 @@ from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, Final
 
 from hvd_elastic_ext.core.messages.rank_info import ALONE, VARIABLES, Place, place_of
-from hvd_elastic_ext.core.messages.slot_protocol import ENGINE, GENERATION
+from hvd_elastic_ext.core.messages.slot_protocol import ENGINE, GENERATION, GENERATION_WAIT_S, RENDEZVOUS_PORT
 from hvd_elastic_ext.worker.process import error_report, link
 from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE, Fence
 from hvd_elastic_ext.worker.process.link import Link, Message
@@ -28,12 +31,8 @@ log = logging.getLogger(__name__)
 
 PLAN: Final = "HVD_ELASTIC_PLAN"
 DEVICE: Final = "HVD_ELASTIC_DEVICE"
-DOOR: Final = "HVD_ELASTIC_DOOR"
 ADDRESS: Final = "HOROVOD_GLOO_RENDEZVOUS_ADDR"
 PORT: Final = "HOROVOD_GLOO_RENDEZVOUS_PORT"
-
-WORLD_S: Final = 2.0
-"""Seconds to wait for the generation of a world that was just joined: it was sent before the world formed."""
 
 
 class Standby:
@@ -53,7 +52,7 @@ class Standby:
         """Called on the link's thread when hosts will change."""
         self.on_keep: Callable[[Message], None] = lambda message: None
         """Called there when a commit must stay until it is written as a checkpoint."""
-        self.on_thin: Callable[[Message], None] = lambda message: None
+        self.on_commit_interval: Callable[[Message], None] = lambda message: None
         """Called there when only every n-th ``commit()`` makes a commit."""
         place = place_of(environ.get(PLAN, "")) if link.connected and DEVICE in environ else None
         self.local_rank = None if place is None else place.local_rank
@@ -74,7 +73,7 @@ class Standby:
         self._between_worlds = False
         """It has left its last world, and was not told the number of the next one yet."""
         if link.connected:
-            fence.exclude_port(_number(environ.get(DOOR)))
+            fence.exclude_port(_number(environ.get(RENDEZVOUS_PORT)))
             link.on_message, link.on_lost = self._on_message, self._on_lost
 
     # For the main thread
@@ -130,7 +129,7 @@ class Standby:
             go = self._go
         self._environ.update({name: str(value) for name, value in dict(go.get("env") or {}).items()})
         self._environ.setdefault(ADDRESS, "127.0.0.1")
-        self._environ.setdefault(PORT, self._environ.get(DOOR, ""))
+        self._environ.setdefault(PORT, self._environ.get(RENDEZVOUS_PORT, ""))
         self._live, self.planned = True, None
 
     def was_shown_another_place(self, place: tuple[int, ...]) -> bool:
@@ -239,7 +238,7 @@ class Standby:
 
     def _await_world(self, before: int | None) -> None:
         """Wait for the generation of the world: it may arrive a moment after the rank."""
-        deadline = time.monotonic() + WORLD_S
+        deadline = time.monotonic() + GENERATION_WAIT_S
         with self._changed:
             while self.generation == before and self.link.connected:
                 if not self._changed.wait(deadline - time.monotonic()) and time.monotonic() >= deadline:
@@ -268,7 +267,7 @@ class Standby:
             "fence": self._on_fence,
             "env": self._on_env,
             "keep": self.on_keep,
-            "thin": self.on_thin,
+            "thin": self.on_commit_interval,
             "reclaim": self._on_reclaim,
         }.get(message["tell"])
         if act is None:
@@ -340,7 +339,7 @@ def current() -> Standby:
     if not _current or (not _current[0].link.connected and link.is_announced(os.environ)):
         _current[:] = [Standby(link.current())]
         if _current[0].link.connected:
-            _tell_failures()
+            _report_uncaught_errors()
     return _current[0]
 
 
@@ -355,7 +354,7 @@ def local_rank() -> int | None:
     return kept if kept is not None or place is None else place.local_rank
 
 
-def _tell_failures() -> None:
+def _report_uncaught_errors() -> None:
     """Have errors outside the training function reported, too."""
     before = sys.excepthook
 

@@ -123,11 +123,11 @@ class Inventory:
         held = {id(tensor) for tensor in among if is_parameter(tensor)}
         if not held or held.isdisjoint(map(id, parts)):
             return
-        lent = held.intersection(map(id, parts))
+        kept = held.intersection(map(id, parts))
         for name, value in self.values().items():
             own: list[Tensor] = []
             write(value, own)
-            if not lent.isdisjoint(map(id, own)):
+            if not kept.isdisjoint(map(id, own)):
                 raise StateError(
                     f"state.{name} ({type(value).__name__}) holds parameters of a model of this State, which would "
                     "come back as copies that nobody trains; take them from the model where they are needed"
@@ -142,7 +142,7 @@ class Inventory:
         self._demand_same_parts(texts)
         for name, part in self.parts.items():
             if part.reload or not only_reloaded:
-                at = _borrowed(views) if part.borrows else _copied(layout, views)
+                at = _uncopied(views) if part.takes_views else _copied(layout, views)
                 _restore(part, read(texts[name], at), name=name)
         if not only_reloaded:
             self._assign(read(texts[VALUES], _copied(layout, views)))
@@ -245,7 +245,7 @@ def _same_sample(live: Tensor, committed: Tensor) -> bool:
     return torch.equal(mine.contiguous().view(torch.uint8), theirs.contiguous().view(torch.uint8))
 
 
-def _borrowed(views: Sequence[Tensor]) -> TensorAt:
+def _uncopied(views: Sequence[Tensor]) -> TensorAt:
     return lambda index, kind: views[index]
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from hvd_elastic_ext.checkpoint.archive.import_torch import import_torch_save
+from hvd_elastic_ext.checkpoint.conversion.import_torch import import_torch_save
 from hvd_elastic_ext.core.errors import Permanent, StateError
 from hvd_elastic_ext.worker.parts import Part
 from hvd_elastic_ext.worker.parts.snapshot_part import SnapshotPart

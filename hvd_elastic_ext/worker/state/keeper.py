@@ -25,7 +25,7 @@ from hvd_elastic_ext.worker.state.settings import WorkerSettings
 from hvd_elastic_ext.worker.state.steps import StepCount
 from hvd_elastic_ext.worker.state.user_files import Calls, Checkpoint
 from hvd_elastic_ext.worker.sync import exchange
-from hvd_elastic_ext.worker.sync.commit_interval import Thinning
+from hvd_elastic_ext.worker.sync.commit_interval import CommitSchedule
 from hvd_elastic_ext.worker.sync.election import Candidate, Election, Send, elect
 from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
 from hvd_elastic_ext.worker.sync.interrupts import Stopping
@@ -58,7 +58,7 @@ class Keeper:
         status: Status | None = None,
         held: HeldCommit | None = None,
         checkpoint: Checkpoint | None = None,
-        thinning: Thinning | None = None,
+        schedule: CommitSchedule | None = None,
         world: Callable[[], int] = lambda: 0,
     ) -> None:
         self._inventory = inventory
@@ -77,8 +77,8 @@ class Keeper:
         self._world = world
         self.seal: Callable[[], None] = self.save
         """Commits what has not been committed: the owner's own ``save``, which a user may have extended."""
-        self.thinning = thinning if thinning is not None else Thinning()
-        self._stopping = Stopping(comms, clock, self.thinning)
+        self.schedule = schedule if schedule is not None else CommitSchedule()
+        self._stopping = Stopping(comms, clock, self.schedule)
         self._importing = Importing()
         self.inbox = self._stopping.inbox
         self._steps = StepCount(self._stepped)
@@ -87,7 +87,7 @@ class Keeper:
         self._mark: Written | None = None
         """The live state when it was equal to the last commit, without its tensors."""
         self._by_hand = False
-        self._untold = False
+        self._last_step_unreported = False
         """The newest step is not in the journal, which has a sample of them."""
         self._without_own = False
         """The last commit came from another slot, and has no part of this rank's own."""
@@ -106,12 +106,12 @@ class Keeper:
             return  # an earlier process's commit is newer than anything this one has
         self._calls.demand_none()
         self._steps.between()
-        began = self.thinning.began()
+        began = self.schedule.began()
         written, last = self._inventory.write(), self._buffer.record
         if last is not None and last.step == self._steps.done and self._mark is not None:
             self._by_hand |= self._mark.firm_differs(written)  # no step of a world changed them
         self._take(self._next_identity(), written)
-        self.thinning.made(began)
+        self.schedule.made(began)
         if self._held is not None:
             saves = self._checkpoint is not None and self._held.is_requested and self._comms.rank() == 0
             instead = self._keep_files if saves else None
@@ -125,7 +125,7 @@ class Keeper:
         With ``world_lost`` whatever is under way in this world is dropped.
         """
         lost = self._steps.done - self._put_back_last()
-        self.thinning.left_out = 0
+        self.schedule.left_out = 0
         if world_lost:
             self._stopping.leave()
         self._record("rolled_back", steps_lost=lost)
@@ -146,7 +146,7 @@ class Keeper:
         self._steps.between()  # no check runs within `optimizer.step()`: one that raised is over
         if not self._stopping.due() or self._within_a_step():
             return False
-        if self.thinning.left_out or self._difference() is not None:
+        if self.schedule.left_out or self._difference() is not None:
             self.seal()
         self._stopping.wait_for_all()
         self._stopping.leave()
@@ -162,8 +162,8 @@ class Keeper:
         self._count_a_missed_deadline()
         self._stopping.stepped()
         if self._reporter.active and self._comms.rank() == 0:
-            self._untold = not self._reporter.due("stepped")
-            if not self._untold:
+            self._last_step_unreported = not self._reporter.due("stepped")
+            if not self._last_step_unreported:
                 self._record("stepped", values=plain(self._inventory.values()))
 
     def _count_a_missed_deadline(self) -> None:
@@ -268,7 +268,7 @@ class Keeper:
             self._receive_loose(election, said[election.root])
         if is_root or election.send is Send.NOTHING:
             self._put_back(self._last(), only_reloaded=True)
-        self._settle_in()
+        self._finish_sync()
 
     def _add_own(self) -> None:
         """A roll-back to what was handed over brings back this rank's generators as they are now."""
@@ -285,7 +285,7 @@ class Keeper:
             exchange.receive_all(self._buffer, self._comms, root=election.root, record=record, local=len(local))
             self._buffer.received(record, local, lineage=election.lineage)
         finally:
-            self._buffer.let_go()
+            self._buffer.release_sides()
         self._put_back(self._last())
         self._steps.done = record.step
 
@@ -301,7 +301,7 @@ class Keeper:
         self._inventory.put_back(tree, commit.layout, views=views)
         self._take(self._identity())
 
-    def _settle_in(self) -> None:
+    def _finish_sync(self) -> None:
         """Run the user's own syncs and drop the remains of the interrupted step, on every rank and on the root too."""
         if self._inventory.sync_users():
             self._take(self._identity())
@@ -334,8 +334,8 @@ class Keeper:
 
         If the commit fails, that checkpoint is lost, but the finished training is not. The last step is journalled.
         """
-        if self._untold and self._comms.rank() == 0:
-            self._untold = False
+        if self._last_step_unreported and self._comms.rank() == 0:
+            self._last_step_unreported = False
             self._record("stepped", values=plain(self._inventory.values()))
         if self._held is None or not self._settings.last_commit:
             return

@@ -33,7 +33,7 @@ from hvd_elastic_ext.worker.state.keeper import Keeper
 from hvd_elastic_ext.worker.state.settings import WorkerSettings
 from hvd_elastic_ext.worker.state.user_files import Checkpoint
 from hvd_elastic_ext.worker.stock import HorovodInternalError, HostsUpdatedInterrupt, ObjectState, notification_manager
-from hvd_elastic_ext.worker.sync.commit_interval import Thinning
+from hvd_elastic_ext.worker.sync.commit_interval import CommitSchedule
 from hvd_elastic_ext.worker.sync.host_updates import HostsUpdate, Inbox
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ _OWN = frozenset(vars(stock.State(None, None))) | {"_keeper", "_snapshot", "_han
 """Attributes of a State that are no state."""
 
 
-class Face:
+class StateMethods:
     """``commit``, ``save``, ``restore``, ``sync`` and the rest of Horovod's State, kept by ``_keeper``."""
 
     _keeper: Keeper
@@ -53,7 +53,7 @@ class Face:
         Where commits cost more than they save the launcher may have only every n-th call commit
         (``--commit-every``), on all ranks the same ones; the others only look.
         """
-        if self._keeper.thinning.due():
+        if self._keeper.schedule.due():
             super().commit()  # type: ignore[misc]
         else:
             self.check_host_updates()
@@ -118,7 +118,7 @@ class Face:
             self._keeper.assigned()
 
 
-class ElasticMixin(Face):
+class ElasticMixin(StateMethods):
     """Our guarantees for a State that exists: ``class MyState(ElasticMixin, MyOldState)``.
 
     The old class's ``save`` and ``restore`` do what they did; what ``save`` puts into attributes is committed and put
@@ -138,7 +138,7 @@ class ElasticMixin(Face):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        check_mixin(cls, ElasticMixin, stock.State, Face)
+        check_mixin(cls, ElasticMixin, stock.State, StateMethods)
 
     def __getattr__(self, name: str) -> Any:
         if name == "_keeper":  # built at the first use: the user's __init__ has got that far then
@@ -168,7 +168,7 @@ class ElasticMixin(Face):
         kind: Any = type(self)
         mine = self.__dict__.get("checkpoint", getattr(kind, "checkpoint", None))
         functions = mine if isinstance(mine, Checkpoint) else None
-        old: Any = super(Face, self)  # the class behind the mixin
+        old: Any = super(StateMethods, self)  # the class behind the mixin
         snapshot = SnapshotPart(
             self,
             save=old.save,
@@ -222,10 +222,10 @@ def keeper_for(
     clock, process = SystemClock(), standby.current()
     link, buffer = process.link, CommitBuffer(open_sides(_descriptors()))
     held = HeldCommit(buffer, link) if buffer.can_keep else None
-    thinning = Thinning()
+    schedule = CommitSchedule()
     if held is not None:
-        thinning = Thinning(link.status, named=lambda: held.is_requested)
-        process.on_keep, process.on_thin = held.request, thinning.asked
+        schedule = CommitSchedule(link.status, named=lambda: held.is_requested)
+        process.on_keep, process.on_commit_interval = held.request, schedule.asked
     keeper = Keeper(
         inventory,
         buffer=buffer,
@@ -235,7 +235,7 @@ def keeper_for(
         status=link.status,
         held=held,
         checkpoint=checkpoint,
-        thinning=thinning,
+        schedule=schedule,
         world=lambda: process.generation or 0,
         settings=settings,
         program=_program(),

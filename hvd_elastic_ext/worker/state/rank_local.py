@@ -12,7 +12,7 @@ from hvd_elastic_ext.worker.commits.buffer import Commit
 from hvd_elastic_ext.worker.parts import rng
 
 
-class Own(NamedTuple):
+class RankLocal(NamedTuple):
     """``program`` tells those apart that may find each other's commits; ``states`` is None without generators."""
 
     program: str
@@ -25,13 +25,13 @@ def write(program: str, *, keep_rng: bool) -> bytes:
     return trees.encode_value(writing.write({"program": program, "rng": states}, []))
 
 
-def read(commit: Commit) -> Own:
+def read(commit: Commit) -> RankLocal:
     """What :func:`write` wrote; nothing, if the commit was handed over to a slot that had no part of its own."""
     if not commit.local:
-        return Own("", None)
+        return RankLocal("", None)
     try:
         own = reading.read(trees.decode_value(commit.local), _no_tensor)
-        return Own(own["program"], own["rng"])
+        return RankLocal(own["program"], own["rng"])
     except (ValueError, TypeError, LookupError) as error:
         raise StateError(f"a rank's own part of a commit cannot be read: {error!r}") from error
 

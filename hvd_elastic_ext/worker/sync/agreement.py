@@ -1,4 +1,4 @@
-"""Ranks agree whether to stop, without standing still for it.
+"""Ranks agree whether to stop, without waiting for the answer.
 
 After each optimizer step every rank starts a tiny reduction, and takes the result of the one before: its answer came
 long ago, with the gradients. So a notice takes effect one check later than it could, at the same step on every rank.
@@ -78,7 +78,7 @@ def missed_deadline(now: float, deadline: float | None, *, next_check: float | N
     that cannot be told.
     """
     if deadline is None:
-        return False, "nothing hurries"
+        return False, "no host is about to go"
     if now >= deadline:
         return True, f"the deadline passed {now - deadline:.1f} s ago"
     if next_check is not None and next_check > deadline:

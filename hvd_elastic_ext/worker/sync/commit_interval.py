@@ -24,7 +24,7 @@ CALLS: Final = 8
 """Number of gaps between calls that are averaged. A gap with an evaluation in it is not a step time."""
 
 
-class Thinning:
+class CommitSchedule:
     """Decides for one State which calls commit. The link's thread sets the interval, the main thread counts calls.
 
     ``named``: whether the launcher waits for a commit of a certain number. Meanwhile every call commits, so that this
@@ -60,8 +60,8 @@ class Thinning:
 
     def agreed(self, number: int) -> bool:
         """Take in the agreed number. Return whether the world is to end."""
-        if wish := number % STOP:
-            self._goes_by(MOST + 1 - wish)
+        if asked := number % STOP:
+            self._set_interval(MOST + 1 - asked)
         return number >= STOP
 
     def due(self) -> bool:
@@ -97,7 +97,7 @@ class Thinning:
     def reset(self) -> None:
         """The world ends: drop the counts. In the next world every call commits at first."""
         self.left_out, self._from = 0, None
-        self._goes_by(1)
+        self._set_interval(1)
 
-    def _goes_by(self, every: int) -> None:
+    def _set_interval(self, every: int) -> None:
         self._every = self._status.every = every

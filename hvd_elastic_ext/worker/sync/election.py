@@ -26,7 +26,7 @@ class Candidate(NamedTuple):
     ``layout_digest`` and ``loose_digest`` tell whether two commits have the same tensors, and the same loose contents;
     ``firm_digest`` is that of the firm contents where they changed outside a world's steps, else 0; ``proposal`` is the
     lineage it would begin; ``entered`` the last generation it was part of; ``imported`` whether a checkpoint from
-    before was put into it (2), or looked for in vain (1).
+    before was put into it (2), or looked for and not found (1).
     """
 
     lineage: int

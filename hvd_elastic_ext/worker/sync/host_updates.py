@@ -12,7 +12,7 @@ class HostsUpdate:
 
     ``generation`` of the set; it only grows, so that a message that comes twice
     or late is known as such. ``deadline``: when hosts will be gone, in seconds of
-    the receiver's monotonic clock; None if nothing hurries.
+    the receiver's monotonic clock; None if no host has a deadline.
     """
 
     generation: int
@@ -52,7 +52,7 @@ class Inbox:
 
     @property
     def deadline(self) -> float | None:
-        """When the first of the pending notices' hosts will be gone; None if nothing hurries."""
+        """When the first of the pending notices' hosts will be gone; None if no host has a deadline."""
         with self._lock:
             return self._deadline
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.sync.agreement import Agreement, missed_deadline
-from hvd_elastic_ext.worker.sync.commit_interval import Thinning
+from hvd_elastic_ext.worker.sync.commit_interval import CommitSchedule
 from hvd_elastic_ext.worker.sync.host_updates import Inbox
 
 
 class Stopping:
     """Follows one State's worlds: entered by a sync, asked at each check, left when all have agreed or one is lost."""
 
-    def __init__(self, comms: Comms, clock: Clock, thinning: Thinning) -> None:
+    def __init__(self, comms: Comms, clock: Clock, schedule: CommitSchedule) -> None:
         self.inbox = Inbox()
-        self._thinning = thinning
+        self._schedule = schedule
         self._comms = comms
         self._clock = clock
         self._agreement = Agreement(comms)
@@ -37,11 +37,11 @@ class Stopping:
     def due(self) -> bool:
         """Whether the world is to end; the same answer on all ranks, and it stays so until the world is left."""
         self._note_check()
-        self._due = self._thinning.agreed(self._agreement.ask(self._wanted())) or self._due
+        self._due = self._schedule.agreed(self._agreement.ask(self._wanted())) or self._due
         return self._due
 
     def _wanted(self) -> int:
-        return self._thinning.wanted(stop=self.inbox.pending > 0)
+        return self._schedule.wanted(stop=self.inbox.pending > 0)
 
     def may_wait(self, *, step: int) -> bool:
         """Whether to finish the present step first. Returns False in a later step, because the script has no other
@@ -78,7 +78,7 @@ class Stopping:
         self._agreement.drop()
         self._in_world = self._due = False
         self._deferred = None
-        self._thinning.reset()
+        self._schedule.reset()
 
     def _note_check(self) -> None:
         now = self._clock.mono()

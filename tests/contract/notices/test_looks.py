@@ -14,7 +14,7 @@ from hvd_elastic_ext.agent.notices.aws import REBALANCE, SCHEDULED
 from hvd_elastic_ext.agent.notices.detect import class_of
 from hvd_elastic_ext.agent.notices.gcp import MAINTENANCE, PREEMPTED
 from hvd_elastic_ext.agent.notices.http import HttpClient
-from hvd_elastic_ext.agent.notices.model import NEAR_S, Announcement, NoAnswer
+from hvd_elastic_ext.agent.notices.model import NEAR_S, Announcement, NoResponse
 from hvd_elastic_ext.agent.notices.poller import going
 from tests.support.metadata import AlibabaService, AwsService, AzureService, GcpService, MetadataServer
 
@@ -106,7 +106,7 @@ def test_another_status_is_no_answer_and_the_next_one_counts_again(looking: Look
     looking.give()
     for status in (204, 302, 400, 410, 429, 500):
         looking.server.faults.answer(status, Location=f"{looking.server.url}/elsewhere")
-        with pytest.raises(NoAnswer, match=str(status)):
+        with pytest.raises(NoResponse, match=str(status)):
             looking.look()
         looking.server.faults.clear()
     assert len(looking.look()) == 1
@@ -117,7 +117,7 @@ def test_what_cannot_be_read_is_no_answer(looking: Looking) -> None:
     looking.look()
     for body in ("", "<html>", "{", "[]", "null", "[" * 5000, '{"action": 1, "time": 2}', '{"Events": 1}'):
         looking.server.faults.answer(200, body)
-        with pytest.raises(NoAnswer) as said:
+        with pytest.raises(NoResponse) as said:
             looking.look()
         looking.server.faults.clear()
         assert len(str(said.value)) < 200
@@ -125,7 +125,7 @@ def test_what_cannot_be_read_is_no_answer(looking: Looking) -> None:
 
 def test_where_nobody_is_it_says_so_and_finds_who_comes_later(looking: Looking) -> None:
     looking.server.refuse()
-    with pytest.raises(NoAnswer, match="refused"):
+    with pytest.raises(NoResponse, match="refused"):
         looking.look()
     looking.server.listen()
     looking.give()
@@ -154,7 +154,7 @@ def test_a_token_that_is_taken_no_more_is_replaced_at_once(looking: Looking) -> 
 def test_who_answers_as_anybody_might_is_not_that_cloud(kind: str, status: int, body: str, why: str) -> None:
     with looking_at(kind) as looking:
         looking.server.faults.answer(status, body)
-        with pytest.raises(NoAnswer, match=why):
+        with pytest.raises(NoResponse, match=why):
             looking.look()
 
 

@@ -59,10 +59,10 @@ def put_back(part: Part, commit: Committed) -> tuple[Tensor, ...]:
     lent = tuple(tensor.clone() for tensor in commit.tensors)
 
     def at(index: int, kind: str) -> Tensor:
-        return lent[index] if part.borrows else commit.tensors[index].clone()
+        return lent[index] if part.takes_views else commit.tensors[index].clone()
 
     part.restore(read(commit.tree, at))
-    return lent if part.borrows else ()
+    return lent if part.takes_views else ()
 
 
 class Net(nn.Module):

@@ -19,7 +19,8 @@ from hvd_elastic_ext.worker.parts.torch_parts import (
     StatefulPart,
     part_for,
 )
-from tests.contract.parts.cases import CASES, SCHEDULERS, Case, Own, committed, put_back, step
+from hvd_elastic_ext.worker.stock import HorovodInternalError
+from tests.contract.parts.cases import CASES, SCHEDULERS, Case, Own, around, committed, put_back, step
 
 
 def test_saying_its_state_changes_nothing(case: Case) -> None:
@@ -87,7 +88,7 @@ def test_training_on_leaves_the_tree_it_was_given_alone(case: Case) -> None:
     before = [tensor.clone() for tensor in kept]
     case.part.restore(given)
     case.change()
-    if case.part.borrows:
+    if case.part.takes_views:
         assert all(map(torch.equal, kept, before))
 
 
@@ -116,7 +117,7 @@ def test_large_state_is_said_uncopied() -> None:
         tensors: list[torch.Tensor] = []
         write(part.capture(), tensors)
         assert {tensor.data_ptr() for tensor in tensors} <= live
-        assert part.borrows
+        assert part.takes_views
 
 
 @pytest.mark.parametrize(
@@ -151,6 +152,45 @@ def test_a_commit_of_another_model_is_refused_and_changes_nothing(other: nn.Modu
     with pytest.raises(StateError, match=why):
         put_back(theirs, committed(mine))
     assert committed(theirs) == before
+
+
+class Interrupted(Own):
+    def load_state_dict(self, state: Any) -> None:
+        raise HorovodInternalError
+
+
+def lambda_scheduler() -> Any:
+    return optim.lr_scheduler.LambdaLR(optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0), lambda epoch: 1.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "tree", "why"),
+    [
+        (Own(), {}, "something else than this Own: KeyError: 'items'"),
+        (Own(), None, "something else than this Own: TypeError: 'NoneType' .*"),
+        (torch.amp.GradScaler("cpu"), {"other": 1}, "something else than this GradScaler: KeyError: 'scale'"),
+        (lambda_scheduler(), {"gamma": 1.0}, "something else than this LambdaLR: KeyError: 'lr_lambdas'"),
+        (torch.Generator(), torch.zeros(3, dtype=torch.uint8), "something else than this Generator: .*"),
+        (torch.Generator(), 3, "something else than this Generator: TypeError: .*"),
+    ],
+    ids=["own", "none", "scaler", "scheduler", "generator", "number"],
+)
+def test_a_commit_of_something_else_is_refused_in_one_line(value: Any, tree: Any, why: str) -> None:
+    with pytest.raises(StateError, match=f"^the commit is of {why}$") as refused:
+        around(value).restore(tree)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_models_own_state_of_something_else_is_refused_in_one_line() -> None:
+    case = CASES["model"](1)
+    tree = case.part.capture()
+    with pytest.raises(StateError, match=r"^the commit is of another model: KeyError: 'calls'$"):
+        case.part.restore({**tree, "_extra_state": {}})
+
+
+def test_a_lost_peer_in_a_users_own_loader_is_no_wrong_commit() -> None:
+    with pytest.raises(HorovodInternalError):
+        around(Interrupted()).restore({})
 
 
 def grouped(names: ParameterNames, *, groups: int) -> tuple[nn.Module, Any]:

@@ -21,7 +21,9 @@ from tests.support.waiting import wait_until
 AGENT = [sys.executable, "-m", "hvd_elastic_ext.agent"]
 GRACE_S = 30.0
 JOB, HOST = "job-1", "h1"
-WAIT = "import os, time\nprint('up', os.environ.get('HVD_ELASTIC_DOOR'), flush=True)\nwhile True: time.sleep(1)"
+WAIT = (
+    "import os, time\nprint('up', os.environ.get('HVD_ELASTIC_RENDEZVOUS_PORT'), flush=True)\nwhile True: time.sleep(1)"
+)
 LINKED = """
 import json, os, socket, sys, time
 link = socket.socket(fileno=int(os.environ["HVD_ELASTIC_LINK"]))
@@ -81,8 +83,8 @@ class Said:
         wait_until(lambda: text in self.written(slot), what=f"{text!r} of slot {slot}", timeout=timeout)
         return self.written(slot)
 
-    def door(self, slot: int = 0) -> int:
-        """The port of the door of a slot that runs :data:`WAIT`."""
+    def proxy_port(self, slot: int = 0) -> int:
+        """The port of the rendezvous proxy of a slot that runs :data:`WAIT`."""
         return int(self.wait_for_text(slot, b"\n").split()[1])
 
 

@@ -53,7 +53,7 @@ def test_training_that_needs_no_launcher_continues_until_it_needs_one(begin: Beg
         session = launcher.session()
         entered = "say(say='entered', generation=1, rank=0, size=1)\n"
         session.order(python(0, LINKED + entered + WAIT, link=True))
-        port = session.door()
+        port = session.proxy_port()
         pid = session.wait_for("started", 0)["pid"]
         session.wait_for("said", 0)
         launcher.close()

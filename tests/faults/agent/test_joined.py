@@ -110,7 +110,7 @@ def test_a_lost_connection_is_restored_and_open_questions_are_asked_again(launch
     begin(launcher)
     session = launcher.session()
     session.order(python(0, WAIT, link=True))
-    port = session.door()
+    port = session.proxy_port()
     answers: list[tuple[int, bytes]] = []
 
     def ask() -> None:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.faults.agent.conftest import holders_of
-from tests.faults.agent.launching import WAIT, Agent
+from tests.faults.agent.launching import WAIT, Agent, python
 from tests.support.waiting import wait_until
 
 TRAINEE = Path(__file__).with_name("trainee.py")
@@ -78,7 +78,7 @@ def test_forgetting_a_slot_ends_its_process_and_frees_its_memory(agent: Agent) -
     agent.python(0, show)
     device, *inodes = map(int, agent.wait_for_text(0, b"\n").split())
     memory = {(device, inode) for inode in inodes}
-    # Agent, holder and training process; for a moment also a process that the agent is about to start.
+    # Agent, supervisor and training process; for a moment also a process that the agent is about to start.
     wait_until(lambda: len(set(holders_of(memory))) == 3, what="three that hold it")
     agent.order({"do": "stop", "slot": 0})
     agent.wait_for("ended", 0)
@@ -88,6 +88,27 @@ def test_forgetting_a_slot_ends_its_process_and_frees_its_memory(agent: Agent) -
     assert holders_of(memory) == []
     agent.python(0, "import os; print(os.environ['HVD_ELASTIC_COMMIT_FDS'])", commits=1)  # as good as new
     assert agent.wait_for("exited", 0, count=2)["code"] == 0
+
+
+@pytest.mark.parametrize("commits", [2, 1], ids=["as before", "another number"])
+def test_a_process_that_is_ordered_after_its_slot_was_forgotten_gets_new_memory(agent: Agent, commits: int) -> None:
+    show = (
+        "import os, subprocess, sys\n"
+        "print(*[os.fstat(int(word)).st_ino for word in os.environ['HVD_ELASTIC_COMMIT_FDS'].split(',')], flush=True)\n"
+    )
+    stays = (  # its supervisor ends it after the grace: until then a start is kept back
+        "code = 'import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); time.sleep(1000)'\n"
+        "subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE).stdout.readline()\n"
+    )
+    agent.python(0, show + stays, grace_s=3.0, commits=2)
+    agent.wait_for("exited", 0)
+    before = agent.written(0).split()
+    agent.order({"do": "forget", "slot": 0}, python(0, show, commits=commits))
+    assert agent.wait_for("exited", 0, count=2)["code"] == 0
+    after = agent.written(0).split()[len(before) :]
+    assert (len(before), len(after), set(before) & set(after)) == (2, commits, set())
+    told = [news["event"] for news in agent.news("ended", "forgotten", "started", slot=0)]
+    assert told[:4] == ["started", "ended", "forgotten", "started"]
 
 
 @pytest.fixture
@@ -100,7 +121,7 @@ def core_limit() -> Iterator[int]:
 
 
 def test_no_core_is_dumped_except_for_a_training_process_that_asks_for_it(core_limit: int, agent: Agent) -> None:
-    """Agents and holders know the job's key."""
+    """Agents and supervisors know the job's key."""
 
     def limits(slot: int) -> list[int]:
         training = agent.wait_for("started", slot)["pid"]

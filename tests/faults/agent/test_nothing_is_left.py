@@ -66,14 +66,14 @@ def test_after_a_killed_agent_nothing_of_any_slot_remains(agent: Agent, family: 
         one.wait_for_end()
 
 
-def test_after_a_killed_holder_nothing_of_its_slot_remains_and_other_slots_live_on(
+def test_after_a_killed_supervisor_nothing_of_its_slot_remains_and_other_slots_live_on(
     agent: Agent, family: MakeFamily
 ) -> None:
     victim, other, main = two_slots(agent, family)
-    holder = psutil.Process(main).ppid()
-    assert psutil.Process(holder).ppid() == agent.process.pid
-    os.kill(holder, signal.SIGKILL)
-    assert agent.wait_for("exited", 0)["signal"] == 9  # the kernel kills the training process with its holder
+    supervisor = psutil.Process(main).ppid()
+    assert psutil.Process(supervisor).ppid() == agent.process.pid
+    os.kill(supervisor, signal.SIGKILL)
+    assert agent.wait_for("exited", 0)["signal"] == 9  # the kernel kills the training process with its supervisor
     agent.wait_for("ended", 0)
     victim.check_ended_but_for_its_memory()
     assert all(map(marks.start_time, other.pids))

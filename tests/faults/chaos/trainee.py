@@ -32,7 +32,7 @@ def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-# Between a process and its agent stands the holder of its slot.
+# Between a process and its agent stands the supervisor of its slot.
 note(f"boot {os.getpid()} host {HOST} agent {parent(os.getppid())}")
 if os.environ.get("SLOW_HOST") == HOST:
     time.sleep(float(os.environ["BOOT_S"]))

@@ -49,7 +49,7 @@ class Agent:
     @property
     def notice_file(self) -> Path:
         [path] = notice_files(self.pid)
-        return path
+        return Path(path)
 
 
 class Watch:
@@ -141,7 +141,7 @@ class Watch:
             os.close(pidfd)
             self._looked[pid] -= 1  # it is on its way
             return None
-        return Agent(pid, files[0].name.removesuffix(f".sock{NOTICE}"), pidfd)
+        return Agent(pid, Path(files[0]).name.removesuffix(f".sock{NOTICE}"), pidfd)
 
 
 def _newest(pid: int) -> tuple[Identity, int] | None:

@@ -162,7 +162,7 @@ def _targets() -> dict[str, Target]:
         "frames": Target(_launcher_hears, (agent,), (wire.WireError,)),
         "frames-to-agent": Target(_agent_hears, (launcher,), (wire.WireError,)),
         "frames-signed": Target(_opened, (b'{"event":"beat","slots":[1,2]}',), (wire.WireError,)),
-        "door": Target(
+        "rendezvous-proxy": Target(
             lambda data: _in_pieces(http.Reader().feed, data),
             (
                 b"PUT /global/0%2f HTTP/1.1\r\nHost: 127.0.0.1\r\ncontent-length: 3\r\n\r\nabc",

@@ -175,7 +175,7 @@ class Cloud:
                 channel = "list"  # it has only just come, and has not asked yet
             life.told = (channel, now, now + in_s)
             if channel in ("file", "signal"):
-                life.files = notice_files(life.agent)
+                life.files = list(map(Path, notice_files(life.agent)))
                 for path in life.files:
                     fresh = path.with_name(f"{path.name}.new")
                     fresh.write_text(json.dumps({"reason": REASON, "deadline": time.time() + in_s}))

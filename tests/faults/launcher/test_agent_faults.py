@@ -21,7 +21,7 @@ BESIDE = "127.0.0.1"
 
 
 def agent_of(training: Training, host: str) -> int:
-    """A host's agent: its processes are children of a holder, and that is one of the agent's."""
+    """A host's agent: its processes are children of a supervisor, and that is one of the agent's."""
     return marks.parent(marks.parent(training.pids()[host]))
 
 
@@ -63,7 +63,7 @@ def test_a_host_leaves_without_loss_by_a_signal_or_a_notice_file_and_returns(
 
         agent = agent_of(training, BESIDE)
         assert agent != signalled
-        (path,) = notice_files(agent)
+        (path,) = map(Path, notice_files(agent))
         path.write_text("drained by Ops\n")
         training.wait_for("a world without it", lambda: training.causes()[-1] == "hosts removed")
         assert training.last("notice").get("reason") == "drained by Ops"
@@ -96,8 +96,8 @@ def test_a_paused_host_that_is_no_longer_listed_keeps_nothing_when_it_continues(
     with training.train("-np", "2", "--heartbeat-timeout", "6") as process:
         training.wait_for_size(2)
         worker = training.pids()[BESIDE]
-        holder = marks.parent(worker)
-        there = (marks.parent(holder), holder, worker)
+        supervisor = marks.parent(worker)
+        there = (marks.parent(supervisor), supervisor, worker)
         with paused(*there):
             training.wait_for("a world without it", lambda: training.causes()[-1] == "worker failed")
             training.set_hosts("localhost:1")

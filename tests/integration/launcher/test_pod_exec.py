@@ -35,7 +35,7 @@ from tests.support.waiting import wait_until
 
 HOST = "w-0.job.jobs.svc"
 EXEC = "/api/v1/namespaces/jobs/pods/w-0/exec?command=true&stdin=true"
-BRISK = Pace(connect=10.0, answer=10.0, ping=0.1, unanswered=600, nudge=60.0)
+BRISK = Pace(connect=10.0, answer=10.0, ping=0.1, unanswered=600, keepalive=60.0)
 WAITING = 'read line; echo "pid $$"; cat >/dev/null; touch "$0.saw-the-end"; exec sleep 1000'
 
 
@@ -474,11 +474,11 @@ async def test_pings_keep_the_connection_of_a_quiet_agent_open(
         return session.pings, cut
 
     pods.execs.idle_s = 3.0  # launcher, server and agent share a machine that may be busy
-    pings, cut = await quiet_for(4.5, Pace(ping=0.2, unanswered=600, nudge=0.4))
+    pings, cut = await quiet_for(4.5, Pace(ping=0.2, unanswered=600, keepalive=0.4))
     assert pings >= 3
     assert not cut
     pods.execs.idle_s = 1.0
-    pings, cut = await quiet_for(60.0, Pace(ping=0.2, unanswered=600, nudge=60.0))
+    pings, cut = await quiet_for(60.0, Pace(ping=0.2, unanswered=600, keepalive=60.0))
     assert pings >= 3
     assert cut  # pings alone do not count
 

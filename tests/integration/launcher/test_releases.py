@@ -11,7 +11,7 @@ import pytest
 
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.rules.suspend.release_policy import Limits
+from hvd_elastic_ext.launcher.rules.suspend.release_policy import ReleaseLimits
 from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE, workload
 from hvd_elastic_ext.launcher.suspend import releaser
 from hvd_elastic_ext.launcher.suspend.releaser import Need, PodReleases
@@ -81,7 +81,7 @@ def make(kube: KubeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> M
 
     def make(*, every: float, suspends: bool = False) -> PodReleases:
         return releaser.found(
-            Limits(workload("mpijob/digits"), every, 60.0, suspends),
+            ReleaseLimits(workload("mpijob/digits"), every, 60.0, suspends),
             Need(start=8, least=4),
             tmp_path,
             record=lambda *_, **__: None,

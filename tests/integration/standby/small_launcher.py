@@ -1,4 +1,4 @@
-"""An agent and a launcher in a few lines: links, doors, and worlds that form when all of their members have asked.
+"""A small agent and launcher: links, rendezvous proxies, and worlds that form when all of their members have asked.
 
 with Job() as job:
     first = job.start("alpha", SCRIPT)
@@ -62,10 +62,10 @@ class Member:
         self.world: World | None = None
         self.process: RunningProcess
         self.end, self.its_end = socket.socketpair()
-        self.door = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self.door.daemon_threads = True
+        self.proxy = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self.proxy.daemon_threads = True
         self._threads = [
-            threading.Thread(target=self.door.serve_forever, args=(0.02,), name="door", daemon=True),
+            threading.Thread(target=self.proxy.serve_forever, args=(0.02,), name="proxy", daemon=True),
             threading.Thread(target=self._listen, name="link", daemon=True),
         ]
         for thread in self._threads:
@@ -84,7 +84,7 @@ class Member:
         """Call it from the park to a place in the newest world."""
         place = self.job.newest.places[self]
         env = place.environment()
-        port = str(self.door.server_address[1])
+        port = str(self.proxy.server_address[1])
         env |= {"HOROVOD_GLOO_IFACE": "lo", "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1"}
         self.tell("go", generation=self.job.newest.generation, env={**env, "HOROVOD_GLOO_RENDEZVOUS_PORT": port})
 
@@ -124,8 +124,8 @@ class Member:
         )
 
     def close(self) -> None:
-        self.door.shutdown()
-        self.door.server_close()
+        self.proxy.shutdown()
+        self.proxy.server_close()
         for end in (self.end, self.its_end):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
@@ -168,7 +168,7 @@ class Job:
         fd = member.its_end.fileno()
         environ = {
             "HVD_ELASTIC_LINK": str(fd),
-            "HVD_ELASTIC_DOOR": str(member.door.server_address[1]),
+            "HVD_ELASTIC_RENDEZVOUS_PORT": str(member.proxy.server_address[1]),
             "HVD_ELASTIC_PLAN": planned.text(),
             "HVD_ELASTIC_HEARTBEAT_INTERVAL": "0.1",
             "HOROVOD_HOSTNAME": host,

@@ -106,7 +106,7 @@ class Listener:
                 with self._lock:
                     self._open.discard(connection)
                     self._open.add(secured)
-                if _shaken(secured):
+                if _handshake(secured):
                     self._idle.add(threading.current_thread())
                     self._serve(secured)
         finally:
@@ -154,7 +154,7 @@ def secured(connection: socket.socket, context: ssl.SSLContext | None) -> socket
         return None
 
 
-def _shaken(connection: socket.socket) -> bool:
+def _handshake(connection: socket.socket) -> bool:
     """Whether the client agrees to TLS, if that is spoken here."""
     if not isinstance(connection, ssl.SSLSocket):
         return True

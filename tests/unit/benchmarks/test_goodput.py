@@ -13,9 +13,9 @@ from benchmarks.cases.state import checkpoint_interval
 from benchmarks.goodput import Array, Failing, Fixed, Learner, World, auto, grid
 from benchmarks.model import Trial
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Rate
-from hvd_elastic_ext.launcher.rules.checkpoints.interval import Choice, Seal, best_interval
+from hvd_elastic_ext.launcher.rules.checkpoints.interval import IntervalInSeconds, SealCost, best_interval
 
-WORLD = World(seal=Seal(stall_s=2.0, durable_s=7.0), restart_s=30.0, horizon_s=100_000.0)
+WORLD = World(seal=SealCost(stall_s=2.0, durable_s=7.0), restart_s=30.0, horizon_s=100_000.0)
 
 
 def traces(*failures: float) -> list[Array]:
@@ -44,8 +44,8 @@ def test_a_failure_within_a_restart_makes_it_longer() -> None:
 def test_a_learner_that_learns_nothing_keeps_what_a_fixed_interval_keeps(seconds: float) -> None:
     """Two computations of one figure: all lives at once, and checkpoint by checkpoint."""
 
-    def choose(seals: Sequence[Seal], rate: Rate, *, before: Choice | None = None) -> Choice:
-        return before or Choice(seconds, "told")
+    def choose(seals: Sequence[SealCost], rate: Rate, *, before: IntervalInSeconds | None = None) -> IntervalInSeconds:
+        return before or IntervalInSeconds(seconds, "told")
 
     found = Failing(900.0).traces(WORLD, 20, seed=1)
     kept = sum(Learner(WORLD, np.random.default_rng(1), choose).run(trace) for trace in found)
@@ -54,7 +54,7 @@ def test_a_learner_that_learns_nothing_keeps_what_a_fixed_interval_keeps(seconds
 
 @pytest.mark.parametrize(("restart", "durable"), [(0.0, 2.0), (30.0, 7.0), (400.0, 20.0)])
 def test_the_best_fixed_interval_agrees_with_the_formula(restart: float, durable: float) -> None:
-    world = World(seal=Seal(2.0, durable), restart_s=restart, horizon_s=1e6)
+    world = World(seal=SealCost(2.0, durable), restart_s=restart, horizon_s=1e6)
     fixed = Fixed(world, Failing(900.0).traces(world, 60, seed=2))
     best = max(fixed.goodput(seconds) for seconds in grid(world))
     assert fixed.goodput(best_interval(2.0, 1 / 900.0)) == pytest.approx(best, rel=2e-3)

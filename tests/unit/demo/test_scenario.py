@@ -12,10 +12,10 @@ from hvd_elastic_ext.demo.observed import Observed, Worker, World
 from hvd_elastic_ext.demo.runner import TO_THE_END_S, Frame, Outcome, ScenarioRunner
 from hvd_elastic_ext.demo.scenario import (
     STEPS_S,
-    Decision,
     Event,
     Kill,
     Position,
+    ScenarioStep,
     SetHosts,
     Watch,
     decide,
@@ -119,7 +119,7 @@ def test_nothing_is_done_to_a_job_that_has_finished() -> None:
     event = Event("grow", SetHosts(("a",)), size=3, causes=("hosts added",), after_steps=5)
     seen = Observed(worlds=(World(2, "start", ("a", "b"), steps=50),), finished=0)
     decision, reason = decide(10.0, seen, Position(), [event])
-    assert decision is Decision.FAIL
+    assert decision is ScenarioStep.FAIL
     assert "the job ended (exit code 0)" in reason
 
 
@@ -127,14 +127,14 @@ def test_an_effect_seen_in_the_last_moment_counts_even_if_the_job_ended_with_it(
     event = Event("come back", Watch(), size=3, causes=("cooldown over",), then_steps=5)
     seen = Observed(worlds=(World(3, "cooldown over", (), steps=5),), finished=0)
     decision, _ = decide(1e6, seen, Position(acted=True), [event])
-    assert decision is Decision.NEXT
+    assert decision is ScenarioStep.NEXT
 
 
 def test_worlds_from_before_the_action_are_no_effect_of_it() -> None:
     event = Event("grow", SetHosts(("a",)), size=3, causes=("hosts added",))
     seen = Observed(worlds=(World(3, "hosts added", (), steps=50),))
     decision, _ = decide(0.0, seen, Position(acted=True, worlds=1), [event])
-    assert decision is Decision.WAIT
+    assert decision is ScenarioStep.WAIT
 
 
 def test_rank_0_is_killed_only_on_request() -> None:

@@ -15,12 +15,12 @@ from typing import Any
 
 from hvd_elastic_ext.core.errors import Interrupted, JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.state.events import End, Expected
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
 
-_LIMITS = {field.name for field in fields(Limits)}
+_LIMITS = {field.name for field in fields(WorldLimits)}
 
 
 def play(text: str, kind: Callable[[JobOptions], Cluster] = Cluster, *, steps: type[Scenario] | None = None) -> Any:
@@ -50,7 +50,7 @@ class Scenario:
     def begin_(self, *words: str) -> None:
         """A launcher; options only."""
         options = {name: _value(text) for name, _, text in (word.partition("=") for word in words)}
-        limits = Limits(**{"settle_s": 0.1, **{name: value for name, value in options.items() if name in _LIMITS}})
+        limits = WorldLimits(**{"settle_s": 0.1, **{name: value for name, value in options.items() if name in _LIMITS}})
         self.cluster = self.kind(JobOptions(limits, **{name: v for name, v in options.items() if name not in _LIMITS}))
 
     def start_(self, *words: str) -> None:

@@ -21,7 +21,7 @@ from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.driver.driver import Driver
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
 from hvd_elastic_ext.launcher.state.events import (
@@ -39,7 +39,7 @@ from tests.unit.launcher.simulated_processes import Process, Processes
 
 @dataclass
 class JobOptions:
-    limits: Limits = field(default_factory=lambda: Limits(settle_s=0.1))
+    limits: WorldLimits = field(default_factory=lambda: WorldLimits(settle_s=0.1))
     cooldown_s: tuple[float, float] = (10.0, 300.0)
     heartbeat_timeout_s: float = 10.0
     standby_timeout_s: float = 600.0

@@ -34,16 +34,16 @@ class Pace:
 
     ``ping``: time without data after which the server is pinged: load balancers before it close connections that are
     quiet for 20 to 350 s. ``unanswered``: a number, not seconds: so many pings in a row without an answer end the
-    connection. A pause of this process does not count. ``nudge``: time between inputs of no bytes: for servers, pings
-    and their answers are no traffic, and they close what is quiet for four hours. ``keep``: how long credentials that
-    were read are used again, unless they are refused. So many pods can start together without a read for each.
+    connection. A pause of this process does not count. ``keepalive``: time between inputs of no bytes: servers do not
+    count pings and their answers as traffic, and close what is quiet for four hours. ``keep``: how long credentials
+    that were read are used again, unless they are refused. So many pods can start together without a read for each.
     """
 
     connect: float = 10.0
     answer: float = 30.0
     ping: float = 10.0
     unanswered: int = 5
-    nudge: float = 1800.0
+    keepalive: float = 1800.0
     keep: float = 5.0
 
 
@@ -134,7 +134,7 @@ class WebSocketStream:
     def hear(self) -> Iterator[tuple[int, bytes]]:
         """Ping a silent server. Raises :class:`NotRun` also when too many pings in a row are not answered."""
         self._made.settimeout(self._pace.ping)
-        nudged, unanswered = time.monotonic(), 0
+        kept_alive_at, unanswered = time.monotonic(), 0
         while True:
             with self._stream_errors("was lost"):
                 try:
@@ -146,9 +146,9 @@ class WebSocketStream:
                     unanswered += 1
                     self._made.ping()
                     now = time.monotonic()
-                    if now - nudged >= self._pace.nudge:
+                    if now - kept_alive_at >= self._pace.keepalive:
                         self._made.send_binary(bytes([pods.STDIN]))
-                        nudged = now
+                        kept_alive_at = now
                     continue
                 except websocket.WebSocketConnectionClosedException:
                     return

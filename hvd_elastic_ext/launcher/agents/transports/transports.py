@@ -11,7 +11,6 @@ from __future__ import annotations
 import abc
 import asyncio
 import functools
-import json
 import os
 import sys
 from collections import deque
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, NoReturn, Protocol
 
 from hvd_elastic_ext.core.commands import agent_command
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.launcher.agents.transports.child_process import Child
 from hvd_elastic_ext.launcher.agents.transports.known_hosts import host_keys
 from hvd_elastic_ext.launcher.agents.transports.pod_exec import Exec, Open
@@ -69,7 +69,7 @@ def end_line(job: str, host: str, *, key: bytes, grace_s: float = 0.0) -> bytes:
 
 
 def _line(order: dict[str, object]) -> bytes:
-    return json.dumps(order, separators=(",", ":")).encode("ascii") + b"\n"
+    return to_text(order).encode("ascii") + b"\n"
 
 
 class Ended(NamedTuple):

@@ -78,7 +78,7 @@ def report(findings: Sequence[Finding], out: TextIO, *, as_json: bool) -> None:
     """Write JSON, a table on a terminal, or plain lines."""
     if as_json:
         document = {"ok": not breaks_a_job(findings), "findings": [dataclasses.asdict(f) for f in findings]}
-        out.write(json.dumps(document, indent=2) + "\n")
+        out.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
     elif out.isatty():
         _table(findings, out)
     else:

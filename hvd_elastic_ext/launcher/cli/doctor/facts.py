@@ -14,7 +14,7 @@ Steps = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class InterpreterReport:
     """What an interpreter said of itself: the last word of each step, and how it ended.
 
     ``code`` is its exit code (negative: the signal that ended it, 255: ssh
@@ -47,14 +47,14 @@ class HostFacts:
 
     name: str
     addresses: tuple[str, ...]
-    answer: Answer | None
+    answer: InterpreterReport | None
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class DoctorFacts:
     """Everything a finding may rest on. Sizes in bytes; None where it could not be learnt."""
 
-    answer: Answer
+    answer: InterpreterReport
     compiler: str | None
     cmake: str | None
     ssh: str | None

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from hvd_elastic_ext.launcher.agents.transports.ssh import KNOW_IT
-from hvd_elastic_ext.launcher.cli.doctor.facts import SHARED_MEMORY, Answer, Facts, HostFacts
+from hvd_elastic_ext.launcher.agents.transports.ssh import ADD_HOST_KEY
+from hvd_elastic_ext.launcher.cli.doctor.facts import SHARED_MEMORY, DoctorFacts, HostFacts, InterpreterReport
 
 HOROVOD: Final = "0.28.1"
 OLDEST_PYTHON: Final = (3, 10)
@@ -30,7 +30,7 @@ class Finding:
     remedy: str = ""
 
 
-def judge(facts: Facts, *, local: bool = False) -> list[Finding]:
+def judge(facts: DoctorFacts, *, local: bool = False) -> list[Finding]:
     """All findings, in the order in which things are needed.
 
     ``local`` says that the job stays on this machine, as do hosts that are all names of it: what only breaks jobs over
@@ -57,7 +57,7 @@ def breaks_a_job(findings: Sequence[Finding]) -> bool:
 # --- an interpreter and what it can import -------------------------------------------------------
 
 
-def interpreter(answer: Answer, *, on: str = "") -> Iterator[Finding]:
+def interpreter(answer: InterpreterReport, *, on: str = "") -> Iterator[Finding]:
     """Python, numpy, torch and Horovod of one machine; ``on`` is put before each, ``"h1: "`` or nothing."""
     python = answer.steps.get("python")
     if python is None:
@@ -91,7 +91,7 @@ _LIBRARIES: Final = {
 """Why each is needed, where an import does not say it, and what to do where it is not there."""
 
 
-def _library(answer: Answer, name: str, *, on: str) -> Finding:
+def _library(answer: InterpreterReport, name: str, *, on: str) -> Finding:
     why, version = _failure(answer, name)
     if why is None:
         return Finding("ok", f"{on}{name} {version}")
@@ -104,7 +104,7 @@ def _library(answer: Answer, name: str, *, on: str) -> Finding:
     return Finding("error", f"{on}{name} {version} cannot be imported", why, f"pip install --force-reinstall {name}")
 
 
-def _horovod(answer: Answer, *, on: str) -> Iterator[Finding]:
+def _horovod(answer: InterpreterReport, *, on: str) -> Iterator[Finding]:
     why, version = _failure(answer, "horovod")
     if version is None:
         reason = "without it a job needs --engine torchrun or mpirun, with elastic.init() in the script"
@@ -127,7 +127,7 @@ def _horovod(answer: Answer, *, on: str) -> Iterator[Finding]:
         yield Finding("warning", f"{on}Horovod has no NCCL", reason, "hvd-elastic build-horovod --cuda")
 
 
-def _why_horovod_fails(answer: Answer, why: str) -> tuple[str, str]:
+def _why_horovod_fails(answer: InterpreterReport, why: str) -> tuple[str, str]:
     torch_broken = _failure(answer, "torch")[0] is not None
     if torch_broken:
         return "torch itself cannot be imported", "mend torch first, then look again"
@@ -139,7 +139,7 @@ def _why_horovod_fails(answer: Answer, why: str) -> tuple[str, str]:
     return why, BUILD
 
 
-def _failure(answer: Answer, step: str) -> tuple[str | None, str | None]:
+def _failure(answer: InterpreterReport, step: str) -> tuple[str | None, str | None]:
     """``(why an import failed or None, the installed version or None)``."""
     facts: Mapping[str, Any] = answer.steps.get(step, {})
     version = facts.get("version")
@@ -155,7 +155,7 @@ def _failure(answer: Answer, step: str) -> tuple[str | None, str | None]:
 # --- names ----------------------------------------------------------------------------------------
 
 
-def own_name(answer: Answer, *, on: str = "", local: bool = False) -> Iterator[Finding]:
+def own_name(answer: InterpreterReport, *, on: str = "", local: bool = False) -> Iterator[Finding]:
     """A machine's own hostname, which Gloo resolves whatever interface it was told to use."""
     if "python" not in answer.steps:
         return
@@ -186,7 +186,7 @@ def own_name(answer: Answer, *, on: str = "", local: bool = False) -> Iterator[F
 # --- tools and resources --------------------------------------------------------------------------
 
 
-def building(facts: Facts) -> Iterator[Finding]:
+def building(facts: DoctorFacts) -> Iterator[Finding]:
     """Compilers matter only where Horovod has yet to be built."""
     missing = [
         (what, package)
@@ -211,7 +211,7 @@ def ssh_client(path: str | None, *, needed: bool, local: bool) -> Iterator[Findi
     yield Finding(level, "no ssh client", "other hosts are reached by it", "apt-get install openssh-client")
 
 
-def resources(facts: Facts) -> Iterator[Finding]:
+def resources(facts: DoctorFacts) -> Iterator[Finding]:
     """Shared memory, open files, and a place for the journal."""
     size = facts.shared_memory
     if size is None or size < SMALL_SHARED_MEMORY:
@@ -241,7 +241,7 @@ _SSH: Final = (
     (
         "host key verification failed",
         "its host key is not the one known here, or is not known and your ssh configuration demands that it is",
-        "ssh-keygen -R {host} if it was changed rightly; if it is not known: " + KNOW_IT,
+        "ssh-keygen -R {host} if it was changed rightly; if it is not known: " + ADD_HOST_KEY,
     ),
     (
         "host identification has changed",
@@ -255,7 +255,7 @@ _SSH: Final = (
 )
 
 
-def host_findings(host: HostFacts, here: Answer) -> Iterator[Finding]:
+def host_findings(host: HostFacts, here: InterpreterReport) -> Iterator[Finding]:
     """One host of the job: its name, ssh to it, and what runs there beside what runs ``here``."""
     on = f"{host.name}: "
     if host.answer is None:
@@ -276,7 +276,7 @@ def host_findings(host: HostFacts, here: Answer) -> Iterator[Finding]:
     yield from differences(host.answer, here, on=on)
 
 
-def _this_machine(host: HostFacts, here: Answer) -> Finding:
+def _this_machine(host: HostFacts, here: InterpreterReport) -> Finding:
     loopback = next((a for a in host.addresses if ipaddress.ip_address(a).is_loopback), None)
     if loopback is None or host.name in ("localhost", here.hostname, loopback):
         return Finding("ok", f"{host.name}: is this machine; no ssh is used")
@@ -285,7 +285,7 @@ def _this_machine(host: HostFacts, here: Answer) -> Finding:
     return Finding("warning", f"{host.name}: name resolves to {loopback}", reason, remedy)
 
 
-def differences(there: Answer, here: Answer, *, on: str) -> Iterator[Finding]:
+def differences(there: InterpreterReport, here: InterpreterReport, *, on: str) -> Iterator[Finding]:
     """Versions that must be the same on every host and are not."""
     for step, name, level, reason in (
         ("horovod", "Horovod", "error", "ranks of different releases do not understand one another"),

@@ -23,7 +23,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.agents.transports.known_hosts import host_keys
 from hvd_elastic_ext.launcher.agents.transports.ssh import Ssh
-from hvd_elastic_ext.launcher.cli.doctor.facts import SHARED_MEMORY, Answer, Facts, HostFacts, Steps
+from hvd_elastic_ext.launcher.cli.doctor.facts import SHARED_MEMORY, DoctorFacts, HostFacts, InterpreterReport, Steps
 from hvd_elastic_ext.launcher.job.interfaces import is_this_machine
 
 CONNECT_TIMEOUT_S: Final = 5
@@ -37,7 +37,7 @@ if not sys.path[0]:  # the directory that it runs in: a json.py there is not Pyt
     del sys.path[0]
 import json, os, socket, stat
 def say(step, **facts):
-    sys.stdout.write("hvd-doctor " + json.dumps({"step": step, **facts}) + "\n")
+    sys.stdout.write("hvd-doctor " + json.dumps({"step": step, **facts}, allow_nan=False) + "\n")
     sys.stdout.flush()
 def version(name):
     try:
@@ -111,12 +111,12 @@ class Reach:
             raise UsageError(str(error)) from None
 
 
-def gather(hosts: Sequence[str], reach: Reach, *, directory: Path) -> Facts:
+def gather(hosts: Sequence[str], reach: Reach, *, directory: Path) -> DoctorFacts:
     """Look at this machine and at each of ``hosts``; takes as long as the slowest answer."""
     with ThreadPoolExecutor(max_workers=HOSTS_AT_ONCE, thread_name_prefix="hvd-doctor") as pool:
         here = pool.submit(ask, [sys.executable, "-"])
         there = [pool.submit(look_at, host, reach) for host in hosts]
-        return Facts(
+        return DoctorFacts(
             answer=here.result(),
             compiler=next((path for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None),
             cmake=shutil.which("cmake"),
@@ -137,7 +137,7 @@ def look_at(host: str, reach: Reach) -> HostFacts:
     return HostFacts(host, addresses, ask(reach.command(host)))
 
 
-def ask(command: Sequence[str], *, timeout: float = PROBE_TIMEOUT_S) -> Answer:
+def ask(command: Sequence[str], *, timeout: float = PROBE_TIMEOUT_S) -> InterpreterReport:
     """Run the probe in the interpreter that ``command`` starts."""
     try:
         done = subprocess.run(
@@ -145,10 +145,10 @@ def ask(command: Sequence[str], *, timeout: float = PROBE_TIMEOUT_S) -> Answer:
         )
     except subprocess.TimeoutExpired as error:
         said = error.stdout or b""
-        return Answer(steps_in(said.decode(errors="replace") if isinstance(said, bytes) else said), None)
+        return InterpreterReport(steps_in(said.decode(errors="replace") if isinstance(said, bytes) else said), None)
     except OSError as error:
-        return Answer({}, 127, f"{command[0]}: {error.strerror}")
-    return Answer(steps_in(done.stdout), done.returncode, _last_line(done.stderr))
+        return InterpreterReport({}, 127, f"{command[0]}: {error.strerror}")
+    return InterpreterReport(steps_in(done.stdout), done.returncode, _last_line(done.stderr))
 
 
 def steps_in(text: str) -> Steps:

@@ -80,6 +80,6 @@ def _choose(job: JobState, *, hosts: int) -> None:
         job.record("interval", calls=state.every, reason=_described(state.choice))
 
 
-def _described(choice: interval.Thinning) -> str:
+def _described(choice: interval.IntervalInSteps) -> str:
     calls = "all calls of commit() commit" if choice.steps == 1 else f"one in {choice.steps} calls of commit() commits"
     return f"{calls}: {choice.reason}"

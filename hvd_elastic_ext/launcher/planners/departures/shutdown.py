@@ -35,7 +35,7 @@ def end_agents(job: JobState) -> Plan:
         return NOTHING
     was_over, job.outcome.over = job.outcome.over, _is_over(job)
     if job.outcome.over and not was_over:
-        _name_the_unheard(job)
+        _add_unreachable_hosts(job)
     return Plan(stop=True)
 
 
@@ -113,14 +113,14 @@ def _all_gone(job: JobState, gone_by: float) -> bool:
     return True
 
 
-def _name_the_unheard(job: JobState) -> None:
+def _add_unreachable_hosts(job: JobState) -> None:
     """Add to the reason of a failed job the hosts on which something of it may still run."""
     state, failure = job.shutdown, job.outcome.failure
-    unheard = {name: why for name, why in job.fleet.unheard.items() if name not in state.asked}
-    unheard |= {name: state.refused.get(name, "no answer") for name in state.unconnected}
-    if failure is None or isinstance(failure, Asleep) or not unheard:
+    unreachable = {name: why for name, why in job.fleet.unreachable.items() if name not in state.asked}
+    unreachable |= {name: state.refused.get(name, "no answer") for name in state.unconnected}
+    if failure is None or isinstance(failure, Asleep) or not unreachable:
         return
-    names = ", ".join(f"{name} ({why})" for name, why in unheard.items())
+    names = ", ".join(f"{name} ({why})" for name, why in unreachable.items())
     between = "\n" if "\n" in str(failure) else "; "  # a traceback has lines of its own
     said = f"{failure}{between}not told to end, and may train on: {names}"
     job.outcome.failure = (

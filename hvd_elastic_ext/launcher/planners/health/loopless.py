@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher.rules.health.endings import Fate, first_cause, restart_reason
+from hvd_elastic_ext.launcher.rules.health.endings import WorldPhase, first_cause, restart_reason
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, HeldBack, Plan
 
@@ -22,10 +22,10 @@ def plan(job: JobState) -> Plan:
     Scripts without an elastic loop cannot say that they are done: they are when all processes have ended well.
     """
     job.fail(_see_lost_training(job))
-    found, why = job.verdict
-    if found is Fate.FAILED:
+    found, why = job.world_outcome
+    if found is WorldPhase.FAILED:
         job.fail(JobFailed(why))
-    elif found is Fate.DONE:
+    elif found is WorldPhase.DONE:
         job.outcome.finishing = True
     return NOTHING
 
@@ -43,9 +43,9 @@ def _see_lost_training(job: JobState) -> JobFailed | None:
     if state.kept or survivors or not (job.in_place and job.world.begun):
         return None
     if not state.trained:
-        _warn_of_the_unknown(job)
+        _warn_of_unreported_training(job)
         return None
-    if job.verdict.fate is not Fate.LOST:
+    if job.world_outcome.phase is not WorldPhase.LOST:
         return None
     why = restart_reason(state.step, _why_lost(job), loops=state.loops)
     if not job.options.restart_from_scratch:
@@ -57,12 +57,12 @@ def _see_lost_training(job: JobState) -> JobFailed | None:
     return None
 
 
-def _warn_of_the_unknown(job: JobState) -> None:
+def _warn_of_unreported_training(job: JobState) -> None:
     """Warn if a whole world is lost that reported no step: it may have trained all the same."""
     state = job.loopless
     members, generation = job.world.members, job.generation
     lost = members and job.formed and not job.roster.present(members)
-    if lost and not state.loops and state.unknown != generation and job.verdict.fate is Fate.LOST:
+    if lost and not state.loops and state.unknown != generation and job.world_outcome.phase is WorldPhase.LOST:
         state.unknown = generation
         log.warning(
             "no process of the world is left (%s), and none has reported a step or a commit: the script is "
@@ -79,8 +79,8 @@ def _why_lost(job: JobState) -> str:
 
 def why_not(job: JobState) -> HeldBack | None:
     """Why the next world does not form: no process would join it."""
-    found, state = job.verdict.fate, job.loopless
-    held = found is Fate.ENDING or (found is Fate.STANDS and job.in_place)
+    found, state = job.world_outcome.phase, job.loopless
+    held = found is WorldPhase.ENDING or (found is WorldPhase.RUNNING and job.in_place)
     state.held = job.decision if held and job.decision.members is not None else None
     return None if state.held is None else HeldBack("no process has begun an elastic loop")
 
@@ -90,8 +90,8 @@ def stand(job: JobState) -> Plan:
     state, decision = job.loopless, job.loopless.held
     if decision is None:
         return NOTHING
-    _cut_off_those_who_wait(job)
-    if job.verdict.fate is Fate.STANDS and decision.cause not in state.logged:
+    _fence_waiting_members(job)
+    if job.world_outcome.phase is WorldPhase.RUNNING and decision.cause not in state.logged:
         state.logged.add(decision.cause)
         why = (
             f"{decision.cause}: {decision.reason}; the world stays as it is: no process has begun an elastic loop "
@@ -102,7 +102,7 @@ def stand(job: JobState) -> Plan:
     return NOTHING
 
 
-def _cut_off_those_who_wait(job: JobState) -> None:
+def _fence_waiting_members(job: JobState) -> None:
     """Tell members that wait for a lost host's process that it is gone."""
     state = job.loopless
     members, generation = job.world.members, job.generation

@@ -27,7 +27,7 @@ def plan(job: JobState) -> Plan:
         return NOTHING
     found = pause_of(job)
     if found is None:
-        _say_that_it_goes_on(job, members)
+        _log_that_steps_are_made_again(job, members)
     elif job.say_at is None and (state.say_at is None or job.now >= state.say_at):
         if state.began is None:
             state.began = job.now - found.still_s
@@ -36,7 +36,7 @@ def plan(job: JobState) -> Plan:
     return NOTHING
 
 
-def _say_that_it_goes_on(job: JobState, members: tuple[Worker, ...]) -> None:
+def _log_that_steps_are_made_again(job: JobState, members: tuple[Worker, ...]) -> None:
     state = job.pace
     newest = max(worker.moved_at for worker in members)
     if state.began is not None and newest > state.began:

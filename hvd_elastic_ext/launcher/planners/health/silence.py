@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 BEAT_S: Final = 2.0
 """A process may have received a message so long before its silence: the time between heartbeats."""
-WAY_OUT_S: Final = 60.0
+EXIT_TIMEOUT_S: Final = 60.0
 """How long a process that is done, or was sent away, may be silent: the end of an interpreter takes time."""
 
 
@@ -32,7 +32,7 @@ def plan(job: JobState) -> Plan:
             cut_off(job, agent, reason, strike=not job.ending)
             gone = goes(job, agent) or agent.heard <= agent.inherited_at
             if not (job.ending or gone) and agent.host.name in job.fleet.hosts:
-                job.fleet.unheard[agent.host.name] = reason
+                job.fleet.unreachable[agent.host.name] = reason
     for worker in _silent(job):
         reason = f"its process was silent for {worker.silent_s:.1f} s"
         job.record("fenced", host=worker.seat.host, slot=worker.seat.slot, reason=reason)
@@ -97,4 +97,4 @@ def _is_overdue(job: JobState, worker: Worker) -> bool:
     silent_since = job.now - worker.silent_s + BEAT_S
     told = worker.leaving is not None and silent_since > worker.leaving_since
     left = told and rendezvous.formed and worker.life not in rendezvous.members
-    return worker.killed is None and worker.silent_s > (max(limit, WAY_OUT_S) if worker.done or left else limit)
+    return worker.killed is None and worker.silent_s > (max(limit, EXIT_TIMEOUT_S) if worker.done or left else limit)

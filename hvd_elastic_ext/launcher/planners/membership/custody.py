@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, Act
+from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, CustodyAction
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state.effects.membership.custody import judge
 from hvd_elastic_ext.launcher.state.facts.custody import candidates, is_calm, leaves_by
@@ -31,7 +31,9 @@ def why_not(job: JobState) -> HeldBack | None:
     # What members of a world hold is known only when they ask for their ranks; ``may_form`` is asked then.
     if members is None or any(worker.stage is Stage.LIVE for worker in job.roster.present(members)):
         return None
-    part.needs_none = part.verdict.act is Act.FORM  # the memory of a process that is about to train is its own
+    part.needs_none = (
+        part.verdict.act is CustodyAction.FORM
+    )  # the memory of a process that is about to train is its own
     part.holds_back = not part.needs_none
     return HeldBack(part.verdict.reason, part.verdict.until) if part.holds_back else None
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldDecision
 from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import Plan, WorldQuestion
@@ -19,7 +19,7 @@ def plan(job: JobState, questions: Sequence[WorldQuestion]) -> Plan:
     before, job.decision = job.decision, engine_of(job).decide(job)
     for question in questions:
         if (held_back := question.why_not(job)) is not None:
-            job.decision = Decision(None, "", *held_back)
+            job.decision = WorldDecision(None, "", *held_back)
     decision, limit = job.decision, job.options.reset_limit
     if decision.reason != before.reason:
         log.debug("%s%s", f"{decision.cause}: " if decision.cause else "", decision.reason)

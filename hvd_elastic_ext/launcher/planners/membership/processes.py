@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.health.endings import Fate
+from hvd_elastic_ext.launcher.rules.health.endings import WorldPhase
 from hvd_elastic_ext.launcher.rules.membership.devices import local_ranks
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
@@ -61,7 +61,7 @@ def _startable(job: JobState) -> tuple[Seat, ...]:
     A program that needs no world runs once, and no process starts after the script has ended.
     """
     workers, wanted = job.roster.workers, job.wanted
-    if job.verdict.fate is Fate.ENDING:
+    if job.world_outcome.phase is WorldPhase.ENDING:
         return tuple(seat for seat in wanted if seat in workers)
     if job.world.members or any(worker.stage is not Stage.BOOTING for worker in workers.values()):
         return wanted

@@ -9,8 +9,15 @@ from dataclasses import replace
 from typing import Final
 
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.membership.custody import Loss
-from hvd_elastic_ext.launcher.rules.membership.next_world import FINISHED, Decision, Limits, Stage, decide, in_order
+from hvd_elastic_ext.launcher.rules.membership.custody import CommitLoss
+from hvd_elastic_ext.launcher.rules.membership.next_world import (
+    FINISHED,
+    Stage,
+    WorldDecision,
+    WorldLimits,
+    decide,
+    in_order,
+)
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat, places
 from hvd_elastic_ext.launcher.rules.membership.world_change import LOSS_CAUSES
 from hvd_elastic_ext.launcher.state import actions, orders
@@ -59,7 +66,7 @@ def begin(job: JobState) -> Plan:
     return NOTHING
 
 
-def _change(job: JobState, decision: Decision, members: tuple[ProcessId, ...]) -> None:
+def _change(job: JobState, decision: WorldDecision, members: tuple[ProcessId, ...]) -> None:
     world = job.world
     before = world.members
     old, new = frozenset(before), frozenset(members)
@@ -102,7 +109,7 @@ def _call(job: JobState, members: Sequence[Worker]) -> None:
         elif worker.life not in waiting:
             worker.fence_at = fence_at
             absent.append(worker)
-    _summon(job, absent)
+    _tell_members(job, absent)
 
 
 def _waits_for_fenced(job: JobState) -> bool:
@@ -120,7 +127,7 @@ def _fence_late(job: JobState, now: float) -> None:
             worker.fence_at = now
 
 
-def _summon(job: JobState, members: Iterable[Worker]) -> None:
+def _tell_members(job: JobState, members: Iterable[Worker]) -> None:
     """Tell members to go live, or to leave the world that they are in."""
     now, elsewhere = job.now, list[Worker]()
     for worker in members:
@@ -160,7 +167,7 @@ def _deal(job: JobState, wanted: tuple[Seat, ...]) -> None:
     _journal(job, order, custody.formed(job, loss), loss)
 
 
-def _journal(job: JobState, order: tuple[ProcessId, ...], steps: int | None, loss: Loss | None) -> None:
+def _journal(job: JobState, order: tuple[ProcessId, ...], steps: int | None, loss: CommitLoss | None) -> None:
     after = Counter(life.seat.host for life in order)
     before, job.world.before = job.world.before, after
     lost, job.world.lost = job.world.lost, Counter()
@@ -198,7 +205,7 @@ def _tell_again(job: JobState) -> None:
         told = -math.inf if worker.told_at is None else worker.told_at  # None: it was disconnected, and is back
         if worker.life not in waiting and now - told >= TELL_AGAIN_S:
             late.append(worker)
-    _summon(job, late)
+    _tell_members(job, late)
 
 
 def _is_stuck(worker: Worker) -> bool:
@@ -236,14 +243,14 @@ def _finish(job: JobState) -> None:
     if not any(worker.life in job.rendezvous.waiting for worker in rest):
         return
     wanted = tuple(worker.seat for worker in rest)
-    decision = decide(job.now, job.situation_for(wanted), Limits())  # of any size
+    decision = decide(job.now, job.situation_for(wanted), WorldLimits())  # of any size
     if decision.members is not None:
         _change(job, _without_the_done(job, decision), decision.members)
     _deal(job, wanted)
     _tell_again(job)
 
 
-def _without_the_done(job: JobState, decision: Decision) -> Decision:
+def _without_the_done(job: JobState, decision: WorldDecision) -> WorldDecision:
     """The decision with its right cause: members that are done with training have not failed."""
     lost = {life for life in job.world.members if job.roster.alive(life) is None}
     if not lost or not lost <= job.liveness.finished.keys():

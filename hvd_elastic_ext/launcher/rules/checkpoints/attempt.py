@@ -84,8 +84,8 @@ class Attempt:
     def work(self, *, apart: bool) -> Work:
         """What each host writes, if hosts share their storage. If they are ``apart``, each host writes a whole
         checkpoint, or none."""
-        giver = next((life for life, kept in self.kept.items() if kept.files), None)
-        if giver is None:
+        source = next((life for life, kept in self.kept.items() if kept.files), None)
+        if source is None:
             return {
                 host: Parts(
                     len(lives) if apart else len(self.ranks),
@@ -94,9 +94,9 @@ class Attempt:
                 for host, lives in self.hosts.items()
             }
         return {
-            host: Parts(1, {life: 0 if life == giver else None for life in lives})
+            host: Parts(1, {life: 0 if life == source else None for life in lives})
             for host, lives in self.hosts.items()
-            if not apart or host == giver.seat.host
+            if not apart or host == source.seat.host
         }
 
     @property

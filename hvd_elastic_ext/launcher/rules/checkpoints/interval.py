@@ -39,15 +39,15 @@ LEAST_S: Final = 10.0
 MOST_S: Final = 3600.0
 """The longest interval: a job without any failure so far loses at most an hour to the first one."""
 FREE_SHARE: Final = 0.01
-"""Commits that take no more than this share of the time are not thinned: so small a gain is not worth a lost step."""
+"""Commits that take no more than this share of the time are all made: so small a gain is not worth a lost step."""
 MAX_SHARE: Final = 0.05
-"""The largest share of the time that commits take, where thinning can have that."""
+"""The largest share of the time that commits take, where fewer commits can have that."""
 MAX_LOST_S: Final = 60.0
 """Seconds of training between two commits at most, if commits take no more than ``MAX_SHARE`` then."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seal:
+class SealCost:
     """What a seal was measured to cost.
 
     ``stall_s``: seconds without training beyond those of a commit. ``durable_s``: seconds from the commit until the
@@ -65,7 +65,7 @@ class Seal:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class IntervalInSeconds:
     """``seconds`` from the start of one seal to that of the next. ``reason`` is for journal and people."""
 
     seconds: float
@@ -74,14 +74,14 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Thinning:
+class IntervalInSteps:
     """Every how many calls of ``state.commit()`` one is done; 1 is all of them."""
 
     steps: int
     reason: str
 
 
-UNMEASURED: Final = Choice(FIRST_S, "no seal has been measured yet", measured=False)
+UNMEASURED: Final = IntervalInSeconds(FIRST_S, "no seal has been measured yet", measured=False)
 
 
 def best_interval(cost_s: float, failures_per_s: float) -> float:
@@ -100,7 +100,9 @@ def best_interval(cost_s: float, failures_per_s: float) -> float:
     return x / failures_per_s
 
 
-def checkpoint_interval(seals: Sequence[Seal], rate: Rate, *, before: Choice | None = None) -> Choice:
+def checkpoint_interval(
+    seals: Sequence[SealCost], rate: Rate, *, before: IntervalInSeconds | None = None
+) -> IntervalInSeconds:
     """Say how often to seal; ``before`` itself where that stands.
 
     ``seals``: those that were measured, newest last. ``rate``: of failures that lose every commit in memory, and
@@ -114,7 +116,7 @@ def checkpoint_interval(seals: Sequence[Seal], rate: Rate, *, before: Choice | N
     if before is not None and before.measured and _near(before.seconds, wanted):
         return before
     what = f"a seal costs {cost:.3g} s and is durable after {durable:.3g} s"
-    return Choice(wanted, f"{what}; {_expected(rate)}{_bound(best, wanted)}")
+    return IntervalInSeconds(wanted, f"{what}; {_expected(rate)}{_bound(best, wanted)}")
 
 
 def _bound(best: float, wanted: float) -> str:
@@ -125,7 +127,9 @@ def _bound(best: float, wanted: float) -> str:
     return f"; {wanted:.3g} s is the most" if wanted < best else ""
 
 
-def commit_every(commits_s: Sequence[float], step_s: float, rate: Rate, *, before: Thinning | None = None) -> Thinning:
+def commit_every(
+    commits_s: Sequence[float], step_s: float, rate: Rate, *, before: IntervalInSteps | None = None
+) -> IntervalInSteps:
     """Say how many steps to go from one commit to the next; ``before`` itself where that stands.
 
     ``commits_s``: seconds that commits took, newest last; ``step_s``: those of a step without one. ``rate``: of
@@ -135,7 +139,7 @@ def commit_every(commits_s: Sequence[float], step_s: float, rate: Rate, *, befor
     two lies at most ``MAX_LOST_S`` of training, or what keeps them at ``MAX_SHARE`` if that is longer.
     """
     if not commits_s or step_s <= 0.0:
-        return before or Thinning(1, "no commit has been measured yet")
+        return before or IntervalInSteps(1, "no commit has been measured yet")
     commit = median(commits_s[-LATEST:])
     best = _training_between(commit, rate.per_s)
     most = max(MAX_LOST_S, commit / MAX_SHARE)
@@ -144,7 +148,7 @@ def commit_every(commits_s: Sequence[float], step_s: float, rate: Rate, *, befor
         return before
     what = f"a commit takes {commit:.3g} s and a step {step_s:.3g} s"
     takes = f"{100 * commit / (commit + steps * step_s):.2g} % of the time"
-    return Thinning(steps, f"{what}; {_expected(rate)}; so commits take {takes}")
+    return IntervalInSteps(steps, f"{what}; {_expected(rate)}; so commits take {takes}")
 
 
 def _training_between(cost_s: float, failures_per_s: float) -> float:
@@ -153,8 +157,8 @@ def _training_between(cost_s: float, failures_per_s: float) -> float:
     return interval if interval == math.inf else -math.expm1(-interval * failures_per_s) / failures_per_s
 
 
-def _near(standing: float, wanted: float) -> bool:
-    low, high = sorted((standing, wanted))
+def _near(present: float, wanted: float) -> bool:
+    low, high = sorted((present, wanted))
     return high <= TOLERANCE * low
 
 

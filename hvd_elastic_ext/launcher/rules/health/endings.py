@@ -23,10 +23,10 @@ class Ended(NamedTuple):
     own: bool = False
 
 
-class Fate(Enum):
-    """The fate of a world whose processes have no elastic loop, as far as is known."""
+class WorldPhase(Enum):
+    """How far a world whose processes have no elastic loop has come to its end, as far as is known."""
 
-    STANDS = "stands"
+    RUNNING = "running"
     """Some processes live, and none has ended well. Next: any other."""
     ENDING = "ending"
     """Some processes have ended well, and the others are about to end. Next: DONE or FAILED."""
@@ -36,24 +36,27 @@ class Fate(Enum):
     """No process lives, and none has ended well."""
 
 
-class Verdict(NamedTuple):
-    """The fate of a world; ``reason`` is empty for ``STANDS`` and ``LOST``."""
+class WorldOutcome(NamedTuple):
+    """The phase of a world and why; ``reason`` is empty for ``RUNNING`` and ``LOST``."""
 
-    fate: Fate
+    phase: WorldPhase
     reason: str = ""
 
 
-def fate(size: int, alive: int, ended: Sequence[Ended]) -> Verdict:
-    """Return the fate of a world of ``size`` processes. A process that neither lives nor has ended was lost with its
-    host."""
+def outcome_of_world(size: int, alive: int, ended: Sequence[Ended]) -> WorldOutcome:
+    """Return the phase of a world of ``size`` processes. One that neither lives nor ended was lost with its host."""
     well = sum(each.well for each in ended)
     if alive:
-        return Verdict(Fate.ENDING, "some have ended well; the others are about to") if well else Verdict(Fate.STANDS)
+        return (
+            WorldOutcome(WorldPhase.ENDING, "some have ended well; the others are about to")
+            if well
+            else WorldOutcome(WorldPhase.RUNNING)
+        )
     if not well:
-        return Verdict(Fate.LOST)
+        return WorldOutcome(WorldPhase.LOST)
     if well == size:
-        return Verdict(Fate.DONE, "all have ended well")
-    return Verdict(Fate.FAILED, _failure(size, well, ended))
+        return WorldOutcome(WorldPhase.DONE, "all have ended well")
+    return WorldOutcome(WorldPhase.FAILED, _failure(size, well, ended))
 
 
 def alone(ended: Iterable[Ended], *, wanted: int) -> str | None:

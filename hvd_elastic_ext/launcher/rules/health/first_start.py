@@ -8,7 +8,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Record
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, HealthRecord
 
 _UNKNOWN_NAME: Final = re.compile(
     r"could not resolve hostname .*(not known|does not resolve|no address associated|nodename nor servname)",
@@ -39,7 +39,7 @@ def why_never(now: float, hosts: Sequence[Host], ledger: HealthLedger, *, fixed:
     return f"no name server knows {names}, and no other host can come: correct the name in -H or in the hostfile"
 
 
-def _unreachable(now: float, host: Host, ledger: HealthLedger) -> Record | None:
+def _unreachable(now: float, host: Host, ledger: HealthLedger) -> HealthRecord | None:
     """The record by which the whole host is out because it cannot be reached."""
     found = (ledger.records[subject] for subject in ledger.subjects(host) if subject.kind in ("host", "pod"))
     return next((record for record in found if record.cooling(now) and record.cause is Cause.UNREACHABLE), None)

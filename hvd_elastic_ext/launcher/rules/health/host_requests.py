@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import Host, name_error
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Record, Subject
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, HealthRecord, Subject
 
 MAX_REASON: Final = 200
 NEEDED: Final = "; it trains on until others can do without it (--min-np)"
@@ -142,7 +142,7 @@ def _host_row(
     }
 
 
-def _other_row(subject: Subject, record: Record, now: float) -> dict[str, Any]:
+def _other_row(subject: Subject, record: HealthRecord, now: float) -> dict[str, Any]:
     facts = _facts(record, now)
     return {
         "name": subject.name if subject.kind != "slot" else f"{subject.name}[{subject.slot}]",
@@ -160,7 +160,7 @@ def _other_row(subject: Subject, record: Record, now: float) -> dict[str, Any]:
     }
 
 
-def _facts(record: Record, now: float) -> dict[str, Any]:
+def _facts(record: HealthRecord, now: float) -> dict[str, Any]:
     blocked = record.blocked(now)
     end = record.ends(now) if blocked else None
     by_hand = record.held_back(now)

@@ -113,7 +113,7 @@ class Strike:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class HealthRecord:
     """Strikes and blocks of one subject.
 
     ``strikes`` led to the last ``cooldown``, which ends at ``until``.
@@ -124,7 +124,7 @@ class Record:
     cooldown: float = 0.0
     until: float = 0.0
     cause: Cause | None = None
-    forgiven: bool = False
+    lifted: bool = False
     held: bool = False
     held_until: float | None = None
     reason: str = ""
@@ -151,7 +151,7 @@ class Record:
 
     def cooling(self, now: float) -> bool:
         """Whether its cooldown lasts at ``now`` (mono), and was not lifted."""
-        return self.strikes > 0 and not self.forgiven and now < self.until
+        return self.strikes > 0 and not self.lifted and now < self.until
 
     def held_back(self, now: float) -> bool:
         """Whether a block by hand, or a drain, lasts at ``now`` (mono)."""
@@ -176,7 +176,7 @@ class Record:
 
     def struck(
         self, now: float, cause: Cause, limits: tuple[float, float], *, unproven_s: float = 0.0, said: str = ""
-    ) -> Record:
+    ) -> HealthRecord:
         """Add one strike, with a cooldown from ``now`` (mono) on.
 
         ``limits``: shortest and longest cooldown in seconds. ``unproven_s``, ``said``: as in :class:`Strike`.
@@ -187,14 +187,14 @@ class Record:
             # More strikes than the longest cooldown needs would only take hours longer to decay.
             strikes = next(n for n in range(1, strikes + 1) if cooldown_s(n, limits) >= limits[1])
         until = now + cooldown
-        return replace(self, strikes=strikes, cooldown=cooldown, until=until, cause=cause, forgiven=False, said=said)
+        return replace(self, strikes=strikes, cooldown=cooldown, until=until, cause=cause, lifted=False, said=said)
 
-    def taken_back(self) -> Record:
+    def taken_back(self) -> HealthRecord:
         """Take one strike back, and end the block: another subject is to blame."""
-        return replace(self, strikes=max(0, self.strikes - 1), forgiven=True)
+        return replace(self, strikes=max(0, self.strikes - 1), lifted=True)
 
 
-class Verdict(NamedTuple):
+class BlockStatus(NamedTuple):
     """``until`` is mono; None if not blocked, or blocked without an end."""
 
     blocked: bool
@@ -202,10 +202,10 @@ class Verdict(NamedTuple):
     until: float | None = None
 
 
-FREE: Final = Verdict(False, "no strikes and no block")
+FREE: Final = BlockStatus(False, "no strikes and no block")
 
 
-class Forgiven(NamedTuple):
+class LiftedBlock(NamedTuple):
     """``host`` is None if no block can be lifted."""
 
     ledger: HealthLedger
@@ -217,7 +217,7 @@ class Forgiven(NamedTuple):
 class HealthLedger:
     """All records; every change returns a new ledger. ``faults`` are those that still count towards host or node."""
 
-    records: Mapping[Subject, Record] = field(default_factory=dict)
+    records: Mapping[Subject, HealthRecord] = field(default_factory=dict)
     faults: tuple[Strike, ...] = ()
 
     # --- what happened
@@ -244,20 +244,20 @@ class HealthLedger:
             said = _last_of(f"{len(together)} slots failed within {SLOTS_WINDOW_S:g} s", strike)
             subject = subject.whole()
             faults = (*(f for f in faults if f.subject not in together), replace(strike, subject=subject))
-        record = self.records.get(subject, Record()) if subject not in records else records[subject]
+        record = self.records.get(subject, HealthRecord()) if subject not in records else records[subject]
         records[subject] = record.struck(now, strike.cause, limits, unproven_s=strike.unproven_s, said=said)
         if strike.node and _node_faults(faults, strike.node) >= NODE_FAULTS:
             node = Subject("node", strike.node)
             said = _last_of(f"{NODE_FAULTS} faults or more within an hour", strike)
-            records[node] = records.get(node, Record()).struck(now, strike.cause, limits, said=said)
+            records[node] = records.get(node, HealthRecord()).struck(now, strike.cause, limits, said=said)
         return HealthLedger(records, faults)
 
-    def forgiven(self, subject: Subject) -> HealthLedger:
+    def lifted(self, subject: Subject) -> HealthLedger:
         """End the cooldown of a subject. Strikes stay, and so does a block by hand."""
         record = self.records.get(subject)
         if record is None:
             return self
-        return self._with(subject, replace(record, forgiven=True, held=record.held and not record.drained))
+        return self._with(subject, replace(record, lifted=True, held=record.held and not record.drained))
 
     def cleared(self, subject: Subject) -> HealthLedger:
         """Forget everything about a subject, a block by hand too, and the faults that counted towards it."""
@@ -267,12 +267,12 @@ class HealthLedger:
 
     def block(self, subject: Subject, until: float | None, reason: str, *, drained: bool = False) -> HealthLedger:
         """Block by hand, or drain, until ``until`` (mono; None: until cleared). It is no strike."""
-        record = self.records.get(subject, Record())
+        record = self.records.get(subject, HealthRecord())
         return self._with(subject, replace(record, held=True, held_until=until, reason=reason, drained=drained))
 
     # --- what follows
 
-    def blocked(self, now: float, host: Host, slot: int | None = None) -> Verdict:
+    def blocked(self, now: float, host: Host, slot: int | None = None) -> BlockStatus:
         """Whether ``slot`` of ``host`` is blocked, and why; None: the whole host, or each of its slots.
 
         Of several blocks the one that ends last counts.
@@ -286,7 +286,7 @@ class HealthLedger:
         soonest = min(slots, key=_end)
         if host.slots == 1:
             return soonest
-        return Verdict(True, f"each of its {host.slots} slots is blocked; {soonest.reason}", soonest.until)
+        return BlockStatus(True, f"each of its {host.slots} slots is blocked; {soonest.reason}", soonest.until)
 
     def usable_slots(self, now: float, host: Host) -> tuple[int, ...]:
         """Numbers of the slots that may work; slots keep their numbers."""
@@ -303,7 +303,7 @@ class HealthLedger:
         """The recorded subjects of a host: itself, its pod, its node, its slots."""
         return tuple(s for s in self.records if s.concerns(host, s.slot))
 
-    def forgive_first(self, now: float, candidates: Iterable[tuple[Host, Commit | None]]) -> Forgiven:
+    def lift_one_block(self, now: float, candidates: Iterable[tuple[Host, Commit | None]]) -> LiftedBlock:
         """Choose the host with the block to lift when no host may work.
 
         ``candidates``: blocked hosts and the newest commit of each (None: none). Order: newest commit, fewest strikes,
@@ -320,19 +320,19 @@ class HealthLedger:
             if best_rank is None or rank > best_rank:
                 best, best_rank = host, rank
         if best is None or best_rank is None:
-            return Forgiven(self, None, "all hosts left are blocked by hand")
+            return LiftedBlock(self, None, "all hosts left are blocked by hand")
         ledger = self
         for subject in self.subjects(best):
-            ledger = ledger.forgiven(subject)
+            ledger = ledger.lifted(subject)
         has = "holds the newest commit" if best_rank[0] > (-1, -1, -1) else "has the fewest strikes"
-        return Forgiven(ledger, best, f"all hosts are blocked; {best.name} {has}")
+        return LiftedBlock(ledger, best, f"all hosts are blocked; {best.name} {has}")
 
     # --- inside
 
-    def _with(self, subject: Subject, record: Record) -> HealthLedger:
+    def _with(self, subject: Subject, record: HealthRecord) -> HealthLedger:
         return replace(self, records={**self.records, subject: record})
 
-    def _verdict(self, now: float, host: Host, slot: int | None) -> Verdict:
+    def _verdict(self, now: float, host: Host, slot: int | None) -> BlockStatus:
         mine = [
             _verdict_of(now, subject, record)
             for subject, record in self.records.items()
@@ -346,12 +346,12 @@ class HealthLedger:
         return any((record := self.records.get(s)) is not None and record.cooling(now) for s in covers)
 
 
-def _verdict_of(now: float, subject: Subject, record: Record) -> Verdict:
+def _verdict_of(now: float, subject: Subject, record: HealthRecord) -> BlockStatus:
     if record.held_back(now):
-        return Verdict(True, f"{subject} is {record.how_held}", record.ends(now))
+        return BlockStatus(True, f"{subject} is {record.how_held}", record.ends(now))
     count = record.strikes
     often = "" if count == 1 else f" ({count} strikes)"
-    return Verdict(True, f"{subject}: {record.why}{often}", record.ends(now))
+    return BlockStatus(True, f"{subject}: {record.why}{often}", record.ends(now))
 
 
 def _last_of(what: str, strike: Strike) -> str:
@@ -360,7 +360,7 @@ def _last_of(what: str, strike: Strike) -> str:
     return words and foreign_words(f"{what}, the last: {strike.subject}: {words}")
 
 
-def _end(verdict: Verdict) -> float:
+def _end(verdict: BlockStatus) -> float:
     if not verdict.blocked:
         return float("-inf")
     return float("inf") if verdict.until is None else verdict.until

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Record, Strike, Subject
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, HealthRecord, Strike, Subject
 
 VERSION: Final = 1
 KINDS: Final = ("slot", "pod", "host", "node")
@@ -37,7 +37,7 @@ def continued(saved: HealthLedger, now: float, *, passed_s: float) -> HealthLedg
 def by_hand(saved: HealthLedger) -> HealthLedger:
     """Of a ledger of :func:`as_saved` the blocks by hand: they hold for every run of the job."""
     records = {
-        subject: replace(record, strikes=0, cooldown=0.0, until=0.0, cause=None, forgiven=False, said="")
+        subject: replace(record, strikes=0, cooldown=0.0, until=0.0, cause=None, lifted=False, said="")
         for subject, record in saved.records.items()
         if record.held and not record.drained
     }
@@ -92,13 +92,13 @@ def _read(document: Any) -> tuple[HealthLedger, float]:
     return HealthLedger(records, faults), _number(document["saved"])
 
 
-def _as_saved(record: Record, now: float) -> Record:
+def _as_saved(record: HealthRecord, now: float) -> HealthRecord:
     held = record.held_back(now)
     held_until = record.held_until - now if held and record.held_until is not None else None
     return replace(record, until=record.until - now, held=held, held_until=held_until)
 
 
-def _continued(record: Record, now: float, passed: float) -> Record:
+def _continued(record: HealthRecord, now: float, passed: float) -> HealthRecord:
     held_until = None if record.held_until is None else now + _left(record.held_until, passed)
     return replace(record, until=now + _left(record.until, passed), held_until=held_until)
 
@@ -108,13 +108,13 @@ def _subject(subject: Subject) -> dict[str, Any]:
     return {**known, "life": subject.life} if subject.life else known
 
 
-def _record(record: Record) -> dict[str, Any]:
+def _record(record: HealthRecord) -> dict[str, Any]:
     return {
         "strikes": record.strikes,
         "cooldown": record.cooldown,
         "ends_in": record.until,
         "cause": None if record.cause is None else record.cause.value,
-        "forgiven": record.forgiven,
+        "forgiven": record.lifted,
         "held": record.held,
         "held_for": record.held_until,
         "reason": record.reason,
@@ -133,17 +133,17 @@ def _subject_of(item: Mapping[str, Any]) -> Subject:
     return Subject(kind, name, uid, slot, life)
 
 
-def _record_of(item: Mapping[str, Any]) -> Record:
+def _record_of(item: Mapping[str, Any]) -> HealthRecord:
     strikes = item["strikes"]
     if type(strikes) is not int or strikes < 0:
         raise ValueError(f"a saved health ledger counts {strikes!r} strikes")
     held_for = item["held_for"]
-    return Record(
+    return HealthRecord(
         strikes=strikes,
         cooldown=max(0.0, _number(item["cooldown"])),
         until=_number(item["ends_in"]),
         cause=None if item["cause"] is None else Cause(item["cause"]),
-        forgiven=bool(item["forgiven"]),
+        lifted=bool(item["forgiven"]),
         held=bool(item["held"]),
         held_until=None if held_for is None else _number(held_for),
         reason=str(item["reason"]),

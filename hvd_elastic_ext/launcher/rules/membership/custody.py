@@ -33,7 +33,7 @@ ASKED_S: Final = 2.0
 """Least time that a holder stays, so that it can be asked for its commit."""
 
 
-class Reach(Enum):
+class Reachability(Enum):
     """Whether the agent that owns the memory can be asked for it."""
 
     HERE = "connected"
@@ -56,7 +56,7 @@ class Holding(NamedTuple):
     seat: Seat
     commit: Commit
     step: int
-    reach: Reach = Reach.HERE
+    reach: Reachability = Reachability.HERE
     since: float = 0.0
     why: str = ""
     leaves_by: float | None = None
@@ -73,7 +73,7 @@ class Stored(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class CustodyFacts:
     """The input of a verdict.
 
     ``members``: seats that would form the world, the preferred receiver first; empty if there is none.
@@ -109,7 +109,7 @@ class Facts:
         return stored is not None and stored >= each.commit and others
 
 
-class Act(Enum):
+class CustodyAction(Enum):
     """The next action."""
 
     FORM = "form"
@@ -123,7 +123,7 @@ class Act(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class CommitLoss:
     """A world forms behind a commit that was once told. ``newest``: that commit and its step; ``left``: the newest one
     that could be had, and its step, None if there is none; ``holders``: the hosts with it; ``why`` it cannot be had."""
 
@@ -139,49 +139,51 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CustodyDecision:
     """``until``: when time alone may change it (mono)."""
 
-    act: Act
+    act: CustodyAction
     reason: str
     until: float | None = None
     source: Holding | None = None
     target: Seat | None = None
-    loss: Loss | None = None
+    loss: CommitLoss | None = None
 
 
-FORMS: Final = Verdict(Act.FORM, "the newest commit is there")
+FORMS: Final = CustodyDecision(CustodyAction.FORM, "the newest commit is there")
 
 
-def judge(now: float, facts: Facts, wait_s: float) -> Verdict:
+def judge(now: float, facts: CustodyFacts, wait_s: float) -> CustodyDecision:
     """Say whether the members may form a world, and if not what comes first. See the module."""
     if not facts.members:
-        return _rescue(facts, wait_s)
+        return _copy_from_leaving_host(facts, wait_s)
     if not facts.holdings and facts.stored is None:
         return FORMS
     if facts.ready and (ending := {seat: until for seat, until in facts.ending.items() if now < until}):
         names = ", ".join(map(str, sorted(ending)))
-        return Verdict(Act.WAIT, f"killed, and not ended yet: {names}", min(ending.values()))
+        return CustodyDecision(CustodyAction.WAIT, f"killed, and not ended yet: {names}", min(ending.values()))
     members = frozenset(facts.members)
-    at_hand = _newest(each for each in facts.holdings if each.seat in members and each.reach is Reach.HERE)
+    at_hand = _newest(each for each in facts.holdings if each.seat in members and each.reach is Reachability.HERE)
     better = [each for each in facts.holdings if _newer(each, at_hand)]
     source = _newest(each for each in better if _can_send(each, facts, wait_s))
     if source is not None and source.seat in facts.active:
-        return Verdict(Act.WAIT, f"{source.seat} holds the newest commit, and its process has not ended yet")
+        return CustodyDecision(
+            CustodyAction.WAIT, f"{source.seat} holds the newest commit, and its process has not ended yet"
+        )
     if _storage_is_newer(facts, at_hand, source) and _may_load(facts, wait_s):
         return _load(facts)
     if source is not None:
         return _send(source, facts.members, facts)
     if not facts.ready:
-        return Verdict(Act.WAIT, "the members are not ready")
+        return CustodyDecision(CustodyAction.WAIT, "the members are not ready")
     awaited = {each: until for each in better if (until := _awaited_until(now, each, wait_s)) is not None}
     if awaited:
-        return Verdict(Act.WAIT, _waiting(awaited, now), min(awaited.values()))
-    return Verdict(Act.FORM, FORMS.reason, loss=_loss(facts, at_hand, better))
+        return CustodyDecision(CustodyAction.WAIT, _waiting(awaited, now), min(awaited.values()))
+    return CustodyDecision(CustodyAction.FORM, FORMS.reason, loss=_loss(facts, at_hand, better))
 
 
 def is_needed(
-    now: float, host: str, facts: Facts, wait_s: float, *, may_end_since: float, heard: Container[str]
+    now: float, host: str, facts: CustodyFacts, wait_s: float, *, may_end_since: float, heard: Container[str]
 ) -> tuple[bool, str]:
     """Say whether an agent that may end has to stay, because no host that stays holds a commit as new.
 
@@ -190,7 +192,7 @@ def is_needed(
     later, and until a transfer that is under way has ended. (One that is there after its deadline still holds what it
     holds.)
     """
-    own = _newest(each for each in facts.holdings if each.seat.host == host and each.reach is Reach.HERE)
+    own = _newest(each for each in facts.holdings if each.seat.host == host and each.reach is Reachability.HERE)
     if own is None:
         return False, "it holds no commit"
     if facts.sending is not None and facts.sending.host == host:
@@ -209,9 +211,9 @@ def is_needed(
     return True, f"only {host} holds the newest commit, of step {own.step}"
 
 
-def awaited(now: float, facts: Facts, wait_s: float) -> float | None:
+def awaited(now: float, facts: CustodyFacts, wait_s: float) -> float | None:
     """Until when a holder of a commit that is newer than all that can be had is waited for (mono); None if none is."""
-    here = _newest(each for each in facts.holdings if each.reach is Reach.HERE)
+    here = _newest(each for each in facts.holdings if each.reach is Reachability.HERE)
     stored = None if facts.stored is None else facts.stored.commit
     times = [
         until
@@ -222,9 +224,9 @@ def awaited(now: float, facts: Facts, wait_s: float) -> float | None:
     return min(times, default=None)
 
 
-def _rescue(facts: Facts, wait_s: float) -> Verdict:
+def _copy_from_leaving_host(facts: CustodyFacts, wait_s: float) -> CustodyDecision:
     """There are no members. Send a commit that only a leaving host holds to a host that stays."""
-    here = [each for each in facts.holdings if each.reach is Reach.HERE]
+    here = [each for each in facts.holdings if each.reach is Reachability.HERE]
     staying = _newest(each for each in here if _stays(each))
     leaving = [each for each in here if not _stays(each) and _newer(each, staying)]
     source = _newest(each for each in leaving if _can_send(each, facts, wait_s))
@@ -235,26 +237,30 @@ def _rescue(facts: Facts, wait_s: float) -> Verdict:
     return _send(source, facts.keepers, facts)
 
 
-def _send(source: Holding, targets: tuple[Seat, ...], facts: Facts) -> Verdict:
+def _send(source: Holding, targets: tuple[Seat, ...], facts: CustodyFacts) -> CustodyDecision:
     """Have the commit sent to the first target that can take it; within the host if possible."""
     what = f"the newest commit, of step {source.step}, is held by {source.seat.host} only"
     free = [seat for seat in targets if seat in facts.writable and seat != source.seat]
     leaving = {each.seat.host for each in facts.holdings if each.leaves_by is not None}
     free.sort(key=lambda seat: (seat.host in leaving, seat.host != source.seat.host))
     if not free:
-        return Verdict(Act.WAIT, f"{what}, and no member can take it yet")
-    return Verdict(Act.SEND, f"{what}: it is sent to {free[0].host}", source=source, target=free[0])
+        return CustodyDecision(CustodyAction.WAIT, f"{what}, and no member can take it yet")
+    return CustodyDecision(CustodyAction.SEND, f"{what}: it is sent to {free[0].host}", source=source, target=free[0])
 
 
-def _load(facts: Facts) -> Verdict:
+def _load(facts: CustodyFacts) -> CustodyDecision:
     assert facts.stored is not None
     target = next((seat for seat in facts.members if seat in facts.writable and seat.host not in facts.looked), None)
     if target is None:
-        return Verdict(Act.WAIT, f"the newest commit is in {facts.stored.path}, and no member can load it yet")
-    return Verdict(Act.LOAD, f"the newest commit is in {facts.stored.path}: {target.host} loads it", target=target)
+        return CustodyDecision(
+            CustodyAction.WAIT, f"the newest commit is in {facts.stored.path}, and no member can load it yet"
+        )
+    return CustodyDecision(
+        CustodyAction.LOAD, f"the newest commit is in {facts.stored.path}: {target.host} loads it", target=target
+    )
 
 
-def _storage_is_newer(facts: Facts, at_hand: Holding | None, source: Holding | None) -> bool:
+def _storage_is_newer(facts: CustodyFacts, at_hand: Holding | None, source: Holding | None) -> bool:
     """Whether the checkpoint is newer than all that can be had from memory."""
     if facts.stored is None:
         return False
@@ -262,20 +268,20 @@ def _storage_is_newer(facts: Facts, at_hand: Holding | None, source: Holding | N
     return best is None or (facts.stored.commit is not None and facts.stored.commit > best)
 
 
-def _may_load(facts: Facts, wait_s: float) -> bool:
+def _may_load(facts: CustodyFacts, wait_s: float) -> bool:
     untried = any(seat.host not in facts.looked for seat in facts.members)
     return untried and facts.loading < max(wait_s, LEAST_S)
 
 
-def _can_send(each: Holding, facts: Facts, wait_s: float) -> bool:
+def _can_send(each: Holding, facts: CustodyFacts, wait_s: float) -> bool:
     """Whether a holder can be asked for its commit. One that has failed for too long is not asked again."""
     given_up = facts.failing.get(each.seat, 0.0) >= max(wait_s, LEAST_S)
-    return each.reach is Reach.HERE and not given_up
+    return each.reach is Reachability.HERE and not given_up
 
 
 def _awaited_until(now: float, each: Holding, wait_s: float) -> float | None:
     """Until when to wait for a holder that is not connected (mono); None if the wait is over or useless."""
-    if each.reach is not Reach.AWAY:
+    if each.reach is not Reachability.AWAY:
         return None
     until = each.since + wait_s
     if each.leaves_by is not None:
@@ -284,7 +290,7 @@ def _awaited_until(now: float, each: Holding, wait_s: float) -> float | None:
 
 
 def _newer(each: Holding, than: Holding | None) -> bool:
-    return than is None or each.commit > than.commit or (each.stale and each.reach is Reach.AWAY)
+    return than is None or each.commit > than.commit or (each.stale and each.reach is Reachability.AWAY)
 
 
 def _newest(holdings: Iterable[Holding]) -> Holding | None:
@@ -292,7 +298,7 @@ def _newest(holdings: Iterable[Holding]) -> Holding | None:
 
 
 def _stays(each: Holding) -> bool:
-    return each.reach is Reach.HERE and each.leaves_by is None
+    return each.reach is Reachability.HERE and each.leaves_by is None
 
 
 def _waiting(awaited: Mapping[Holding, float], now: float) -> str:
@@ -302,7 +308,7 @@ def _waiting(awaited: Mapping[Holding, float], now: float) -> str:
     return f"not connected: {names}, which {what}; waiting {left_s:.0f} s more (--commit-wait)"
 
 
-def _loss(facts: Facts, at_hand: Holding | None, better: Iterable[Holding]) -> Loss | None:
+def _loss(facts: CustodyFacts, at_hand: Holding | None, better: Iterable[Holding]) -> CommitLoss | None:
     """The commit that the world forms without; None if there is none, or if the loss was reported for an earlier
     world."""
     left = None if at_hand is None else (at_hand.commit, at_hand.step)
@@ -318,14 +324,14 @@ def _loss(facts: Facts, at_hand: Holding | None, better: Iterable[Holding]) -> L
     why = [f"{host} {_why_not(each)}" for host, each in sorted(holders.items())]
     if stored is not None and stored.commit == newest:
         why.append(f"{stored.path} could not be loaded")
-    return Loss((newest, steps[newest]), left, tuple(sorted(holders)), "; ".join(why))
+    return CommitLoss((newest, steps[newest]), left, tuple(sorted(holders)), "; ".join(why))
 
 
 def _why_not(each: Holding) -> str:
     match each.reach:
-        case Reach.HERE:
+        case Reachability.HERE:
             return "could not send it in time"
-        case Reach.AWAY:
+        case Reachability.AWAY:
             return f"did not come back in time ({each.why or 'it cannot be reached'})"
-        case Reach.GONE:
+        case Reachability.GONE:
             return f"is gone ({each.why or 'its agent has ended'})"

@@ -16,7 +16,7 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 SETTLE_CAP_S: Final = 30.0
 """However many newcomers follow one another, the first one waits no longer than this."""
-HURRY_S: Final = 2.0
+REPLACE_MARGIN_S: Final = 2.0
 """What is left of a deadline when waiting for replacements ends."""
 
 Commit = tuple[int, ...]
@@ -75,7 +75,7 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class WorldLimits:
     """``start`` processes are needed for the first world, ``least`` for any other; ``most`` None is no limit."""
 
     start: int = 1
@@ -94,7 +94,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class WorldDecision:
     """``members``: of the next world; None to leave things as they are.
 
     ``again_at``: when time alone may change the decision (mono).
@@ -108,13 +108,13 @@ class Decision:
 
 FINISHED: Final = "ranks finished"
 """Cause of a world that goes on without members that are done with training."""
-STILL_FORMING: Final = Decision(None, "", "the newest world is still forming")
-AS_IT_SHOULD_BE: Final = Decision(None, "", "the world is as it should be")
+STILL_FORMING: Final = WorldDecision(None, "", "the newest world is still forming")
+AS_IT_SHOULD_BE: Final = WorldDecision(None, "", "the world is as it should be")
 
 
 def seats(
     hosts: Sequence[tuple[Host, Sequence[int]]],
-    limits: Limits,
+    limits: WorldLimits,
     taken: Callable[[], Mapping[Seat, Stage]] = dict,
     holders: Callable[[], frozenset[str]] = frozenset,
 ) -> tuple[Seat, ...]:
@@ -141,25 +141,25 @@ def seats(
     return tuple(seat for seat in every if seat in chosen)
 
 
-def decide(now: float, situation: Situation, limits: Limits) -> Decision:
+def decide(now: float, situation: Situation, limits: WorldLimits) -> WorldDecision:
     """Decide which processes form the next world, if any."""
     view = _View(now, situation, limits)
     if not view.alive:
-        return Decision(None, "", "training is done") if view.done else _begin(view)
+        return WorldDecision(None, "", "training is done") if view.done else _begin(view)
     if view.lost or view.broken:
-        return _mend(view)
+        return _after_loss(view)
     if not (situation.formed and situation.settled):
         return STILL_FORMING
     if view.done:
-        return Decision(None, "", "training is done, and the last ones are about to say so")
+        return WorldDecision(None, "", "training is done, and the last ones are about to say so")
     if view.going:
-        decision = _let_go(view)
+        decision = _without_leaving(view)
         if decision is not None:
             return decision
-    return _grow(view)
+    return _with_newcomers(view)
 
 
-def decide_for_intact(members: Sequence[ProcessId], wanted: Sequence[Seat], *, settled: bool) -> Decision | None:
+def decide_for_intact(members: Sequence[ProcessId], wanted: Sequence[Seat], *, settled: bool) -> WorldDecision | None:
     """What :func:`decide` says of a world with all of its ``members``, without a look at each process there is.
 
     They are live, none of them is done, and none has lost its connections. ``settled``: they have their ranks and have
@@ -178,7 +178,7 @@ _NEARNESS: Final[Mapping[Stage | None, int]] = {Stage.LIVE: 0, Stage.PARKED: 1, 
 class _View:
     """The situation, sorted."""
 
-    def __init__(self, now: float, situation: Situation, limits: Limits) -> None:
+    def __init__(self, now: float, situation: Situation, limits: WorldLimits) -> None:
         processes, wanted = situation.processes, situation.wanted
         self.now, self.situation, self.limits = now, situation, limits
         self.done: list[Process] = []
@@ -225,22 +225,22 @@ class _View:
         return tuple(process.life for process in processes[:size])
 
 
-def _begin(view: _View) -> Decision:
+def _begin(view: _View) -> WorldDecision:
     """No process trains: the first world, or the first one after all were lost."""
     begun = view.situation.begun
     chosen = view.chosen(view.parked)
     if not chosen:
         need = view.limits.least if begun else view.limits.start
-        return Decision(None, "", f"processes ready: {len(view.parked)}, needed: {need}")
+        return WorldDecision(None, "", f"processes ready: {len(view.parked)}, needed: {need}")
     cause = "all were lost" if begun else "start"
     if not view.coming:
-        return Decision(chosen, cause, "all that are wanted are ready")
+        return WorldDecision(chosen, cause, "all that are wanted are ready")
     if view.now < view.window_closes:
-        return Decision(None, "", f"processes on their way: {view.coming}", view.window_closes)
-    return Decision(chosen, cause, f"processes late: {view.coming}")
+        return WorldDecision(None, "", f"processes on their way: {view.coming}", view.window_closes)
+    return WorldDecision(chosen, cause, f"processes late: {view.coming}")
 
 
-def _mend(view: _View) -> Decision:
+def _after_loss(view: _View) -> WorldDecision:
     """Decide about a newest world that has lost a process or its connections."""
     candidates = [*view.must_stay, *view.staying, *view.parked]
     chosen = view.chosen(candidates)
@@ -248,35 +248,35 @@ def _mend(view: _View) -> Decision:
     gone = ", ".join(str(life.seat) for life in view.lost)
     reason = f"lost {gone}" if view.lost else f"{view.broken[0].seat} has lost its connections"
     if not chosen:
-        return Decision(None, cause, f"{reason}; processes left: {len(candidates)}, needed: {view.limits.least}")
-    return Decision(chosen, cause, reason)
+        return WorldDecision(None, cause, f"{reason}; processes left: {len(candidates)}, needed: {view.limits.least}")
+    return WorldDecision(chosen, cause, reason)
 
 
-def _let_go(view: _View) -> Decision | None:
+def _without_leaving(view: _View) -> WorldDecision | None:
     """Remove members that are no longer wanted; None if they have to stay for now."""
     going = ", ".join(str(process.seat) for process in view.going)
     chosen = view.chosen([*view.staying, *view.parked])
     if view.staying and chosen:
-        return Decision(chosen, "hosts removed", f"{going} may go")
+        return WorldDecision(chosen, "hosts removed", f"{going} may go")
     if view.staying or not view.parked or not view.chosen(view.parked):
         return None
     first_leave = min((process.leaves_by for process in view.going if process.leaves_by is not None), default=None)
-    closes = view.window_closes if first_leave is None else min(view.window_closes, first_leave - HURRY_S)
+    closes = view.window_closes if first_leave is None else min(view.window_closes, first_leave - REPLACE_MARGIN_S)
     if view.coming and view.now < closes:
-        return Decision(None, "", f"{going} stays until its replacements are ready", closes)
+        return WorldDecision(None, "", f"{going} stays until its replacements are ready", closes)
     # No new member holds a commit. Keep one old member for one world, to send it.
     together = (view.going[0].life, *view.chosen(view.parked))
-    return Decision(together, "hosts changed", f"{going} may go when the others have the state")
+    return WorldDecision(together, "hosts changed", f"{going} may go when the others have the state")
 
 
-def _grow(view: _View) -> Decision:
+def _with_newcomers(view: _View) -> WorldDecision:
     kept = [*view.staying, *view.going]
     chosen = view.chosen([*kept, *view.parked]) if view.parked else ()
     if len(chosen) <= len(view.alive):
-        return AS_IT_SHOULD_BE if not view.coming else Decision(None, "", "newcomers are not ready yet")
+        return AS_IT_SHOULD_BE if not view.coming else WorldDecision(None, "", "newcomers are not ready yet")
     if view.now < view.window_closes:
-        return Decision(None, "", "more newcomers may come", view.window_closes)
-    return Decision(chosen, "hosts added", f"newcomers ready: {len(chosen) - len(view.alive)}")
+        return WorldDecision(None, "", "more newcomers may come", view.window_closes)
+    return WorldDecision(chosen, "hosts added", f"newcomers ready: {len(chosen) - len(view.alive)}")
 
 
 def in_order(members: Iterable[Process], wanted: Sequence[Seat]) -> tuple[ProcessId, ...]:

@@ -65,7 +65,7 @@ class Question(NamedTuple):
     body: bytes = b""
 
 
-class Answer(NamedTuple):
+class RendezvousAnswer(NamedTuple):
     """The answer to the :class:`Question` of the same ``life`` and ``number``; ``status`` is that of HTTP."""
 
     life: ProcessId
@@ -185,7 +185,7 @@ class Rendezvous:
         """In the newest world."""
         return self._newest.places.get(life)
 
-    def form(self, generation: int, members: Iterable[ProcessId]) -> list[Answer]:
+    def form(self, generation: int, members: Iterable[ProcessId]) -> list[RendezvousAnswer]:
         """Begin a newer generation. Answers those that wait for keys of the generation before: these keys will not
         come.
 
@@ -197,7 +197,7 @@ class Rendezvous:
         self._newest = _World(generation, frozenset(members))
         return answers
 
-    def deal(self, order: Sequence[ProcessId]) -> list[Answer]:
+    def deal(self, order: Sequence[ProcessId]) -> list[RendezvousAnswer]:
         """Give ranks to the members of the newest world, all of whom are waiting, in ``order``."""
         world = self._newest
         if not self.ready or frozenset(order) != world.members:
@@ -213,7 +213,7 @@ class Rendezvous:
         self._newest = _World(generation, frozenset(members), places=dict(members), formed=True)
         self._worlds.update(dict.fromkeys(members, self._newest))
 
-    def give_up(self) -> list[Answer]:
+    def give_up(self) -> list[RendezvousAnswer]:
         """Note that the newest world is lost. Processes that wait for its keys are answered at once, not after Gloo's
         30 s."""
         self._newest.broken = True
@@ -228,7 +228,7 @@ class Rendezvous:
         """Whether a question for a rank was answered before. It comes again because the answer may be lost."""
         return _is_for_a_rank(question) and self._answered.get(question.life) == question.number
 
-    def ask(self, question: Question, now: float) -> list[Answer]:
+    def ask(self, question: Question, now: float) -> list[RendezvousAnswer]:
         """Answer a question, and those that it makes answerable; nothing if it has to wait."""
         if question.method != "PUT":
             question = question._replace(body=b"")  # it is not read, and the question may wait for long
@@ -264,7 +264,7 @@ class Rendezvous:
         for key in [key for key in self._held if key[0] == life]:
             del self._held[key]
 
-    def due(self, now: float) -> list[Answer]:
+    def due(self, now: float) -> list[RendezvousAnswer]:
         """Answers to processes that have waited for a key for :data:`HOLD_S`."""
         late = [key for key, (_, until) in self._held.items() if now >= until]
         return [_answer(self._held.pop(key)[0], NOT_YET) for key in late]
@@ -281,7 +281,7 @@ class Rendezvous:
         # Also a process that counted as ended and has returned: its answer is no longer known.
         return frozenset(life for life in self._waiting if life in self._newest.members)
 
-    def _answer_held(self, world: _World, path: str) -> list[Answer]:
+    def _answer_held(self, world: _World, path: str) -> list[RendezvousAnswer]:
         found = [
             key
             for key, (question, _) in self._held.items()
@@ -294,5 +294,5 @@ def _is_for_a_rank(question: Question) -> bool:
     return question.method == "GET" and question.path.lstrip("/").partition("/")[0] == _RANK
 
 
-def _answer(question: Question, status: int, body: bytes = b"") -> Answer:
-    return Answer(question.life, question.number, status, body)
+def _answer(question: Question, status: int, body: bytes = b"") -> RendezvousAnswer:
+    return RendezvousAnswer(question.life, question.number, status, body)

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.launcher.rules.membership import next_world
-from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Limits, Situation, Stage
+from hvd_elastic_ext.launcher.rules.membership.next_world import Situation, Stage, WorldDecision, WorldLimits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 LOSS_CAUSES: Final = ("worker failed", "connection lost", next_world.FINISHED)
@@ -22,7 +22,7 @@ BACK_S: Final = 30.0
 """How long the seat of a process that ended for a change may take until the next one stands by in it."""
 
 
-class Move(Enum):
+class ChangeAction(Enum):
     """What is to be done about the world."""
 
     NOTHING = "nothing"
@@ -35,22 +35,22 @@ class Move(Enum):
     """One is lost: the others are of no use any more, and end now. Next: FORM."""
 
 
-class Verdict(NamedTuple):
+class ChangeDecision(NamedTuple):
     """``decision``: for FORM the members; else cause and reason of the change, without members."""
 
-    move: Move
-    decision: Decision
+    move: ChangeAction
+    decision: WorldDecision
 
 
 def decide(
     now: float,
     situation: Situation,
-    limits: Limits,
+    limits: WorldLimits,
     *,
     done: Collection[ProcessId] = (),
     ended: Mapping[Seat, float] = MappingProxyType({}),
     starting_until: float = -math.inf,
-) -> Verdict:
+) -> ChangeDecision:
     """Say what to do. ``done``: members that ended well without having been told to end.
 
     ``ended``: when members ended for this very change (mono): their seats are being filled, and are waited for.
@@ -61,20 +61,24 @@ def decide(
     if not inside:
         back_by = _back_by(now, situation, ended)
         if decision.members is not None and back_by is not None:
-            return Verdict(Move.NOTHING, Decision(None, "", "some are about to be back", back_by))
-        return Verdict(Move.NOTHING if decision.members is None else Move.FORM, decision)
+            return ChangeDecision(ChangeAction.NOTHING, WorldDecision(None, "", "some are about to be back", back_by))
+        return ChangeDecision(ChangeAction.NOTHING if decision.members is None else ChangeAction.FORM, decision)
     lost = [life for life in situation.members if life not in inside]
     quiet = replace(decision, members=None)
     if any(life in done for life in lost):
         # A script without an elastic loop ends like that, one rank after the other; also where some have failed.
-        return Verdict(Move.NOTHING, Decision(None, "", "some have ended well; the others are about to"))
+        return ChangeDecision(
+            ChangeAction.NOTHING, WorldDecision(None, "", "some have ended well; the others are about to")
+        )
     if decision.cause in LOSS_CAUSES:
-        return Verdict(Move.END, quiet)
+        return ChangeDecision(ChangeAction.END, quiet)
     if decision.cause == "hosts added" and now < starting_until:
-        return Verdict(Move.NOTHING, Decision(None, "", "newcomers wait for the others to start", starting_until))
+        return ChangeDecision(
+            ChangeAction.NOTHING, WorldDecision(None, "", "newcomers wait for the others to start", starting_until)
+        )
     if decision.members is not None:
-        return Verdict(Move.DRAIN, quiet)
-    return Verdict(Move.NOTHING, decision)
+        return ChangeDecision(ChangeAction.DRAIN, quiet)
+    return ChangeDecision(ChangeAction.NOTHING, decision)
 
 
 def _back_by(now: float, situation: Situation, ended: Mapping[Seat, float]) -> float | None:

@@ -26,7 +26,7 @@ PAUSES_S: Final = (5.0, 300.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ReleaseLimits:
     """``wake_every_s``: how long workers stay away until they are asked for; ``wake_timeout_s``: how long all of them
     may take to be ready then. ``suspends``: the job is suspended when it ends with exit code 75. Raises
     :class:`UsageError`."""
@@ -44,7 +44,7 @@ class Limits:
             raise UsageError(f"--sleep-releases job: {self.job.kind.name} cannot be suspended; use pods")
 
 
-def limits_of(what: str, job: str | None, wake_every_s: float, wake_timeout_s: float) -> Limits | None:
+def limits_of(what: str, job: str | None, wake_every_s: float, wake_timeout_s: float) -> ReleaseLimits | None:
     """Read ``--sleep-releases`` and ``--release-job``; None if no worker is let go. Raises :class:`UsageError`."""
     if what == "none":
         if job is not None:
@@ -55,10 +55,10 @@ def limits_of(what: str, job: str | None, wake_every_s: float, wake_timeout_s: f
             f"--sleep-releases {what}: what makes the pods is not known; give --release-job KIND/NAME, "
             "such as mpijob/digits"
         )
-    return Limits(workload(job), wake_every_s, wake_timeout_s, suspends=what == "job")
+    return ReleaseLimits(workload(job), wake_every_s, wake_timeout_s, suspends=what == "job")
 
 
-class Act(Enum):
+class ReleaseAction(Enum):
     """What is done about the workers of a job that sleeps."""
 
     WAIT = "wait"
@@ -79,62 +79,66 @@ class SleepProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ReleaseDecision:
     """``again_at``: when time alone may change it (mono); None: never."""
 
-    act: Act
+    act: ReleaseAction
     reason: str
     again_at: float | None = None
 
 
-def without_look(now: float, progress: SleepProgress, limits: Limits, *, enough: bool) -> Decision | None:
+def without_look(now: float, progress: SleepProgress, limits: ReleaseLimits, *, enough: bool) -> ReleaseDecision | None:
     """Say that there is nothing to do, where that is known without a look at the cluster; else None.
 
     ``enough``: so many hosts are published that the job is about to wake.
     """
     if enough:
-        return Decision(Act.WAIT, "enough hosts are published")
+        return ReleaseDecision(ReleaseAction.WAIT, "enough hosts are published")
     if progress.since is None or not progress.deletions_done:
         return None
     ends = progress.since + (limits.wake_every_s if progress.asked is None else limits.wake_timeout_s)
     if now >= ends:
         return None
     for_what = "the workers have been let go" if progress.asked is None else f"{progress.asked} workers were asked for"
-    return Decision(Act.WAIT, for_what, ends)
+    return ReleaseDecision(ReleaseAction.WAIT, for_what, ends)
 
 
-def decide(now: float, progress: SleepProgress, seen: Seen, limits: Limits) -> Decision:
+def decide(now: float, progress: SleepProgress, seen: Seen, limits: ReleaseLimits) -> ReleaseDecision:
     """Say what is to be done about what a look has shown, where :func:`without_look` does not know."""
     kind = limits.job.kind
     if progress.since is None:
-        return Decision(Act.RELEASE, "the job sleeps")
+        return ReleaseDecision(ReleaseAction.RELEASE, "the job sleeps")
     if progress.asked is not None:
         return _while_asked(now, progress.asked, progress.since, seen, limits)
     if now < progress.since + limits.wake_every_s:
         return _after_release(now, progress.since + limits.wake_every_s, seen, limits)
     if seen.replicas > kind.fewest:
-        return Decision(Act.ADOPT, "somebody else has asked for them")
-    return Decision(Act.ASK, f"{limits.wake_every_s:g} s have passed without them")
+        return ReleaseDecision(ReleaseAction.ADOPT, "somebody else has asked for them")
+    return ReleaseDecision(ReleaseAction.ASK, f"{limits.wake_every_s:g} s have passed without them")
 
 
-def _after_release(now: float, ends: float, seen: Seen, limits: Limits) -> Decision:
+def _after_release(now: float, ends: float, seen: Seen, limits: ReleaseLimits) -> ReleaseDecision:
     left = to_delete(limits.job, seen)
     if left:
-        return Decision(Act.DELETE, f"{len(left)} workers are still there", min(now + DELETE_RETRY_S, ends))
-    return Decision(Act.WAIT, "the workers have been let go", ends)
+        return ReleaseDecision(
+            ReleaseAction.DELETE, f"{len(left)} workers are still there", min(now + DELETE_RETRY_S, ends)
+        )
+    return ReleaseDecision(ReleaseAction.WAIT, "the workers have been let go", ends)
 
 
-def _while_asked(now: float, asked: int, since: float, seen: Seen, limits: Limits) -> Decision:
+def _while_asked(now: float, asked: int, since: float, seen: Seen, limits: ReleaseLimits) -> ReleaseDecision:
     ends = since + limits.wake_timeout_s
     ready = f"{seen.ready} of {asked} workers are ready"
     if seen.ready >= asked:
         ends += PUBLISHED_S
         if now < ends:
-            return Decision(Act.WAIT, ready, ends)
-        return Decision(Act.RELEASE, f"all {asked} workers are ready and the job has too few hosts all the same")
+            return ReleaseDecision(ReleaseAction.WAIT, ready, ends)
+        return ReleaseDecision(
+            ReleaseAction.RELEASE, f"all {asked} workers are ready and the job has too few hosts all the same"
+        )
     if now < ends:
-        return Decision(Act.WAIT, ready, ends)
-    return Decision(Act.RELEASE, f"{ready} {limits.wake_timeout_s:g} s after they were asked for")
+        return ReleaseDecision(ReleaseAction.WAIT, ready, ends)
+    return ReleaseDecision(ReleaseAction.RELEASE, f"{ready} {limits.wake_timeout_s:g} s after they were asked for")
 
 
 def workers_for(slots: int, per_worker: Iterable[int], *, guess: int, before: int) -> int:

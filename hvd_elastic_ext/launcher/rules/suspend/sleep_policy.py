@@ -9,7 +9,7 @@ from typing import Final
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 
 FIRST_SETTLE_S: Final = 30.0
 """How long hosts have to stay if they have just woken a job that then slept again. Each further time takes twice as
@@ -17,7 +17,7 @@ long, up to :data:`MAX_SETTLE_S`."""
 MAX_SETTLE_S: Final = 300.0
 
 
-class Act(Enum):
+class SleepAction(Enum):
     """What a sleeping job does."""
 
     SLEEP_ON = "sleep on"
@@ -41,10 +41,10 @@ class SleepFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class SleepDecision:
     """A decision. ``again_at``: when time alone may change it (mono)."""
 
-    act: Act
+    act: SleepAction
     reason: str
     again_at: float | None = None
 
@@ -54,25 +54,27 @@ def slots_there(now: float, hosts: HostSet, ledger: HealthLedger) -> int:
     return sum(len(ledger.usable_slots(now, host)) for host in hosts)
 
 
-def settle_s(usual_s: float, in_vain: int) -> float:
-    """How long enough slots have to stay, when hosts that are still there have woken the job so often ``in_vain``."""
-    return max(usual_s, pause_after(in_vain, first=FIRST_SETTLE_S, longest=MAX_SETTLE_S)) if in_vain else usual_s
+def settle_s(usual_s: float, idle_wakes: int) -> float:
+    """How long enough slots have to stay. ``idle_wakes``: how often hosts that are still there woke the job in vain."""
+    return max(usual_s, pause_after(idle_wakes, first=FIRST_SETTLE_S, longest=MAX_SETTLE_S)) if idle_wakes else usual_s
 
 
-def decide(now: float, facts: SleepFacts, limits: Limits, max_wait_s: float | None) -> Decision:
+def decide(now: float, facts: SleepFacts, limits: WorldLimits, max_wait_s: float | None) -> SleepDecision:
     """Say what a sleeping job does. It wakes once the slots that it needs have stayed a while."""
     if facts.end_reason is not None:
-        return Decision(Act.END, facts.end_reason)
+        return SleepDecision(SleepAction.END, facts.end_reason)
     ends = None if max_wait_s is None else facts.since + max_wait_s
     if limits.size(facts.slots, begun=True):
         since = now if facts.enough_since is None else facts.enough_since
         there = f"slots usable: {facts.slots}, needed: {limits.least}"
         if now >= since + limits.settle_s:
-            return Decision(Act.WAKE, there)
-        return Decision(Act.SLEEP_ON, there, since + limits.settle_s)
+            return SleepDecision(SleepAction.WAKE, there)
+        return SleepDecision(SleepAction.SLEEP_ON, there, since + limits.settle_s)
     if ends is not None and now >= ends:
-        return Decision(
-            Act.END, f"slots needed: {limits.least}; in --max-wait-time {max_wait_s:g} s they never were there"
+        return SleepDecision(
+            SleepAction.END, f"slots needed: {limits.least}; in --max-wait-time {max_wait_s:g} s they never were there"
         )
     times = [at for at in (ends, facts.next_release) if at is not None and at > now]
-    return Decision(Act.SLEEP_ON, f"slots usable: {facts.slots}, needed: {limits.least}", min(times, default=None))
+    return SleepDecision(
+        SleepAction.SLEEP_ON, f"slots usable: {facts.slots}, needed: {limits.least}", min(times, default=None)
+    )

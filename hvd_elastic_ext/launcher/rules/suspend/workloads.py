@@ -25,8 +25,9 @@ class Kind:
 
     ``scale``: set through the scale subresource, else by a patch of the object. That permission covers only the replica
     count. ``selector``: labels of the workers, ``{job}`` being the name; "" if the scale subresource says it.
-    ``fewest``: the smallest number that it accepts. ``stands_still``: with 0 it treats the whole job as invalid and
-    neither makes nor deletes pods, so the launcher deletes them. ``suspends``: the job as a whole can be suspended.
+    ``fewest``: the smallest number that it accepts. ``invalid_without_workers``: with 0 it treats the whole job as
+    invalid and neither makes nor deletes pods, so the launcher deletes them. ``suspends``: the job as a whole can be
+    suspended.
     """
 
     name: str
@@ -35,13 +36,13 @@ class Kind:
     selector: str = ""
     scale: bool = False
     fewest: int = 0
-    stands_still: bool = False
+    invalid_without_workers: bool = False
     suspends: bool = False
 
     @property
     def valid(self) -> int:
         """The smallest number with which the operator manages the job."""
-        return 1 if self.stands_still else self.fewest
+        return 1 if self.invalid_without_workers else self.fewest
 
 
 _TRAINING: Final = "training.kubeflow.org"
@@ -56,7 +57,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             ("kubeflow.org", "v2beta1", "mpijobs"),
             _MPI_WORKERS,
             f"{_TRAINING}/job-name={{job}},{_TRAINING}/job-role=worker,{_TRAINING}/operator-name=mpi-operator",
-            stands_still=True,
+            invalid_without_workers=True,
             suspends=True,
         ),
         # Training Operator 1.9: no check of the number, 0 is even the default.
@@ -187,7 +188,11 @@ def suspended(of: Workload, replicas: int) -> Body:
 
 def to_delete(of: Workload, now: Seen) -> tuple[Pod, ...]:
     """The pods that the operator would leave."""
-    return tuple(pod for pod in now.pods if not pod.leaving) if of.kind.stands_still and now.replicas == 0 else ()
+    return (
+        tuple(pod for pod in now.pods if not pod.leaving)
+        if of.kind.invalid_without_workers and now.replicas == 0
+        else ()
+    )
 
 
 def _pod(raw: Any) -> Pod:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from hvd_elastic_ext.launcher.rules.membership import custody
-from hvd_elastic_ext.launcher.rules.membership.custody import Facts, Stored
+from hvd_elastic_ext.launcher.rules.membership.custody import CustodyFacts, Stored
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -60,10 +60,10 @@ def candidates(job: JobState) -> tuple[tuple[Seat, ...], bool]:
     return tuple(seat for seat in job.wanted if _joined(job, seat.host)), False
 
 
-def _facts(job: JobState) -> Facts:
+def _facts(job: JobState) -> CustodyFacts:
     """Where commits are."""
     how = job.options.durability
-    return Facts(
+    return CustodyFacts(
         holdings=job.roster.commits.holdings(leaves_by(job)),
         stored=_stored(job),
         sending=job.transfers.sending,
@@ -71,7 +71,7 @@ def _facts(job: JobState) -> Facts:
     )
 
 
-def facts_for(job: JobState, seats: Iterable[Seat], *, ready: bool) -> Facts:
+def facts_for(job: JobState, seats: Iterable[Seat], *, ready: bool) -> CustodyFacts:
     """The same, and what else counts for a world of these seats, or for a transfer."""
     members, active = tuple(seats), _active(job)
     joined = {name for name in job.roster.agents if _joined(job, name)}

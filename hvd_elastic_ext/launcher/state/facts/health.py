@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.health.ledger import Verdict
+from hvd_elastic_ext.launcher.rules.health.ledger import BlockStatus
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent
@@ -42,7 +42,7 @@ def left_out(job: JobState, *, brief: bool = False) -> list[str]:
     return found
 
 
-def _left_out(name: str, verdict: Verdict, words: Sequence[tuple[str, str]], now: float) -> str:
+def _left_out(name: str, verdict: BlockStatus, words: Sequence[tuple[str, str]], now: float) -> str:
     until, why = verdict.until, verdict.reason
     for said, short in words:
         why = why.replace(said, short)

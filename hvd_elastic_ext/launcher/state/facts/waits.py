@@ -115,7 +115,7 @@ def starting(job: JobState, now: float) -> dict[str, Starting]:
     for seat, worker in job.roster.workers.items():
         if worker.generation or worker.killed is not None or worker.leaving is not None:
             continue
-        what, since_s = f"the process in slot {seat.slot}", now - worker.born
+        what, since_s = f"the process in slot {seat.slot}", now - worker.created
         one = Starting(what, since_s, "waits for its world")
         if worker.stage is Stage.BOOTING:
             one = Starting(what, since_s, NOT_READY, worker.since + boot_s - now, STANDBY)

@@ -9,7 +9,7 @@ import pytest
 from hvd_elastic_ext.agent.notices import detect
 from hvd_elastic_ext.agent.notices.detect import DetectedCloud, choose, made_by
 from hvd_elastic_ext.agent.notices.files import NONE
-from hvd_elastic_ext.agent.notices.model import Answer, NoAnswer, Request
+from hvd_elastic_ext.agent.notices.model import NoResponse, Request, Response
 from hvd_elastic_ext.core.clouds import AUTO, CLOUDS
 from hvd_elastic_ext.launcher.options.settings import NOTICES_FROM
 
@@ -38,12 +38,12 @@ class Asked:
         self.urls.append(url)
         return self
 
-    def __call__(self, request: Request, /) -> Answer:
+    def __call__(self, request: Request, /) -> Response:
         self.paths.append(request.path)
         found = self.answers.get(request.path.partition("?")[0])
         if found is None:
-            raise NoAnswer("nobody")
-        return Answer(*found, 1000.0)
+            raise NoResponse("nobody")
+        return Response(*found, 1000.0)
 
 
 AWS: dict[str, tuple[int, str, dict[str, str]]] = {
@@ -81,7 +81,7 @@ def test_without_a_word_of_the_firmwares_it_is_the_one_that_answers_as_it_should
     asked = Asked({})
     source = chosen("auto", asked)
     assert source.name == "auto"
-    with pytest.raises(NoAnswer, match="no cloud"):
+    with pytest.raises(NoResponse, match="no cloud"):
         source.look()
     asked.answers = AWS
     assert source.look() == []
@@ -94,14 +94,14 @@ def test_without_a_word_of_the_firmwares_it_is_the_one_that_answers_as_it_should
 def test_whoever_answers_everything_with_a_page_is_no_cloud() -> None:
     page: tuple[int, str, dict[str, str]] = (200, "<html>hello</html>", {})
     everything = dict.fromkeys([path.partition("?")[0] for path in _paths()], page)
-    with pytest.raises(NoAnswer, match="no cloud"):
+    with pytest.raises(NoResponse, match="no cloud"):
         chosen("auto", Asked(everything)).look()
 
 
 def _paths() -> list[str]:
     asked = Asked({})
     source = chosen("auto", asked)
-    with pytest.raises(NoAnswer):
+    with pytest.raises(NoResponse):
         source.look()
     return [*asked.paths, "/metadata/scheduledevents", "/latest/meta-data/spot/instance-action"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from hvd_elastic_ext.agent.notices.http import MAX_BODY, HttpClient
-from hvd_elastic_ext.agent.notices.model import NoAnswer, Request
+from hvd_elastic_ext.agent.notices.model import NoResponse, Request
 from tests.support.metadata import GcpService, MetadataServer
 
 NAME = "/computeMetadata/v1/instance/name"
@@ -55,7 +55,7 @@ def test_a_body_may_come_in_chunks(server: MetadataServer[GcpService]) -> None:
 )
 def test_what_is_no_whole_answer_is_none(server: MetadataServer[GcpService], data: bytes) -> None:
     server.faults.raw(data)
-    with pytest.raises(NoAnswer):
+    with pytest.raises(NoResponse):
         HttpClient(server.url)(Request("GET", NAME, GOOGLE))
 
 
@@ -64,7 +64,7 @@ def test_what_is_no_whole_answer_is_none(server: MetadataServer[GcpService], dat
 )
 def test_who_hangs_or_drips_is_given_up(server: MetadataServer[GcpService], drip: bytes | None) -> None:
     server.faults.hang() if drip is None else server.faults.drip(drip)
-    with pytest.raises(NoAnswer, match="in time"):
+    with pytest.raises(NoResponse, match="in time"):
         HttpClient(server.url)(Request("GET", NAME, GOOGLE, 0.4))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.agent.notices.files import Notice
-from hvd_elastic_ext.agent.notices.model import Announcement, NoAnswer
+from hvd_elastic_ext.agent.notices.model import Announcement, NoResponse
 from hvd_elastic_ext.agent.notices.poller import (
     ABSENT_S,
     COMPLAIN_AFTER,
@@ -34,7 +34,7 @@ class Source:
 
     def look(self) -> list[Announcement]:
         if isinstance(self.announcements, str):
-            raise NoAnswer(self.announcements)
+            raise NoResponse(self.announcements)
         return self.announcements
 
 

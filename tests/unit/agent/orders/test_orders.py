@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hvd_elastic_ext.agent.orders.fields import OrderError
 from hvd_elastic_ext.agent.orders.orders import (
-    Answer,
+    AnswerQuestion,
     Drop,
     End,
     Finish,
@@ -109,8 +109,8 @@ def test_by_default_no_core_is_dumped_and_there_is_memory_for_three_commits() ->
         ({"do": "drop", "slots": [1]}, Drop((1,))),
         ({"do": "kill", "slot": 3}, Kill(3)),
         ({"do": "tell", "to": {"0": 2, "7": 1}, "message": {"tell": "go"}}, Tell({0: 2, 7: 1}, {"tell": "go"})),
-        ({"do": "answer", "slot": 0, "id": 9, "status": 200, "body": "YWI="}, Answer(0, 9, 200, b"ab")),
-        ({"do": "answer", "slot": 0, "id": 9, "status": 404}, Answer(0, 9, 404, b"")),
+        ({"do": "answer", "slot": 0, "id": 9, "status": 200, "body": "YWI="}, AnswerQuestion(0, 9, 200, b"ab")),
+        ({"do": "answer", "slot": 0, "id": 9, "status": 404}, AnswerQuestion(0, 9, 404, b"")),
         ({"do": "end", "job": "j", "host": "h", "key": "00"}, End("j", "h", "00", 0.0)),
         ({"do": "pace", "heartbeat_s": 2, "figures_every": 4}, Pace(2.0, 4)),
     ],

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from discover.selection.damping import (
     ADDITION,
     REMOVAL,
+    DampingFacts,
     DampingLimits,
     DampingResult,
     DampingState,
-    Facts,
     ProbeResults,
     decide_published,
 )
@@ -20,7 +20,7 @@ from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host
 
 LIMITS = DampingLimits(settle=0.5, damper=30.0, probe_wait=3.0)
-EVERYBODY = ProbeResults(everybody=True)
+EVERYBODY = ProbeResults(admits_all=True)
 
 
 def verdict(name: str, grade: Grade = Grade.USABLE, *, uid: str = "", slots: int = 1, **more) -> Verdict:
@@ -42,7 +42,7 @@ class Publishing:
     def look(self, now: float, *verdicts: Verdict, seen_at: float | None = None) -> dict[str, int] | None:
         selection = Selection(tuple(sorted(verdicts, key=lambda each: each.pod.key)))
         self.last, self.reason = decide_published(
-            now, self.state, Facts(selection, self.answers, seen_at), limits=LIMITS
+            now, self.state, DampingFacts(selection, self.answers, seen_at), limits=LIMITS
         )
         self.state = self.last.state
         return None if self.last.observation is None else self.last.observation.hosts.as_slots()

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from discover.app.once import pods_table
-from discover.selection.damping import DampingLimits, DampingState, Facts, ProbeResults, decide_published
+from discover.selection.damping import DampingFacts, DampingLimits, DampingState, ProbeResults, decide_published
 from discover.selection.explain import Row, as_json, explain, warnings
 from discover.selection.objects import Key, PodView
 from discover.selection.selection import Selection
@@ -36,7 +36,7 @@ VERDICTS = (
 def rows(*verdicts: Verdict, published: tuple[str, ...] = ("w-0", "w-1"), answers: ProbeResults = REFUSED):
     selection = Selection(verdicts)
     held = DampingState(published={f"uid-{name}": Host(name, 4, f"uid-{name}") for name in published}, started=True)
-    damping, _ = decide_published(100.0, held, Facts(selection, answers), limits=DampingLimits())
+    damping, _ = decide_published(100.0, held, DampingFacts(selection, answers), limits=DampingLimits())
     return explain(selection, damping)
 
 

@@ -13,10 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from discover.app.decide import DaemonState, decide
 from discover.common.source import Observation
 from discover.selection.damping import (
+    DampingFacts,
     DampingLimits,
     DampingResult,
     DampingState,
-    Facts,
     ProbeResults,
     decide_published,
     still_holds,
@@ -64,7 +64,9 @@ class Scratch:
 
     def look(self, now: float, selection: Selection, answers: ProbeResults) -> DampingResult:
         bare = Selection(selection.verdicts, selection.again_at, selection.missing)
-        damping, _ = decide_published(now, replace(self.state, observation=None), Facts(bare, answers), limits=LIMITS)
+        damping, _ = decide_published(
+            now, replace(self.state, observation=None), DampingFacts(bare, answers), limits=LIMITS
+        )
         self.state = damping.state
         return damping
 
@@ -82,7 +84,7 @@ class Looking(RuleBasedStateMachine):
         self.version, self.now, self.job = 1, 100.0, None
         self.answers: set[str] = set()
         self.exists: dict[str, bool] = {}
-        self.last: tuple[Facts, DampingResult] | None = None
+        self.last: tuple[DampingFacts, DampingResult] | None = None
         self.state, self.plain = DaemonState("a"), DaemonState("a")
         self.lives: dict[str, int] = {}
 
@@ -165,7 +167,7 @@ class Looking(RuleBasedStateMachine):
         self._held_alike(selection)
 
     def _held_alike(self, selection: Selection) -> None:
-        facts = Facts(selection, ProbeResults(admitted=frozenset(self.answers)))
+        facts = DampingFacts(selection, ProbeResults(admitted=frozenset(self.answers)))
         plain = self.scratch.look(self.now, selection, facts.answers)
         if self.last is not None and still_holds(self.now, self.last[1], of=self.last[0], facts=facts):
             damping = self.last[1]
@@ -215,15 +217,15 @@ def test_while_no_host_changes_the_same_objects_are_handed_on():
     pods = [pod(f"w-{number}", node=f"node-{number % 2}") for number in range(20)]
     snapshot = picture(pods, [node("node-0"), node("node-1")])
     selector = Selector(HostRules(operator=OPERATORS["mpi"]), BUILT_IN)
-    everybody = ProbeResults(everybody=True)
-    facts = Facts(selector.select(NOW, snapshot), everybody)
+    everybody = ProbeResults(admits_all=True)
+    facts = DampingFacts(selector.select(NOW, snapshot), everybody)
     first, _ = decide_published(1.0, DampingState(), facts, limits=LIMITS)
     damping, _ = decide_published(2.0, first.state, facts, limits=LIMITS)
     touched = changed(snapshot, replace(pods[3], version="2", annotations={"touched": "1"}))
-    then = Facts(selector.select(NOW, touched), everybody)
+    then = DampingFacts(selector.select(NOW, touched), everybody)
     assert then.selection.verdicts != facts.selection.verdicts
     assert still_holds(3.0, damping, of=facts, facts=then)
-    gone = Facts(selector.select(NOW, changed(touched, gone=[pods[3]])), everybody)
+    gone = DampingFacts(selector.select(NOW, changed(touched, gone=[pods[3]])), everybody)
     assert not still_holds(3.0, damping, of=then, facts=gone)
 
 
@@ -238,11 +240,13 @@ def test_new_hosts_are_sorted_and_known_ones_are_not(reversed_names: bool):
 
 
 def test_the_remaining_seconds_of_a_held_host_are_updated_at_each_look():
-    first = Facts(Selector(HostRules(operator=OPERATORS["mpi"]), BUILT_IN).select(NOW, picture([pod()], [node()])))
+    first = DampingFacts(
+        Selector(HostRules(operator=OPERATORS["mpi"]), BUILT_IN).select(NOW, picture([pod()], [node()]))
+    )
     published = DampingState(published={"uid-w-0": Host("w-0.job.default.svc", 1)}, started=True)
     silent = Selector(HostRules(operator=OPERATORS["mpi"]), BUILT_IN).select(NOW, picture([pod()], [node(ready=False)]))
     calm, _ = decide_published(1.0, published, first, limits=LIMITS)
-    held, _ = decide_published(1.0, published, Facts(silent), limits=LIMITS)
+    held, _ = decide_published(1.0, published, DampingFacts(silent), limits=LIMITS)
     assert held.state.damped
     assert still_holds(2.0, calm, of=first, facts=first)
-    assert not still_holds(2.0, held, of=Facts(silent), facts=Facts(silent))
+    assert not still_holds(2.0, held, of=DampingFacts(silent), facts=DampingFacts(silent))

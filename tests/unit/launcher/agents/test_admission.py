@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.agents.admission import MOMENT_S, MOST, Unauthenticated, Verdict, most_for
+from hvd_elastic_ext.launcher.agents.admission import MIN_TIME_S, MOST, AdmissionDecision, Unauthenticated, most_for
 
 NOW = 100.0
 
@@ -18,7 +18,7 @@ def crowd(*sources: str, now: float = NOW) -> Unauthenticated[int]:
 
 
 def test_as_long_as_there_is_room_nobody_gives_way() -> None:
-    assert crowd("a", "a", "a").room(NOW + 60, most=4) == Verdict()
+    assert crowd("a", "a", "a").room(NOW + 60, most=4) == AdmissionDecision()
 
 
 def test_what_one_place_has_beyond_its_share_gives_way_at_once_and_others_do_not() -> None:
@@ -33,15 +33,15 @@ def test_what_one_place_has_beyond_its_share_gives_way_at_once_and_others_do_not
 
 def test_where_all_come_from_different_places_each_has_a_moment() -> None:
     strangers = crowd("a", "b", "c", "d")
-    assert strangers.room(NOW + MOMENT_S / 2, most=4) == Verdict(wait=True)
-    late = strangers.room(NOW + MOMENT_S, most=4)
+    assert strangers.room(NOW + MIN_TIME_S / 2, most=4) == AdmissionDecision(wait=True)
+    late = strangers.room(NOW + MIN_TIME_S, most=4)
     assert (late.out, late.wait) == (0, False)
 
 
 def test_our_own_have_their_moment_however_many_they_are() -> None:
     strangers = crowd("", "", "", "")
-    assert strangers.room(NOW, most=4) == Verdict(wait=True)
-    assert strangers.room(NOW + MOMENT_S, most=4).out == 0
+    assert strangers.room(NOW, most=4) == AdmissionDecision(wait=True)
+    assert strangers.room(NOW + MIN_TIME_S, most=4).out == 0
 
 
 def test_who_is_gone_counts_no_more() -> None:

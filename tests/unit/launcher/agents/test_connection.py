@@ -30,7 +30,7 @@ async def test_a_crowd_waits_and_those_who_only_stand_there_make_room(
     made: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "most_for", lambda files: 4)
-    monkeypatch.setattr(admission, "MOMENT_S", 0.05)
+    monkeypatch.setattr(admission, "MIN_TIME_S", 0.05)
     for _ in range(8):
         await made.connect()
     agents = [await made.joined(host=f"h{number}") for number in range(20)]
@@ -40,7 +40,7 @@ async def test_a_crowd_waits_and_those_who_only_stand_there_make_room(
 
 async def test_many_agents_at_once_are_all_let_in(made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "most_for", lambda files: 8)
-    monkeypatch.setattr(admission, "MOMENT_S", 60.0)  # on a busy machine they need longer than strangers are given
+    monkeypatch.setattr(admission, "MIN_TIME_S", 60.0)  # on a busy machine they need longer than strangers are given
     await asyncio.gather(*(made.joined(host=f"h{number}") for number in range(100)))
     assert len(made.control.hosts) == 100
     assert not made.control.refused

@@ -57,12 +57,12 @@ def pipes(count: int) -> Iterator[Pipes]:
         made.close()
 
 
-@pytest.mark.parametrize("calm", [False, True])
+@pytest.mark.parametrize("steady", [False, True])
 @pytest.mark.parametrize("count", [1, 30, 200])
-def test_whatever_is_ready_is_served_again_and_again(count: int, *, calm: bool) -> None:
+def test_whatever_is_ready_is_served_again_and_again(count: int, *, steady: bool) -> None:
     async def act() -> None:
         with pipes(count) as made:
-            made.poller.calm, made.poller.agents = calm, count
+            made.poller.steady, made.poller.agents = steady, count
             for turn in range(1, 4):
                 for number in range(count):
                     made.write(number, b"x")

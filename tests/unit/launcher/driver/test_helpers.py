@@ -14,7 +14,7 @@ from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts, memory
 from hvd_elastic_ext.launcher.state.effects.membership import transfers
 from hvd_elastic_ext.launcher.state.events import AgentJoined, News
-from hvd_elastic_ext.launcher.state.helpers import Answer, Purpose, answer_of
+from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose, answer_of
 from hvd_elastic_ext.launcher.state.job import JobState
 from tests.unit.launcher.checkpointing_cluster import Stored, storing
 from tests.unit.launcher.scenarios import play
@@ -230,15 +230,15 @@ def test_a_transfer_fails_with_either_end(end: str) -> None:
 @pytest.mark.parametrize(
     ("news", "answer"),
     [
-        ({"answer": {"step": 1}}, Answer({"step": 1}, None, False)),
-        ({"answer": {"failed": "no"}}, Answer({"failed": "no"}, "no", False)),
-        ({"answer": {"failed": None}}, Answer({"failed": None}, None, False)),
-        ({"answer": [1], "words": "a\nb"}, Answer({}, "b", False)),
-        ({"code": 0, "words": ""}, Answer({}, "it ended with exit code 0", True)),
-        ({"code": 9, "words": "Traceback\nOSError: no room"}, Answer({}, "OSError: no room", False)),
+        ({"answer": {"step": 1}}, HelperAnswer({"step": 1}, None, False)),
+        ({"answer": {"failed": "no"}}, HelperAnswer({"failed": "no"}, "no", False)),
+        ({"answer": {"failed": None}}, HelperAnswer({"failed": None}, None, False)),
+        ({"answer": [1], "words": "a\nb"}, HelperAnswer({}, "b", False)),
+        ({"code": 0, "words": ""}, HelperAnswer({}, "it ended with exit code 0", True)),
+        ({"code": 9, "words": "Traceback\nOSError: no room"}, HelperAnswer({}, "OSError: no room", False)),
     ],
 )
-def test_news_of_a_helper_as_an_answer(news: dict[str, Any], answer: Answer) -> None:
+def test_news_of_a_helper_as_an_answer(news: dict[str, Any], answer: HelperAnswer) -> None:
     assert answer_of(news) == answer
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.rules.membership import next_world
-from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldDecision
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question
 from hvd_elastic_ext.launcher.state.effects.engines.engine import Engine
 from hvd_elastic_ext.launcher.state.events import News
@@ -15,7 +15,7 @@ from hvd_elastic_ext.launcher.state.roster import JOIN_S
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
 
 
-def calm(*names: str) -> Cluster:
+def steady(*names: str) -> Cluster:
     """Nobody has anything to say any more but that it lives."""
     cluster = running(*names)
     cluster.run(15.0)
@@ -29,7 +29,7 @@ def next_look_in(cluster: Cluster) -> float:
 
 
 def test_the_larger_a_calm_job_the_rarer_the_looks_but_not_beyond_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = calm("a", "b")
+    cluster = steady("a", "b")
     assert next_look_in(cluster) == pytest.approx(plan.LOOK_S)
     monkeypatch.setattr(plan, "PAUSE_PER_PROCESS_S", 2.0)
     assert next_look_in(cluster) == pytest.approx(4.0)
@@ -41,14 +41,14 @@ def test_a_large_job_whose_world_is_not_whole_is_looked_at_as_often_as_a_small_o
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(plan, "PAUSE_PER_PROCESS_S", 2.0)
-    cluster = calm("a", "b")
+    cluster = steady("a", "b")
     cluster.kill("b")
     cluster.until(lambda: cluster.events("exited"))
     assert next_look_in(cluster) <= plan.LOOK_S
 
 
 def test_between_two_looks_silence_is_noticed_all_the_same() -> None:
-    cluster = calm("a", "b")
+    cluster = steady("a", "b")
     assert not cluster.driver.is_due()
     cluster.clock.advance(cluster.options.heartbeat_timeout_s + 1.0)
     assert cluster.driver.is_due()
@@ -72,7 +72,7 @@ def test_who_stands_in_line_for_its_start_is_not_taken_for_unreachable(others: i
 
 
 def test_who_waits_for_a_rank_is_seen_without_a_copy_of_all() -> None:
-    cluster = calm("a")
+    cluster = steady("a")
     meeting, (worker,) = cluster.driver.job.rendezvous, cluster.driver.job.roster.workers.values()
     waiting = meeting.waiting
     assert worker.life not in waiting
@@ -82,7 +82,7 @@ def test_who_waits_for_a_rank_is_seen_without_a_copy_of_all() -> None:
 
 @pytest.mark.parametrize(("part", "missed"), [(False, True), (True, False)])
 def test_a_beat_that_tells_of_some_processes_only_says_nothing_of_the_others(part: bool, missed: bool) -> None:
-    cluster = calm("a")
+    cluster = steady("a")
     hung_up: list[str] = []
     cluster.hang_up = lambda host, reason: hung_up.append(host)  # type: ignore[method-assign]
     for _ in range(3):
@@ -95,7 +95,7 @@ def test_a_beat_that_tells_of_some_processes_only_says_nothing_of_the_others(par
 
 
 def test_a_process_that_a_part_of_the_beats_calls_silent_is_killed_for_it() -> None:
-    cluster = calm("a")
+    cluster = steady("a")
     quiet = {"0": {"life": 1, "age": cluster.options.heartbeat_timeout_s + 1.0, "beat": {"step": 1}}}
     cluster.driver.tell(News("a", {"event": "beats", "slots": quiet, "part": True}))
     assert cluster.driver.is_due()
@@ -130,7 +130,7 @@ def test_the_processes_of_a_host_are_known_whatever_has_become_of_them() -> None
 def test_a_look_at_an_intact_world_decides_as_the_rules_do_for_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     short: list[bool] = []
 
-    def compared(job: JobState) -> Decision:
+    def compared(job: JobState) -> WorldDecision:
         short.append(job.intact)
         found = Engine().decide(job)
         assert found == next_world.decide(job.now, job.situation, job.options.limits)

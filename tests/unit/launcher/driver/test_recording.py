@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -17,14 +19,15 @@ from hvd_elastic_ext.launcher.cli import replay
 from hvd_elastic_ext.launcher.driver import driver as driver_module
 from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.driver.driver import Driver
-from hvd_elastic_ext.launcher.driver.recording import Recorder, from_json, to_json
+from hvd_elastic_ext.launcher.driver.recording import Recorder, from_json, parsed, text_of, to_json
 from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.folder.saved_state import again, start_of
 from hvd_elastic_ext.launcher.options import options_json
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
-from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.state import events
+from hvd_elastic_ext.launcher.state.actions import Record
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.options import JobOptions
 from hvd_elastic_ext.launcher.state.saved import Saved
@@ -34,7 +37,7 @@ from tests.unit.launcher.simulated_cluster import Cluster
 
 NOW = 1000.0
 OPTIONS = JobOptions(
-    Limits(2, 1, 8, (2, 4), 0.5),
+    WorldLimits(2, 1, 8, (2, 4), 0.5),
     cooldown_s=(2.0, 8.0),
     heartbeat_timeout_s=3.0,
     standby_timeout_s=15.0,
@@ -238,7 +241,18 @@ def test_a_file_that_is_no_recording_is_refused_in_one_line(
     ids=lambda event: type(event).__name__,
 )
 def test_every_event_is_read_as_it_was_written(event: events.Event) -> None:
-    assert from_json(json.loads(json.dumps(to_json(event, NOW))), NOW) == event
+    assert from_json(parsed(text_of(to_json(event, NOW))), NOW) == event
+
+
+def test_a_recording_is_json_also_where_a_time_is_infinite() -> None:
+    lines = io.StringIO()
+    event = events.HostsChanged(events.HostSet(), departing={"a": ("drained", math.inf), "b": ("drained", -math.inf)})
+    Recorder(lines).happened(NOW, event, [Record("advised", 1, {"by": math.inf})], math.inf)
+    line = lines.getvalue()
+    assert not {"Infinity", "NaN"} & set(re.findall(r"\w+", line))
+    read = parsed(line)
+    assert from_json(read["event"], NOW) == event
+    assert read["again_at"] == math.inf
 
 
 @pytest.mark.parametrize("why", [JobFailed("no hosts"), Interrupted(15, "stopped")])

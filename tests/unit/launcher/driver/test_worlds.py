@@ -10,7 +10,7 @@ import pytest
 
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.planners.membership.processes import LEAVE_S
-from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.state.events import News
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
@@ -176,7 +176,7 @@ def test_hosts_of_equal_standing_get_ranks_in_the_order_of_the_list() -> None:
                 shown[host] = int(order["message"]["env"]["HOROVOD_RANK"])
             return super().send(host, order)
 
-    cluster = Watched(JobOptions(Limits(start=3, settle_s=0.1)))
+    cluster = Watched(JobOptions(WorldLimits(start=3, settle_s=0.1)))
     cluster.hosts(b=1, c=1, a=1)
     cluster.until(lambda: cluster.training)
     assert cluster.world == ["b", "c", "a"]

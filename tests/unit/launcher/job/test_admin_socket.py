@@ -69,7 +69,7 @@ async def test_what_is_no_request_gets_one_line_and_harms_nobody(tmp_path: Path,
     await admin.start()
     (answer,) = await raw(tmp_path / "s", line)
     assert "one JSON object on one line" in json.loads(answer)["error"]
-    assert await raw(tmp_path / "s", b'{"a":1}\n') == [b'{"asked": {"a": 1}}']
+    assert await raw(tmp_path / "s", b'{"a":1}\n') == [b'{"asked":{"a":1}}']
     await admin.stop()
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.rules.health.ledger import Subject
-from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.state.events import HealthChanged
 from hvd_elastic_ext.launcher.state.saved import Saved
 from tests.unit.launcher.model.agent import LATENCY_S, Agent, Line, Message
@@ -29,7 +29,7 @@ LOST_S: Final = 10.0
 class ShortOptions(JobOptions):
     """The rules of a job, all times short."""
 
-    limits: Limits = field(default_factory=lambda: Limits(settle_s=0.3, settle_cap_s=2.0))
+    limits: WorldLimits = field(default_factory=lambda: WorldLimits(settle_s=0.3, settle_cap_s=2.0))
     cooldown_s: tuple[float, float] = (2.0, 8.0)
     heartbeat_timeout_s: float = 3.0
     standby_timeout_s: float = 15.0

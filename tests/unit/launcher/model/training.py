@@ -284,8 +284,8 @@ class Training:
     def _notice(self, world: World, where: str) -> None:
         for process in list(world.members):
             host = process.agent.host
-            unheard = host != where and (host in self._cut or where in self._cut)
-            if process.world is world and not process.stopped and not unheard:
+            unreachable = host != where and (host in self._cut or where in self._cut)
+            if process.world is world and not process.stopped and not unreachable:
                 self._rolls_back(process)
         if not world.members and world in self.worlds:
             self.worlds.remove(world)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.launcher.rules.membership.custody import Reach
+from hvd_elastic_ext.launcher.rules.membership.custody import Reachability
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.commit_holders import ORPHANED, Holders
 
@@ -22,7 +22,7 @@ def test_what_a_host_holds_is_noted_beside_what_is_gone_of_it() -> None:
     holders.ended("a", "its agent has ended")
     holders.reported(A, (1, 1, 6), 60, agent="a-2")
     found = {(each.commit, each.reach) for each in noted(holders).holdings({})}
-    assert found == {((1, 1, 9), Reach.GONE), ((1, 1, 6), Reach.AWAY)}
+    assert found == {((1, 1, 9), Reachability.GONE), ((1, 1, 6), Reachability.AWAY)}
 
 
 def test_of_several_slots_of_a_host_the_newest_commit_is_noted() -> None:
@@ -48,7 +48,7 @@ def test_memory_that_was_given_back_is_gone_with_what_it_held() -> None:
     holders.reported(A, (1, 1, 9), 90, agent="a-1")
     holders.forgotten(A)
     [gone] = holders.holdings({})
-    assert (gone.reach, gone.step, gone.why) == (Reach.GONE, 90, "its memory was given back")
+    assert (gone.reach, gone.step, gone.why) == (Reachability.GONE, 90, "its memory was given back")
 
 
 def test_what_an_agent_held_that_ended_while_no_launcher_ran_is_gone_with_that_cause() -> None:
@@ -57,5 +57,5 @@ def test_what_an_agent_held_that_ended_while_no_launcher_ran_is_gone_with_that_c
     after = noted(holders)
     after.came("a", "a-2", {})
     [gone] = after.holdings({})
-    assert (gone.reach, gone.step, gone.why) == (Reach.GONE, 90, ORPHANED)
+    assert (gone.reach, gone.step, gone.why) == (Reachability.GONE, 90, ORPHANED)
     assert "--orphan-grace" in gone.why

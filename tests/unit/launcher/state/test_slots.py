@@ -10,7 +10,7 @@ import pytest
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.rules.health.ledger import SLOTS_WINDOW_S
 from hvd_elastic_ext.launcher.rules.membership.devices import DEVICES, VISIBLE
-from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.state.events import AgentJoined, Expected
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
@@ -61,7 +61,7 @@ GOOD = [0, 1, 2, 4, 5, 6, 7]
 
 def eight_slots() -> WithDevices:
     """One bad device of eight: the process of slot 3 has failed, and fails again each time that it is started."""
-    cluster = WithDevices(JobOptions(Limits(start=8, least=1, settle_s=0.1)), devices=EIGHT)
+    cluster = WithDevices(JobOptions(WorldLimits(start=8, least=1, settle_s=0.1)), devices=EIGHT)
     cluster.hosts(a=8)
     cluster.until(lambda: len(cluster.world) == 8)
     cluster.run(2.0)
@@ -103,14 +103,14 @@ def test_survivors_keep_their_devices_and_whoever_comes_or_is_good_again_finds_i
 
 
 def test_without_devices_nothing_is_said_of_them() -> None:
-    cluster = WithDevices(JobOptions(Limits(start=3, settle_s=0.1)))
+    cluster = WithDevices(JobOptions(WorldLimits(start=3, settle_s=0.1)))
     cluster.hosts(a=3)
     cluster.until(lambda: len(cluster.world) == 3)
     assert all(env.keys() == {"HVD_ELASTIC_PLAN"} for (env,) in cluster.started.values())
 
 
 def test_the_next_launcher_goes_on_with_the_local_ranks_that_there_are() -> None:
-    cluster = WithDevices(JobOptions(Limits(start=2, settle_s=0.1)), devices="x,y,z")
+    cluster = WithDevices(JobOptions(WorldLimits(start=2, settle_s=0.1)), devices="x,y,z")
     host = Host("a", 3)
     seats = {
         str(slot): {"life": 4, "state": "running", "generation": 7, **note}
@@ -136,7 +136,7 @@ TRIED = {
 def test_a_host_that_fails_its_probation_is_tried_ever_more_seldom(
     prepare: Callable[[WithDevices], object], low: float, high: float
 ) -> None:
-    options = JobOptions(Limits(start=1, settle_s=0.1), cooldown_s=(low, high), standby_timeout_s=60.0)
+    options = JobOptions(WorldLimits(start=1, settle_s=0.1), cooldown_s=(low, high), standby_timeout_s=60.0)
     cluster = WithDevices(options)
     cluster.hosts(a=1)
     cluster.until(lambda: cluster.world == ["a"])
@@ -151,7 +151,7 @@ def test_a_host_that_fails_its_probation_is_tried_ever_more_seldom(
 
 
 def test_a_recreated_pod_starts_clean() -> None:
-    cluster = WithDevices(JobOptions(Limits(start=1, settle_s=0.1)))
+    cluster = WithDevices(JobOptions(WorldLimits(start=1, settle_s=0.1)))
 
     def pods(uid: str) -> HostSet:
         return HostSet((Host("a", 1, uid="uid-a"), Host("b", 1, uid=uid)))

@@ -13,7 +13,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import Transient
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.rules.suspend.release_policy import DELETE_RETRY_S, Limits
+from hvd_elastic_ext.launcher.rules.suspend.release_policy import DELETE_RETRY_S, ReleaseLimits
 from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, Workload, workload
 from hvd_elastic_ext.launcher.suspend.releaser import FILE, Need, NoteFile, PodReleases, WorkersNote
 from tests.support.clock import ManualClock
@@ -76,7 +76,7 @@ class Story:
         self.journal: list[tuple[str, dict[str, Any]]] = []
         self.releases = PodReleases(
             cluster,
-            Limits(job, EVERY, TIMEOUT, suspends),
+            ReleaseLimits(job, EVERY, TIMEOUT, suspends),
             Need(start=12, least=8, per_host=per_host),
             NoteFile(folder),
             record=lambda event, **fields: self.journal.append((event, fields)),

@@ -6,7 +6,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import choose
-from hvd_elastic_ext.worker.comms.choose import Facts, check_world, decide, look, mpi_size
+from hvd_elastic_ext.worker.comms.choose import LaunchFacts, check_world, decide, look, mpi_size
 
 MPIRUN = {"OMPI_COMM_WORLD_SIZE": "3"}
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "job", "WORLD_SIZE": "3"}
@@ -15,17 +15,17 @@ TORCHRUN = {"TORCHELASTIC_RUN_ID": "job", "WORLD_SIZE": "3"}
 @pytest.mark.parametrize(
     ("facts", "library"),
     [
-        (Facts(), "horovod"),
-        (Facts(horovod_initialised=True, torch_initialised=True), "horovod"),
-        (Facts(torch_initialised=True, mpi_size=3, mpi4py=True), "torch"),
-        (Facts(torchrun=True), "torch"),
-        (Facts(torchrun=True, horovod_launched=True), "horovod"),
-        (Facts(torchrun=True, horovod_initialised=True), "horovod"),
-        (Facts(mpi_size=3, mpi4py=True), "mpi"),
-        (Facts(mpi_size=1, mpi4py=True), "mpi"),
-        (Facts(mpi_size=3, mpi4py=True, horovod_launched=True), "horovod"),
-        (Facts(mpi_size=3), "horovod"),
-        (Facts(mpi4py=True), "horovod"),
+        (LaunchFacts(), "horovod"),
+        (LaunchFacts(horovod_initialised=True, torch_initialised=True), "horovod"),
+        (LaunchFacts(torch_initialised=True, mpi_size=3, mpi4py=True), "torch"),
+        (LaunchFacts(torchrun=True), "torch"),
+        (LaunchFacts(torchrun=True, horovod_launched=True), "horovod"),
+        (LaunchFacts(torchrun=True, horovod_initialised=True), "horovod"),
+        (LaunchFacts(mpi_size=3, mpi4py=True), "mpi"),
+        (LaunchFacts(mpi_size=1, mpi4py=True), "mpi"),
+        (LaunchFacts(mpi_size=3, mpi4py=True, horovod_launched=True), "horovod"),
+        (LaunchFacts(mpi_size=3), "horovod"),
+        (LaunchFacts(mpi4py=True), "horovod"),
     ],
 )
 def test_auto_takes_what_is_initialised_then_what_the_launcher_meant(facts, library):
@@ -34,12 +34,12 @@ def test_auto_takes_what_is_initialised_then_what_the_launcher_meant(facts, libr
 
 @pytest.mark.parametrize("wanted", ["horovod", "torch", "mpi"])
 def test_a_communication_that_is_asked_for_is_taken_whatever_is_there(wanted):
-    facts = Facts(horovod_initialised=True, torch_initialised=True, mpi_size=2, mpi4py=True)
+    facts = LaunchFacts(horovod_initialised=True, torch_initialised=True, mpi_size=2, mpi4py=True)
     assert decide(wanted, facts) == wanted
 
 
 def test_torch_needs_no_torchrun_where_the_environment_describes_the_world():
-    assert decide("torch", Facts(torch_described=True)) == "torch"
+    assert decide("torch", LaunchFacts(torch_described=True)) == "torch"
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_torch_needs_no_torchrun_where_the_environment_describes_the_world():
 )
 def test_an_impossible_choice_is_one_line_with_the_remedy(wanted, remedy):
     with pytest.raises(UsageError, match=remedy) as caught:
-        decide(wanted, Facts())
+        decide(wanted, LaunchFacts())
     assert "\n" not in str(caught.value)
 
 

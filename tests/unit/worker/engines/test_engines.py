@@ -47,7 +47,7 @@ class Agent:
     def __init__(self) -> None:
         self.link, self.theirs = socket.socketpair()
         self.said = self.link.makefile("rb")
-        self.door = socket.create_server(("127.0.0.1", 0))
+        self.proxy = socket.create_server(("127.0.0.1", 0))
         self.keys: dict[str, str] = {}
         self.asked: list[str] = []
         self.place: Place | None = PLACE
@@ -56,8 +56,8 @@ class Agent:
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
-            self.door.shutdown(socket.SHUT_RDWR)
-        for each in (self.door, self.said, self.link, self.theirs):
+            self.proxy.shutdown(socket.SHUT_RDWR)
+        for each in (self.proxy, self.said, self.link, self.theirs):
             each.close()
 
     def tell(self, what: str, **more: Any) -> None:
@@ -69,13 +69,17 @@ class Agent:
 
     def environment(self, engine: str) -> dict[str, str]:
         names = {ENGINE: engine, JOB: "job", MARK: f"mark-{os.getpid()}", "HVD_ELASTIC_LINK": str(self.theirs.fileno())}
-        ours = {"HVD_ELASTIC_DOOR": str(self.door.getsockname()[1]), "HOROVOD_HOSTNAME": "a", "HOROVOD_ELASTIC": "1"}
+        ours = {
+            "HVD_ELASTIC_RENDEZVOUS_PORT": str(self.proxy.getsockname()[1]),
+            "HOROVOD_HOSTNAME": "a",
+            "HOROVOD_ELASTIC": "1",
+        }
         return {"PATH": os.environ["PATH"], **names, **ours, "SECRET": "s3cret"}
 
     def _serve(self) -> None:
         while True:
             try:
-                connection, _ = self.door.accept()
+                connection, _ = self.proxy.accept()
             except OSError:
                 return
             with connection:

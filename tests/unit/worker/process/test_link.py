@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from hvd_elastic_ext.core.messages.wire import decode
 from hvd_elastic_ext.worker.process import link as links
 from hvd_elastic_ext.worker.process.link import Link
 from tests.support.waiting import wait_until
@@ -63,6 +64,12 @@ def test_heartbeats_carry_the_status_that_the_main_thread_sets(agent: Agent) -> 
     while "waiting" not in (beat := agent.hear()):
         pass
     assert beat["waiting"] is True
+
+
+def test_a_number_that_json_has_no_word_for_does_not_cost_the_message(agent: Agent) -> None:
+    agent.link.say("record", event="stepped", fields={"loss": float("nan"), "rate": float("inf"), "step": 3})
+    line = agent._lines.readline().decode()
+    assert decode(line)["fields"] == {"loss": None, "rate": None, "step": 3}
 
 
 def test_split_messages_arrive_complete_and_invalid_lines_are_skipped(

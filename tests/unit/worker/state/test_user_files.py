@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from hvd_elastic_ext.checkpoint.archive import export
+from hvd_elastic_ext.checkpoint.conversion import export
 from hvd_elastic_ext.checkpoint.format.user_files import FILES, is_inside
 from hvd_elastic_ext.checkpoint.programs import agent_requests
 from hvd_elastic_ext.checkpoint.stores import open_store
@@ -110,7 +110,7 @@ def test_files_come_back_to_every_rank_as_they_were_with_its_own_state(
             assert (answer["slots"], answer["step"]) == ([5], 1)
             last = CommitBuffer(open_sides(fresh)).last()
             assert user_files.are_in(last)
-            assert rank_local.read(last) == rank_local.Own("x", None)
+            assert rank_local.read(last) == rank_local.RankLocal("x", None)
             user_files.take_back(Reads(), last)
     assert found == ranks * [TREE]
     assert not any(folder.exists() for folder in folders)

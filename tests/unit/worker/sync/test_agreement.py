@@ -151,8 +151,8 @@ def test_a_world_of_one_asks_nobody() -> None:
 @pytest.mark.parametrize(
     ("now", "deadline", "next_check", "missed", "reason"),
     [
-        (10.0, None, None, False, "nothing hurries"),
-        (10.0, None, 99.0, False, "nothing hurries"),
+        (10.0, None, None, False, "no host is about to go"),
+        (10.0, None, 99.0, False, "no host is about to go"),
         (10.0, 12.0, 11.0, False, "the next check comes in time"),
         (10.0, 12.0, 12.0, False, "the next check comes in time"),
         (10.0, 12.0, None, False, "the next check comes in time"),

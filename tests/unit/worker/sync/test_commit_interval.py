@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.worker.process.link import Status
-from hvd_elastic_ext.worker.sync.commit_interval import MOST, Thinning
+from hvd_elastic_ext.worker.sync.commit_interval import MOST, CommitSchedule
 from hvd_elastic_ext.worker.sync.host_updates import HostsUpdate
 from hvd_elastic_ext.worker.sync.interrupts import Stopping
 from tests.support.clock import ManualClock
@@ -31,19 +31,19 @@ def committed(*ranks: Rank, calls: int = CALLS, stop_before: int | None = None) 
 
     def rank_main(comms: LockstepComms) -> list[int]:
         rank, at = ranks[comms.rank()], 0
-        thinning = Thinning(named=lambda: at in rank.named)
-        stopping = Stopping(comms, ManualClock(), thinning)
+        schedule = CommitSchedule(named=lambda: at in rank.named)
+        stopping = Stopping(comms, ManualClock(), schedule)
         stopping.enter()
         found = []
         for at in range(calls):
             if at in rank.told:
-                thinning.asked({"tell": "thin", "every": rank.told[at]})
+                schedule.asked({"tell": "thin", "every": rank.told[at]})
             if at == stop_before and comms.rank() == comms.size() - 1:
                 stopping.inbox.put(HostsUpdate(generation=2, reason="", deadline=None))
             stopping.stepped()
-            if thinning.due():
+            if schedule.due():
                 found.append(at)
-                thinning.made(thinning.began())
+                schedule.made(schedule.began())
             if stopping.due():
                 return [*found, -1]
         stopping.drop()
@@ -95,42 +95,42 @@ def test_no_call_is_left_out_while_any_rank_waits_for_a_commit_that_was_named() 
 
 def test_a_new_world_begins_with_every_call_and_comes_to_what_was_asked_for_by_itself() -> None:
     status = Status()
-    thinning = Thinning(status)
+    schedule = CommitSchedule(status)
     assert status.every is None
-    thinning.asked({"every": 3})
-    assert thinning.agreed(thinning.wanted(stop=False)) is False
-    assert (status.every, [thinning.due() for _ in range(2)], thinning.left_out) == (3, [False, False], 2)
-    thinning.reset()
-    assert (status.every, thinning.left_out, thinning.due()) == (1, 0, True)
-    assert thinning.wanted(stop=False) > 0
+    schedule.asked({"every": 3})
+    assert schedule.agreed(schedule.wanted(stop=False)) is False
+    assert (status.every, [schedule.due() for _ in range(2)], schedule.left_out) == (3, [False, False], 2)
+    schedule.reset()
+    assert (status.every, schedule.left_out, schedule.due()) == (1, 0, True)
+    assert schedule.wanted(stop=False) > 0
 
 
 @pytest.mark.parametrize("every", [0, -3, True, "7", None, 1.5])
 def test_what_is_no_number_of_calls_is_every_call(every: object) -> None:
-    thinning = Thinning()
-    thinning.asked({"every": every})
-    assert thinning.wanted(stop=False) == MOST
+    schedule = CommitSchedule()
+    schedule.asked({"every": every})
+    assert schedule.wanted(stop=False) == MOST
 
 
 def test_the_largest_number_is_bounded() -> None:
     status = Status()
-    thinning = Thinning(status)
-    thinning.asked({"every": MOST * 9})
-    thinning.agreed(thinning.wanted(stop=False))
+    schedule = CommitSchedule(status)
+    schedule.asked({"every": MOST * 9})
+    schedule.agreed(schedule.wanted(stop=False))
     assert status.every == MOST
 
 
 def test_what_a_commit_takes_is_no_part_of_the_time_between_two_calls() -> None:
     clock, status = ManualClock(), Status()
-    thinning = Thinning(status, now=clock.mono)
+    schedule = CommitSchedule(status, now=clock.mono)
     for _ in range(3):
         clock.advance(0.2)
-        assert thinning.due()
-        began = thinning.began()
+        assert schedule.due()
+        began = schedule.began()
         clock.advance(0.07)
-        thinning.made(began)
+        schedule.made(began)
     assert (status.commit_s, status.call_s) == (0.07, 0.2)
-    thinning.reset()
+    schedule.reset()
     clock.advance(100.0)  # the next world forms
-    assert thinning.due()
+    assert schedule.due()
     assert status.call_s == 0.2

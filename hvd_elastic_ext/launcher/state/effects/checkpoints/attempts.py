@@ -18,7 +18,7 @@ from hvd_elastic_ext.launcher.rules.membership.custody import Stored
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
 from hvd_elastic_ext.launcher.state.effects.checkpoints import cost
 from hvd_elastic_ext.launcher.state.facts.checkpoints import can_commit, members, newest_of_all, newest_step
-from hvd_elastic_ext.launcher.state.helpers import Answer, Purpose
+from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent, Worker, seconds
 
@@ -235,7 +235,7 @@ def _send(job: JobState, attempt: Attempt, host: str, lives: list[ProcessId], **
     return True
 
 
-def answered(job: JobState, agent: Agent, answer: Answer) -> None:
+def answered(job: JobState, agent: Agent, answer: HelperAnswer) -> None:
     """A host has written its share, or completed the checkpoint, or failed."""
     attempt, host, asked = job.checkpoints.attempt, agent.host.name, job.helpers[Purpose.CHECKPOINT]
     assert attempt is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 from hvd_elastic_ext.launcher.rules.checkpoints import interval
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
-from hvd_elastic_ext.launcher.rules.checkpoints.interval import Seal
+from hvd_elastic_ext.launcher.rules.checkpoints.interval import SealCost
 from hvd_elastic_ext.launcher.rules.checkpoints.slowdown import UNKNOWN
 from hvd_elastic_ext.launcher.state.job import JobState
 
@@ -34,7 +34,7 @@ def measured(job: JobState, durable_s: float, slowed: float | None, *, stall_s: 
     """
     state = job.cost
     usual = state.seals[-1].slowed if state.seals else UNKNOWN
-    seal = Seal(stall_s, durable_s, usual if slowed is None else slowed)
+    seal = SealCost(stall_s, durable_s, usual if slowed is None else slowed)
     state.seals = [*state.seals[1 - interval.LATEST :], seal]
     if job.options.durability is not None and job.options.durability.every.auto:
         _choose(job)

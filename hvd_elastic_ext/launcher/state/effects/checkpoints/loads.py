@@ -12,7 +12,7 @@ from hvd_elastic_ext.launcher.state.checkpoints import Loading
 from hvd_elastic_ext.launcher.state.commit_holders import read
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.facts.checkpoints import holding
-from hvd_elastic_ext.launcher.state.helpers import Answer, Purpose
+from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent
 
@@ -30,7 +30,7 @@ def lost(job: JobState, host: str) -> None:
         loading.again_at = job.now
 
 
-def answered(job: JobState, agent: Agent, answer: Answer) -> None:
+def answered(job: JobState, agent: Agent, answer: HelperAnswer) -> None:
     """A host has loaded the newest checkpoint, or found none, or failed."""
     host = agent.host.name
     loading = job.restore.hosts[host]

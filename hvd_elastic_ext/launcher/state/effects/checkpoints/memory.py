@@ -18,7 +18,7 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state.checkpoints import Found, Identity, Known
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.facts.memory import ANSWER_S, not_before
-from hvd_elastic_ext.launcher.state.helpers import Answer, Purpose
+from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent
 
@@ -81,7 +81,7 @@ def lost(job: JobState, host: str) -> None:
         _forget(job)
 
 
-def answered(job: JobState, agent: Agent, answer: Answer) -> None:
+def answered(job: JobState, agent: Agent, answer: HelperAnswer) -> None:
     """A host has reported or verified what is saved, or failed."""
     host, asked = agent.host.name, job.helpers[Purpose.SLEEP]
     if answer.failed is not None:
@@ -106,7 +106,7 @@ def _next(job: JobState, short: str) -> Asleep | None:
         case Step.WAIT if state.skip_waiting:
             return Asleep(short)
         case Step.WAIT:
-            state.hopeless = True
+            state.cannot_save = True
             _try_later(job, "it trains without a State of hvd_elastic_ext; use one, or --adopt")
         case Step.SLEEP:
             stored = state.known.stored
@@ -199,7 +199,7 @@ def training_resumed(job: JobState) -> None:
     """Processes train, or are about to."""
     state = job.before_sleep
     if state.since is not None:
-        state.since, state.hopeless = None, False
+        state.since, state.cannot_save = None, False
         _forget(job)
         attempts.training_resumed(job)
 

@@ -8,7 +8,7 @@ from typing import Any
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.rules.health.causes import Cause, Ending, ending
-from hvd_elastic_ext.launcher.rules.health.endings import Ended, Fate
+from hvd_elastic_ext.launcher.rules.health.endings import Ended, WorldPhase
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.effects.departures import shutdown
@@ -41,7 +41,7 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     early_ends.ended(job, worker, well=worker.done or (cause is Cause.LEFT and code == 0))
     if worker.done:
         _done(job, worker, code)
-    elif job.verdict.fate in (Fate.ENDING, Fate.DONE, Fate.FAILED):
+    elif job.world_outcome.phase in (WorldPhase.ENDING, WorldPhase.DONE, WorldPhase.FAILED):
         return  # the last end decides
     elif cause is Cause.LEFT:
         orders.delay_restart(job, worker.seat)

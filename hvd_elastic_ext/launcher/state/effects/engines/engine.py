@@ -7,13 +7,13 @@ from typing import Final, NamedTuple
 
 from hvd_elastic_ext.launcher.rules.health.causes import Ending
 from hvd_elastic_ext.launcher.rules.membership import next_world
-from hvd_elastic_ext.launcher.rules.membership.next_world import Decision
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldDecision
 from hvd_elastic_ext.launcher.state.effects.engines import restarting
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 
-def _decide(job: JobState) -> Decision:
+def _decide(job: JobState) -> WorldDecision:
     intact = None
     if job.intact:  # nearly always, and there may be thousands of processes
         intact = next_world.decide_for_intact(job.world.members, job.wanted, settled=job.settled)
@@ -23,7 +23,7 @@ def _decide(job: JobState) -> Decision:
 class Engine(NamedTuple):
     """What planners ask of an engine. The defaults are Horovod's: processes live through changes of their world."""
 
-    decide: Callable[[JobState], Decision] = _decide
+    decide: Callable[[JobState], WorldDecision] = _decide
     """Which processes form the next world now, if any."""
     begun: Callable[[JobState], None] = lambda job: None
     """Take note that the world that was decided on is called now."""

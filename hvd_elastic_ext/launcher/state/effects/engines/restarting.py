@@ -17,8 +17,8 @@ from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.messages.slot_protocol import START_AGAIN, TERMINATED
 from hvd_elastic_ext.launcher.rules.health.causes import BUDGET_WINDOW_S, SIGNALLED, SSH_FAILED, Cause, Ending
 from hvd_elastic_ext.launcher.rules.membership import world_change
-from hvd_elastic_ext.launcher.rules.membership.next_world import Decision, Situation
-from hvd_elastic_ext.launcher.rules.membership.world_change import Move, members_in
+from hvd_elastic_ext.launcher.rules.membership.next_world import Situation, WorldDecision
+from hvd_elastic_ext.launcher.rules.membership.world_change import ChangeAction, members_in
 from hvd_elastic_ext.launcher.state import actions, orders
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.membership import EngineChange
@@ -36,7 +36,7 @@ NOTICE_S: Final = 5.0
 """How long members with an elastic loop may take to notice that a peer is lost, and to say what they roll back."""
 
 
-def decide(job: JobState) -> Decision:
+def decide(job: JobState) -> WorldDecision:
     """Form the next world once the present one has ended; until then end that."""
     now, situation = job.now, job.situation
     move, decision = world_change.decide(
@@ -48,21 +48,21 @@ def decide(job: JobState) -> Decision:
         starting_until=_starting_until(job),
     )
     change = job.restarting.change
-    if move is Move.FORM:
+    if move is ChangeAction.FORM:
         if change is None:
             return decision
         return replace(decision, cause=change.cause, reason=f"{change.reason}; {decision.reason}")
-    if change is not None and change.move is Move.DRAIN and job.restarting.blamed:
-        change.move, change.cause, change.reason = Move.END, "worker failed", decision.reason
+    if change is not None and change.move is ChangeAction.DRAIN and job.restarting.blamed:
+        change.move, change.cause, change.reason = ChangeAction.END, "worker failed", decision.reason
         change.first_gone_at = now
-    if move is Move.DRAIN and change is None:
+    if move is ChangeAction.DRAIN and change is None:
         job.restarting.change = EngineChange(move, _cause_of(job, decision, situation), decision.reason)
         log.info("%s: %s; all leave at their next commit, and the next world begins there", *_why(job))
-    elif move is Move.END and change is None:
+    elif move is ChangeAction.END and change is None:
         job.restarting.change = EngineChange(move, decision.cause, decision.reason, first_gone_at=now)
         log.info("%s: %s; the others are ended, and the next world begins with the last commit", *_why(job))
     _end_members(job, now, situation)
-    return Decision(None, decision.cause if job.restarting.change else "", decision.reason, decision.again_at)
+    return WorldDecision(None, decision.cause if job.restarting.change else "", decision.reason, decision.again_at)
 
 
 def look(job: JobState) -> float | None:
@@ -98,7 +98,7 @@ def _why(job: JobState) -> tuple[str, str]:
     return ("", "") if change is None else (change.cause, change.reason)
 
 
-def _cause_of(job: JobState, decision: Decision, situation: Situation) -> str:
+def _cause_of(job: JobState, decision: WorldDecision, situation: Situation) -> str:
     """As in any job, hosts that failed and are back are not new ones."""
     inside = {life.seat for life in situation.members}
     ready = {seat.host for seat in situation.processes if seat not in inside}
@@ -112,7 +112,7 @@ def begun(job: JobState) -> None:
     job.restarting.done.clear()
     job.restarting.ended.clear()
     cut_off = not job.fleet.cut_off_live.isdisjoint(job.world.members)
-    if change is not None and change.move is Move.END and not (job.restarting.blamed or cut_off):
+    if change is not None and change.move is ChangeAction.END and not (job.restarting.blamed or cut_off):
         _count_unexplained(job, change)
     job.restarting.blamed = False
     job.restarting.errors.clear()
@@ -140,7 +140,7 @@ def _end_members(job: JobState, now: float, situation: Situation) -> None:
     members = job.roster.present(members_in(situation))
     if change.first_gone_at is None and len(members) < len(situation.members):
         change.first_gone_at = now
-    if change.move is Move.DRAIN and (change.told_at is None or now >= change.told_at + TELL_AGAIN_S):
+    if change.move is ChangeAction.DRAIN and (change.told_at is None or now >= change.told_at + TELL_AGAIN_S):
         change.told_at = now
         _tell_to_leave(job, members, {seat.host for seat in situation.wanted}, change.reason)
     late = change.first_gone_at is not None and now >= _ended_at(job, change)
@@ -154,7 +154,7 @@ def _end_members(job: JobState, now: float, situation: Situation) -> None:
 def _ended_at(job: JobState, change: EngineChange) -> float:
     """When the remaining members are ended (mono). Only asked once one has gone."""
     assert change.first_gone_at is not None
-    return change.first_gone_at + (BEHIND_S if change.move is Move.DRAIN else NOTICE_S)
+    return change.first_gone_at + (BEHIND_S if change.move is ChangeAction.DRAIN else NOTICE_S)
 
 
 def _tell_to_leave(job: JobState, members: Sequence[Worker], staying: set[str], reason: str) -> None:
@@ -186,7 +186,7 @@ def judged(job: JobState, worker: Worker, ending: Ending, code: int) -> Ending:
 
 
 def _judged(job: JobState, worker: Worker, ending: Ending, code: int) -> Ending:
-    draining = job.restarting.change is not None and job.restarting.change.move is Move.DRAIN
+    draining = job.restarting.change is not None and job.restarting.change.move is ChangeAction.DRAIN
     if worker.leaving is not None or (draining and code in (0, START_AGAIN)):
         return Ending(Cause.TOLD, "ended for the next world")
     if worker.failure is not None and code in (TERMINATED, START_AGAIN):
@@ -215,6 +215,6 @@ def not_begun(job: JobState, generation: int, why: str) -> None:
     if all(worker.generation >= generation for worker in members):
         return  # all have begun: they have ended, or are about to, and say themselves how
     log.warning("world %d was not begun: %s", generation, why)
-    job.restarting.change = EngineChange(Move.END, "worker failed", why, first_gone_at=job.now)
+    job.restarting.change = EngineChange(ChangeAction.END, "worker failed", why, first_gone_at=job.now)
     for worker in members:
         orders.end(job, worker, why=why)

@@ -49,10 +49,10 @@ def left(job: JobState, worker: Worker, how: str, *, members: tuple[ProcessId, .
     if worker.life not in members or job.roster.present(members):
         return None
     now = job.now
-    state.deserted = [at for at in state.deserted if now - at < BUDGET_WINDOW_S] + [now]
-    if len(state.deserted) <= job.options.failure_budget:
+    state.all_left_at = [at for at in state.all_left_at if now - at < BUDGET_WINDOW_S] + [now]
+    if len(state.all_left_at) <= job.options.failure_budget:
         return None
-    times = f"all processes have left {len(state.deserted)} times within an hour, more than --failure-budget allows"
+    times = f"all processes have left {len(state.all_left_at)} times within an hour, more than --failure-budget allows"
     return JobFailed(
         f"{times}; the last one was {worker.seat}: {how}. Training is done when the training function returns"
     )

@@ -49,7 +49,7 @@ def cut_off_dead(job: JobState, agent: Agent, reason: str) -> None:
     job.record("fenced", host=agent.host.name, reason=reason)
     job.roster.commits.ended(agent.host.name, reason)
     cut_off(job, agent, reason, strike=False)
-    job.fleet.unheard.pop(agent.host.name, None)
+    job.fleet.unreachable.pop(agent.host.name, None)
 
 
 def cut_off(job: JobState, agent: Agent, reason: str, *, strike: bool) -> None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 
 from hvd_elastic_ext.launcher.rules.membership import custody
-from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, Act, Loss, Verdict
+from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, CommitLoss, CustodyAction, CustodyDecision
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.effects.membership import transfers
 from hvd_elastic_ext.launcher.state.facts.custody import ending, facts_for, storage_may_be_newer
@@ -15,14 +15,14 @@ from hvd_elastic_ext.launcher.state.job import JobState
 log = logging.getLogger(__name__)
 
 
-def judge(job: JobState, seats: Iterable[Seat], *, ready: bool) -> Verdict:
+def judge(job: JobState, seats: Iterable[Seat], *, ready: bool) -> CustodyDecision:
     """Ask the rules whether a world of ``seats`` may form, and what is to be sent first."""
     verdict = custody.judge(job.now, facts_for(job, seats, ready=ready), job.options.commit_wait_s)
     _log(job, verdict)
     return verdict
 
 
-def _log(job: JobState, verdict: Verdict) -> None:
+def _log(job: JobState, verdict: CustodyDecision) -> None:
     what = verdict.reason if verdict.until is not None else ""
     named = what.partition(";")[0]
     if named != job.custody.logged:
@@ -31,7 +31,7 @@ def _log(job: JobState, verdict: Verdict) -> None:
             log.warning("no world is formed yet: %s", what)
 
 
-def may_form(job: JobState) -> tuple[bool, Loss | None]:
+def may_form(job: JobState) -> tuple[bool, CommitLoss | None]:
     """Whether the members of the newest world, all of which wait for their ranks, may get them.
 
     Also the loss, if the world forms without the newest commit that was ever reported.
@@ -43,7 +43,7 @@ def may_form(job: JobState) -> tuple[bool, Loss | None]:
         job.custody.verdict, job.custody.holds_back = FORMS, False
         return True, None
     job.custody.verdict = verdict = judge(job, seats, ready=True)
-    job.custody.holds_back = verdict.act is not Act.FORM
+    job.custody.holds_back = verdict.act is not CustodyAction.FORM
     if job.custody.holds_back:
         transfers.begin(job, verdict)
     else:
@@ -51,7 +51,7 @@ def may_form(job: JobState) -> tuple[bool, Loss | None]:
     return not job.custody.holds_back, verdict.loss
 
 
-def formed(job: JobState, loss: Loss | None) -> int | None:
+def formed(job: JobState, loss: CommitLoss | None) -> int | None:
     """Note that a world has formed. Return the steps that it does again; None if no step is known."""
     progress = job.roster.commits.formed([life.seat for life in job.world.members])
     transfers.formed(job)

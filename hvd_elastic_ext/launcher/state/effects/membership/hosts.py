@@ -60,7 +60,7 @@ def _forget_former(job: JobState, host: str) -> None:
     """Forget what was noted of the former pod or container."""
     job.fleet.restart_delays.forget(host)
     job.fleet.recovering.discard(host)
-    job.fleet.unheard.pop(host, None)
+    job.fleet.unreachable.pop(host, None)
 
 
 def _says_more(host: Host, known: Host) -> bool:

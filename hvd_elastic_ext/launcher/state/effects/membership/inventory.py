@@ -27,7 +27,7 @@ def joined(job: JobState, name: str, hello: Mapping[str, Any]) -> list[tuple[Wor
         agent = job.roster.agents[name] = Agent(job.fleet.hosts.get(name) or Host(name, 1), now)
     agent.joined, agent.heard, agent.facts = True, now, hello.get("facts") or {}
     agent.launch_ended = None
-    job.fleet.unheard.pop(name, None)
+    job.fleet.unreachable.pop(name, None)
     agent.identity = str(hello.get("agent") or "")
     # It may be a new agent. Orders to end and notices are repeated, so forget them here.
     agent.finishing, agent.dismissed, agent.leaves_by, agent.going = False, False, None, None
@@ -54,7 +54,7 @@ def _take_stock(job: JobState, agent: Agent, seats: Mapping[str, Any], now: floa
             ended[life] = status
             worker, code = _adopted(life, agent.host, status, now), status.get("code")
             heard = job.roster.alive(life) is not None or job.roster.ended.get(life.seat, 0) >= life.number
-            if not heard and _tells_of_the_end(worker) and isinstance(code, int):
+            if not heard and _reports_its_end(worker) and isinstance(code, int):
                 job.fleet.unreported_ends[life] = worker, code
     return _compare(job, agent, there, ended)
 
@@ -121,6 +121,6 @@ def _adopted(life: ProcessId, host: Host, status: Mapping[str, Any], now: float)
     return worker
 
 
-def _tells_of_the_end(worker: Worker) -> bool:
+def _reports_its_end(worker: Worker) -> bool:
     """Whether the end of a process matters for training: it was done, kept no commit, or has no elastic loop."""
     return worker.stage is Stage.LIVE and (worker.done or not worker.loops or worker.keeps_nothing)

@@ -10,10 +10,10 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hvd_elastic_ext.launcher.rules.membership.custody import Act, Holding, Verdict
+from hvd_elastic_ext.launcher.rules.membership.custody import CustodyAction, CustodyDecision, Holding
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.commit_holders import read
-from hvd_elastic_ext.launcher.state.helpers import Answer, Purpose
+from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.membership import TRANSFER_S, FailedTries, Transfer
 from hvd_elastic_ext.launcher.state.roster import Agent
@@ -38,10 +38,10 @@ def formed(job: JobState) -> None:
 # --- begin and end
 
 
-def begin(job: JobState, verdict: Verdict) -> None:
+def begin(job: JobState, verdict: CustodyDecision) -> None:
     """Begin the transfer that the verdict wants, if agents can do it now."""
     source, target = verdict.source, verdict.target
-    if verdict.act not in (Act.SEND, Act.LOAD) or not job.transfers.may_begin(job.now):
+    if verdict.act not in (CustodyAction.SEND, CustodyAction.LOAD) or not job.transfers.may_begin(job.now):
         return
     assert target is not None
     if not job.busy.isdisjoint({target.host, *([] if source is None else [source.seat.host])}):
@@ -108,7 +108,7 @@ def _ask(job: JobState, host: str, slots: list[int], request: Mapping[str, Any])
 # --- answers
 
 
-def answered(job: JobState, agent: Agent, answer: Answer) -> None:
+def answered(job: JobState, agent: Agent, answer: HelperAnswer) -> None:
     """One end of the transfer listens for the other, or is done, or has failed."""
     transfer, host = job.transfers.current, agent.host.name
     assert transfer is not None

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from hvd_elastic_ext.launcher.cli.doctor.facts import Answer, Facts, HostFacts
+from hvd_elastic_ext.launcher.cli.doctor.facts import DoctorFacts, HostFacts, InterpreterReport
 from hvd_elastic_ext.launcher.cli.doctor.findings import breaks_a_job, judge
 
 STEPS = {
@@ -20,7 +20,7 @@ STEPS = {
 def answer(code=0, stderr="", **changes):
     """A healthy interpreter's answer, with some steps changed; a step of None was never reached."""
     steps = {step: {**facts, **(changes.get(step) or {})} for step, facts in STEPS.items()}
-    return Answer({s: f for s, f in steps.items() if changes.get(s, {}) is not None}, code, stderr)
+    return InterpreterReport({s: f for s, f in steps.items() if changes.get(s, {}) is not None}, code, stderr)
 
 
 def without(*steps, code=0, stderr="", trying=None, **changes):
@@ -28,11 +28,13 @@ def without(*steps, code=0, stderr="", trying=None, **changes):
     return (
         changed
         if trying is None
-        else Answer({**changed.steps, trying: {"trying": True, "version": STEPS[trying]["version"]}}, code, stderr)
+        else InterpreterReport(
+            {**changed.steps, trying: {"trying": True, "version": STEPS[trying]["version"]}}, code, stderr
+        )
     )
 
 
-HEALTHY = Facts(
+HEALTHY = DoctorFacts(
     answer=answer(),
     compiler="/usr/bin/g++",
     cmake="/usr/bin/cmake",
@@ -128,9 +130,9 @@ BROKEN = {
     "warning | h1: name resolves to 127.0.1.1 | started here | own address": facts(
         hosts=(HostFacts("h1", ("127.0.1.1",), None),)
     ),
-    "error | h1: ssh connects, and nothing comes back |  | ssh h1 true": hosted(said=Answer({}, None)),
+    "error | h1: ssh connects, and nothing comes back |  | ssh h1 true": hosted(said=InterpreterReport({}, None)),
     "error | h1: the interpreter is not there | /opt/python | --python": hosted(
-        said=Answer({}, 127, "/opt/python: No such file")
+        said=InterpreterReport({}, 127, "/opt/python: No such file")
     ),
     "error | h1: hostname 'h1' resolves to 127.0.1.1 | aborts | 127.0.1.1": hosted(said=H1_LOOPBACK),
     "warning | h1: name does not resolve | only ssh | add h1": hosted(addresses=(), said=H1),
@@ -160,7 +162,7 @@ def test_what_is_wrong_is_named_with_reason_and_remedy(expected, known):
     ],
 )
 def test_an_ssh_that_fails_is_named_with_what_it_said(said, remedy):
-    finding = the_one(judge(hosted(said=Answer({}, 255, said))))
+    finding = the_one(judge(hosted(said=InterpreterReport({}, 255, said))))
     assert (finding.level, finding.what) == ("error", "h1: ssh fails")
     assert said in finding.why
     assert remedy in finding.remedy
@@ -191,7 +193,7 @@ def test_a_compiler_matters_only_where_horovod_has_to_be_built(horovod, level):
 
 
 def test_an_interpreter_that_does_not_run_is_the_only_finding_about_it():
-    found = judge(facts(answer=Answer({}, 127, "python: No such file")))
+    found = judge(facts(answer=InterpreterReport({}, 127, "python: No such file")))
     assert [f.what for f in found if f.level == "error"] == ["Python does not run"]
 
 

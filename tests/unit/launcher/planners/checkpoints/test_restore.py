@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE, Cadence
-from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from tests.unit.launcher.checkpointing_cluster import Stored, Storing, storing
 from tests.unit.launcher.scenarios import play
 
@@ -72,7 +72,7 @@ def test_launchers_do_not_take_answers_to_each_other_for_their_own() -> None:
 
 def test_what_is_left_of_a_world_that_is_gone_keeps_no_host_from_loading() -> None:
     """A host that was cut off comes back after the others have slept: its memory may be far behind."""
-    cluster = Storing(ON_NOTICE, limits=Limits(start=1, least=1, settle_s=0.1), woken=True, expects="/store/x")
+    cluster = Storing(ON_NOTICE, limits=WorldLimits(start=1, least=1, settle_s=0.1), woken=True, expects="/store/x")
     cluster.answers = {("a", "load"): {"path": "/store/x", "step": 40, "generation": 7, "slots": [0]}}
     cluster.inherit("a")
     cluster.hosts(a=1)

@@ -125,7 +125,7 @@ AGENTS: dict[str, Case] = {
         fleet.recovering a
         fleet.cut_off_live a:0#2
         fleet.lost[a] -,agent of a
-        fleet.unheard[a] nothing was heard of it for 10.5 s
+        fleet.unreachable[a] nothing was heard of it for 10.5 s
         agents[a] gone
         workers[a:0] gone
         world_of[a:0#2] gone
@@ -140,7 +140,7 @@ AGENTS: dict[str, Case] = {
         fleet.recovering a
         fleet.cut_off_live a:0#2
         fleet.lost[a] -,agent of a
-        fleet.unheard[a] nothing was heard of it for 10.5 s
+        fleet.unreachable[a] nothing was heard of it for 10.5 s
         agents[a] gone
         workers[a:0] gone
         world_of[a:0#2] gone
@@ -169,7 +169,7 @@ AGENTS: dict[str, Case] = {
     "longer, of one without a process in a world": (10.5, heard("a", "b"), """
         blocked[host c] 1 times, fenced, until 120.5
         fleet.lost[c] -,agent of c
-        fleet.unheard[c] nothing was heard of it for 10.5 s
+        fleet.unreachable[c] nothing was heard of it for 10.5 s
         agents[c] gone
         workers[c:0] gone
         > StopLaunch c
@@ -204,7 +204,7 @@ AGENTS: dict[str, Case] = {
         fleet.recovering a
         fleet.cut_off_live a:0#2
         fleet.lost[a] -,agent of a
-        fleet.unheard[a] nothing was heard of it for 2.5 s
+        fleet.unreachable[a] nothing was heard of it for 2.5 s
         agents[a] gone
         workers[a:0] gone
         world_of[a:0#2] gone

@@ -9,7 +9,7 @@ import pytest
 
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence
 from hvd_elastic_ext.launcher.rules.health.ledger import Subject
-from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
 from hvd_elastic_ext.launcher.state.events import News
 from hvd_elastic_ext.launcher.state.helpers import Purpose
@@ -18,7 +18,7 @@ from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
 from tests.unit.launcher.simulated_processes import Process
 
-LIMITS = Limits(settle_s=0.1)
+LIMITS = WorldLimits(settle_s=0.1)
 ALONE = "train a b cooldown_s=(60.0,60.0); run 3; kill b; until a; run 10; "
 """A trains on alone; b cools down, and holds something older."""
 SHORT_WAIT = "train a heartbeat_timeout_s=5.0 orphan_grace_s=5.0 commit_wait_s=30.0; run 8; "

@@ -19,7 +19,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.interval import (
     TOLERANCE,
     UNMEASURED,
     WRITES,
-    Seal,
+    SealCost,
     best_interval,
     checkpoint_interval,
     commit_every,
@@ -28,7 +28,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.interval import (
 COSTS = st.floats(0.0, 1e4)
 SECONDS = st.floats(1e-3, 1e5)
 RATES = st.floats(1e-9, 10.0).map(Rate)
-SEALS = st.builds(Seal, COSTS, st.floats(0.0, 1e4), st.floats(0.0, 2.0))
+SEALS = st.builds(SealCost, COSTS, st.floats(0.0, 1e4), st.floats(0.0, 2.0))
 HOUR = Rate(1 / 3600.0)
 A_BIT: float = 1 + 1e-9
 """More than rounding."""
@@ -75,80 +75,80 @@ def test_it_has_no_jump_from_the_series_to_the_exact_form(load: float, more: flo
 
 
 @given(SEALS, RATES, st.floats(1.0, 1e4))
-def test_more_failures_never_make_it_longer(seal: Seal, rate: Rate, more: float) -> None:
+def test_more_failures_never_make_it_longer(seal: SealCost, rate: Rate, more: float) -> None:
     often = checkpoint_interval([seal], Rate(rate.per_s * more))
     assert often.seconds <= checkpoint_interval([seal], rate).seconds * A_BIT
 
 
 @given(SEALS, RATES, st.floats(1.0, 1e3))
-def test_a_dearer_seal_never_makes_it_shorter(seal: Seal, rate: Rate, more: float) -> None:
+def test_a_dearer_seal_never_makes_it_shorter(seal: SealCost, rate: Rate, more: float) -> None:
     cheap = checkpoint_interval([seal], rate).seconds
     for dear in (
-        Seal(seal.stall_s * more, seal.durable_s, seal.slowed),
-        Seal(seal.stall_s, seal.durable_s * more, seal.slowed),
-        Seal(seal.stall_s, seal.durable_s, seal.slowed * more),
+        SealCost(seal.stall_s * more, seal.durable_s, seal.slowed),
+        SealCost(seal.stall_s, seal.durable_s * more, seal.slowed),
+        SealCost(seal.stall_s, seal.durable_s, seal.slowed * more),
     ):
         assert checkpoint_interval([dear], rate).seconds * A_BIT >= cheap
 
 
 @given(st.lists(SEALS, min_size=1, max_size=20), RATES)
-def test_it_is_within_its_bounds_whatever_was_measured(seals: list[Seal], rate: Rate) -> None:
+def test_it_is_within_its_bounds_whatever_was_measured(seals: list[SealCost], rate: Rate) -> None:
     choice = checkpoint_interval(seals, rate)
     slowest = max(seal.durable_s for seal in seals)
     assert LEAST_S <= choice.seconds <= max(MOST_S, WRITES * slowest)
 
 
 @given(SEALS, RATES)
-def test_two_seals_never_write_at_the_same_time(seal: Seal, rate: Rate) -> None:
+def test_two_seals_never_write_at_the_same_time(seal: SealCost, rate: Rate) -> None:
     assert checkpoint_interval([seal], rate).seconds >= WRITES * seal.durable_s
 
 
 def test_the_writing_time_decides_only_where_it_is_in_the_way() -> None:
-    quick, slow = (checkpoint_interval([Seal(1.0, durable)], HOUR) for durable in (1.0, 30.0))
+    quick, slow = (checkpoint_interval([SealCost(1.0, durable)], HOUR) for durable in (1.0, 30.0))
     assert quick.seconds == slow.seconds
-    assert checkpoint_interval([Seal(1.0, 120.0)], HOUR).seconds == 240.0
+    assert checkpoint_interval([SealCost(1.0, 120.0)], HOUR).seconds == 240.0
 
 
 def test_before_anything_is_measured_the_first_seal_comes_soon() -> None:
     assert checkpoint_interval([], HOUR) is UNMEASURED
-    first = checkpoint_interval([Seal(0.4, 3.0)], HOUR, before=UNMEASURED)
+    first = checkpoint_interval([SealCost(0.4, 3.0)], HOUR, before=UNMEASURED)
     assert first.seconds == pytest.approx(best_interval(0.4, 1 / 3600.0))
     assert "no seal" not in first.reason
 
 
 def test_a_choice_stands_while_the_best_is_close_to_it_and_is_said_once() -> None:
-    first = checkpoint_interval([Seal(1.0, 3.0)], HOUR)
+    first = checkpoint_interval([SealCost(1.0, 3.0)], HOUR)
     near = first.seconds * (TOLERANCE - 0.01)
-    assert checkpoint_interval([Seal(1.0 * (TOLERANCE - 0.01) ** 2, 3.0)], HOUR, before=first) is first
-    assert checkpoint_interval([Seal(1.0 / (TOLERANCE - 0.01) ** 2, 3.0)], HOUR, before=first) is first
-    moved = checkpoint_interval([Seal(1.0 * (TOLERANCE + 0.05) ** 2, 3.0)], HOUR, before=first)
+    assert checkpoint_interval([SealCost(1.0 * (TOLERANCE - 0.01) ** 2, 3.0)], HOUR, before=first) is first
+    assert checkpoint_interval([SealCost(1.0 / (TOLERANCE - 0.01) ** 2, 3.0)], HOUR, before=first) is first
+    moved = checkpoint_interval([SealCost(1.0 * (TOLERANCE + 0.05) ** 2, 3.0)], HOUR, before=first)
     assert moved.seconds > near
 
 
 @given(st.lists(st.floats(0.9, 1.1), min_size=1, max_size=30))
 def test_measurements_that_waver_by_a_tenth_change_nothing(wavering: list[float]) -> None:
-    first = choice = checkpoint_interval([Seal(1.0, 10.0)], HOUR)
+    first = choice = checkpoint_interval([SealCost(1.0, 10.0)], HOUR)
     for number in range(len(wavering)):
-        seals = [Seal(by, 10.0 * by) for by in wavering[: number + 1]]
+        seals = [SealCost(by, 10.0 * by) for by in wavering[: number + 1]]
         choice = checkpoint_interval(seals, HOUR, before=choice)
     assert choice is first
 
 
 def test_one_slow_write_is_taken_for_chance_and_storage_that_became_slow_is_not() -> None:
-    good, bad = [Seal(1.0, 10.0)] * LATEST, Seal(40.0, 600.0)
+    good, bad = [SealCost(1.0, 10.0)] * LATEST, SealCost(40.0, 600.0)
     first = checkpoint_interval(good, HOUR)
     assert checkpoint_interval([*good, bad], HOUR, before=first) is first
     assert checkpoint_interval([*good, *[bad] * LATEST], HOUR, before=first).seconds == 1200.0
 
 
 def test_the_reason_says_what_it_goes_by() -> None:
-    said = checkpoint_interval([Seal(0.5, 10.0, slowed=0.05)], Rate(1 / 3600.0, seen=7)).reason
+    said = checkpoint_interval([SealCost(0.5, 10.0, slowed=0.05)], Rate(1 / 3600.0, seen=7)).reason
     assert said == "a seal costs 1 s and is durable after 10 s; a failure is expected every 1h (7 seen)"
-    said = checkpoint_interval([Seal(0.5, 60.0)], HOUR).reason
+    said = checkpoint_interval([SealCost(0.5, 60.0)], HOUR).reason
     assert said.endswith("no failure yet: one in 1h is assumed; every 60.2 s would be best, and 2 × that is the least")
-    said = checkpoint_interval([Seal(0.0, 1.0)], Failures().rate()).reason
+    said = checkpoint_interval([SealCost(0.0, 1.0)], Failures().rate()).reason
     assert said.endswith(" is assumed; every 0 s would be best, and 10 s is the least")
-    said = checkpoint_interval([Seal(5000.0, 1.0)], HOUR).reason
+    said = checkpoint_interval([SealCost(5000.0, 1.0)], HOUR).reason
     assert said.endswith("; 3.6e+03 s is the most")
 
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.rules.health.endings import Ended, Fate, Verdict, alone, fate, first_cause, restart_reason
+from hvd_elastic_ext.launcher.rules.health.endings import (
+    Ended,
+    WorldOutcome,
+    WorldPhase,
+    alone,
+    first_cause,
+    outcome_of_world,
+    restart_reason,
+)
 
 WELL = Ended("rank 1 on b[0]", "left with exit code 0 before training was done", well=True)
 BAD = Ended("rank 0 on a[0]", "crashed: exit code 7", well=False)
@@ -13,28 +21,28 @@ BAD = Ended("rank 0 on a[0]", "crashed: exit code 7", well=False)
 @pytest.mark.parametrize(
     ("alive", "ended", "expected"),
     [
-        (2, [], Fate.STANDS),
-        (1, [BAD], Fate.STANDS),
-        (1, [WELL], Fate.ENDING),
-        (0, [WELL, WELL], Fate.DONE),
-        (0, [BAD, BAD], Fate.LOST),
-        (0, [BAD, WELL], Fate.FAILED),
-        (0, [WELL, BAD], Fate.FAILED),
-        (0, [WELL], Fate.FAILED),
+        (2, [], WorldPhase.RUNNING),
+        (1, [BAD], WorldPhase.RUNNING),
+        (1, [WELL], WorldPhase.ENDING),
+        (0, [WELL, WELL], WorldPhase.DONE),
+        (0, [BAD, BAD], WorldPhase.LOST),
+        (0, [BAD, WELL], WorldPhase.FAILED),
+        (0, [WELL, BAD], WorldPhase.FAILED),
+        (0, [WELL], WorldPhase.FAILED),
     ],
 )
-def test_a_world_is_done_only_if_all_of_it_ended_well(alive: int, ended: list[Ended], expected: Fate) -> None:
-    assert fate(2, alive, ended).fate is expected
+def test_a_world_is_done_only_if_all_of_it_ended_well(alive: int, ended: list[Ended], expected: WorldPhase) -> None:
+    assert outcome_of_world(2, alive, ended).phase is expected
 
 
 def test_a_failure_names_rank_host_and_code_in_one_line() -> None:
-    assert fate(2, 0, [WELL, BAD]) == Verdict(
-        Fate.FAILED, "rank 0 on a[0] crashed: exit code 7; 1 of 2 processes ended well"
+    assert outcome_of_world(2, 0, [WELL, BAD]) == WorldOutcome(
+        WorldPhase.FAILED, "rank 0 on a[0] crashed: exit code 7; 1 of 2 processes ended well"
     )
-    assert fate(4, 0, [BAD, WELL, BAD, BAD]).reason.startswith(
+    assert outcome_of_world(4, 0, [BAD, WELL, BAD, BAD]).reason.startswith(
         "rank 0 on a[0] crashed: exit code 7, and 2 more; 1 of 4"
     )
-    assert fate(2, 0, [WELL]).reason == "the host of a process was lost; 1 of 2 processes ended well"
+    assert outcome_of_world(2, 0, [WELL]).reason == "the host of a process was lost; 1 of 2 processes ended well"
 
 
 def test_a_rank_with_an_error_of_its_own_is_named_and_not_one_that_it_took_with_it() -> None:
@@ -42,7 +50,7 @@ def test_a_rank_with_an_error_of_its_own_is_named_and_not_one_that_it_took_with_
     assert first_cause([BAD, took]) == took
     assert first_cause([WELL, BAD]) == BAD
     assert first_cause([WELL]) is None
-    assert fate(3, 0, [BAD, took, WELL]).reason.startswith(
+    assert outcome_of_world(3, 0, [BAD, took, WELL]).reason.startswith(
         "rank 1 on b[0] crashed: exit code 1: ValueError: bad sample"
     )
 

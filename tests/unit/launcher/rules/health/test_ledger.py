@@ -16,7 +16,7 @@ from hvd_elastic_ext.launcher.rules.health.ledger import (
     NODE_WINDOW_S,
     SLOTS_WINDOW_S,
     HealthLedger,
-    Record,
+    HealthRecord,
     Strike,
     Subject,
     cooldown_s,
@@ -201,7 +201,7 @@ def test_a_strike_is_taken_back_after_ten_cooldowns_without_a_fault() -> None:
 
 
 def test_strikes_beyond_the_longest_cooldown_do_not_pile_up() -> None:
-    record = Record()
+    record = HealthRecord()
     for _ in range(50):
         record = record.struck(record.until, Cause.CRASHED, LIMITS)
     assert record.strikes == 5
@@ -242,7 +242,7 @@ def test_clearing_forgets_everything_the_faults_that_led_there_too() -> None:
 def test_the_holder_of_the_newest_commit_is_forgiven_first_and_its_strikes_stay() -> None:
     a, b, c = Host("a", 1), Host("b", 1), Host("c", 1)
     ledger = faults(*((0.0, Cause.UNREACHABLE, host, None) for host in (a, b, c)))
-    after, host, reason = ledger.forgive_first(1.0, [(a, (1, 2, 30)), (b, (1, 3, 4)), (c, None)])
+    after, host, reason = ledger.lift_one_block(1.0, [(a, (1, 2, 30)), (b, (1, 3, 4)), (c, None)])
     assert host == b
     assert reason == "all hosts are blocked; b holds the newest commit"
     assert [after.blocked(1.0, h).blocked for h in (a, b, c)] == [True, False, True]
@@ -254,23 +254,23 @@ def test_without_commits_the_one_with_the_fewest_strikes_is_forgiven() -> None:
     a, b = Host("a", 1), Host("b", 1)
     ledger = faults((0.0, Cause.UNREACHABLE, a, None), (10.0, Cause.UNREACHABLE, a, None))
     ledger = faults((11.0, Cause.UNREACHABLE, b, None), ledger=ledger)
-    assert ledger.forgive_first(12.0, [(a, None), (b, None)]).host == b
+    assert ledger.lift_one_block(12.0, [(a, None), (b, None)]).host == b
 
 
 def test_a_block_by_hand_is_never_lifted_by_the_launcher() -> None:
     ledger = HealthLedger().block(Subject("host", "a"), None, "")
-    assert ledger.forgive_first(0.0, [(PLAIN, (1, 1, 1))]) == (
+    assert ledger.lift_one_block(0.0, [(PLAIN, (1, 1, 1))]) == (
         ledger,
         None,
         "all hosts left are blocked by hand",
     )
-    assert ledger.forgiven(Subject("host", "a")).blocked(0.0, PLAIN).blocked
+    assert ledger.lifted(Subject("host", "a")).blocked(0.0, PLAIN).blocked
 
 
 def test_forgiving_a_host_lifts_what_its_node_and_slots_are_blocked_for() -> None:
     pods = [Host(f"w-{n}", 1, uid=f"u{n}", node="n1") for n in range(3)]
     ledger = faults(*((float(n), Cause.CRASHED, pod, 0) for n, pod in enumerate(pods)))
-    after, host, _ = ledger.forgive_first(3.0, [(pod, None) for pod in pods])
+    after, host, _ = ledger.lift_one_block(3.0, [(pod, None) for pod in pods])
     assert host is not None
     assert not after.blocked(3.0, host).blocked
 

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.launcher.rules.membership.custody import (
-    Act,
     Commit,
-    Facts,
+    CustodyAction,
+    CustodyDecision,
+    CustodyFacts,
     Holding,
-    Reach,
+    Reachability,
     Stored,
-    Verdict,
     is_needed,
     judge,
 )
@@ -31,17 +31,19 @@ def commit(number: int) -> Commit:
     return 1, 1, number
 
 
-def held(seat: Seat, step: int, reach: Reach = Reach.HERE, *, since: float = NOW, **more: object) -> Holding:
+def held(
+    seat: Seat, step: int, reach: Reachability = Reachability.HERE, *, since: float = NOW, **more: object
+) -> Holding:
     return Holding(seat, (1, 1, step), step, reach, since)._replace(**more)  # type: ignore[arg-type]
 
 
-def verdict(*holdings: Holding, members: tuple[Seat, ...] = (C,), now: float = NOW, **more: object) -> Verdict:
+def verdict(*holdings: Holding, members: tuple[Seat, ...] = (C,), now: float = NOW, **more: object) -> CustodyDecision:
     """Of a world of ``members`` that is ready to form, whose memory may be written."""
-    facts = Facts(tuple(holdings), members, ready=True, writable=frozenset(members))
+    facts = CustodyFacts(tuple(holdings), members, ready=True, writable=frozenset(members))
     return judge(now, replace(facts, **more), WAIT_S)  # type: ignore[arg-type]
 
 
-AWAY, GONE = Reach.AWAY, Reach.GONE
+AWAY, GONE = Reachability.AWAY, Reachability.GONE
 LOST = held(A, 101, AWAY, why="nothing was heard of it for 10.0 s")
 STORED, UNKNOWN = Stored((1, 1, 50), 50, "/store/x"), Stored(None, 0, "/store")
 NOTED = held(Seat("a", -1), 10, AWAY, stale=True)
@@ -82,89 +84,89 @@ FORMS = {
 }  # fmt: skip
 OTHERS = {
     "members that hold nothing get it from its holder": (
-        verdict(held(A, 101), held(B, 99)), Act.SEND, {"source": held(A, 101), "target": C},
+        verdict(held(A, 101), held(B, 99)), CustodyAction.SEND, {"source": held(A, 101), "target": C},
     ),
     "and members that hold something older": (
-        verdict(held(A, 101), held(B, 99), held(C, 20)), Act.SEND, {"source": held(A, 101), "target": C},
+        verdict(held(A, 101), held(B, 99), held(C, 20)), CustodyAction.SEND, {"source": held(A, 101), "target": C},
     ),
     **{
         f"one that leaves sends it as long as it is there, {later_s} s later": (
-            verdict(held(A, 101, leaves_by=NOW + 5), now=NOW + later_s), Act.SEND, {},
+            verdict(held(A, 101, leaves_by=NOW + 5), now=NOW + later_s), CustodyAction.SEND, {},
         )
         for later_s in (0, 5, 50)
     },
     "to a member of the same host first": (
-        verdict(held(A, 5), members=(B, Seat("a", 1))), Act.SEND, {"target": Seat("a", 1)},
+        verdict(held(A, 5), members=(B, Seat("a", 1))), CustodyAction.SEND, {"target": Seat("a", 1)},
     ),
     "and to one that leaves last": (
-        verdict(held(A, 5), held(B, 1, leaves_by=NOW + 5), members=(B, C)), Act.SEND, {"target": C},
+        verdict(held(A, 5), held(B, 1, leaves_by=NOW + 5), members=(B, C)), CustodyAction.SEND, {"target": C},
     ),
     "not to one whose process may be writing to that memory": (
-        verdict(held(A, 5), writable=frozenset()), Act.WAIT, {"target": None},
+        verdict(held(A, 5), writable=frozenset()), CustodyAction.WAIT, {"target": None},
     ),
     "not from one whose process may still make another one": (
-        verdict(held(A, 101), held(B, 90), active=frozenset({A})), Act.WAIT, {"source": None},
+        verdict(held(A, 101), held(B, 90), active=frozenset({A})), CustodyAction.WAIT, {"source": None},
     ),
     "a holder that cannot be reached is waited for": (
-        verdict(LOST, held(C, 20), now=NOW + 59), Act.WAIT, {
+        verdict(LOST, held(C, 20), now=NOW + 59), CustodyAction.WAIT, {
             "until": NOW + 60,
             "reason": "not connected: a, which held the newest commit; waiting 1 s more (--commit-wait)",
         },
     ),
     "what can be had is fetched meanwhile": (
-        verdict(held(A, 101, AWAY), held(B, 90), held(C, 20)), Act.SEND, {"source": held(B, 90)},
+        verdict(held(A, 101, AWAY), held(B, 90), held(C, 20)), CustodyAction.SEND, {"source": held(B, 90)},
     ),
     "by its own notice it is gone sooner": (
-        verdict(held(A, 9, AWAY, leaves_by=NOW + 3)), Act.WAIT, {"until": NOW + 3},
+        verdict(held(A, 9, AWAY, leaves_by=NOW + 3)), CustodyAction.WAIT, {"until": NOW + 3},
     ),
-    "what was noted may be newer by now": (verdict(NOTED, held(C, 12)), Act.WAIT, {}),
-    "it could not be sent for a while": (verdict(held(A, 5), failing={A: 59.0}), Act.SEND, {}),
-    "a checkpoint that is newer is loaded": (verdict(held(C, 20), stored=STORED), Act.LOAD, {"target": C}),
-    "not one that is older": (verdict(held(A, 60), held(C, 20), stored=STORED), Act.SEND, {}),
-    "where nothing is held storage is looked at": (verdict(stored=UNKNOWN), Act.LOAD, {"target": C}),
+    "what was noted may be newer by now": (verdict(NOTED, held(C, 12)), CustodyAction.WAIT, {}),
+    "it could not be sent for a while": (verdict(held(A, 5), failing={A: 59.0}), CustodyAction.SEND, {}),
+    "a checkpoint that is newer is loaded": (verdict(held(C, 20), stored=STORED), CustodyAction.LOAD, {"target": C}),
+    "not one that is older": (verdict(held(A, 60), held(C, 20), stored=STORED), CustodyAction.SEND, {}),
+    "where nothing is held storage is looked at": (verdict(stored=UNKNOWN), CustodyAction.LOAD, {"target": C}),
     "by one that has not found that it has none": (
-        verdict(held(C, 20), stored=STORED, members=(B, C), looked=frozenset("b")), Act.LOAD, {"target": C},
+        verdict(held(C, 20), stored=STORED, members=(B, C), looked=frozenset("b")), CustodyAction.LOAD, {"target": C},
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("found", "loss"), FORMS.values(), ids=FORMS)
 def test_a_world_forms_with_the_newest_commit_and_tells_what_is_lost(
-    found: Verdict, loss: tuple[int, str, str] | None
+    found: CustodyDecision, loss: tuple[int, str, str] | None
 ) -> None:
-    assert (found.act, found.reason) == (Act.FORM, "the newest commit is there")
+    assert (found.act, found.reason) == (CustodyAction.FORM, "the newest commit is there")
     assert (found.loss and (found.loss.steps, "".join(found.loss.holders), found.loss.why)) == loss
 
 
 @pytest.mark.parametrize(("found", "act", "more"), OTHERS.values(), ids=OTHERS)
-def test_a_world_does_not_form_yet(found: Verdict, act: Act, more: dict[str, object]) -> None:
+def test_a_world_does_not_form_yet(found: CustodyDecision, act: CustodyAction, more: dict[str, object]) -> None:
     assert (found.act, {name: getattr(found, name) for name in more}) == (act, more)
 
 
 def test_what_only_a_leaving_host_holds_goes_to_one_that_stays_though_nobody_may_work() -> None:
     leaving = held(A, 101, leaves_by=math.inf)
-    facts = Facts((leaving, held(B, 20)), keepers=(B,), writable=frozenset({B}))
+    facts = CustodyFacts((leaving, held(B, 20)), keepers=(B,), writable=frozenset({B}))
     found = judge(NOW, facts, WAIT_S)
-    assert (found.act, found.source, found.target) == (Act.SEND, leaving, B)
+    assert (found.act, found.source, found.target) == (CustodyAction.SEND, leaving, B)
     for more in (
         {"active": frozenset({A})},  # its process may still make another one
         {"holdings": (leaving, held(B, 101))},
         {"stored": Stored((1, 1, 101), 101, "x")},
     ):
-        assert judge(NOW, replace(facts, **more), WAIT_S).act is Act.FORM  # type: ignore[arg-type]
+        assert judge(NOW, replace(facts, **more), WAIT_S).act is CustodyAction.FORM  # type: ignore[arg-type]
 
 
 def test_an_agent_that_may_end_stays_until_somebody_who_stays_holds_as_much() -> None:
     leaving = held(A, 101, leaves_by=math.inf)
 
     def needed(*others: Holding, now: float = NOW, own: Holding = leaving, heard: str = "abc", **more: object) -> bool:
-        facts = replace(Facts((own, *others)), **more)  # type: ignore[arg-type]
+        facts = replace(CustodyFacts((own, *others)), **more)  # type: ignore[arg-type]
         return is_needed(now, "a", facts, WAIT_S, may_end_since=NOW, heard=heard)[0]
 
     assert needed()
     assert needed(held(B, 100))
     assert needed(held(B, 101, leaves_by=NOW + 9))
-    assert needed(held(B, 101, Reach.AWAY))
+    assert needed(held(B, 101, Reachability.AWAY))
     assert not needed(held(B, 101))
     assert needed(held(B, 101), heard="ac")  # it may be gone
     assert not needed(stored=Stored((1, 1, 101), 101, "x"))
@@ -172,7 +174,7 @@ def test_an_agent_that_may_end_stays_until_somebody_who_stays_holds_as_much() ->
     assert needed(now=NOW + 99, own=held(A, 101, leaves_by=NOW + 100))  # as long as its notice says
     assert needed(now=NOW + 5, own=held(A, 101, leaves_by=NOW + 5))
     assert not needed(now=NOW + 60, own=held(A, 101, leaves_by=NOW + 5))
-    assert not is_needed(NOW, "c", Facts((leaving,)), WAIT_S, may_end_since=NOW, heard="abc")[0]
+    assert not is_needed(NOW, "c", CustodyFacts((leaving,)), WAIT_S, may_end_since=NOW, heard="abc")[0]
 
 
 SEATS = st.sampled_from([A, B, C, Seat("a", 1)])
@@ -180,7 +182,7 @@ HOLDINGS = st.builds(
     held,
     SEATS,
     st.integers(0, 5),
-    st.sampled_from(Reach),
+    st.sampled_from(Reachability),
     since=st.floats(NOW - 100, NOW),
     leaves_by=st.none() | st.floats(NOW - 10, NOW + 100) | st.just(math.inf),
     stale=st.booleans(),
@@ -201,25 +203,25 @@ def test_a_world_forms_with_the_newest_commit_or_says_what_is_lost_and_every_wai
     stored: Stored | None,
     loading: float,
 ) -> None:
-    facts = Facts(tuple(holdings), tuple(members), True, frozenset(members), (), stored, failing, loading)
+    facts = CustodyFacts(tuple(holdings), tuple(members), True, frozenset(members), (), stored, failing, loading)
     found = judge(NOW, facts, WAIT_S)
     assert found.reason
-    inside = [each.commit for each in holdings if each.seat in members and each.reach is Reach.HERE]
+    inside = [each.commit for each in holdings if each.seat in members and each.reach is Reachability.HERE]
     told = [each.commit for each in holdings] + ([stored.commit] if stored is not None and stored.commit else [])
     behind = [commit for commit in told if commit > max(inside, default=(0, 0, 0))] if told else []
     match found.act:
-        case Act.FORM:
+        case CustodyAction.FORM:
             assert (found.loss is not None) == bool(behind)
-            available = [each for each in holdings if each.reach is Reach.HERE and each.commit in behind]
+            available = [each for each in holdings if each.reach is Reachability.HERE and each.commit in behind]
             assert all(each.seat in failing for each in available)
-        case Act.SEND:
+        case CustodyAction.SEND:
             assert found.source is not None
             assert found.source.commit in behind
             assert found.target in members
-        case Act.LOAD:
+        case CustodyAction.LOAD:
             assert stored is not None
             assert found.target in members
-        case Act.WAIT:
+        case CustodyAction.WAIT:
             assert found.until is not None
             assert NOW < found.until <= NOW + WAIT_S
     late = judge(
@@ -227,4 +229,4 @@ def test_a_world_forms_with_the_newest_commit_or_says_what_is_lost_and_every_wai
         replace(facts, failing=dict.fromkeys([A, B, C, Seat("a", 1)], 60.0), loading=60.0),
         WAIT_S,
     )
-    assert late.act is Act.FORM  # whatever it was that did not work
+    assert late.act is CustodyAction.FORM  # whatever it was that did not work

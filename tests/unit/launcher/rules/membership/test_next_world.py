@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.membership.next_world import (
-    Decision,
-    Limits,
     Process,
     Situation,
     Stage,
+    WorldDecision,
+    WorldLimits,
     decide,
     decide_for_intact,
     in_order,
@@ -22,7 +22,7 @@ from hvd_elastic_ext.launcher.rules.membership.next_world import (
 )
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat, places
 
-LIMITS = Limits(settle_s=3.0)
+LIMITS = WorldLimits(settle_s=3.0)
 
 
 def process(name: str, stage: Stage = Stage.LIVE, *, since: float = 0.0, **more: object) -> Process:
@@ -41,7 +41,7 @@ def situation(
     )
 
 
-def hosts(decision: Decision) -> str | None:
+def hosts(decision: WorldDecision) -> str | None:
     return None if decision.members is None else "".join(life.seat.host for life in decision.members)
 
 
@@ -54,7 +54,7 @@ def test_where_nobody_tells_of_a_commit_rank_0_is_one_that_has_trained() -> None
 def test_whoever_leaves_soon_does_not_wait_for_its_replacements_beyond_its_deadline() -> None:
     going = process("a", leaves_by=10.0)
     ready, booting = process("c", Stage.PARKED, since=7.5), process("d", Stage.BOOTING)
-    limits = Limits(settle_s=30.0)
+    limits = WorldLimits(settle_s=30.0)
     early = decide(7.6, situation("cd", [going, ready, booting], "a"), limits)
     assert hosts(early) is None
     assert early.again_at == 8.0
@@ -68,7 +68,7 @@ def test_a_world_that_lost_somebody_is_formed_again_at_once_with_whoever_is_read
 
 
 def test_below_the_minimum_nothing_is_formed_and_the_reason_is_said() -> None:
-    found = decide(5.0, situation("ab", [process("a")], "ab"), Limits(least=2))
+    found = decide(5.0, situation("ab", [process("a")], "ab"), WorldLimits(least=2))
     assert found.members is None
     assert found.reason == "lost b[0]; processes left: 1, needed: 2"
 
@@ -90,19 +90,19 @@ def test_the_window_for_newcomers_slides_and_has_an_end() -> None:
     there = situation("abc", [process("a"), *parked], "a")
     assert decide(13.0, there, LIMITS).again_at == 15.0
     assert hosts(decide(15.0, there, LIMITS)) == "abc"
-    assert decide(13.0, there, Limits(settle_s=100.0)).again_at == 40.0
+    assert decide(13.0, there, WorldLimits(settle_s=100.0)).again_at == 40.0
 
 
 def test_wanted_seats_are_those_of_the_largest_world_that_may_be() -> None:
     both = [(Host("a", 4), (0, 1, 3)), (Host("b", 2), (0, 1))]
-    assert len(seats(both, Limits())) == 5
-    assert seats(both, Limits(most=2)) == (Seat("a", 0), Seat("a", 1))
-    assert len(seats(both, Limits(allowed=(2, 4, 8)))) == 4
-    assert len(seats(both, Limits(least=8))) == 5  # too few: all of them get ready
+    assert len(seats(both, WorldLimits())) == 5
+    assert seats(both, WorldLimits(most=2)) == (Seat("a", 0), Seat("a", 1))
+    assert len(seats(both, WorldLimits(allowed=(2, 4, 8)))) == 4
+    assert len(seats(both, WorldLimits(least=8))) == 5  # too few: all of them get ready
 
 
 def test_who_has_taken_a_place_keeps_it_when_a_more_senior_host_comes_back() -> None:
-    hosts, two = [(Host(name, 1), [0]) for name in "abcd"], Limits(most=2)
+    hosts, two = [(Host(name, 1), [0]) for name in "abcd"], WorldLimits(most=2)
     a, b, c, d = (Seat(name, 0) for name in "abcd")
     assert seats(hosts, two) == (a, b)
     assert seats(hosts, two, lambda: {a: Stage.LIVE, c: Stage.LIVE}) == (a, c)
@@ -153,10 +153,12 @@ def situations(draw: st.DrawFn) -> Situation:
 @given(
     situations(),
     st.floats(0, 200),
-    st.builds(Limits, st.integers(1, 3), st.integers(1, 3), st.none() | st.integers(3, 6), st.just(()), st.just(3.0)),
+    st.builds(
+        WorldLimits, st.integers(1, 3), st.integers(1, 3), st.none() | st.integers(3, 6), st.just(()), st.just(3.0)
+    ),
 )
 def test_whatever_happens_a_world_is_of_the_living_and_the_ready_and_can_be_given_ranks(
-    there: Situation, now: float, limits: Limits
+    there: Situation, now: float, limits: WorldLimits
 ) -> None:
     decision = decide(now, there, limits)
     assert decision.reason
@@ -179,10 +181,12 @@ def test_whatever_happens_a_world_is_of_the_living_and_the_ready_and_can_be_give
     situations(),
     st.booleans(),
     st.floats(0, 200),
-    st.builds(Limits, st.integers(1, 3), st.integers(1, 3), st.none() | st.integers(3, 6), st.just(()), st.just(3.0)),
+    st.builds(
+        WorldLimits, st.integers(1, 3), st.integers(1, 3), st.none() | st.integers(3, 6), st.just(()), st.just(3.0)
+    ),
 )
 def test_of_an_intact_world_the_short_decision_is_the_long_one(
-    there: Situation, exact: bool, now: float, limits: Limits
+    there: Situation, exact: bool, now: float, limits: WorldLimits
 ) -> None:
     assume(there.members)
     seats_of_members = tuple(life.seat for life in there.members)

@@ -14,10 +14,10 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import (
     NOT_YET,
     OK,
     TOO_LARGE,
-    Answer,
     ProcessId,
     Question,
     Rendezvous,
+    RendezvousAnswer,
     Seat,
     most_kept,
     places,
@@ -50,7 +50,10 @@ def test_ranks_are_dealt_when_all_have_asked_and_not_before() -> None:
         meeting.deal([A, B])
     ask_rank(meeting, B)
     assert meeting.ready
-    assert meeting.deal([B, A]) == [Answer(B, 1, OK, b"0,2,0,1,0,2"), Answer(A, 1, OK, b"1,2,0,1,1,2")]
+    assert meeting.deal([B, A]) == [
+        RendezvousAnswer(B, 1, OK, b"0,2,0,1,0,2"),
+        RendezvousAnswer(A, 1, OK, b"1,2,0,1,1,2"),
+    ]
     assert meeting.formed
 
 
@@ -81,11 +84,11 @@ def test_who_asks_again_has_lost_its_world() -> None:
 def test_a_question_that_comes_again_is_answered_again_and_says_nothing_about_the_world() -> None:
     meeting = formed(A, B)
     assert meeting.repeats(Question(A, 1, "GET", RANK))
-    assert meeting.ask(Question(A, 1, "GET", RANK), 0.0) == [Answer(A, 1, OK, b"0,2,0,1,0,2")]
+    assert meeting.ask(Question(A, 1, "GET", RANK), 0.0) == [RendezvousAnswer(A, 1, OK, b"0,2,0,1,0,2")]
     assert A not in meeting.asked_again
     meeting.form(2, [A, B])
-    assert meeting.ask(Question(A, 1, "GET", RANK), 0.0) == [Answer(A, 1, OK, b"0,2,0,1,0,2")]
-    assert meeting.ask(Question(A, 2, "GET", KEY), 0.0) == [Answer(A, 2, CANNOT_FORM)]  # it finds out there
+    assert meeting.ask(Question(A, 1, "GET", RANK), 0.0) == [RendezvousAnswer(A, 1, OK, b"0,2,0,1,0,2")]
+    assert meeting.ask(Question(A, 2, "GET", KEY), 0.0) == [RendezvousAnswer(A, 2, CANNOT_FORM)]  # it finds out there
     ask_rank(meeting, A, B, number=3)
     meeting.deal([B, A])
     ask_rank(meeting, A, number=1)  # long answered, and open no more
@@ -97,15 +100,15 @@ def test_a_key_is_waited_for() -> None:
     assert meeting.ask(Question(A, 2, "GET", KEY), 10.0) == []
     assert meeting.due(10.0 + HOLD_S / 2) == []
     answers = meeting.ask(Question(B, 2, "PUT", KEY, b"here"), 10.5)
-    assert answers == [Answer(B, 2, OK), Answer(A, 2, OK, b"here")]
-    assert meeting.ask(Question(A, 3, "GET", KEY), 11.0) == [Answer(A, 3, OK, b"here")]
+    assert answers == [RendezvousAnswer(B, 2, OK), RendezvousAnswer(A, 2, OK, b"here")]
+    assert meeting.ask(Question(A, 3, "GET", KEY), 11.0) == [RendezvousAnswer(A, 3, OK, b"here")]
 
 
 def test_a_key_that_does_not_come_is_answered_before_the_asker_loses_patience() -> None:
     meeting = formed(A, B)
     meeting.ask(Question(A, 2, "GET", KEY), 10.0)
     assert meeting.next_due() == 10.0 + HOLD_S
-    assert meeting.due(10.0 + HOLD_S) == [Answer(A, 2, NOT_YET)]
+    assert meeting.due(10.0 + HOLD_S) == [RendezvousAnswer(A, 2, NOT_YET)]
     assert meeting.next_due() is None
 
 
@@ -121,21 +124,21 @@ def test_each_generation_has_its_own_keys() -> None:
 def test_who_waits_for_a_world_that_is_given_up_is_told_at_once() -> None:
     meeting = formed(A, B)
     meeting.ask(Question(A, 2, "GET", KEY), 0.0)
-    assert meeting.give_up() == [Answer(A, 2, CANNOT_FORM)]
-    assert meeting.ask(Question(B, 2, "GET", KEY), 0.0) == [Answer(B, 2, CANNOT_FORM)]
+    assert meeting.give_up() == [RendezvousAnswer(A, 2, CANNOT_FORM)]
+    assert meeting.ask(Question(B, 2, "GET", KEY), 0.0) == [RendezvousAnswer(B, 2, CANNOT_FORM)]
 
 
 def test_a_new_generation_ends_the_waiting_for_the_one_before() -> None:
     meeting = formed(A, B)
     meeting.ask(Question(A, 2, "GET", KEY), 0.0)
-    assert meeting.form(2, [A]) == [Answer(A, 2, CANNOT_FORM)]
+    assert meeting.form(2, [A]) == [RendezvousAnswer(A, 2, CANNOT_FORM)]
 
 
 def test_deleting_a_key_changes_nothing_for_the_others() -> None:
     meeting = formed(A, B)
     meeting.ask(Question(A, 2, "PUT", KEY, b"here"), 0.0)
-    assert meeting.ask(Question(A, 3, "DELETE", KEY), 0.0) == [Answer(A, 3, OK)]
-    assert meeting.ask(Question(B, 2, "GET", KEY), 0.0) == [Answer(B, 2, OK, b"here")]
+    assert meeting.ask(Question(A, 3, "DELETE", KEY), 0.0) == [RendezvousAnswer(A, 3, OK)]
+    assert meeting.ask(Question(B, 2, "GET", KEY), 0.0) == [RendezvousAnswer(B, 2, OK, b"here")]
 
 
 def test_who_hangs_up_is_not_waiting_any_more() -> None:
@@ -149,7 +152,7 @@ def test_who_hangs_up_is_not_waiting_any_more() -> None:
 def test_a_stranger_learns_no_key() -> None:
     meeting = formed(A)
     meeting.ask(Question(A, 2, "PUT", KEY, b"here"), 0.0)
-    assert meeting.ask(Question(B, 1, "GET", KEY), 0.0) == [Answer(B, 1, NOT_YET)]
+    assert meeting.ask(Question(B, 1, "GET", KEY), 0.0) == [RendezvousAnswer(B, 1, NOT_YET)]
 
 
 def stored_by_horovod(size: int, *, sets: int = 0) -> list[list[tuple[str, bytes]]]:
@@ -180,15 +183,15 @@ def test_all_that_horovod_stores_is_kept(size: int, sets: int) -> None:
     meeting, members = world_of(size)
     for life, values in zip(members, stored_by_horovod(size, sets=sets), strict=True):
         for number, (key, value) in enumerate(values, start=2):
-            assert meeting.ask(Question(life, number, "PUT", key, value), 0.0) == [Answer(life, number, OK)]
+            assert meeting.ask(Question(life, number, "PUT", key, value), 0.0) == [RendezvousAnswer(life, number, OK)]
 
 
 def test_a_value_larger_than_any_of_horovods_is_refused_and_not_kept() -> None:
     meeting = formed(A, B)
-    assert meeting.ask(Question(A, 2, "PUT", KEY, bytes(1 << 20)), 0.0) == [Answer(A, 2, TOO_LARGE)]
-    assert meeting.ask(Question(A, 3, "PUT", "/" + "x" * (1 << 16), b""), 0.0) == [Answer(A, 3, TOO_LARGE)]
-    assert meeting.ask(Question(A, 4, "PUT", KEY, b"here"), 0.0) == [Answer(A, 4, OK)]
-    assert meeting.ask(Question(B, 2, "GET", KEY), 0.0) == [Answer(B, 2, OK, b"here")]
+    assert meeting.ask(Question(A, 2, "PUT", KEY, bytes(1 << 20)), 0.0) == [RendezvousAnswer(A, 2, TOO_LARGE)]
+    assert meeting.ask(Question(A, 3, "PUT", "/" + "x" * (1 << 16), b""), 0.0) == [RendezvousAnswer(A, 3, TOO_LARGE)]
+    assert meeting.ask(Question(A, 4, "PUT", KEY, b"here"), 0.0) == [RendezvousAnswer(A, 4, OK)]
+    assert meeting.ask(Question(B, 2, "GET", KEY), 0.0) == [RendezvousAnswer(B, 2, OK, b"here")]
 
 
 @pytest.mark.parametrize("value", [b"", b"x" * 8000])
@@ -201,7 +204,7 @@ def test_however_many_keys_are_stored_a_world_keeps_so_much_and_no_more(value: b
     assert set(answered[kept:]) == {NO_ROOM}
     assert kept * (len(value) + len("/global/1")) <= most_kept(2) < 1 << 20
     # What is there is there, may be written again, and goes with its generation.
-    assert meeting.ask(Question(B, 2, "GET", KEY), 0.0) == [Answer(B, 2, OK, b"here")]
+    assert meeting.ask(Question(B, 2, "GET", KEY), 0.0) == [RendezvousAnswer(B, 2, OK, b"here")]
     assert meeting.ask(Question(A, 6000, "PUT", KEY, b"anew"), 0.0)[0].status == OK
     meeting.form(2, [A, B])
     ask_rank(meeting, A, B, number=7000)

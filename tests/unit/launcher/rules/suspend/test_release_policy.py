@@ -12,8 +12,8 @@ from hvd_elastic_ext.launcher.options.settings import RunSettings, Sources
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import (
     DELETE_RETRY_S,
     PUBLISHED_S,
-    Act,
-    Limits,
+    ReleaseAction,
+    ReleaseLimits,
     SleepProgress,
     decide,
     limits_of,
@@ -24,8 +24,8 @@ from hvd_elastic_ext.launcher.rules.suspend.release_policy import (
 )
 from hvd_elastic_ext.launcher.rules.suspend.workloads import KINDS, Pod, Seen, workload
 
-LIMITS = Limits(workload("statefulset/w"), 300.0, 600.0)
-MPI = Limits(workload("mpijob/j"), 300.0, 600.0)
+LIMITS = ReleaseLimits(workload("statefulset/w"), 300.0, 600.0)
+MPI = ReleaseLimits(workload("mpijob/j"), 300.0, 600.0)
 
 
 def seen(replicas: int, *, ready: int = 0, waiting: int = 0) -> Seen:
@@ -35,36 +35,40 @@ def seen(replicas: int, *, ready: int = 0, waiting: int = 0) -> Seen:
 
 NO_LOOK = {  # now, progress, whether enough hosts are published; what is to be done and when again
     "let go at once": (100.0, SleepProgress(), False, None),
-    "they stay away for a while": (399.9, SleepProgress(since=100.0), False, (Act.WAIT, 400.0)),
+    "they stay away for a while": (399.9, SleepProgress(since=100.0), False, (ReleaseAction.WAIT, 400.0)),
     "and no longer": (400.0, SleepProgress(since=100.0), False, None),
-    "asked for, they have their time to be ready": (1099.9, SleepProgress(4, 500.0), False, (Act.WAIT, 1100.0)),
+    "asked for, they have their time": (1099.9, SleepProgress(4, 500.0), False, (ReleaseAction.WAIT, 1100.0)),
     "some may have to be deleted": (101.0, SleepProgress(since=100.0, deletions_done=False), False, None),
     **{
-        f"the job is about to wake: {progress}": (1e6, progress, True, (Act.WAIT, None))
+        f"the job is about to wake: {progress}": (1e6, progress, True, (ReleaseAction.WAIT, None))
         for progress in (SleepProgress(), SleepProgress(since=0.0), SleepProgress(4, 0.0), SleepProgress(4, 0.0, False))
     },
 }  # fmt: skip
 DELETING = SleepProgress(since=100.0, deletions_done=False)
 LOOKS = {
-    "let go": (100.0, SleepProgress(), seen(4, ready=1), LIMITS, Act.RELEASE, None),
-    "asked for": (400.0, SleepProgress(since=100.0), seen(0), LIMITS, Act.ASK, None),
-    "somebody else has asked": (400.0, SleepProgress(since=100.0), seen(3, waiting=3), LIMITS, Act.ADOPT, None),
-    "not all ready in time": (1100.0, SleepProgress(4, 500.0), seen(4, ready=3, waiting=1), LIMITS, Act.RELEASE, None),
+    "let go": (100.0, SleepProgress(), seen(4, ready=1), LIMITS, ReleaseAction.RELEASE, None),
+    "asked for": (400.0, SleepProgress(since=100.0), seen(0), LIMITS, ReleaseAction.ASK, None),
+    "another has asked": (400.0, SleepProgress(since=100.0), seen(3, waiting=3), LIMITS, ReleaseAction.ADOPT, None),
+    "not all ready in time": (
+        1100.0, SleepProgress(4, 500.0), seen(4, ready=3, waiting=1), LIMITS, ReleaseAction.RELEASE, None,
+    ),
     "all ready, they have time to be published": (
-        1100.0, SleepProgress(4, 500.0), seen(4, ready=4), LIMITS, Act.WAIT, 1100.0 + PUBLISHED_S,
+        1100.0, SleepProgress(4, 500.0), seen(4, ready=4), LIMITS, ReleaseAction.WAIT, 1100.0 + PUBLISHED_S,
     ),
-    "and no longer": (1100.0 + PUBLISHED_S, SleepProgress(4, 500.0), seen(4, ready=4), LIMITS, Act.RELEASE, None),
+    "and no longer": (
+        1100.0 + PUBLISHED_S, SleepProgress(4, 500.0), seen(4, ready=4), LIMITS, ReleaseAction.RELEASE, None,
+    ),
     "those that their operator leaves are deleted": (
-        101.0, DELETING, seen(0, ready=2), MPI, Act.DELETE, 101.0 + DELETE_RETRY_S,
+        101.0, DELETING, seen(0, ready=2), MPI, ReleaseAction.DELETE, 101.0 + DELETE_RETRY_S,
     ),
-    "until none is left": (106.0, DELETING, seen(0), MPI, Act.WAIT, 400.0),
-    "unless somebody has asked for them": (106.0, DELETING, seen(2, ready=2), MPI, Act.WAIT, 400.0),
+    "until none is left": (106.0, DELETING, seen(0), MPI, ReleaseAction.WAIT, 400.0),
+    "unless somebody has asked for them": (106.0, DELETING, seen(2, ready=2), MPI, ReleaseAction.WAIT, 400.0),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("now", "progress", "enough", "expected"), NO_LOOK.values(), ids=NO_LOOK)
 def test_without_a_look_nothing_is_released_before_its_time(
-    now: float, progress: SleepProgress, *, enough: bool, expected: tuple[Act, float | None] | None
+    now: float, progress: SleepProgress, *, enough: bool, expected: tuple[ReleaseAction, float | None] | None
 ) -> None:
     decided = without_look(now, progress, LIMITS, enough=enough)
     assert (None if decided is None else (decided.act, decided.again_at)) == expected
@@ -72,7 +76,7 @@ def test_without_a_look_nothing_is_released_before_its_time(
 
 @pytest.mark.parametrize(("now", "progress", "there", "limits", "act", "again_at"), LOOKS.values(), ids=LOOKS)
 def test_what_a_look_finds_decides_the_next_act_and_when(
-    now: float, progress: SleepProgress, there: Seen, limits: Limits, act: Act, again_at: float | None
+    now: float, progress: SleepProgress, there: Seen, limits: ReleaseLimits, act: ReleaseAction, again_at: float | None
 ) -> None:
     decided = decide(now, progress, there, limits)
     assert (decided.act, decided.again_at) == (act, again_at)
@@ -124,21 +128,21 @@ def test_pauses_grow_and_stay_at_the_longest() -> None:
 @pytest.mark.parametrize("number", [0.0, -1.0, math.inf, math.nan])
 def test_times_are_numbers_above_0(number: float) -> None:
     with pytest.raises(UsageError, match="--wake-every is"):
-        Limits(LIMITS.job, number)
+        ReleaseLimits(LIMITS.job, number)
     with pytest.raises(UsageError, match="--wake-timeout is"):
-        Limits(LIMITS.job, 1.0, number)
+        ReleaseLimits(LIMITS.job, 1.0, number)
 
 
 def test_only_what_can_be_suspended_is() -> None:
-    assert Limits(MPI.job, suspends=True).suspends
+    assert ReleaseLimits(MPI.job, suspends=True).suspends
     with pytest.raises(UsageError, match="statefulset cannot be suspended; use pods"):
-        Limits(LIMITS.job, suspends=True)
+        ReleaseLimits(LIMITS.job, suspends=True)
 
 
 def test_what_is_let_go_is_told_by_two_options() -> None:
     assert limits_of("none", None, 0.0, 0.0) is None
     assert limits_of("pods", "statefulset/w", 300.0, 600.0) == LIMITS
-    assert limits_of("job", "mpijob/j", 300.0, 600.0) == Limits(MPI.job, 300.0, 600.0, suspends=True)
+    assert limits_of("job", "mpijob/j", 300.0, 600.0) == ReleaseLimits(MPI.job, 300.0, 600.0, suspends=True)
 
 
 @pytest.mark.parametrize(

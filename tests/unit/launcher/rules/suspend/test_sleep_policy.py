@@ -15,40 +15,40 @@ from hvd_elastic_ext.core.publication import Departure, Publication
 from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike
-from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
-from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import Act, SleepFacts, decide, settle_s, slots_there
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
+from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import SleepAction, SleepFacts, decide, settle_s, slots_there
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.suspend.sleep import SleepingJob
 from tests.support.clock import ManualClock
 
-LIMITS = Limits(start=2, least=2, settle_s=3.0)
+LIMITS = WorldLimits(start=2, least=2, settle_s=3.0)
 
 
 @pytest.mark.parametrize(
     ("facts", "max_wait_s", "act", "again_at"),
     [
-        (SleepFacts(90.0, 1), None, Act.SLEEP_ON, None),
-        (SleepFacts(90.0, 1), 20.0, Act.SLEEP_ON, 110.0),
-        (SleepFacts(80.0, 1), 20.0, Act.END, None),
-        (SleepFacts(90.0, 1, next_release=105.0), 20.0, Act.SLEEP_ON, 105.0),
-        (SleepFacts(90.0, 2), None, Act.SLEEP_ON, 103.0),
-        (SleepFacts(90.0, 2, enough_since=98.0), None, Act.SLEEP_ON, 101.0),
-        (SleepFacts(90.0, 2, enough_since=97.0), None, Act.WAKE, None),
-        (SleepFacts(80.0, 2, enough_since=99.0), 20.0, Act.SLEEP_ON, 102.0),
-        (SleepFacts(90.0, 2, enough_since=90.0, end_reason="stopped by SIGTERM"), None, Act.END, None),
+        (SleepFacts(90.0, 1), None, SleepAction.SLEEP_ON, None),
+        (SleepFacts(90.0, 1), 20.0, SleepAction.SLEEP_ON, 110.0),
+        (SleepFacts(80.0, 1), 20.0, SleepAction.END, None),
+        (SleepFacts(90.0, 1, next_release=105.0), 20.0, SleepAction.SLEEP_ON, 105.0),
+        (SleepFacts(90.0, 2), None, SleepAction.SLEEP_ON, 103.0),
+        (SleepFacts(90.0, 2, enough_since=98.0), None, SleepAction.SLEEP_ON, 101.0),
+        (SleepFacts(90.0, 2, enough_since=97.0), None, SleepAction.WAKE, None),
+        (SleepFacts(80.0, 2, enough_since=99.0), 20.0, SleepAction.SLEEP_ON, 102.0),
+        (SleepFacts(90.0, 2, enough_since=90.0, end_reason="stopped by SIGTERM"), None, SleepAction.END, None),
     ],
 )
 def test_it_wakes_for_enough_that_stay_a_while(
-    facts: SleepFacts, max_wait_s: float | None, act: Act, again_at: float | None
+    facts: SleepFacts, max_wait_s: float | None, act: SleepAction, again_at: float | None
 ) -> None:
     decision = decide(100.0, facts, LIMITS, max_wait_s)
     assert (decision.act, decision.again_at) == (act, again_at)
 
 
 def test_sizes_that_are_not_allowed_are_not_enough() -> None:
-    limits = Limits(least=2, allowed=(4, 8), settle_s=0.0)
-    assert decide(1.0, SleepFacts(0.0, 3), limits, None).act is Act.SLEEP_ON
-    assert decide(1.0, SleepFacts(0.0, 5, enough_since=0.0), limits, None).act is Act.WAKE
+    limits = WorldLimits(least=2, allowed=(4, 8), settle_s=0.0)
+    assert decide(1.0, SleepFacts(0.0, 3), limits, None).act is SleepAction.SLEEP_ON
+    assert decide(1.0, SleepFacts(0.0, 5, enough_since=0.0), limits, None).act is SleepAction.WAKE
 
 
 def test_hosts_that_are_blocked_do_not_count() -> None:
@@ -79,20 +79,20 @@ def test_a_failure_is_followed_by_ever_longer_pauses_as_often_as_is_allowed() ->
 class Slumber:
     """One sleep of a job with a clock of its own, and what it writes."""
 
-    def __init__(self, *, max_wait_s: float | None = None, in_vain: int = 0) -> None:
+    def __init__(self, *, max_wait_s: float | None = None, idle_wakes: int = 0) -> None:
         self.clock, self.lines = ManualClock(), io.StringIO()
         journal = Journal(self.lines, self.clock)
         self.feed = HostFeed(Journal(io.StringIO(), self.clock))
         self.dormant = SleepingJob(
             self.feed,
             HealthLedger,
-            Limits(least=2, settle_s=0.0),
+            WorldLimits(least=2, settle_s=0.0),
             journal=journal,
             clock=self.clock,
             releases=None,
             max_wait_s=max_wait_s,
             generation=4,
-            in_vain=in_vain,
+            idle_wakes=idle_wakes,
         )
         self.number = 0
 
@@ -123,7 +123,7 @@ def test_it_sleeps_on_until_hosts_are_published_that_stay() -> None:
 @pytest.mark.parametrize("others", [True, False])
 def test_woken_in_vain_it_wakes_at_once_for_other_hosts_only(others: bool) -> None:
     async def play() -> None:
-        facts = Slumber(in_vain=1)
+        facts = Slumber(idle_wakes=1)
         facts.publish("a", "b")
         sleep = asyncio.create_task(facts.dormant.sleep(Asleep("too few"), facts.feed.hosts()))
         await asyncio.sleep(0)

@@ -12,7 +12,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt
 from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
-from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.facts.waits import (
     AGREED,
@@ -48,7 +48,7 @@ def test_a_job_that_trains_waits_for_nothing(caplog: pytest.LogCaptureFixture) -
 
 
 def test_too_few_slots_are_told_at_least_every_5_s_until_the_job_fails(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Cluster(JobOptions(Limits(start=2)))
+    cluster = Cluster(JobOptions(WorldLimits(start=2)))
     cluster.options.elastic_timeout_s = 60.0
     cluster.hosts(a=1)
     cluster.run(59.0)
@@ -92,7 +92,7 @@ def test_training_that_stands_after_its_last_checkpoint_is_told(by: str, caplog:
 
 
 def test_no_host_at_all_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Cluster(JobOptions(Limits(start=1)))
+    cluster = Cluster(JobOptions(WorldLimits(start=1)))
     cluster.run(10.0)
     assert "no host is published" in waits(caplog)[0]
 
@@ -117,7 +117,7 @@ ALL_SLOTS = "without -np a job waits for all 4 slots of hosts file hosts; -np N 
 def test_a_wait_at_the_start_says_why_so_many_processes_are_needed(
     start: int, all_slots_of: str | None, hosts: dict[str, int], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cluster = Cluster(JobOptions(Limits(start=start)))
+    cluster = Cluster(JobOptions(WorldLimits(start=start)))
     cluster.options.all_slots_of = all_slots_of
     cluster.join_s["b"] = 30.0
     cluster.hosts(**hosts)
@@ -127,7 +127,7 @@ def test_a_wait_at_the_start_says_why_so_many_processes_are_needed(
 
 def test_a_job_that_has_begun_is_not_said_to_wait_for_all_slots(caplog: pytest.LogCaptureFixture) -> None:
     cluster = running("a", "b")
-    cluster.options.limits = Limits(start=2, least=2)
+    cluster.options.limits = WorldLimits(start=2, least=2)
     cluster.options.all_slots_of = "hosts file hosts"
     cluster.kill("b", code=3)
     cluster.run(SAY_S + 1.5)
@@ -143,14 +143,14 @@ def test_a_wait_says_how_long_it_lasts_at_most_or_that_it_has_no_limit(until: fl
 
 def test_hosts_that_are_left_out_are_named_with_the_rest_of_their_cooldown(caplog: pytest.LogCaptureFixture) -> None:
     cluster = running("a", "b")
-    cluster.options.limits = Limits(start=2, least=2)
+    cluster.options.limits = WorldLimits(start=2, least=2)
     cluster.kill("b", code=3)
     cluster.run(SAY_S + 1.5)
     assert "left out: b (blocked for 9 s more: slot 0 of b: crashed: exit code 3)" in waits(caplog)[0]
 
 
 def test_a_host_that_is_left_out_by_hand_is_named_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Cluster(JobOptions(Limits(start=2)))
+    cluster = Cluster(JobOptions(WorldLimits(start=2)))
     cluster.driver.job.faults.ledger = HealthLedger().block(Subject("host", "b"), None, "bad fan")
     cluster.hosts(a=1, b=1)
     cluster.run(SAY_S + 1.5)
@@ -158,7 +158,7 @@ def test_a_host_that_is_left_out_by_hand_is_named_with_the_reason(caplog: pytest
 
 
 def test_what_is_started_and_in_no_world_yet_is_known_by_host() -> None:
-    cluster = Cluster(JobOptions(Limits(start=3)))
+    cluster = Cluster(JobOptions(WorldLimits(start=3)))
     cluster.boot_s["b"] = cluster.join_s["c"] = 30.0
     cluster.hosts(a=1, b=1, c=1)
     cluster.run(10.0)
@@ -176,7 +176,7 @@ def test_what_is_started_and_in_no_world_yet_is_known_by_host() -> None:
 
 
 def test_processes_that_import_for_long_are_named(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Cluster(JobOptions(Limits(start=2)))
+    cluster = Cluster(JobOptions(WorldLimits(start=2)))
     cluster.boot_s["b"] = 30.0
     cluster.hosts(a=1, b=1)
     cluster.run(10.0)
@@ -185,7 +185,7 @@ def test_processes_that_import_for_long_are_named(caplog: pytest.LogCaptureFixtu
 
 def test_lines_and_hosts_list_say_the_same_of_a_start() -> None:
     """One reading: what is waited for, and until when."""
-    cluster = Cluster(JobOptions(Limits(start=2)))
+    cluster = Cluster(JobOptions(WorldLimits(start=2)))
     cluster.boot_s["a"] = 30.0
     cluster.join_s["b"] = 30.0
     cluster.hosts(a=1, b=1)
@@ -245,7 +245,7 @@ def test_the_status_of_a_job_is_one_short_line() -> None:
 def test_programs_that_never_ask_for_a_world_are_told_to_have_run_each_by_itself(
     slots: int, told: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cluster = Cluster(JobOptions(Limits(start=slots)))
+    cluster = Cluster(JobOptions(WorldLimits(start=slots)))
     cluster.boot_s["a"] = 1000.0
     cluster.hosts(a=slots)
     cluster.run(5.0)
@@ -377,7 +377,7 @@ class Slow(Cluster):
 
 
 def slow() -> Slow:
-    cluster = Slow(JobOptions(Limits(start=2, settle_s=0.1)))
+    cluster = Slow(JobOptions(WorldLimits(start=2, settle_s=0.1)))
     cluster.halts = True
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: cluster.driver.job.formed and len(cluster.world) == 2)
@@ -442,7 +442,7 @@ def test_the_first_step_of_a_changed_world_is_waited_for_with_a_limit(caplog: py
 
 
 def test_a_newcomer_that_does_not_come_to_its_world_is_named_with_its_limit(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Cluster(JobOptions(Limits(start=2, settle_s=0.1)))
+    cluster = Cluster(JobOptions(WorldLimits(start=2, settle_s=0.1)))
     cluster.hosts(a=1, b=1)
     cluster.lose["go"] = 1
     cluster.until(lambda: cluster.driver.job.generation == 1)
@@ -485,7 +485,7 @@ def test_a_job_whose_only_host_cannot_be_reached_tries_again_until_elastic_timeo
 
 
 def test_fixed_hosts_that_no_name_server_knows_end_the_job_at_once_with_what_to_correct() -> None:
-    cluster = Cluster(JobOptions(Limits(start=1), fixed_hosts=True))
+    cluster = Cluster(JobOptions(WorldLimits(start=1), fixed_hosts=True))
     cluster.dead.add("b")
     cluster.ssh_says = "ssh: Could not resolve hostname b: Name or service not known"
     cluster.hosts(b=1)

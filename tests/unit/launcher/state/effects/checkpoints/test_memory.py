@@ -7,7 +7,7 @@ import pytest
 from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Kept
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE, Cadence
-from hvd_elastic_ext.launcher.rules.membership.next_world import Limits
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.checkpoints import Found, Known
 from hvd_elastic_ext.launcher.state.effects.checkpoints.memory import AGAIN_S, Step, next_step
@@ -163,7 +163,7 @@ def test_a_checkpoint_is_read_back_where_it_is() -> None:
     cluster = play(SHORT, storing(ON_NOTICE), steps=Stored)
     cluster.answers["c", "held"] = {"held": {}, "newest": None}
     cluster.answers["c", "verify"] = {"whole": False, "why": "it is not there"}
-    cluster.options.limits = Limits(start=2, least=3, settle_s=0.1)
+    cluster.options.limits = WorldLimits(start=2, least=3, settle_s=0.1)
     cluster.hosts(a=1, c=1)
     cluster.held_s["a"] = 0.5
     cluster.until(lambda: cluster.driver.over)

@@ -10,9 +10,9 @@ import pytest
 
 from hvd_elastic_ext.core.engines import ENGINES
 from hvd_elastic_ext.core.messages.slot_protocol import START_AGAIN, TERMINATED
-from hvd_elastic_ext.launcher.rules.membership.next_world import Limits, Stage
+from hvd_elastic_ext.launcher.rules.membership.next_world import Stage, WorldLimits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
-from hvd_elastic_ext.launcher.rules.membership.world_change import BACK_S, Move, decide
+from hvd_elastic_ext.launcher.rules.membership.world_change import BACK_S, ChangeAction, decide
 from hvd_elastic_ext.launcher.state.effects.engines import restarting
 from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
 from hvd_elastic_ext.launcher.state.effects.engines.restarting import BEHIND_S, NOTICE_S, STARTS_S
@@ -193,15 +193,15 @@ def test_the_time_without_training_is_told_at_the_first_step_of_the_next_world()
 def test_newcomers_that_are_ready_drain_the_world_once_the_settle_time_is_over() -> None:
     ready = process("b", Stage.PARKED, since=5.0)
     seen = situation("ab", [process("a"), ready], "a")
-    assert decide(6.0, seen, LIMITS).move is Move.NOTHING
+    assert decide(6.0, seen, LIMITS).move is ChangeAction.NOTHING
     verdict = decide(9.0, seen, LIMITS)
-    assert (verdict.move, verdict.decision.cause, verdict.decision.members) == (Move.DRAIN, "hosts added", None)
+    assert (verdict.move, verdict.decision.cause, verdict.decision.members) == (ChangeAction.DRAIN, "hosts added", None)
 
 
 def test_a_loss_ends_the_world_also_where_too_few_are_left_for_another() -> None:
     seen = situation("ab", [process("a")], "ab")
-    assert decide(5.0, seen, LIMITS).move is Move.END
-    assert decide(5.0, seen, Limits(least=2)).move is Move.END
+    assert decide(5.0, seen, LIMITS).move is ChangeAction.END
+    assert decide(5.0, seen, WorldLimits(least=2)).move is ChangeAction.END
 
 
 def test_the_next_world_waits_for_seats_that_are_being_filled_but_not_for_ever() -> None:
@@ -209,16 +209,16 @@ def test_the_next_world_waits_for_seats_that_are_being_filled_but_not_for_ever()
     seen = situation("ab", [ready], "ab")
     ended = {Seat("a", 0): 10.0}
     verdict = decide(20.0, seen, LIMITS, ended=ended)
-    assert (verdict.move, verdict.decision.again_at) == (Move.NOTHING, 10.0 + BACK_S)
-    assert decide(20.0, seen, LIMITS).move is Move.FORM
-    assert decide(11.0 + BACK_S, seen, LIMITS, ended=ended).move is Move.FORM
+    assert (verdict.move, verdict.decision.again_at) == (ChangeAction.NOTHING, 10.0 + BACK_S)
+    assert decide(20.0, seen, LIMITS).move is ChangeAction.FORM
+    assert decide(11.0 + BACK_S, seen, LIMITS, ended=ended).move is ChangeAction.FORM
 
 
 def test_members_that_ended_well_end_nobody_elses_world() -> None:
     seen = situation("ab", [process("a")], "ab")
-    assert decide(5.0, seen, LIMITS, done={ProcessId(Seat("b", 0), 1)}).move is Move.NOTHING
+    assert decide(5.0, seen, LIMITS, done={ProcessId(Seat("b", 0), 1)}).move is ChangeAction.NOTHING
     failed_beside = decide(5.0, situation("abc", [process("a")], "abc"), LIMITS, done={ProcessId(Seat("b", 0), 1)})
-    assert failed_beside.move is Move.NOTHING  # the job has failed then, but who is about to end may do so
+    assert failed_beside.move is ChangeAction.NOTHING  # the job has failed then, but who is about to end may do so
 
 
 @pytest.mark.parametrize("engine", ENGINES)

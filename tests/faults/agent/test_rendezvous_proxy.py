@@ -1,4 +1,4 @@
-"""A door carries what Horovod's clients ask, and a link what a process and its launcher have to say."""
+"""A rendezvous proxy carries what Horovod's clients ask, and a link what a process and its launcher have to say."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from tests.support.waiting import wait_until
 
 
 @pytest.fixture
-def door(agent: Agent) -> int:
+def proxy_port(agent: Agent) -> int:
     agent.python(0, WAIT, link=True)
-    return agent.door()
+    return agent.proxy_port()
 
 
 class Asking:
@@ -58,9 +58,9 @@ def reply(agent: Agent, asked: dict[str, Any], status: int, body: bytes = b"") -
     agent.order({"do": "answer", "slot": asked["slot"], "id": asked["id"], "status": status, "body": text})
 
 
-def check_only_one_is_asked(agent: Agent, door: int) -> None:
+def check_only_one_is_asked(agent: Agent, proxy_port: int) -> None:
     """Whatever came before it would have been passed on before it."""
-    own = Asking(door, "GET", "/global/own")
+    own = Asking(proxy_port, "GET", "/global/own")
     reply(agent, agent.wait_for("asked", 0), 404)
     assert own.wait() == (404, b"")
     assert [asked["path"] for asked in agent.news("asked")] == ["/global/own"]
@@ -70,8 +70,8 @@ def test_the_last_message_of_a_process_comes_before_its_question_for_a_rank(agen
     code = LINKED + (
         "import http.client\n"
         "say(say='beat', commit=[1, 2, 3])\n"
-        "door = http.client.HTTPConnection('127.0.0.1', int(os.environ['HVD_ELASTIC_DOOR']))\n"
-        "door.request('GET', '/rank_and_size/h1:0')\n"
+        "proxy = http.client.HTTPConnection('127.0.0.1', int(os.environ['HVD_ELASTIC_RENDEZVOUS_PORT']))\n"
+        "proxy.request('GET', '/rank_and_size/h1:0')\n"
         "time.sleep(600)\n"
     )
     agent.python(0, code, link=True)
@@ -81,12 +81,12 @@ def test_the_last_message_of_a_process_comes_before_its_question_for_a_rank(agen
     assert told[0]["message"] == {"say": "beat", "commit": [1, 2, 3]}
 
 
-def test_a_question_is_held_until_it_is_answered(agent: Agent, door: int) -> None:
-    asking = Asking(door, "GET", "/rank_and_size/h1:0")
+def test_a_question_is_held_until_it_is_answered(agent: Agent, proxy_port: int) -> None:
+    asking = Asking(proxy_port, "GET", "/rank_and_size/h1:0")
     asked = agent.wait_for("asked", 0)
     question = {"event": "asked", "slot": 0, "life": 1, "method": "GET", "path": "/rank_and_size/h1:0", "body": ""}
     assert asked == {**question, "id": asked["id"]}
-    other = Asking(door, "GET", "/global/1")  # answered while the first is held
+    other = Asking(proxy_port, "GET", "/global/1")  # answered while the first is held
     reply(agent, agent.wait_for("asked", 0, count=2), 404)
     assert other.wait() == (404, b"")
     assert asking.answer is None
@@ -95,11 +95,11 @@ def test_a_question_is_held_until_it_is_answered(agent: Agent, door: int) -> Non
     assert agent.news("unasked") == []
 
 
-def test_put_delete_and_get_carry_their_bodies(agent: Agent, door: int) -> None:
+def test_put_delete_and_get_carry_their_bodies(agent: Agent, proxy_port: int) -> None:
     large = bytes(range(256)) * 4000  # about a megabyte
     bodies = {"PUT": (large, b""), "DELETE": (b"", b""), "GET": (b"", large)}
     for count, (method, (sent, answered)) in enumerate(bodies.items(), 1):
-        asking = Asking(door, method, "/global/0", sent)
+        asking = Asking(proxy_port, method, "/global/0", sent)
         asked = agent.wait_for("asked", 0, count=count)
         assert (asked["method"], asked["path"], base64.b64decode(asked["body"])) == (method, "/global/0", sent)
         reply(agent, asked, 200, answered)
@@ -116,26 +116,27 @@ class Code:
         return os.mkdir, (str(self._trace),)
 
 
-def test_a_stock_workers_registration_is_accepted_and_never_read(agent: Agent, door: int, tmp_path: Path) -> None:
+def test_a_stock_workers_registration_is_accepted_and_never_read(agent: Agent, proxy_port: int, tmp_path: Path) -> None:
     plain = ({"lo": [("127.0.0.1", 4711)]}, b"key")
-    assert Asking(door, "PUT", "/worker_addresses/h1:0", codec.dumps_base64(plain, to_ascii=False)).wait() == (200, b"")
+    known = codec.dumps_base64(plain, to_ascii=False)
+    assert Asking(proxy_port, "PUT", "/worker_addresses/h1:0", known).wait() == (200, b"")
     harmful = codec.dumps_base64(({"lo": [Code(tmp_path / "ran")]}, b"key"), to_ascii=False)
-    assert Asking(door, "PUT", "/worker_addresses/h1:0", harmful).wait() == (200, b"")
-    assert Asking(door, "PUT", "/worker_addresses/h1:0", b"no pickle").wait() == (200, b"")
-    check_only_one_is_asked(agent, door)
+    assert Asking(proxy_port, "PUT", "/worker_addresses/h1:0", harmful).wait() == (200, b"")
+    assert Asking(proxy_port, "PUT", "/worker_addresses/h1:0", b"no pickle").wait() == (200, b"")
+    check_only_one_is_asked(agent, proxy_port)
     assert not (tmp_path / "ran").exists()
     codec.loads_base64(harmful)  # Horovod's own server reads it like this
     assert (tmp_path / "ran").exists()
 
 
-def test_a_client_that_disconnects_or_ends_delays_nothing(agent: Agent, door: int) -> None:
+def test_a_client_that_disconnects_or_ends_delays_nothing(agent: Agent, proxy_port: int) -> None:
     question = b"GET /rank_and_size/h1:0 HTTP/1.1\r\nHost: x\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", door)) as asker:
+    with socket.create_connection(("127.0.0.1", proxy_port)) as asker:
         asker.sendall(question)
         asked = agent.wait_for("asked", 0)
     assert agent.wait_for("unasked", 0)["id"] == asked["id"]
     reply(agent, asked, 200, b"too late")
-    with socket.create_connection(("127.0.0.1", door)) as asker:
+    with socket.create_connection(("127.0.0.1", proxy_port)) as asker:
         asker.sendall(question)
         agent.wait_for("asked", 0, count=2)
         agent.order({"do": "kill", "slot": 0})
@@ -144,20 +145,20 @@ def test_a_client_that_disconnects_or_ends_delays_nothing(agent: Agent, door: in
     assert agent.news("refused") == []
 
 
-def test_a_malformed_request_is_refused_and_not_passed_on(agent: Agent, door: int) -> None:
+def test_a_malformed_request_is_refused_and_not_passed_on(agent: Agent, proxy_port: int) -> None:
     for said, status in ((b"nonsense\r\n\r\n", 400), (b"PUT /a/b HTTP/1.1\r\nContent-Length: 1048577\r\n\r\n", 413)):
-        with socket.create_connection(("127.0.0.1", door)) as asker:
+        with socket.create_connection(("127.0.0.1", proxy_port)) as asker:
             asker.sendall(said)
             assert asker.makefile("rb").readline().split()[1] == str(status).encode()
-    check_only_one_is_asked(agent, door)
+    check_only_one_is_asked(agent, proxy_port)
 
 
 def test_a_rendezvous_proxy_keeps_its_port_and_knows_the_life_of_its_process(agent: Agent) -> None:
     ask = (
         "import http.client, os\n"
-        "connection = http.client.HTTPConnection('127.0.0.1', int(os.environ['HVD_ELASTIC_DOOR']))\n"
+        "connection = http.client.HTTPConnection('127.0.0.1', int(os.environ['HVD_ELASTIC_RENDEZVOUS_PORT']))\n"
         "connection.request('GET', '/rank_and_size/h1:0')\n"
-        "print('up', os.environ['HVD_ELASTIC_DOOR'], connection.getresponse().status, flush=True)\n"
+        "print('up', os.environ['HVD_ELASTIC_RENDEZVOUS_PORT'], connection.getresponse().status, flush=True)\n"
     )
     for count, (ordered, life) in enumerate(((None, 1), (None, 2), (7, 7)), 1):
         agent.python(0, ask, link=True, **({"life": ordered} if ordered else {}))
@@ -189,11 +190,11 @@ for number in range(times):
 """Somebody else's process, that says all it has to say and then resets the connection, closes it, or waits."""
 
 
-def knock_as_somebody_else(door: int, how: str, *, times: int) -> None:
+def knock_as_somebody_else(proxy_port: int, how: str, *, times: int) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root, to be somebody else")
     told = subprocess.run(
-        [sys.executable, "-c", STRANGER, str(door), how, str(times)],
+        [sys.executable, "-c", STRANGER, str(proxy_port), how, str(times)],
         capture_output=True,
         text=True,
         timeout=50,
@@ -202,14 +203,14 @@ def knock_as_somebody_else(door: int, how: str, *, times: int) -> None:
     assert told.returncode == 0, told.stderr
 
 
-def test_other_users_cannot_use_a_rendezvous_proxy(agent: Agent, door: int) -> None:
+def test_other_users_cannot_use_a_rendezvous_proxy(agent: Agent, proxy_port: int) -> None:
     for how in ("reset", "closes", "stays"):
-        knock_as_somebody_else(door, how, times=100)
+        knock_as_somebody_else(proxy_port, how, times=100)
     agent.process.wait_for("a process of user 65534 was refused by the rendezvous proxy")
-    check_only_one_is_asked(agent, door)
+    check_only_one_is_asked(agent, proxy_port)
 
 
-def test_an_agent_that_has_no_descriptor_left_refuses_every_client(agent: Agent, door: int) -> None:
+def test_an_agent_that_has_no_descriptor_left_refuses_every_client(agent: Agent, proxy_port: int) -> None:
     pid = agent.process.pid
     usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     fill: list[socket.socket] = []
@@ -222,20 +223,20 @@ def test_an_agent_that_has_no_descriptor_left_refuses_every_client(agent: Agent,
             return None
         if numbers == set(range(len(numbers))):
             return len(numbers)
-        fill.append(socket.create_connection(("127.0.0.1", door)))
+        fill.append(socket.create_connection(("127.0.0.1", proxy_port)))
         return None
 
     try:
         count = wait_until(in_use, what="all numbers in use")
         # Room for one connection, and none to ask the kernel whose it is.
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (count + 1, usual[1]))
-        knock_as_somebody_else(door, "stays", times=3)
-        knock_as_somebody_else(door, "reset", times=3)
+        knock_as_somebody_else(proxy_port, "stays", times=3)
+        knock_as_somebody_else(proxy_port, "reset", times=3)
     finally:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
         for one in fill:
             one.close()
-    check_only_one_is_asked(agent, door)
+    check_only_one_is_asked(agent, proxy_port)
 
 
 # --- links -------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ and a value of a class of the user's own becomes a dict of its fields (:func:`pl
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
@@ -21,6 +20,7 @@ from hvd_elastic_ext.checkpoint.stores import Store
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values.read import TensorAt, plain
 from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.json_text import to_text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -135,7 +135,7 @@ def _write_safetensors(value: Any, path: Path) -> None:
     # A tensor under two names is written twice: the format has no word for one that is shared.
     apart = {name: tensor.clone(memory_format=_contiguous()) for name, tensor in tensors.items()}
     try:
-        save_file(apart, path, metadata={"format": "pt", PLAIN: json.dumps(rest, default=repr)})
+        save_file(apart, path, metadata={"format": "pt", PLAIN: to_text(rest, default=repr, instead=repr)})
     except SafetensorError as error:
         raise OSError(str(error)) from error
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from hvd_elastic_ext.checkpoint.archive.import_torch import import_torch_save
+from hvd_elastic_ext.checkpoint.conversion.import_torch import import_torch_save
 from hvd_elastic_ext.core.errors import StateError
 
 

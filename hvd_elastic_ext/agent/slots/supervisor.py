@@ -21,21 +21,17 @@ from typing import Final, NamedTuple
 from hvd_elastic_ext.agent.orders.orders import Start
 from hvd_elastic_ext.agent.slots.worker_link import Inheritance
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, close_all_but, signals_as_bytes, silence
+from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.core.messages.slot_protocol import COMMITS, LINK, RENDEZVOUS_PORT
 from hvd_elastic_ext.io import core_dumps, process_tree
 
-COMMIT_FDS: Final = "HVD_ELASTIC_COMMIT_FDS"
-"""Variable with the descriptors of the training process's commit memory."""
-LINK: Final = "HVD_ELASTIC_LINK"
-"""Variable with the descriptor of the link between process and agent."""
-DOOR: Final = "HVD_ELASTIC_DOOR"
-"""Variable with the port on 127.0.0.1 at which the process asks for its rank."""
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ORPHANED: Final = 125
-"""Exit code of a training process if its holder is gone before it begins."""
+"""Exit code of a training process if its supervisor is gone before it begins."""
 
 
-class HolderPipes(NamedTuple):
-    """Descriptors of a holder: its two pipes to the agent, and the output streams of the training process."""
+class SupervisorPipes(NamedTuple):
+    """Descriptors of a supervisor: its two pipes to the agent, and the output streams of the training process."""
 
     down: int
     up: int
@@ -43,15 +39,15 @@ class HolderPipes(NamedTuple):
     stderr: int
 
 
-def hold(order: Start, inheritance: Inheritance, pipes: HolderPipes) -> None:
-    """Be the holder of one training process; return when nothing of it is left."""
+def supervise(order: Start, inheritance: Inheritance, pipes: SupervisorPipes) -> None:
+    """Be the supervisor of one training process; return when nothing of it is left."""
     close_all_but((*pipes, *_descriptors(inheritance)))
     wake = signals_as_bytes((*STOP_SIGNALS, signal.SIGCHLD))
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    os.setsid()  # a signal to the agent's whole group must not kill the holder, which cleans up after the agent
-    holder = Holder(order, pipes, wake=wake)
-    left = holder.attend() if holder.start(inheritance) else []
-    holder.tell(bye=left)
+    os.setsid()  # a signal to the agent's whole group must not kill the supervisor, which cleans up after the agent
+    supervisor = Supervisor(order, pipes, wake=wake)
+    left = supervisor.attend() if supervisor.start(inheritance) else []
+    supervisor.tell(left=left)
 
 
 def why_not_started(error: Exception, program: str) -> tuple[str, str]:
@@ -66,10 +62,10 @@ def why_not_started(error: Exception, program: str) -> tuple[str, str]:
     return reason, remedy
 
 
-class Holder:
+class Supervisor:
     """See the module's docstring."""
 
-    def __init__(self, order: Start, pipes: HolderPipes, *, wake: int) -> None:
+    def __init__(self, order: Start, pipes: SupervisorPipes, *, wake: int) -> None:
         self._order = order
         self._pipes = pipes
         self._wake = wake
@@ -83,7 +79,7 @@ class Holder:
     def tell(self, **news: object) -> None:
         """Send ``news`` to the agent; without effect if the agent is gone."""
         try:
-            os.write(self._pipes.up, json.dumps(news).encode() + b"\n")
+            os.write(self._pipes.up, to_text(news).encode() + b"\n")
         except BrokenPipeError:
             return
 
@@ -106,11 +102,11 @@ class Holder:
         return True
 
     def _popen(self, inheritance: Inheritance) -> subprocess.Popen[bytes]:
-        order, holder = self._order, os.getpid()
+        order, supervisor = self._order, os.getpid()
 
-        def follow_the_holder() -> None:
+        def follow_the_supervisor() -> None:
             process_tree.die_with_parent()
-            if os.getppid() != holder:  # died before the line above could take effect
+            if os.getppid() != supervisor:  # died before the line above could take effect
                 os._exit(ORPHANED)
             if order.core:  # else none, as the agent: a dump of a large process takes longer than starting the next
                 core_dumps.allow()
@@ -124,7 +120,7 @@ class Holder:
             stderr=self._pipes.stderr,
             pass_fds=_descriptors(inheritance),
             start_new_session=True,
-            preexec_fn=follow_the_holder,
+            preexec_fn=follow_the_supervisor,
         )
 
     def attend(self) -> list[int]:
@@ -220,11 +216,11 @@ def _descriptors(inheritance: Inheritance) -> tuple[int, ...]:
 
 def _environment(order: Start, inheritance: Inheritance) -> dict[str, str]:
     environment = {**os.environ, **order.env}
-    for name in (COMMIT_FDS, LINK, DOOR):  # of another agent, above this one
+    for name in (COMMITS, LINK, RENDEZVOUS_PORT):  # of another agent, above this one
         environment.pop(name, None)
     if inheritance.commits:
-        environment[COMMIT_FDS] = ",".join(map(str, inheritance.commits))
+        environment[COMMITS] = ",".join(map(str, inheritance.commits))
     if inheritance.link is not None:
         environment[LINK] = str(inheritance.link)
-        environment[DOOR] = str(inheritance.proxy)
+        environment[RENDEZVOUS_PORT] = str(inheritance.proxy)
     return environment

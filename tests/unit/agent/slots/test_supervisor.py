@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.agent.slots.holder import why_not_started
+from hvd_elastic_ext.agent.slots.supervisor import why_not_started
 
 FULL = "give the full path that it has on each host"
 OURS = f"{FULL}, or the script alone, as in `hvd-elastic run train.py`, which {sys.executable} then runs"

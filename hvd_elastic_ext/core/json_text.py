@@ -1,0 +1,41 @@
+"""JSON that every program can read: Python's own has NaN and infinity, which JSON has no words for."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def null(_: float) -> None:
+    """What stands for NaN and infinity, unless something else is given."""
+
+
+def to_text(
+    value: Any,
+    *,
+    default: Callable[[Any], Any] | None = None,
+    instead: Callable[[float], Any] = null,
+    sort_keys: bool = False,
+) -> str:
+    """One line of JSON. ``default`` is as for ``json.dumps``, ``instead`` as for :func:`finite`."""
+
+    def dumps(plain: Any) -> str:
+        return json.dumps(plain, separators=(",", ":"), default=default, sort_keys=sort_keys, allow_nan=False)
+
+    try:
+        return dumps(value)
+    except ValueError:
+        return dumps(finite(value, instead=instead))
+
+
+def finite(value: Any, *, instead: Callable[[float], Any] = null) -> Any:
+    """``value`` with ``instead`` of each number in it that is not finite."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else instead(value)
+    if isinstance(value, Mapping):
+        return {key: finite(item, instead=instead) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item, instead=instead) for item in value]
+    return value
