@@ -89,6 +89,24 @@ def test_a_world_that_lost_somebody_is_formed_again_at_once_with_whoever_is_read
     assert found.cause == "worker failed"
 
 
+OLD, NEW = (1, 1, 4), (1, 1, 5)
+GOING = [process("b", holds=OLD), process("c", holds=NEW)]
+STAYS_FOR_ONE_MORE = {
+    "one that holds the newest commit, if those who stay have no state yet": ([process("a")], False, "ca"),
+    "nobody, if one who stays holds it": ([process("a", holds=NEW)], False, "a"),
+    "nobody, if those who stay have agreed on the state": ([process("a")], True, "a"),
+    "all, if nobody stays": ([], True, "cb"),
+}
+
+
+@pytest.mark.parametrize(("staying", "settled", "next_world"), STAYS_FOR_ONE_MORE.values(), ids=STAYS_FOR_ONE_MORE)
+def test_who_is_to_go_and_stays_for_the_world_after_a_loss(
+    staying: list[Process], settled: bool, next_world: str
+) -> None:
+    there = situation("a", [*staying, *GOING], "bcd" if not staying else "abcd", settled=settled)
+    assert hosts(decide(5.0, there, LIMITS)) == next_world
+
+
 def test_below_the_minimum_nothing_is_formed_and_the_reason_is_said() -> None:
     found = decide(5.0, situation("ab", [process("a")], "ab"), Limits(least=2))
     assert found.members is None
