@@ -298,8 +298,10 @@ def take_heartbeat(worker: Worker, beat: Mapping[str, Any], at: float) -> None:
             worker.steps_s.append((at - worker.moved_at) / max(1, worker.step - step))
         worker.moved_at = at
     worker.waiting = beat.get("waiting") is True
-    worker.waits_since = min(worker.waits_since, at) if worker.waiting else math.inf
-    worker.waits_until = at if worker.waiting else worker.waits_until
+    if worker.waiting:
+        worker.waits_since, worker.waits_until = min(worker.waits_since, at), at
+    else:
+        worker.waits_since = math.inf
     every, commit_s, call_s = beat.get("every"), beat.get("commit_s"), beat.get("call_s")
     worker.every = every if type(every) is int else None
     worker.commit_s = seconds(commit_s)

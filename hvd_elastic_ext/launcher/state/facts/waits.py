@@ -167,7 +167,7 @@ def _ends_of_the_done(job: JobState) -> Wait | None:
     after = "" if job.final_checkpoint.over else ", and then the last checkpoint is made"
     last_step = max(worker.moved_at for worker in members) or None  # 0 of a process that did none
     what = f"for the end of {names}: training is done, the script is not{after}"
-    return Wait(what, job.shutdown.ends_by, since=last_step)
+    return Wait(what, job.shutdown.ends_by, since=last_step, ends="it ends with the script; Ctrl-C ends it")
 
 
 def _last_checkpoint(job: JobState, until: float | None) -> Wait:

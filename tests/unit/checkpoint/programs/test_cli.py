@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.checkpoint.archive import export
+from hvd_elastic_ext.checkpoint.conversion import export
 from hvd_elastic_ext.checkpoint.programs import cli
 from hvd_elastic_ext.checkpoint.stores import open_store
 

@@ -243,7 +243,8 @@ def test_of_two_newcomers_of_one_host_name_one_is_added():
     publishing.look(10.0, *pods("a"), *both)
     assert publishing.look(10.5, *pods("a"), *both) == {"a": 1, "x": 1}
     assert publishing.last.observation.hosts.get("x").uid == "uid-p"
-    assert publishing.last.again_at is None
+    assert publishing.look(10.6, *pods("a"), *both) == {"a": 1, "x": 1}
+    assert publishing.last.again_at is None, "the other one is not waited for"
 
 
 def test_a_departure_is_told_with_its_deadline_for_as_long_as_the_pod_is_there():

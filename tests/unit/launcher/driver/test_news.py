@@ -296,6 +296,8 @@ MESSAGES: dict[str, Case] = {
         workers[a:0].progress 4
         workers[a:0].moved_at 100
         workers[a:0].waiting True
+        workers[a:0].waits_since 100
+        workers[a:0].waits_until 100
         workers[a:0].every 1
         workers[a:0].commit_s 0.1
         workers[a:0].call_s 0.3

@@ -66,6 +66,17 @@ def test_a_slot_that_is_used_in_place_of_the_one_that_had_loaded_is_loaded_first
     assert str(process.slot) in cluster.of("load")[-1][1]["ranks"]
 
 
+def test_a_checkpoint_is_as_new_as_its_own_commit_whatever_newer_one_a_slot_still_holds() -> None:
+    cluster = Storing(ON_NOTICE, limits=WorldLimits(start=3, least=3, settle_s=0.1))
+    cluster.answers = {("a", "load"): {"path": "/store/x", "step": 40, "generation": 7, "slots": [0, 1],
+                                       "commit": [1, 7, 40], "held": [1, 7, 42, 42]}}  # fmt: skip
+    cluster.hosts(a=2)
+    cluster.run(5.0)
+    job = cluster.driver.job
+    assert {seat.slot: held.commit for seat, held in job.roster.commits.held.items()} == {0: (1, 7, 42), 1: (1, 7, 40)}
+    assert job.checkpoints.stored.commit == (1, 7, 40)
+
+
 def test_launchers_do_not_take_answers_to_each_other_for_their_own() -> None:
     assert len({Storing(ON_NOTICE).driver.job.helper_number for _ in range(3)}) == 3
 

@@ -17,6 +17,7 @@ from hvd_elastic_ext.launcher.rules.membership.custody import (
     Holding,
     Reachability,
     Stored,
+    awaited,
     is_needed,
     judge,
 )
@@ -230,3 +231,26 @@ def test_a_world_forms_with_the_newest_commit_or_says_what_is_lost_and_every_wai
         WAIT_S,
     )
     assert late.act is CustodyAction.FORM  # whatever it was that did not work
+
+
+AWAITED = {
+    "nobody holds anything": ((), None, None),
+    "all holders are here": ((held(A, 5), held(B, 9)), None, None),
+    "a holder of a newer commit is away": ((held(A, 5), held(B, 9, AWAY)), None, NOW + WAIT_S),
+    "of two the one whose time is over first": (
+        (held(B, 9, AWAY), held(C, 8, AWAY, since=NOW - 20)), None, NOW + WAIT_S - 20,
+    ),
+    "its host is gone before": ((held(B, 9, AWAY, leaves_by=NOW + 7),), None, NOW + 7),
+    "it has been waited for": ((held(B, 9, AWAY, since=NOW - WAIT_S),), None, None),
+    "it holds nothing newer than those who are here": ((held(A, 9), held(B, 9, AWAY)), None, None),
+    "it may hold a newer one than an earlier launcher knew": ((held(A, 12), NOTED), None, NOW + WAIT_S),
+    "storage has as new a commit": ((held(B, 50, AWAY),), STORED, None),
+    "storage has an older one": ((held(B, 51, AWAY),), STORED, NOW + WAIT_S),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("holdings", "stored", "until"), AWAITED.values(), ids=AWAITED)
+def test_who_is_away_with_a_newer_commit_is_awaited(
+    holdings: tuple[Holding, ...], stored: Stored | None, until: float | None
+) -> None:
+    assert awaited(NOW, CustodyFacts(holdings, (C,), ready=True, stored=stored), WAIT_S) == until

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -61,10 +62,49 @@ def test_whoever_leaves_soon_does_not_wait_for_its_replacements_beyond_its_deadl
     assert hosts(decide(8.0, situation("cd", [going, ready, booting], "a"), limits)) == "ac"
 
 
+@pytest.mark.parametrize(
+    ("available", "size"), [(1, 0), (2, 2), (3, 2), (4, 4), (7, 4), (8, 8), (9, 8)], ids=lambda number: str(number)
+)
+def test_a_world_has_the_largest_size_that_is_allowed(available: int, size: int) -> None:
+    assert WorldLimits(allowed=(2, 4, 8)).size(available, begun=True) == size
+
+
+def test_the_first_world_waits_for_whoever_is_still_starting_and_for_nobody_else() -> None:
+    ready, other = process("a", Stage.PARKED, since=9.0), process("b", Stage.PARKED, since=9.0)
+    waits = decide(10.0, situation("ab", [ready, process("b", Stage.BOOTING)], begun=False), LIMITS)
+    assert (hosts(waits), waits.reason, waits.again_at) == (None, "processes on their way: 1", 12.0)
+    late = decide(12.0, situation("ab", [ready, process("b", Stage.BOOTING)], begun=False), LIMITS)
+    assert (hosts(late), late.reason) == ("a", "processes late: 1")
+    assert hosts(decide(9.0, situation("ab", [ready, other], begun=False), LIMITS)) == "ab"
+
+
+def test_whoever_is_to_go_stays_while_those_who_are_ready_are_too_few_without_it() -> None:
+    there = [process("a"), process("b", Stage.PARKED, since=0.0)]
+    assert hosts(decide(50.0, situation("bc", there, "a"), WorldLimits(least=2))) == "ab"
+
+
 def test_a_world_that_lost_somebody_is_formed_again_at_once_with_whoever_is_ready() -> None:
     found = decide(5.0, situation("abc", [process("a"), process("c", Stage.PARKED, since=4.9)], "ab"), LIMITS)
     assert hosts(found) == "ac"
     assert found.cause == "worker failed"
+
+
+OLD, NEW = (1, 1, 4), (1, 1, 5)
+GOING = [process("b", holds=OLD), process("c", holds=NEW)]
+STAYS_FOR_ONE_MORE = {
+    "one that holds the newest commit, if those who stay have no state yet": ([process("a")], False, "ca"),
+    "nobody, if one who stays holds it": ([process("a", holds=NEW)], False, "a"),
+    "nobody, if those who stay have agreed on the state": ([process("a")], True, "a"),
+    "all, if nobody stays": ([], True, "cb"),
+}
+
+
+@pytest.mark.parametrize(("staying", "settled", "next_world"), STAYS_FOR_ONE_MORE.values(), ids=STAYS_FOR_ONE_MORE)
+def test_who_is_to_go_and_stays_for_the_world_after_a_loss(
+    staying: list[Process], settled: bool, next_world: str
+) -> None:
+    there = situation("a", [*staying, *GOING], "bcd" if not staying else "abcd", settled=settled)
+    assert hosts(decide(5.0, there, LIMITS)) == next_world
 
 
 def test_below_the_minimum_nothing_is_formed_and_the_reason_is_said() -> None:

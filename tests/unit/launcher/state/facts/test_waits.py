@@ -358,7 +358,7 @@ def test_processes_that_have_not_ended_after_training_are_told_within_5_s_of_the
     assert len(told) >= 4
     assert set(told) == {
         "waiting: for the end of a[0], b[0]: training is done, the script is not, and then the last checkpoint is "
-        "made; no limit"
+        "made; no limit: it ends with the script; Ctrl-C ends it"
     }
     cluster.kill("a", code=0)
     caplog.clear()
