@@ -89,6 +89,11 @@ def test_a_world_that_lost_somebody_is_formed_again_at_once_with_whoever_is_read
     assert found.cause == "worker failed"
 
 
+def test_a_world_that_lost_its_first_member_goes_on_with_all_others() -> None:
+    found = decide(5.0, situation("abc", [process("b"), process("c")], "abc"), LIMITS)
+    assert (hosts(found), found.cause) == ("bc", "worker failed")
+
+
 OLD, NEW = (1, 1, 4), (1, 1, 5)
 GOING = [process("b", holds=OLD), process("c", holds=NEW)]
 STAYS_FOR_ONE_MORE = {
