@@ -33,6 +33,10 @@ class Handler(BaseHTTPRequestHandler):
     def __init__(self, connection: socket.socket, server: KubeServer) -> None:
         super().__init__(connection, ("127.0.0.1", 0), cast(Any, server))
 
+    def handle(self) -> None:
+        with contextlib.suppress(OSError):  # the client is gone
+            super().handle()
+
     def log_message(self, format: str, *args: object) -> None:
         """Nothing: :class:`counts.Counts` remembers."""
 

@@ -149,7 +149,10 @@ def secured(connection: socket.socket, context: ssl.SSLContext | None) -> socket
     if context is None:
         return connection
     try:
-        return context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        # A client that goes without the end of the session has cut its request off: it must not look whole.
+        return context.wrap_socket(
+            connection, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=False
+        )
     except OSError:
         return None
 

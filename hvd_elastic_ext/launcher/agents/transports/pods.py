@@ -103,12 +103,15 @@ def words_in(directory: Path, words: Sequence[str]) -> list[str]:
 
 
 def refusal(code: int, body: bytes, remedies: Mapping[int, str] = _REMEDIES) -> str:
-    """Why a server refuses, and the remedy where that is known, in one line."""
+    """Why a server refuses, and the remedy where that is known, in one line.
+
+    The remedy comes before the server's own words: whoever keeps the line cuts its end.
+    """
     status = _object(body)
-    said = status.get("message") or body.decode("utf-8", "replace")
+    said = _line(str(status.get("message") or body.decode("utf-8", "replace")))
     line = f"the API server says {code} {status.get('reason') or ''}".rstrip()
-    line += f": {_line(str(said))}" if str(said).strip() else ""
-    return f"{line}; {remedies[code]}" if code in remedies else line
+    line += f"; {remedies[code]}" if code in remedies else ""
+    return f"{line}: {said}" if said.strip() else line
 
 
 class Outcome(NamedTuple):
