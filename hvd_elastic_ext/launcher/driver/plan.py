@@ -111,10 +111,10 @@ PLANNERS: Final = (
 def look(job: JobState) -> float | None:
     """Ask the planners in their order; return when to look again at the latest (mono), None if the job is over.
 
-    A planner that stops the look is the last one asked. If a planner has the job end, those that are also asked while
-    it ends are asked again at once.
+    A planner that stops the look is the last one asked. If the job begins to end in this look, whether or not that has
+    stopped it, those that are also asked while it ends are asked again at once.
     """
-    times: list[float] = []
+    was_ending, times = job.ending, list[float]()
     for planner in PLANNERS:
         if job.ending and not planner.ending:
             continue
@@ -124,9 +124,8 @@ def look(job: JobState) -> float | None:
             times.append(plan.again_at)
         if plan.stop:
             break
-    else:
-        if job.ending:
-            return look(job)  # a planner has ended the job: look again at once
+    if job.ending and not was_ending:
+        return look(job)  # once: now it ends from the first planner on
     if job.outcome.over:
         return None
     pause = min(MAX_PAUSE_S, PAUSE_PER_PROCESS_S * len(job.roster.workers)) if job.steady and not job.ending else 0.0
