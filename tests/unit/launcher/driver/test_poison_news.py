@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from typing import Any
 
 import pytest
 
+from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.events import AgentJoined, News
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from tests.unit.launcher.checkpointing_cluster import Stored
@@ -16,7 +18,7 @@ from tests.unit.launcher.simulated_cluster import Cluster, running
 
 POISON: tuple[Any, ...] = (
     "²", "", "x", "99999999999", None, True, -1, 1 << 70, 10**400, 1e308, -1e308, [], [[]], [1, 2, 3], [1, 2, 3, 4],
-    ["²"], [10**400] * 3, [10**400] * 4, {}, {"²": {}}, {"0": None}, {"0": []}, {"0": {"life": 1}},
+    ["²"], ["a", "b", "c"], [None] * 3, [{}] * 4, math.inf, -math.inf, math.nan, [math.inf] * 4, [10**400] * 3, [10**400] * 4, {}, {"²": {}}, {"0": None}, {"0": []}, {"0": {"life": 1}},
 )  # fmt: skip
 OF_AGENTS = (
     "asked", "unasked", "started", "restarted", "restarting", "ended", "forgotten", "refused",
@@ -35,8 +37,10 @@ SAID = (
 IN_WORDS = (
     "commit", "step", "side", "stall_s", "files", "generation", "pause_s", "fields", "event", "why", "error", "rank",
     "step_s", "progress", "waiting", "every", "commit_s", "call_s", "steps_lost", "text", "kind", "reason", "path",
-    "warned",
+    "warned", "wanted", "newest", "loops", "digest", "every", "say",
 )  # fmt: skip
+
+OF_COMMITS = ("commit", "step", "side", "stall_s", "files", "wanted", "newest", "failed")
 
 
 @pytest.fixture
@@ -67,9 +71,28 @@ def test_no_field_of_what_a_process_says_is_an_error_of_ours(cluster: Cluster) -
         cluster.driver.look()
 
 
+def test_no_field_of_an_answer_about_a_commit_to_keep_is_an_error_of_ours() -> None:
+    storing_cluster = play("train a b every=notice; run 10", steps=Stored)
+    attempts_made = 0
+    for word, field, poison in itertools.product(("kept", "not_kept", "last"), OF_COMMITS, POISON):
+        job = storing_cluster.driver.job
+        if job.checkpoints.attempt is None:
+            attempts_made += 1
+            job.checkpoints.staying = None
+            storing_cluster.ask(attempts.request)
+            storing_cluster.ask(attempts.begin)
+        wanted = [*job.checkpoints.attempt.wanted]
+        usual = {"say": word, "commit": [77, *wanted], "step": 9, "side": 1, "wanted": wanted, "newest": wanted}
+        said(storing_cluster, {**usual, field: poison})
+    assert attempts_made > len(POISON)
+
+
 def test_no_field_of_a_beat_is_an_error_of_ours(cluster: Cluster) -> None:
+    progress = itertools.count(10)
     for field, poison in itertools.product(IN_WORDS, POISON):
-        beat = {"life": cluster.agents["a"][0].life, "age": poison, "beat": {field: poison}}
+        number = next(progress)
+        usual = {"commit": [1, 1, number], "step": number, "progress": number}
+        beat = {"life": cluster.agents["a"][0].life, "age": poison, "beat": {**usual, field: poison}}
         cluster.driver.tell(News("a", {"event": "beats", "slots": {"0": beat, "²": beat, "9" * 5000: beat}}))
         cluster.driver.look()
 
