@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from hvd_elastic_ext.launcher.driver import plan
+from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.events import AgentJoined, News
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from tests.unit.launcher.checkpointing_cluster import Stored
+from tests.unit.launcher.driver.test_helpers import running_helper
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, running
 
 POISON: tuple[Any, ...] = (
-    "²", "", "x", "99999999999", None, True, -1, 1 << 70, 10**400, 1e308, -1e308, [], [[]], [1, 2, 3], [1, 2, 3, 4],
-    ["²"], ["a", "b", "c"], [None] * 3, [{}] * 4, math.inf, -math.inf, math.nan, [math.inf] * 4, [10**400] * 3, [10**400] * 4, {}, {"²": {}}, {"0": None}, {"0": []}, {"0": {"life": 1}},
+    "²", "", "x", "99999999999", None, True, -1, 5, 1 << 70, 10**400, 1e308, -1e308, math.inf, -math.inf, math.nan,
+    [], [[]], [1, 2, 3], [1, 2, 3, 4], ["²"], ["a", "b", "c"], [None] * 3, [{}] * 4, [math.inf] * 4, [10**400] * 3,
+    [10**400] * 4, {}, {"²": {}}, {"0": None}, {"0": []}, {"0": {"life": 1}}, {"0": [[math.inf] * 4, 1, 1]},
+    {"0": ["abcd", 1, 1]}, {"count": 10**400, "exposure_s": 1.0, "seen": 1}, {"failures": {"count": 10**400}},
 )  # fmt: skip
 OF_AGENTS = (
     "asked", "unasked", "started", "restarted", "restarting", "ended", "forgotten", "refused",
@@ -131,3 +138,49 @@ def come_back(cluster: Cluster, number: str) -> None:
     cluster.driver.tell(AgentJoined("a", {**cluster._hello("a"), **facts}))
     cluster.driver.tell(News("a", {"event": "held", "slots": {number: [1, 1, 1, 1]}}))
     cluster.driver.look()
+
+
+COMMIT = [77, 1, 1, 9]
+FOUND = {"name": "1-1-9", "path": "/store/x", "identity": COMMIT, "step": 9}
+LISTENING = {"listening": ["a", 1], "held": [1, 1, 9, 9], "bytes": 9, "path": "/x", "for_good": True}
+LOADED = {
+    "path": "/store/y", "step": 40, "generation": 3, "passed_over": ["x"], "slots": [0], "commit": [1, 2, 3],
+    "held": [1, 2, 3, 40], "done": False, "facts": {"failures": {"count": 1.0, "exposure_s": 1.0, "seen": 1}},
+}  # fmt: skip
+WRITTEN = {"store": "here", "path": "/store/x", "bytes": 9, "not_removed": ""}
+STAGES: list[tuple[Purpose, list[dict[str, Any]]]] = [
+    (Purpose.CHECKPOINT, [WRITTEN]),
+    (Purpose.CHECKPOINT, [WRITTEN, WRITTEN]),
+    (Purpose.RESTORE, [LOADED]),
+    (Purpose.SLEEP, [{"held": {"0": [COMMIT, 9, 1]}, "newest": FOUND, "whole": True}]),
+    (Purpose.SLEEP, [{"held": {}, "newest": FOUND}, {"whole": True, "why": "", "held": {}, "newest": None}]),
+    (Purpose.TRANSFER, [LISTENING]),
+    (Purpose.TRANSFER, [LISTENING, LISTENING]),
+]
+"""What a helper is for, and what all helpers say one after the other; the last of it is the one that is poisoned."""
+
+
+def replaced(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The answer with each poison in the place of each field, also of fields of fields."""
+    for field, value in answer.items():
+        yield from ({**answer, field: poison} for poison in POISON)
+        if isinstance(value, dict):
+            yield from ({**answer, field: inner} for inner in replaced(value))
+
+
+@pytest.mark.parametrize(("purpose", "answers"), STAGES)
+def test_no_field_of_a_helpers_answer_is_an_error_of_ours(purpose: Purpose, answers: list[dict[str, Any]]) -> None:
+    cluster = running_helper(purpose).cluster
+    job = cluster.driver.job
+    for answer in answers[:-1]:
+        for host, helper in list(job.helpers[purpose].items()):
+            cluster.driver.tell(News(host, {"event": "errand", "id": helper, "answer": answer}))
+        cluster.until(lambda: job.helpers[purpose])
+    *others, last = job.helpers[purpose].items()
+    for number, poisoned in enumerate(replaced(answers[-1])):
+        taken = copy.deepcopy(job)
+        said = [(*last, poisoned)] if purpose is Purpose.TRANSFER else [(*each, answers[-1]) for each in others]
+        for host, helper, answer in [*said, (*last, poisoned)]:
+            reduce(taken, News(host, {"event": "errand", "id": helper, "answer": answer}))
+        if number % 5 == 0:
+            plan.look(taken)
