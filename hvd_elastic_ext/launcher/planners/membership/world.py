@@ -58,11 +58,12 @@ def plan(job: JobState) -> Plan:
 
 
 def begin(job: JobState) -> Plan:
-    """Begin the world that was decided on."""
+    """Begin the world that was decided on, unless the way in which the last one has ended fails the job."""
     if job.decision.members is not None:
         engine_of(job).begun(job)
-        _change(job, job.decision, job.decision.members)
-        job.save()
+        if job.outcome.failure is None:
+            _change(job, job.decision, job.decision.members)
+            job.save()
     return NOTHING
 
 
