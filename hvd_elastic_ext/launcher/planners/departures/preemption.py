@@ -6,6 +6,7 @@ yet: all train until the hosts are gone, since other hosts may come.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -28,7 +29,7 @@ def reclaimed(
     leaving = frozenset(life for life in members if life.seat.host in leaves_by)
     if leaving and not enough:
         return frozenset(members)
-    return frozenset(life for life in leaving if leaves_by[life.seat.host] - now <= SAVE_S)
+    return frozenset(life for life in leaving if now >= leaves_by[life.seat.host] - SAVE_S)
 
 
 def plan(job: JobState) -> Plan:
@@ -51,4 +52,5 @@ def plan(job: JobState) -> Plan:
         job.tell_all(to_notify, "reclaim", leaving=leaving)
         for worker in to_notify:
             worker.reclaimed = leaving
-    return NOTHING
+    times = [by - SAVE_S for by in leaves_by.values()]
+    return Plan(min((at for at in times if job.now < at < math.inf), default=None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.planners.departures.preemption import SAVE_S, reclaimed
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from tests.unit.launcher.scenarios import play
@@ -68,3 +69,15 @@ def test_all_are_told_where_too_few_would_be_left_else_those_whose_time_is_up(
 ) -> None:
     leaves_by = {host: 500.0 + seconds for host, seconds in leaves_in.items()}
     assert reclaimed([A, B], leaves_by, now=500.0, enough=enough) == expected
+
+
+def test_in_a_large_job_too_a_process_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A calm job of thousands is looked at every 20 s only: the warning could come 10 s before the end."""
+    cluster = play("train a; run 2; boot b 300; hosts a b; notice a 40 spot reclaim; run 1; messages reclaim 0")
+    monkeypatch.setattr(plan, "PAUSE_PER_PROCESS_S", plan.MAX_PAUSE_S)
+    job, at = cluster.driver.job, cluster.driver.look()
+    assert job.steady
+    assert at == pytest.approx(job.leaves_by["a"] - SAVE_S)
+    cluster.clock.advance(at - cluster.clock.mono() + 1e-6)
+    cluster.driver.look()
+    assert [worker.reclaimed for worker in job.roster.on("a")] == [True]
