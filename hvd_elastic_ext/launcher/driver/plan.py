@@ -71,11 +71,11 @@ PLANNERS: Final = (
     Planner(pace.plan),  # prints that the world makes no step
     Planner(world.answer_due, ending=True),  # questions of processes that wait for their world
     Planner(custody.note, ending=True),  # the newest commit is saved for the next launcher
-    Planner(link_loss.plan, ending=True),  # if the launcher has lost its own link, nothing is decided
+    Planner(link_loss.plan, ending=True),  # has the launcher lost its own link? adoption.plan stops the look for that
     Planner(silence.plan, ending=True, moving=silence.due_at, is_due=silence.is_due),  # silent hosts and processes
     Planner(before_exit.plan, ending=True),  # a job that was told to end: is its last checkpoint made?
-    Planner(final_checkpoint.plan, ending=True),  # the checkpoint of a job that is done with training
-    Planner(adoption.plan),  # hosts of an earlier launcher: decide nothing until they reconnect
+    Planner(final_checkpoint.plan),  # a job whose newest checkpoint is the end of its training: nothing is started
+    Planner(adoption.plan),  # stops the look without that link, or until hosts of an earlier launcher reconnect
     Planner(before_exit.save),  # a job that was told to stop and does not train saves what memory holds
     Planner(adoption.retry_missing),  # hosts of an earlier launcher that are not back yet
     Planner(hosts.plan),  # an empty list of hosts

@@ -29,7 +29,7 @@ def alone(now: float, heard: Sequence[float], *, limit_s: float, grace_s: float)
 
 
 def plan(job: JobState) -> Plan:
-    """Hold all decisions back while the launcher has lost its link."""
+    """Note whether the launcher has lost its link; ``adoption.plan`` stops the look for that."""
     job.paused = _is_alone(job)
     return NOTHING
 
