@@ -81,6 +81,7 @@ def _change(job: JobState, decision: WorldDecision, members: tuple[ProcessId, ..
     world.lost.update(life.seat.host for life in before if life not in living and life not in blameless)
     world.not_at_fault.clear()
     world.left_out = (old if job.formed else world.left_out | old) - new
+    job.fleet.cut_off_live &= world.left_out  # nobody waits for the others any more
     if world.begun and job.formed:
         world.changes += 1
         world.rollbacks += decision.cause in LOSS_CAUSES

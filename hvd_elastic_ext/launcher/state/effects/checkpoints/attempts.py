@@ -100,7 +100,7 @@ def training_resumed(job: JobState) -> None:
 def withdraw_request(job: JobState) -> None:
     """Drop the request for a checkpoint, and let waiting processes train on."""
     state = job.checkpoints
-    state.asked = False
+    state.asked = state.stay = False
     if state.attempt is not None and state.attempt.stay:
         give_up(job, "it is no longer needed", blame=False)
     if state.staying is not None:
@@ -308,6 +308,7 @@ def _completed(job: JobState, attempt: Attempt) -> None:
     slowed = job.cost.slowing.ends(now, newest_step(job)) if attempt.measurable else None
     cost.measured(job, took, slowed, stall_s=attempt.stall_s)
     state.failed_in_a_row, state.asked = 0, state.asked and state.stay and not attempt.stay
+    state.stay = state.stay and state.asked
     state.staying = attempt if attempt.stay else None
     _drop(job, attempt)
 
