@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Kept
+from hvd_elastic_ext.launcher.rules.checkpoints.memory import Found, Identity, Known, Step, next_step
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat, seat_of
-from hvd_elastic_ext.launcher.state.checkpoints import Found, Identity, Known
 from hvd_elastic_ext.launcher.state.commit_holders import whole_number, whole_numbers
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.facts.memory import ANSWER_S, not_before
@@ -27,28 +26,6 @@ log = logging.getLogger(__name__)
 
 AGAIN_S: Final = 5.0
 """Pause after a failed attempt."""
-
-
-class Step(Enum):
-    """What comes next."""
-
-    LOOK = "see what memory and storage hold"
-    WRITE = "write what memory holds"
-    VERIFY = "read the checkpoint back"
-    SLEEP = "nothing is left to save"
-    WAIT = "it cannot be saved"
-
-
-def next_step(known: Known, *, read_back: bool = True) -> Step:
-    """Choose the next step. Pure. ``read_back``: a checkpoint counts only once it is read back."""
-    if not known.looked:
-        return Step.LOOK
-    newest = max((kept.commit[1:] for kept in known.held.values()), default=None)
-    if newest is not None and (known.stored is None or known.stored.identity[1:] < newest):
-        return Step.WRITE
-    if known.stored is None:
-        return Step.WAIT if known.stateless else Step.SLEEP
-    return Step.SLEEP if known.whole or not read_back else Step.VERIFY
 
 
 def save_before(
