@@ -71,11 +71,11 @@ PLANNERS: Final = (
     Planner(pace.plan),  # prints that the world makes no step
     Planner(world.answer_due, ending=True),  # questions of processes that wait for their world
     Planner(custody.note, ending=True),  # the newest commit is saved for the next launcher
-    Planner(link_loss.plan, ending=True),  # if the launcher has lost its own link, nothing is decided
+    Planner(link_loss.plan, ending=True),  # has the launcher lost its own link? adoption.plan stops the look for that
     Planner(silence.plan, ending=True, moving=silence.due_at, is_due=silence.is_due),  # silent hosts and processes
     Planner(before_exit.plan, ending=True),  # a job that was told to end: is its last checkpoint made?
-    Planner(final_checkpoint.plan, ending=True),  # the checkpoint of a job that is done with training
-    Planner(adoption.plan),  # hosts of an earlier launcher: decide nothing until they reconnect
+    Planner(final_checkpoint.plan),  # a job whose newest checkpoint is the end of its training: nothing is started
+    Planner(adoption.plan),  # stops the look without that link, or until hosts of an earlier launcher reconnect
     Planner(before_exit.save),  # a job that was told to stop and does not train saves what memory holds
     Planner(adoption.retry_missing),  # hosts of an earlier launcher that are not back yet
     Planner(hosts.plan),  # an empty list of hosts
@@ -111,10 +111,10 @@ PLANNERS: Final = (
 def look(job: JobState) -> float | None:
     """Ask the planners in their order; return when to look again at the latest (mono), None if the job is over.
 
-    A planner that stops the look is the last one asked. If a planner has the job end, those that are also asked while
-    it ends are asked again at once.
+    A planner that stops the look is the last one asked. If the job begins to end in this look, whether or not that has
+    stopped it, those that are also asked while it ends are asked again at once.
     """
-    times: list[float] = []
+    was_ending, times = job.ending, list[float]()
     for planner in PLANNERS:
         if job.ending and not planner.ending:
             continue
@@ -124,9 +124,8 @@ def look(job: JobState) -> float | None:
             times.append(plan.again_at)
         if plan.stop:
             break
-    else:
-        if job.ending:
-            return look(job)  # a planner has ended the job: look again at once
+    if job.ending and not was_ending:
+        return look(job)  # once: now it ends from the first planner on
     if job.outcome.over:
         return None
     pause = min(MAX_PAUSE_S, PAUSE_PER_PROCESS_S * len(job.roster.workers)) if job.steady and not job.ending else 0.0

@@ -209,8 +209,8 @@ def _beats(job: JobState, agent: Agent, slots: Any, *, part: bool) -> None:
 
 def _said(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     message = news.get("message")
-    if isinstance(message, dict):
-        _SAID.get(message.get("say"), _noted)(job, worker, message)
+    if isinstance(message, dict) and isinstance(say := message.get("say"), str):
+        _SAID.get(say, _noted)(job, worker, message)
 
 
 def _noted(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
@@ -254,7 +254,7 @@ def _question(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     try:
         body = base64.b64decode(news.get("body") or "", validate=True)
         question = Question(worker.life, int(news["id"]), str(news["method"]), str(news["path"]), body)
-    except (binascii.Error, KeyError, TypeError, ValueError):
+    except (binascii.Error, KeyError, OverflowError, TypeError, ValueError):
         log.warning("%s sent an invalid rendezvous question", worker.seat)
         return
     place = job.rendezvous.place(worker.life)
@@ -289,7 +289,7 @@ _NEWS: Final[Mapping[str, _Handler]] = {
     "exited": ends.exited,
     "not_started": lambda job, worker, news: ends.exited(job, worker, {**news, "code": NOT_STARTED}),
 }
-_SAID: Final[Mapping[Any, _Handler]] = {
+_SAID: Final[Mapping[str, _Handler]] = {
     "parked": _parked,
     "entered": _entered,
     "record": _worker_record,

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.rules.checkpoints import interval
@@ -14,6 +14,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt, Kept, La
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
 from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished
 from hvd_elastic_ext.launcher.rules.checkpoints.interval import LATEST, IntervalInSeconds, SealCost
+from hvd_elastic_ext.launcher.rules.checkpoints.memory import Known
 from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S, SHORTEST_S, Call
 from hvd_elastic_ext.launcher.rules.checkpoints.slowdown import SlowdownMeter
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
@@ -147,33 +148,6 @@ class Restore:
     """The checkpoint that a host has loaded."""
     done: Finished | None = None
     """The newest checkpoint that a host has is the end of this very job: nothing is to be trained."""
-
-
-Identity = tuple[int, int, int, int]
-
-
-class Found(NamedTuple):
-    """A checkpoint that ``host`` has found: its name, its path, and the commit and the step that it holds."""
-
-    name: str
-    path: str
-    identity: Identity
-    step: int
-    host: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """``held``: the commit in the memory of each seat; ``stored``: the newest checkpoint; ``whole``: it was read back.
-
-    ``looked``: the agents have answered. ``stateless``: processes have trained that keep no commit.
-    """
-
-    looked: bool = False
-    held: Mapping[Seat, Kept] = field(default_factory=dict)
-    stored: Found | None = None
-    whole: bool = False
-    stateless: bool = False
 
 
 @dataclass(slots=True)

@@ -247,10 +247,19 @@ def _age(held: Held) -> Commit:
 
 def read(value: Any) -> tuple[Commit, int] | None:
     """A commit and its step, as an agent writes them: four whole numbers. None for anything else."""
-    if not isinstance(value, list) or len(value) != 4 or not all(type(number) is int for number in value):
-        return None
-    incarnation, generation, number, step = value
-    return (incarnation, generation, number), step
+    found = whole_numbers(value, 4)
+    return None if found is None else ((found[0], found[1], found[2]), found[3])
+
+
+def whole_number(value: Any) -> int | None:
+    """A number of a message; None for anything else, and for one beyond 64 bits: no time can be divided by it."""
+    return value if type(value) is int and abs(value) < 1 << 64 else None
+
+
+def whole_numbers(value: Any, count: int) -> tuple[int, ...] | None:
+    """The list of so many of them; None for anything else."""
+    found = [each for each in map(whole_number, value) if each is not None] if isinstance(value, list) else []
+    return tuple(found) if len(found) == count == len(value) else None
 
 
 def _holding(seat: Seat, held: Held, reach: Reachability, leaves_by: float | None) -> Holding:

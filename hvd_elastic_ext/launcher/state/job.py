@@ -124,7 +124,7 @@ class JobState:
     paused: bool = False
     """Planners decide nothing for now."""
     excessive: set[ProcessId] = field(default_factory=set)
-    """Processes with rendezvous values that were refused as too large, which was logged."""
+    """Living processes with rendezvous values that were refused as too large, which was logged."""
     to_do: list[actions.Action] = field(default_factory=list, compare=False, repr=False)
     """Actions that the executor has not taken yet."""
 
@@ -432,7 +432,7 @@ class JobState:
         """Send the answers of the rendezvous."""
         for life, number, status, body in answers:
             if status in (TOO_LARGE, NO_ROOM) and life not in self.excessive:
-                self.excessive.add(life)
+                self.excessive = {each for each in self.excessive if self.roster.alive(each)} | {life}
                 log.warning("%s puts more into the rendezvous than Horovod ever does: refused", life.seat)
             text = base64.b64encode(body).decode("ascii")
             order = {"do": "answer", "slot": life.seat.slot, "id": number, "status": status, "body": text}

@@ -13,7 +13,7 @@ from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.pace import RECENT
 from hvd_elastic_ext.launcher.rules.membership.next_world import Process, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
-from hvd_elastic_ext.launcher.state.commit_holders import Holders
+from hvd_elastic_ext.launcher.state.commit_holders import Holders, whole_number, whole_numbers
 
 JOIN_S: Final = 60.0
 """How long an agent may take from its start to its first message."""
@@ -290,9 +290,9 @@ def take_heartbeat(worker: Worker, beat: Mapping[str, Any], at: float) -> None:
     """Apply a heartbeat that a process has sent ``at`` a time (mono)."""
     step, counted = worker.step, worker.progress
     _take_commit(worker, beat)
-    step_s, progress = beat.get("step_s"), beat.get("progress")
+    step_s, progress = beat.get("step_s"), whole_number(beat.get("progress"))
     worker.step_s = seconds(step_s)
-    worker.progress = progress if type(progress) is int else worker.progress
+    worker.progress = worker.progress if progress is None else progress
     if worker.progress != counted:
         if worker.moved_at:
             worker.steps_s.append((at - worker.moved_at) / max(1, worker.step - step))
@@ -303,18 +303,18 @@ def take_heartbeat(worker: Worker, beat: Mapping[str, Any], at: float) -> None:
     else:
         worker.waits_since = math.inf
     every, commit_s, call_s = beat.get("every"), beat.get("commit_s"), beat.get("call_s")
-    worker.every = every if type(every) is int else None
+    worker.every = whole_number(every)
     worker.commit_s = seconds(commit_s)
     worker.call_s = seconds(call_s)
 
 
 def _take_commit(worker: Worker, message: Mapping[str, Any]) -> None:
-    commit, step = message.get("commit"), message.get("step")
-    if isinstance(commit, list) and len(commit) == 3 and all(type(number) is int for number in commit):
+    commit, step = whole_numbers(message.get("commit"), 3), whole_number(message.get("step"))
+    if commit is not None:
         worker.holds = (commit[0], commit[1], commit[2])
     elif worker.holds is not None:
         return  # sent before the first commit: a heartbeat may be late
-    worker.step = step if type(step) is int else worker.step
+    worker.step = worker.step if step is None else step
 
 
 def take_message(worker: Worker, message: Mapping[str, Any], now: float) -> None:

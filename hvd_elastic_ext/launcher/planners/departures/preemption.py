@@ -6,29 +6,11 @@ yet: all train until the hosts are gone, since other hosts may come.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Final
+import math
 
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
+from hvd_elastic_ext.launcher.rules.membership.preemption import SAVE_S, reclaimed
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
-
-SAVE_S: Final = 30.0
-"""A process is told so long before its host is gone, though others may come: the least that some clouds leave."""
-
-
-def reclaimed(
-    members: Collection[ProcessId], leaves_by: Mapping[str, float], *, now: float, enough: bool
-) -> frozenset[ProcessId]:
-    """Those of ``members`` that are to save their state. Pure.
-
-    ``leaves_by``: hosts that will go, and when (mono). If present and coming hosts are not ``enough``, all are:
-    the job is below its minimum.
-    """
-    leaving = frozenset(life for life in members if life.seat.host in leaves_by)
-    if leaving and not enough:
-        return frozenset(members)
-    return frozenset(life for life in leaving if leaves_by[life.seat.host] - now <= SAVE_S)
 
 
 def plan(job: JobState) -> Plan:
@@ -51,4 +33,5 @@ def plan(job: JobState) -> Plan:
         job.tell_all(to_notify, "reclaim", leaving=leaving)
         for worker in to_notify:
             worker.reclaimed = leaving
-    return NOTHING
+    times = [by - SAVE_S for by in leaves_by.values()]
+    return Plan(min((at for at in times if job.now < at < math.inf), default=None))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from hvd_elastic_ext.launcher.rules.health.link_loss import alone
 from hvd_elastic_ext.launcher.state.facts.health import heard_of_world
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
@@ -17,19 +18,8 @@ from hvd_elastic_ext.launcher.state.roster import RETURN_S, Agent
 log = logging.getLogger(__name__)
 
 
-def alone(now: float, heard: Sequence[float], *, limit_s: float, grace_s: float) -> bool:
-    """Whether hosts are silent, and no other host of the world could continue without them. Pure.
-
-    ``heard``: when each host of the world was last heard. Hosts send three messages in ``limit_s``: one that was
-    silent for half of it counts as silent here. Hosts that are all silent for longer than ``grace_s`` are gone.
-    """
-    if not heard or now - min(heard) <= limit_s:
-        return False
-    return limit_s / 2 < now - max(heard) <= max(limit_s, grace_s)
-
-
 def plan(job: JobState) -> Plan:
-    """Hold all decisions back while the launcher has lost its link."""
+    """Note whether the launcher has lost its link; ``adoption.plan`` stops the look for that."""
     job.paused = _is_alone(job)
     return NOTHING
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.launcher.state.effects.departures import notices
 from hvd_elastic_ext.launcher.state.effects.membership.hosts import publish
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
@@ -23,4 +24,5 @@ def plan(job: JobState) -> Plan:
         job.fleet.empty_list_refused = False
         log.warning("no host is published, and no agent answers: the hosts are gone")
         publish(job, HostSet())
+        notices.published(job, {})
     return NOTHING

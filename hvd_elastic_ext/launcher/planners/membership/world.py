@@ -58,11 +58,12 @@ def plan(job: JobState) -> Plan:
 
 
 def begin(job: JobState) -> Plan:
-    """Begin the world that was decided on."""
+    """Begin the world that was decided on, unless the way in which the last one has ended fails the job."""
     if job.decision.members is not None:
         engine_of(job).begun(job)
-        _change(job, job.decision, job.decision.members)
-        job.save()
+        if job.outcome.failure is None:
+            _change(job, job.decision, job.decision.members)
+            job.save()
     return NOTHING
 
 
@@ -80,6 +81,7 @@ def _change(job: JobState, decision: WorldDecision, members: tuple[ProcessId, ..
     world.lost.update(life.seat.host for life in before if life not in living and life not in blameless)
     world.not_at_fault.clear()
     world.left_out = (old if job.formed else world.left_out | old) - new
+    job.fleet.cut_off_live &= world.left_out  # nobody waits for the others any more
     if world.begun and job.formed:
         world.changes += 1
         world.rollbacks += decision.cause in LOSS_CAUSES

@@ -6,7 +6,6 @@ failure that rolls training back. What fails together is one failure; a host tha
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -65,7 +64,7 @@ class Failures:
         """The estimate that :meth:`to_json` gave; the first one for anything else."""
         values = [data.get(name) for name in ("count", "exposure_s", "seen")] if isinstance(data, dict) else []
         numbers = [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
-        if len(numbers) < 3 or not all(0.0 < number < math.inf for number in numbers[:2]) or not 0 <= numbers[2] < 1e9:
+        if len(numbers) < 3 or not all(1e-9 < number < 1e12 for number in numbers[:2]) or not 0 <= numbers[2] < 1e9:
             return cls()
         return cls(float(numbers[0]), float(numbers[1]), int(numbers[2]))
 

@@ -1,7 +1,9 @@
-"""What changes the job's state at once: effects of events, and what several planners have done.
+"""What changes the job's state at once.
 
-Belongs here: one subject a module, in the folder of the same name as its rules and planners. A function changes the
-state and adds actions to :attr:`JobState.to_do`; it does not compare desired with actual.
+Belongs here: one subject a module, in the folder of the same name as its rules and planners. What events change; and
+what several planners, or an event and a planner, have done, also where that compares with the clock or with what is
+desired: an engine's change of the world, steps that save memory, a transfer and its limit, the journal line of a
+change, hosts cut off. A function changes the state and adds actions to :attr:`JobState.to_do`.
 
-Never here: what has to be done by itself at a look. That is a planner.
+Never here: what one planner does alone, and when it is due: a planner calls it at a look.
 """

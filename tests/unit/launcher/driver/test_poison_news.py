@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from hvd_elastic_ext.launcher.driver import plan
+from hvd_elastic_ext.launcher.driver.reduce import reduce
+from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.events import AgentJoined, News
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from tests.unit.launcher.checkpointing_cluster import Stored
+from tests.unit.launcher.driver.test_helpers import running_helper
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, running
 
 POISON: tuple[Any, ...] = (
-    "²", "", "x", "99999999999", None, True, -1, 1 << 70, 10**400, 1e308, -1e308, [], [[]], [1, 2, 3], [1, 2, 3, 4],
-    ["²"], [10**400] * 3, [10**400] * 4, {}, {"²": {}}, {"0": None}, {"0": []}, {"0": {"life": 1}},
+    "²", "", "x", "99999999999", None, True, -1, 5, 1 << 70, 10**400, 1e308, -1e308, math.inf, -math.inf, math.nan,
+    [], [[]], [1, 2, 3], [1, 2, 3, 4], ["²"], ["a", "b", "c"], [None] * 3, [{}] * 4, [math.inf] * 4, [10**400] * 3,
+    [10**400] * 4, {}, {"²": {}}, {"0": None}, {"0": []}, {"0": {"life": 1}}, {"0": [[math.inf] * 4, 1, 1]},
+    {"0": ["abcd", 1, 1]}, {"count": 10**400, "exposure_s": 1.0, "seen": 1}, {"failures": {"count": 10**400}},
 )  # fmt: skip
 OF_AGENTS = (
     "asked", "unasked", "started", "restarted", "restarting", "ended", "forgotten", "refused",
@@ -35,8 +44,10 @@ SAID = (
 IN_WORDS = (
     "commit", "step", "side", "stall_s", "files", "generation", "pause_s", "fields", "event", "why", "error", "rank",
     "step_s", "progress", "waiting", "every", "commit_s", "call_s", "steps_lost", "text", "kind", "reason", "path",
-    "warned",
+    "warned", "wanted", "newest", "loops", "digest", "every", "say",
 )  # fmt: skip
+
+OF_COMMITS = ("commit", "step", "side", "stall_s", "files", "wanted", "newest", "failed")
 
 
 @pytest.fixture
@@ -67,9 +78,28 @@ def test_no_field_of_what_a_process_says_is_an_error_of_ours(cluster: Cluster) -
         cluster.driver.look()
 
 
+def test_no_field_of_an_answer_about_a_commit_to_keep_is_an_error_of_ours() -> None:
+    storing_cluster = play("train a b every=notice; run 10", steps=Stored)
+    attempts_made = 0
+    for word, field, poison in itertools.product(("kept", "not_kept", "last"), OF_COMMITS, POISON):
+        job = storing_cluster.driver.job
+        if job.checkpoints.attempt is None:
+            attempts_made += 1
+            job.checkpoints.staying = None
+            storing_cluster.ask(attempts.request)
+            storing_cluster.ask(attempts.begin)
+        wanted = [*job.checkpoints.attempt.wanted]
+        usual = {"say": word, "commit": [77, *wanted], "step": 9, "side": 1, "wanted": wanted, "newest": wanted}
+        said(storing_cluster, {**usual, field: poison})
+    assert attempts_made > len(POISON)
+
+
 def test_no_field_of_a_beat_is_an_error_of_ours(cluster: Cluster) -> None:
+    progress = itertools.count(10)
     for field, poison in itertools.product(IN_WORDS, POISON):
-        beat = {"life": cluster.agents["a"][0].life, "age": poison, "beat": {field: poison}}
+        number = next(progress)
+        usual = {"commit": [1, 1, number], "step": number, "progress": number}
+        beat = {"life": cluster.agents["a"][0].life, "age": poison, "beat": {**usual, field: poison}}
         cluster.driver.tell(News("a", {"event": "beats", "slots": {"0": beat, "²": beat, "9" * 5000: beat}}))
         cluster.driver.look()
 
@@ -108,3 +138,49 @@ def come_back(cluster: Cluster, number: str) -> None:
     cluster.driver.tell(AgentJoined("a", {**cluster._hello("a"), **facts}))
     cluster.driver.tell(News("a", {"event": "held", "slots": {number: [1, 1, 1, 1]}}))
     cluster.driver.look()
+
+
+COMMIT = [77, 1, 1, 9]
+FOUND = {"name": "1-1-9", "path": "/store/x", "identity": COMMIT, "step": 9}
+LISTENING = {"listening": ["a", 1], "held": [1, 1, 9, 9], "bytes": 9, "path": "/x", "for_good": True}
+LOADED = {
+    "path": "/store/y", "step": 40, "generation": 3, "passed_over": ["x"], "slots": [0], "commit": [1, 2, 3],
+    "held": [1, 2, 3, 40], "done": False, "facts": {"failures": {"count": 1.0, "exposure_s": 1.0, "seen": 1}},
+}  # fmt: skip
+WRITTEN = {"store": "here", "path": "/store/x", "bytes": 9, "not_removed": ""}
+STAGES: list[tuple[Purpose, list[dict[str, Any]]]] = [
+    (Purpose.CHECKPOINT, [WRITTEN]),
+    (Purpose.CHECKPOINT, [WRITTEN, WRITTEN]),
+    (Purpose.RESTORE, [LOADED]),
+    (Purpose.SLEEP, [{"held": {"0": [COMMIT, 9, 1]}, "newest": FOUND, "whole": True}]),
+    (Purpose.SLEEP, [{"held": {}, "newest": FOUND}, {"whole": True, "why": "", "held": {}, "newest": None}]),
+    (Purpose.TRANSFER, [LISTENING]),
+    (Purpose.TRANSFER, [LISTENING, LISTENING]),
+]
+"""What a helper is for, and what all helpers say one after the other; the last of it is the one that is poisoned."""
+
+
+def replaced(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The answer with each poison in the place of each field, also of fields of fields."""
+    for field, value in answer.items():
+        yield from ({**answer, field: poison} for poison in POISON)
+        if isinstance(value, dict):
+            yield from ({**answer, field: inner} for inner in replaced(value))
+
+
+@pytest.mark.parametrize(("purpose", "answers"), STAGES)
+def test_no_field_of_a_helpers_answer_is_an_error_of_ours(purpose: Purpose, answers: list[dict[str, Any]]) -> None:
+    cluster = running_helper(purpose).cluster
+    job = cluster.driver.job
+    for answer in answers[:-1]:
+        for host, helper in list(job.helpers[purpose].items()):
+            cluster.driver.tell(News(host, {"event": "errand", "id": helper, "answer": answer}))
+        cluster.until(lambda: job.helpers[purpose])
+    *others, last = job.helpers[purpose].items()
+    for number, poisoned in enumerate(replaced(answers[-1])):
+        taken = copy.deepcopy(job)
+        said = [(*last, poisoned)] if purpose is Purpose.TRANSFER else [(*each, answers[-1]) for each in others]
+        for host, helper, answer in [*said, (*last, poisoned)]:
+            reduce(taken, News(host, {"event": "errand", "id": helper, "answer": answer}))
+        if number % 5 == 0:
+            plan.look(taken)

@@ -146,7 +146,7 @@ class Helpers:
                 agent.seal(slot, stored)
         held = agent.memory[slots[0]]
         told = {"path": f"{request['place']}/{stored.number}", "step": stored.batch, "generation": stored.generation}
-        more = {"slots": slots, "passed_over": [], "facts": {}, "held": held.held, "commit": stored.name}
+        more = {"slots": slots, "passed_over": [], "facts": {}, "held": held.held, "commit": [*stored.name]}
         self._ends(agent, number, {**told, **more}, told=tuple((slot, agent.memory[slot]) for slot in slots))
 
     def _held(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:

@@ -8,10 +8,12 @@ import pytest
 
 from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import parse_checkpoint_every
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import TOO_LARGE, ProcessId, RendezvousAnswer, Seat
 from hvd_elastic_ext.launcher.state.facts import custody, health, memory, pace, shortage, waits
 from hvd_elastic_ext.launcher.state.job import JobState
 from tests.unit.launcher.checkpointing_cluster import Stored, storing
 from tests.unit.launcher.scenarios import play
+from tests.unit.launcher.state_changes import small_job
 
 SITUATIONS = {
     "no host": "begin start=2",
@@ -59,3 +61,15 @@ def test_facts_change_nothing(job: JobState) -> None:
     waits.starting(job, job.now)
     assert job == before
     assert not job.to_do
+
+
+def test_processes_that_ended_are_not_kept_among_those_with_refused_values() -> None:
+    job = small_job()
+    lives = [worker.life for worker in job.roster.workers.values()]
+    for life in lives:
+        job.answer([RendezvousAnswer(life, 1, TOO_LARGE, b"")])
+    assert job.excessive == {*lives}
+    job.roster.remove(job.roster.on("a")[0])
+    job.roster.remove(job.roster.on("b")[0])
+    job.answer([RendezvousAnswer(ProcessId(Seat("a", 0), 3), 1, TOO_LARGE, b"")])
+    assert job.excessive == {lives[2], ProcessId(Seat("a", 0), 3)}

@@ -16,6 +16,7 @@ from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt, Kept, Last, Name, ahead
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
+from hvd_elastic_ext.launcher.state.commit_holders import whole_number, whole_numbers
 from hvd_elastic_ext.launcher.state.effects.checkpoints import cost
 from hvd_elastic_ext.launcher.state.facts.checkpoints import can_commit, members, newest_of_all, newest_step
 from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose
@@ -99,7 +100,7 @@ def training_resumed(job: JobState) -> None:
 def withdraw_request(job: JobState) -> None:
     """Drop the request for a checkpoint, and let waiting processes train on."""
     state = job.checkpoints
-    state.asked = False
+    state.asked = state.stay = False
     if state.attempt is not None and state.attempt.stay:
         give_up(job, "it is no longer needed", blame=False)
     if state.staying is not None:
@@ -189,14 +190,14 @@ def kept(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
 def not_kept(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
     """A process made the named commit before it received the name: name one further ahead."""
     attempt, writing = job.checkpoints.attempt, job.helpers[Purpose.CHECKPOINT]
-    wanted, newest = message.get("wanted"), message.get("newest")
+    wanted, newest = message.get("wanted"), whole_numbers(message.get("newest"), 3)
     if attempt is None or worker.life not in attempt.ranks or writing or wanted != [*attempt.wanted]:
         return
     if isinstance(failed := message.get("failed"), str):
         give_up(job, f"{worker.seat}: {failed}")
         return
     attempt.misses += 1
-    if not isinstance(newest, list) or len(newest) != 3:
+    if newest is None:
         why = "has no access to its agent's memory; start it with the file descriptors of its parent"
         give_up(job, f"{worker.seat} {why}")
     elif attempt.misses > MISSES:
@@ -307,6 +308,7 @@ def _completed(job: JobState, attempt: Attempt) -> None:
     slowed = job.cost.slowing.ends(now, newest_step(job)) if attempt.measurable else None
     cost.measured(job, took, slowed, stall_s=attempt.stall_s)
     state.failed_in_a_row, state.asked = 0, state.asked and state.stay and not attempt.stay
+    state.stay = state.stay and state.asked
     state.staying = attempt if attempt.stay else None
     _drop(job, attempt)
 
@@ -339,10 +341,9 @@ def _drop(job: JobState, attempt: Attempt) -> None:
 
 def _kept(message: Mapping[str, Any]) -> Kept | None:
     """What a process reports to keep; None if the message is malformed."""
-    commit, step, side = message.get("commit"), message.get("step"), message.get("side")
-    if not isinstance(commit, list) or len(commit) != 4 or not all(type(each) is int for each in commit):
-        return None
-    if not isinstance(step, int) or not isinstance(side, int):
+    commit = whole_numbers(message.get("commit"), 4)
+    step, side = whole_number(message.get("step")), whole_number(message.get("side"))
+    if commit is None or step is None or side is None:
         return None
     stall_s = max(0.0, seconds(message.get("stall_s")) or 0.0)
     return Kept((commit[0], commit[1], commit[2], commit[3]), step, side, message.get("files") is True, stall_s)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.checkpoints import Loading
-from hvd_elastic_ext.launcher.state.commit_holders import read
+from hvd_elastic_ext.launcher.state.commit_holders import read, whole_number
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.facts.checkpoints import holding
 from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose
@@ -45,26 +45,32 @@ def answered(job: JobState, agent: Agent, answer: HelperAnswer) -> None:
 def _loaded(job: JobState, agent: Agent, loading: Loading, answer: Mapping[str, Any]) -> None:
     state = job.restore
     host, held = agent.host.name, read(answer.get("held"))
-    step, path, generation = answer.get("step"), answer.get("path"), answer.get("generation")
-    for passed in answer.get("passed_over") or ():
+    step, path, generation = (
+        whole_number(answer.get("step")),
+        answer.get("path"),
+        whole_number(answer.get("generation")),
+    )
+    passed_over, filled = answer.get("passed_over"), answer.get("slots")
+    for passed in passed_over if isinstance(passed_over, list) else ():
         log.warning("%s: skipped a checkpoint: %s", host, passed)
         job.record("checkpoint_skipped", host=host, reason=str(passed))
-    if not isinstance(path, str) or not isinstance(step, int):
+    if not isinstance(path, str) or step is None:
         return  # none here: training starts from the beginning, unless another host has one
     if answer.get("done") is True:
         state.done = state.done or Finished(path, step)
         return
-    filled = answer.get("slots")
-    loading.seats = frozenset(Seat(host, slot) for slot in (filled if isinstance(filled, list) else loading.slots))
+    slots = [each for each in filled if whole_number(each) is not None] if isinstance(filled, list) else None
+    loading.seats = frozenset(Seat(host, slot) for slot in (loading.slots if slots is None else slots))
     state.why = None
-    loaded = read([*(answer.get("commit") or ()), step])
+    commit = answer.get("commit")
+    loaded = read([*commit, step]) if isinstance(commit, list) else None
     commits = job.roster.commits
-    first_slot = Seat(host, filled[0]) if isinstance(filled, list) and filled else None
+    first_slot = Seat(host, slots[0]) if slots else None
     for seat in loading.seats:
         has = held if seat == first_slot and held is not None else loaded
         if has is not None and ((known := commits.commit_of(seat)) is None or known < has[0]):
             commits.reported(seat, *has, agent=agent.identity)
-    if isinstance(generation, int):
+    if generation is not None:
         job.generation = max(job.generation, generation)
     job.checkpoints.readers |= {host}
     first, state.path = state.path is None, path

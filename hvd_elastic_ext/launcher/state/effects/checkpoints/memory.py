@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Kept
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
-from hvd_elastic_ext.launcher.state.checkpoints import Found, Identity, Known
+from hvd_elastic_ext.launcher.rules.checkpoints.memory import Found, Identity, Known, Step, next_step
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat, seat_of
+from hvd_elastic_ext.launcher.state.commit_holders import whole_number, whole_numbers
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.facts.memory import ANSWER_S, not_before
 from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose
@@ -26,28 +26,6 @@ log = logging.getLogger(__name__)
 
 AGAIN_S: Final = 5.0
 """Pause after a failed attempt."""
-
-
-class Step(Enum):
-    """What comes next."""
-
-    LOOK = "see what memory and storage hold"
-    WRITE = "write what memory holds"
-    VERIFY = "read the checkpoint back"
-    SLEEP = "nothing is left to save"
-    WAIT = "it cannot be saved"
-
-
-def next_step(known: Known, *, read_back: bool = True) -> Step:
-    """Choose the next step. Pure. ``read_back``: a checkpoint counts only once it is read back."""
-    if not known.looked:
-        return Step.LOOK
-    newest = max((kept.commit[1:] for kept in known.held.values()), default=None)
-    if newest is not None and (known.stored is None or known.stored.identity[1:] < newest):
-        return Step.WRITE
-    if known.stored is None:
-        return Step.WAIT if known.stateless else Step.SLEEP
-    return Step.SLEEP if known.whole or not read_back else Step.VERIFY
 
 
 def save_before(
@@ -146,21 +124,19 @@ def _ask(job: JobState, hosts: Sequence[str], **request: Any) -> None:
 
 def _take_answers(job: JobState) -> None:
     state = job.before_sleep
-    if "whole" in next(iter(state.answers.values())):
+    if state.known.looked:
         _take_verdict(job, next(iter(state.answers.values())))
         return
     held: dict[Seat, Kept] = {}
     stored: Found | None = None
     try:
         for host, answer in state.answers.items():
-            for slot, (identity, step, side) in answer["held"].items():
-                held[Seat(host, int(slot))] = Kept(_identity(identity), int(step), int(side))
-            if (newest := answer["newest"]) is not None:
-                identity, step = _identity(newest["identity"]), int(newest["step"])
-                found = Found(newest["name"], newest["path"], identity, step, host)
+            held |= _held(host, answer.get("held"))
+            if (newest := answer.get("newest")) is not None:
+                found = _found(host, newest)
                 stored = found if stored is None or found.identity[1:] > stored.identity[1:] else stored
-    except (KeyError, TypeError, ValueError) as error:
-        _try_later(job, f"malformed answer: {type(error).__name__} {error}")
+    except ValueError as error:
+        _try_later(job, f"malformed answer: {error}")
         return
     stateless = not held and any(worker.live_at is not None for worker in job.roster.workers.values())
     state.known = Known(True, held, stored, stateless=stateless)
@@ -221,6 +197,30 @@ def _try_later(job: JobState, why: str) -> None:
         job.record("not_sealed" if state.skip_waiting else "not_slept", reason=what)
 
 
-def _identity(numbers: Any) -> Identity:
-    lineage, incarnation, generation, number = map(int, numbers)
-    return lineage, incarnation, generation, number
+def _held(host: str, slots: Any) -> dict[Seat, Kept]:
+    """What an agent says that each slot's memory holds; ValueError for anything else."""
+    if not isinstance(slots, dict):
+        raise ValueError(f"{host}: held is no object")
+    held = {}
+    for slot, said in slots.items():
+        seat, numbers = seat_of(host, slot), whole_numbers(said[1:], 2) if isinstance(said, list) else None
+        if seat is None or numbers is None:
+            raise ValueError(f"{host}: held of a slot is not a commit, a step and a side")
+        held[seat] = Kept(_identity(host, said[0]), numbers[0], numbers[1])
+    return held
+
+
+def _found(host: str, newest: Any) -> Found:
+    """The checkpoint that an agent says it has found; ValueError for anything else."""
+    said = newest if isinstance(newest, dict) else {}
+    name, path, step = said.get("name"), said.get("path"), whole_number(said.get("step"))
+    if not isinstance(name, str) or not isinstance(path, str) or step is None:
+        raise ValueError(f"{host}: newest has no name, path or step")
+    return Found(name, path, _identity(host, said.get("identity")), step, host)
+
+
+def _identity(host: str, said: Any) -> Identity:
+    numbers = whole_numbers(said, 4)
+    if numbers is None:
+        raise ValueError(f"{host}: a commit is not four whole numbers")
+    return numbers[0], numbers[1], numbers[2], numbers[3]

@@ -116,7 +116,7 @@ def answered(job: JobState, agent: Agent, answer: HelperAnswer) -> None:
     if answer.failed is not None:
         if receives or not answer.ended_well:  # the sender ends before the receiver
             _failed(job, f"{host}: {answer.failed}", for_good=content.get("for_good") is True and not receives)
-    elif isinstance(address := content.get("listening"), list):
+    elif not receives and isinstance(address := content.get("listening"), list):
         _receive(job, transfer, address)
     elif receives:
         _done(job, transfer, agent, content)

@@ -56,3 +56,18 @@ def test_a_process_lost_at_the_moment_of_the_end_has_the_others_memory_saved(ord
     """The commit that was named for the last checkpoint never came, and it was waited for to the end."""
     cluster = play(f"train a b; run 5; {order}; over; number sealed 1", storing(ON_NOTICE), steps=Stored)
     assert cluster.events("sealed")[0]["step"] >= 4
+
+
+def test_a_job_whose_memory_is_saved_ends_its_processes_in_the_same_look() -> None:
+    """A second was lost while the grace period after a SIGTERM counted down."""
+    cluster = play("train a b; run 5; kill a; interrupt", storing(ON_NOTICE), steps=Stored)
+    driver, look, ends_by = cluster.driver, cluster.driver.look, list[float | None]()
+
+    def noted() -> float | None:
+        at = look()
+        ends_by.extend([driver.job.shutdown.ends_by] if driver.outcome is not None else [])
+        return at
+
+    driver.look = noted
+    cluster.until(lambda: ends_by)
+    assert ends_by[0] is not None

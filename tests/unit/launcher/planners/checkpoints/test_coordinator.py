@@ -12,6 +12,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last, ahead, due
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, ON_NOTICE, Cadence
 from hvd_elastic_ext.launcher.state.checkpoints import LAST_CHECKPOINT_S
+from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.effects.checkpoints.attempts import WRITE_S
 from hvd_elastic_ext.launcher.state.events import Expected
 from tests.unit.launcher.checkpointing_cluster import Stored, Storing
@@ -272,3 +273,16 @@ def test_what_is_known_of_failures_goes_on_with_the_job_and_one_that_lost_all_co
     [(_, seal)] = cluster.of("seal")[:1]
     assert Failures.of(seal["facts"]["failures"]).seen == (5 if ended else 6)
     assert seal["facts"]["ended"] is False
+
+
+@pytest.mark.parametrize("over", ["request; run 1; withdraw", "request; sees sealed; run 1; hosts a; until a"])
+def test_after_a_request_the_next_checkpoint_holds_nobody(over: str) -> None:
+    cluster = play(f"train a b every=30; run 5; {over}; run 1", steps=Withdrawing)
+    job = cluster.driver.job
+    cluster.until(lambda: job.checkpoints.attempt is not None)
+    assert not job.checkpoints.holds_training
+
+
+class Withdrawing(Stored):
+    def withdraw_(self) -> None:
+        self.cluster.ask(attempts.withdraw_request)

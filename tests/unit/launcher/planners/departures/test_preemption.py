@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.planners.departures.preemption import SAVE_S, reclaimed
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
+from hvd_elastic_ext.launcher.driver import plan
+from hvd_elastic_ext.launcher.rules.membership.preemption import SAVE_S
 from tests.unit.launcher.scenarios import play
 
-A, B = ProcessId(Seat("a", 0), 1), ProcessId(Seat("b", 0), 1)
 BELOW = "train a b least=2; run 2; "
 
 SCENARIOS = {
@@ -51,20 +50,13 @@ def test_processes_are_told_of_a_preemption_and_of_its_end(text: str) -> None:
     play(text)
 
 
-@pytest.mark.parametrize(
-    ("leaves_in", "enough", "expected"),
-    [
-        ({}, True, set()),
-        ({}, False, set()),
-        ({"b": 100.0}, True, set()),
-        ({"b": float("inf")}, True, set()),
-        ({"b": SAVE_S}, True, {B}),
-        ({"b": float("inf")}, False, {A, B}),
-        ({"c": 1.0}, False, set()),
-    ],
-)
-def test_all_are_told_where_too_few_would_be_left_else_those_whose_time_is_up(
-    leaves_in: dict[str, float], enough: bool, expected: set[ProcessId]
-) -> None:
-    leaves_by = {host: 500.0 + seconds for host, seconds in leaves_in.items()}
-    assert reclaimed([A, B], leaves_by, now=500.0, enough=enough) == expected
+def test_in_a_large_job_too_a_process_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A calm job of thousands is looked at every 20 s only: the warning could come 10 s before the end."""
+    cluster = play("train a; run 2; boot b 300; hosts a b; notice a 40 spot reclaim; run 1; messages reclaim 0")
+    monkeypatch.setattr(plan, "PAUSE_PER_PROCESS_S", plan.MAX_PAUSE_S)
+    job, at = cluster.driver.job, cluster.driver.look()
+    assert job.steady
+    assert at == pytest.approx(job.leaves_by["a"] - SAVE_S)
+    cluster.clock.advance(at - cluster.clock.mono() + 1e-6)
+    cluster.driver.look()
+    assert [worker.reclaimed for worker in job.roster.on("a")] == [True]

@@ -15,6 +15,7 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.events import AgentLost, End, HostsChanged, LauncherPaused
 from hvd_elastic_ext.launcher.state.job import JobState
+from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.state_changes import changes, happen, held, lines, news, of_slot, small_job
 
 Case = tuple[Any, ...]
@@ -352,3 +353,9 @@ def test_the_next_silence_is_that_of_the_agent_with_the_least_time_left() -> Non
     assert silence.due_at(job) == 107.0
     job.roster.agents.clear()
     assert silence.due_at(job) is None
+
+
+def test_processes_of_hosts_cut_off_are_forgotten_with_the_world_after() -> None:
+    cluster = play("train a b c; run 2; cut c; lose-world a; lose-world b; members a b; run 5")
+    assert {life.seat.host for life in cluster.driver.job.fleet.cut_off_live} == {"c"}  # still out of the world before
+    assert not play("train a b; run 2; cut b; members a; run 5; hosts a d; members a d").driver.job.fleet.cut_off_live

@@ -7,7 +7,6 @@ import logging
 import pytest
 
 from hvd_elastic_ext.launcher.planners.departures.shutdown import PROCESSES_S
-from hvd_elastic_ext.launcher.planners.health.link_loss import alone
 from hvd_elastic_ext.launcher.state.saved import saved_of
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
@@ -83,25 +82,6 @@ def test_a_world_of_an_earlier_launcher(text: str) -> None:
 @pytest.mark.parametrize("text", STOPPED.values(), ids=STOPPED)
 def test_a_job_that_is_stopped_before_its_hosts_are_back(text: str) -> None:
     play(text)
-
-
-@pytest.mark.parametrize(
-    ("heard", "grace_s", "expected"),
-    [
-        ([100.0, 100.0], 60.0, False),
-        ([89.0, 99.0], 60.0, False),  # one that speaks could go on without the silent one
-        ([89.9, 90.7], 60.0, True),  # no beat of the other one has come either
-        ([89.9], 60.0, True),
-        ([20.0, 45.0], 60.0, True),
-        ([20.0, 39.9], 60.0, False),  # too long: they are gone
-        ([89.0, 89.5], 0.0, False),
-        ([], 60.0, False),
-    ],
-)
-def test_a_launcher_is_alone_if_no_host_of_the_world_is_heard_and_not_for_ever(
-    heard: list[float], grace_s: float, *, expected: bool
-) -> None:
-    assert alone(100.0, heard, limit_s=10.0, grace_s=grace_s) is expected
 
 
 def test_who_waits_for_a_world_does_not_wait_for_all_hosts_of_the_last_launcher() -> None:

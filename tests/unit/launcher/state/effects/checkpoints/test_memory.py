@@ -5,40 +5,11 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
-from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Kept
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE, Cadence
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.checkpoints import Found, Known
-from hvd_elastic_ext.launcher.state.effects.checkpoints.memory import AGAIN_S, Step, next_step
+from hvd_elastic_ext.launcher.state.effects.checkpoints.memory import AGAIN_S
 from tests.unit.launcher.checkpointing_cluster import Stored, Storing, storing
 from tests.unit.launcher.scenarios import play
-
-HELD = {Seat("a", 0): Kept((7, 1, 2, 30), 30, 1)}
-
-
-def stored(number: int) -> Found:
-    return Found(f"n{number}", f"/store/n{number}", (7, 1, 2, number), number)
-
-
-@pytest.mark.parametrize(
-    ("known", "step"),
-    [
-        (Known(), Step.LOOK),
-        (Known(True), Step.SLEEP),
-        (Known(True, stateless=True), Step.WAIT),
-        (Known(True, HELD), Step.WRITE),
-        (Known(True, HELD, stored(29), whole=True), Step.WRITE),
-        (Known(True, HELD, stored(30)), Step.VERIFY),
-        (Known(True, HELD, stored(30), whole=True), Step.SLEEP),
-        (Known(True, {}, stored(30)), Step.VERIFY),
-        (Known(True, {}, stored(30), whole=True), Step.SLEEP),
-        (Known(True, {}, stored(30), stateless=True), Step.VERIFY),
-    ],
-)
-def test_what_is_newer_in_memory_is_sealed_and_what_is_sealed_is_read_back(known: Known, step: Step) -> None:
-    assert next_step(known) is step
-
 
 TWO = "train a b least=2 sleep_after_s=30.0; run 10; "
 """Two hosts that are both needed, and train."""

@@ -1,0 +1,34 @@
+"""What comes next while memory is saved."""
+
+from __future__ import annotations
+
+import pytest
+
+from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Kept
+from hvd_elastic_ext.launcher.rules.checkpoints.memory import Found, Known, Step, next_step
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+
+HELD = {Seat("a", 0): Kept((7, 1, 2, 30), 30, 1)}
+
+
+def stored(number: int) -> Found:
+    return Found(f"n{number}", f"/store/n{number}", (7, 1, 2, number), number)
+
+
+@pytest.mark.parametrize(
+    ("known", "step"),
+    [
+        (Known(), Step.LOOK),
+        (Known(True), Step.SLEEP),
+        (Known(True, stateless=True), Step.WAIT),
+        (Known(True, HELD), Step.WRITE),
+        (Known(True, HELD, stored(29), whole=True), Step.WRITE),
+        (Known(True, HELD, stored(30)), Step.VERIFY),
+        (Known(True, HELD, stored(30), whole=True), Step.SLEEP),
+        (Known(True, {}, stored(30)), Step.VERIFY),
+        (Known(True, {}, stored(30), whole=True), Step.SLEEP),
+        (Known(True, {}, stored(30), stateless=True), Step.VERIFY),
+    ],
+)
+def test_what_is_newer_in_memory_is_sealed_and_what_is_sealed_is_read_back(known: Known, step: Step) -> None:
+    assert next_step(known) is step

@@ -1,0 +1,26 @@
+"""When the launcher takes its own link for lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from hvd_elastic_ext.launcher.rules.health.link_loss import alone
+
+
+@pytest.mark.parametrize(
+    ("heard", "grace_s", "expected"),
+    [
+        ([100.0, 100.0], 60.0, False),
+        ([89.0, 99.0], 60.0, False),  # one that speaks could go on without the silent one
+        ([89.9, 90.7], 60.0, True),  # no beat of the other one has come either
+        ([89.9], 60.0, True),
+        ([20.0, 45.0], 60.0, True),
+        ([20.0, 39.9], 60.0, False),  # too long: they are gone
+        ([89.0, 89.5], 0.0, False),
+        ([], 60.0, False),
+    ],
+)
+def test_a_launcher_is_alone_if_no_host_of_the_world_is_heard_and_not_for_ever(
+    heard: list[float], grace_s: float, *, expected: bool
+) -> None:
+    assert alone(100.0, heard, limit_s=10.0, grace_s=grace_s) is expected
