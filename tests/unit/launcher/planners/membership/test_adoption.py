@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from hvd_elastic_ext.launcher.planners.departures.shutdown import PROCESSES_S
-from hvd_elastic_ext.launcher.planners.health.link_loss import alone
+from hvd_elastic_ext.launcher.planners.health.link_loss import is_isolated
 from hvd_elastic_ext.launcher.state.saved import saved_of
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
@@ -101,7 +101,7 @@ def test_a_job_that_is_stopped_before_its_hosts_are_back(text: str) -> None:
 def test_a_launcher_is_alone_if_no_host_of_the_world_is_heard_and_not_for_ever(
     heard: list[float], grace_s: float, *, expected: bool
 ) -> None:
-    assert alone(100.0, heard, limit_s=10.0, grace_s=grace_s) is expected
+    assert is_isolated(100.0, heard, limit_s=10.0, grace_s=grace_s) is expected
 
 
 def test_who_waits_for_a_world_does_not_wait_for_all_hosts_of_the_last_launcher() -> None:
