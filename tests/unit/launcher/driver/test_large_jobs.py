@@ -132,7 +132,7 @@ def test_a_look_at_an_intact_world_decides_as_the_rules_do_for_all_processes(mon
 
     def compared(job: JobState) -> WorldDecision:
         short.append(job.intact)
-        found = Engine().decide(job)
+        found = Engine().advance(job)
         assert found == next_world.decide(job.now, job.situation, job.options.limits)
         return found
 

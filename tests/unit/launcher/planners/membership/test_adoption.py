@@ -98,7 +98,7 @@ def test_a_job_that_is_stopped_before_its_hosts_are_back(text: str) -> None:
         ([], 60.0, False),
     ],
 )
-def test_a_launcher_is_alone_if_no_host_of_the_world_is_heard_and_not_for_ever(
+def test_a_launcher_is_isolated_if_no_host_of_the_world_is_heard_and_not_for_ever(
     heard: list[float], grace_s: float, *, expected: bool
 ) -> None:
     assert is_isolated(100.0, heard, limit_s=10.0, grace_s=grace_s) is expected

@@ -188,7 +188,7 @@ def test_commits_that_cost_next_to_nothing_are_all_done() -> None:
     assert commit_every([0.002], 0.2, Rate(1e-9)).steps == 1
 
 
-def test_commits_are_thinned_no_further_than_to_a_percent_of_the_time() -> None:
+def test_commits_are_no_rarer_than_for_a_percent_of_the_time() -> None:
     interval = commit_every([0.065], 0.2, Rate(1 / 86400.0, seen=3))
     assert interval.steps == 33
     assert interval.reason == (
@@ -206,7 +206,7 @@ def test_what_was_not_measured_thins_nothing() -> None:
     assert commit_every([0.1], 0.0, HOUR).steps == 1
 
 
-def test_a_thinning_stands_while_the_best_is_close_to_it() -> None:
+def test_an_interval_stays_while_the_best_is_close_to_it() -> None:
     first = commit_every([0.065], 0.2, HOUR)
     assert commit_every([0.060], 0.2, HOUR, before=first) is first
     assert commit_every([0.090], 0.2, HOUR, before=first).steps > first.steps

@@ -267,7 +267,7 @@ def test_a_block_by_hand_is_never_lifted_by_the_launcher() -> None:
     assert ledger.lifted(Subject("host", "a")).blocked(0.0, PLAIN).blocked
 
 
-def test_forgiving_a_host_lifts_what_its_node_and_slots_are_blocked_for() -> None:
+def test_lifting_the_block_of_a_host_lifts_what_its_node_and_slots_are_blocked_for() -> None:
     pods = [Host(f"w-{n}", 1, uid=f"u{n}", node="n1") for n in range(3)]
     ledger = faults(*((float(n), Cause.CRASHED, pod, 0) for n, pod in enumerate(pods)))
     after, host, _ = ledger.lift_one_block(3.0, [(pod, None) for pod in pods])
