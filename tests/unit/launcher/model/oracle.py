@@ -143,7 +143,7 @@ class Oracle:
         """Whether an agent was about to go for long enough; whether it could be reached meanwhile does not count."""
         now, wait_s = self.cluster.sim.now, self.cluster.options.commit_wait_s
         leaves = [self._unlisted.get(agent.host), agent.ends_by]
-        if agent.notice_reason is not None:
+        if agent.going is not None:
             leaves.append(agent.going_since + wait_s if agent.going_by is None else agent.going_by)
         return any(by is not None and now >= by for by in leaves)
 
