@@ -175,7 +175,7 @@ def meets_bar(row: Row) -> bool | None:
     figure, ours = row.figure, row.ours.value
     if ours is None or not figure.has_bar:
         return None
-    verdicts = [figure.bar_s is None or (not ours.at_least and ours.seconds <= figure.bar_s)]
+    results = [figure.bar_s is None or (not ours.at_least and ours.seconds <= figure.bar_s)]
     against = ((figure.bar_ratio, row.stock), (figure.bar_floor, row.floor))
     for bar, other in against:
         if bar is not None:
@@ -183,8 +183,8 @@ def meets_bar(row: Row) -> bool | None:
             if compared is None:
                 return None
             near = other is row.stock and _within(figure.slack_s, ours, row.stock.value)
-            verdicts.append(near or (compared.bound != ">" and compared.value <= bar))
-    return all(verdicts)
+            results.append(near or (compared.bound != ">" and compared.value <= bar))
+    return all(results)
 
 
 def _within(slack_s: float, ours: Timing, stock: Timing | None) -> bool:

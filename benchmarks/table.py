@@ -95,7 +95,7 @@ def ratio_text(value: Ratio | None) -> str:
 
 def bar_text(row: Row) -> str:
     """The bar, and whether ours keeps it; empty if there is none."""
-    figure, verdict = row.figure, meets_bar(row)
+    figure, is_kept = row.figure, meets_bar(row)
     bars = []
     if figure.bar_s is not None:
         bars.append(f"at most {value_text(figure, Timing(figure.bar_s))}")
@@ -107,5 +107,5 @@ def bar_text(row: Row) -> str:
         bars.append(f"at most {figure.bar_floor:g} × {figure.floor} (is {ratio_text(found)})")
     if not bars:
         return ""
-    kept = "not measured" if verdict is None else "kept" if verdict else "MISSED"
+    kept = "not measured" if is_kept is None else "kept" if is_kept else "MISSED"
     return f"{', '.join(bars)}: {kept}"

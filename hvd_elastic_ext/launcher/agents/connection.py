@@ -205,12 +205,12 @@ class Acceptor:
     def _accept(self) -> None:
         """Accept one. (The loop calls again while there are more, so that others are served in between.)"""
         now, most = self._loop.time(), most_for(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        verdict = self._unauthenticated.room(now, most)
-        if verdict.wait:
+        decision = self._unauthenticated.room(now, most)
+        if decision.wait:
             self._pause(_LOOK_AGAIN_S)
             return
-        if verdict.out is not None:
-            self._turn_away(verdict.out, verdict.reason)
+        if decision.out is not None:
+            self._turn_away(decision.out, decision.reason)
         try:
             connection, (address, *_) = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):

@@ -97,11 +97,11 @@ def interface_of(facts: Mapping[str, Any], *, here: bool, outward: str | None, g
     return str(found) if found else None
 
 
-def unfit(facts: Mapping[str, Any], expected: Mapping[str, str | None], *, alone: bool) -> str | None:
+def unfit(facts: Mapping[str, Any], expected: Mapping[str, str | None], *, on_one_machine: bool) -> str | None:
     """Why a host cannot take part, and what to do about it; None if it can.
 
-    ``expected``: versions on the launcher's machine by package, None where it is absent. ``alone``: all hosts are this
-    machine, so that a name which leads to loopback does no harm.
+    ``expected``: versions on the launcher's machine by package, None where it is absent. ``on_one_machine``: all
+    hosts are this machine, so that a name which leads to loopback does no harm.
     """
     versions = facts.get("versions")
     if isinstance(versions, Mapping):
@@ -116,7 +116,12 @@ def unfit(facts: Mapping[str, Any], expected: Mapping[str, str | None], *, alone
             f"its own name {name!r} does not resolve there, and Horovod's Gloo crashes then; "
             "map the name to the host's network address in its /etc/hosts"
         )
-    if not alone and isinstance(addresses, list) and addresses and all(str(a).startswith("127.") for a in addresses):
+    if (
+        not on_one_machine
+        and isinstance(addresses, list)
+        and addresses
+        and all(str(a).startswith("127.") for a in addresses)
+    ):
         return (
             f"its own name {name!r} leads to {addresses[0]} there, and Horovod would tell its peers that address; "
             "map the name to the host's network address in its /etc/hosts"

@@ -93,7 +93,7 @@ PLANNERS: Final = (
     Planner(processes.plan),  # processes in wanted seats
     Planner(transfers.time_out),  # a transfer of a commit that takes too long
     Planner(lambda job: next_world.plan(job, MAY_A_WORLD_FORM)),  # does another world form?
-    Planner(loopless.stand),  # not if no process would join it
+    Planner(loopless.report_unchanged_world),  # not if no process would join it
     Planner(transfers.plan),  # the newest commit goes to where the next world needs it
     Planner(before_sleep.plan),  # what memory holds is saved if no world can form; then the job sleeps
     Planner(shortage.plan),  # too few processes for too long

@@ -133,7 +133,7 @@ def _launch_ended(job: JobState, host: str, code: int, remark: str) -> None:
         del job.roster.agents[host]
         job.faults.first = job.faults.first or f"no agent could be started on {host}: {detail}"
         before = job.faults.ledger
-        if not job.paused:
+        if not job.decisions_held:
             job.strike(Cause.UNREACHABLE, agent.host, detail=detail, tried_s=job.now - agent.since)
         if job.faults.ledger is before:  # else the line of the strike says it
             log.warning("no agent could be started on %s: %s", host, detail)

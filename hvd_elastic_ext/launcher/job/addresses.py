@@ -98,12 +98,12 @@ class Addresses:
     def unfit(self, host: str, facts: Mapping[str, Mapping[str, Any]]) -> str | None:
         """Why ``host`` cannot take part, and what to do about it; None if it can. ``facts``: of all that are there."""
         # If all came in over loopback, all are this machine.
-        alone = not any(name in self._outward for name in facts)
-        problem = unfit(facts.get(host, {}), self._versions, alone=alone)
+        on_one_machine = not any(name in self._outward for name in facts)
+        problem = unfit(facts.get(host, {}), self._versions, on_one_machine=on_one_machine)
         if problem is not None or self.is_near(host):
             return problem
         # What did no harm as long as this machine was alone does so now.
-        ours = (unfit(each, {}, alone=alone) for name, each in facts.items() if self.is_near(name))
+        ours = (unfit(each, {}, on_one_machine=on_one_machine) for name, each in facts.items() if self.is_near(name))
         found = next(filter(None, ours), None)
         return None if found is None else f"the launcher's own machine cannot work with others: {found}"
 

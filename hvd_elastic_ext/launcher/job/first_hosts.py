@@ -25,15 +25,15 @@ async def said_until_done(
     work: Awaitable[None], wait: Wait, clock: Clock, *, failed: Callable[[], JobFailed | None]
 ) -> None:
     """Wait for ``work`` and say so at each :data:`SAY_S`. Raises what it raises, and what ``failed`` returns."""
-    task, say_at = asyncio.ensure_future(work), clock.mono() + SAY_S
+    task, log_at = asyncio.ensure_future(work), clock.mono() + SAY_S
     try:
         while not task.done():
             await asyncio.wait([task], timeout=STOP_S)
             if (why := failed()) is not None:
                 raise why
-            if not task.done() and clock.mono() >= say_at:
+            if not task.done() and clock.mono() >= log_at:
                 waits.say(wait, clock.mono())
-                say_at = clock.mono() + SAY_S
+                log_at = clock.mono() + SAY_S
         task.result()
     finally:
         task.cancel()
@@ -49,7 +49,7 @@ class FirstHosts:
         self._sleeps = sleep_after_s is not None
         self._limit_s = elastic_timeout_s if sleep_after_s is None else sleep_after_s
         self._until = clock.mono() + self._limit_s
-        self._say_at = clock.mono() + SOON_S
+        self._log_at = clock.mono() + SOON_S
 
     def look(self) -> float:
         """Say what is waited for, if that is due; seconds until the next look. Raises how the job ends without a host.
@@ -64,10 +64,10 @@ class FirstHosts:
             if self._sleeps:
                 raise Asleep(f"no host in --sleep-after {self._limit_s:g} s: {why}")
             raise JobFailed(f"no host in --elastic-timeout {self._limit_s:g} s: {why}")
-        if now >= self._say_at:
+        if now >= self._log_at:
             waits.say(self._wait(), now)
-            self._say_at = now + SAY_S
-        return min(LOOK_S, self._say_at - now)
+            self._log_at = now + SAY_S
+        return min(LOOK_S, self._log_at - now)
 
     def status(self) -> str:
         """The same line for a terminal."""

@@ -170,7 +170,7 @@ class BeforeSleep:
     logged: str = ""
 
     @property
-    def going(self) -> bool:
+    def will_sleep(self) -> bool:
         """Whether waiting ends in sleep, as far as is known, however long that takes."""
         return self.since is not None and not self.cannot_save
 

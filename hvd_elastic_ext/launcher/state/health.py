@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.rules.health.endings import Ended
-from hvd_elastic_ext.launcher.rules.health.launcher_pauses import Pause
+from hvd_elastic_ext.launcher.rules.health.launcher_pauses import LauncherPause
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.health.stalls import Member
 from hvd_elastic_ext.launcher.rules.health.stragglers import Watch
@@ -73,23 +73,23 @@ class Liveness:
 
 @dataclass(slots=True)
 class LauncherPauses:
-    """Pauses of the launcher itself that are short, and not said yet."""
+    """Pauses of the launcher itself that are short, and not logged yet."""
 
-    short: tuple[Pause, ...] = ()
+    short: tuple[LauncherPause, ...] = ()
     said_at: float | None = None
-    """When pauses were said last (mono)."""
+    """When pauses were logged last (mono)."""
 
 
 @dataclass(slots=True)
 class Pace:
-    """What was said of a pause in which the world makes no step."""
+    """What was logged of a pause in which the world makes no step."""
 
     since: float
     """A pause counts from then: the world was not ready before (mono)."""
     began: float | None = None
-    """When the pause began that was said (mono); None if it is over."""
-    say_at: float | None = None
-    """When to say it again (mono)."""
+    """When the pause began that was logged (mono); None if it is over."""
+    log_at: float | None = None
+    """When to log it again (mono)."""
 
 
 @dataclass(slots=True)
@@ -112,7 +112,7 @@ class Loopless:
     """Which process ended last, and how."""
     ended: dict[ProcessId, Ended] = field(default_factory=dict)
     """Of the newest world."""
-    alone: dict[Seat, Ended] = field(default_factory=dict)
+    never_joined: dict[Seat, Ended] = field(default_factory=dict)
     """The last end in each seat of a process that never asked for a world."""
     logged: set[str] = field(default_factory=set)
     """Causes of changes that were not made, as far as that was logged."""
@@ -138,9 +138,9 @@ class Loopless:
         return self.trained or self.kept or self.loops
 
     @property
-    def done_alone(self) -> Set[Seat]:
+    def done_unjoined(self) -> Set[Seat]:
         """Seats with a process that has ended well without ever asking for a world."""
-        return {seat for seat, end in self.alone.items() if end.well}
+        return {seat for seat, end in self.never_joined.items() if end.well}
 
     def ends_of(self, generation: int) -> list[Ended]:
         """Ends of processes of this world, which is the newest one."""

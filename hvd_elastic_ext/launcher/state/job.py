@@ -101,8 +101,8 @@ class JobState:
     fleet: Fleet = field(default_factory=Fleet)
     world: World = field(default_factory=World)
     resize: Resize = field(default_factory=Resize)
-    say_at: float | None = None
-    """When to say next what the job waits for (mono); None if it waits for nothing."""
+    log_wait_at: float | None = None
+    """When to log next what the job waits for (mono); None if it waits for nothing."""
     transfers: Transfers = field(default_factory=Transfers)
     notices: Notices = field(default_factory=Notices)
     preemption: Preemption = field(default_factory=Preemption)
@@ -121,8 +121,8 @@ class JobState:
     """Seats that should have a process, by the newest look."""
     decision: WorldDecision = field(default_factory=lambda: WorldDecision(None, "", ""))
     """Which processes should form the next world now, by the newest look."""
-    paused: bool = False
-    """Planners decide nothing for now."""
+    decisions_held: bool = False
+    """The launcher has lost its link, or waits for processes that it takes over: planners decide nothing."""
     excessive: set[ProcessId] = field(default_factory=set)
     """Living processes with rendezvous values that were refused as too large, which was logged."""
     to_do: list[actions.Action] = field(default_factory=list, compare=False, repr=False)
@@ -172,6 +172,14 @@ class JobState:
         return job
 
     # --- derived
+    # What is true of the newest world, each a little more than the one before:
+    # world.begun: some world of the job has formed; it never becomes false again.
+    # formed: its members have their ranks, or there is no world.
+    # standing: it has all its members, and none has asked for another world.
+    # steady: formed and standing, and no decisions are held.
+    # intact: standing, and no member was killed or is done with training.
+    # settled: formed, and all members are in it and have agreed on the state.
+    # is_calm (state/facts/custody.py): standing, formed and settled: its members hold the newest commit.
 
     @property
     def ending(self) -> bool:
@@ -252,7 +260,7 @@ class JobState:
     @property
     def steady(self) -> bool:
         """Whether a world stands, and nothing has to be done about it."""
-        return not self.paused and self.formed and self.standing
+        return not self.decisions_held and self.formed and self.standing
 
     @property
     def transferring(self) -> frozenset[str]:
@@ -308,7 +316,7 @@ class JobState:
     @property
     def leaves_by(self) -> Mapping[str, float]:
         """Hosts with notice, by the list or by their agents, and when they will be gone (mono)."""
-        told = self.roster.going()
+        told = self.roster.hosts_with_notice()
         both = {host: min(by, told.get(host, by)) for host, by in self.notices.departing.items()}
         return {**told, **both}
 
@@ -318,11 +326,11 @@ class JobState:
         by = min((by for host, by in self.leaves_by.items() if self.roster.on(host)), default=math.inf)
         return max(0.0, by - self.now) if by < math.inf else None
 
-    def going(self, host: str) -> Cause | None:
+    def departure_cause(self, host: str) -> Cause | None:
         """Why a host has notice; None if it has none."""
         if host in self.notices.announced or host not in self.leaves_by:
             return self.notices.announced.get(host)
-        return announced(self.roster.agents[host].going or "")
+        return announced(self.roster.agents[host].notice_reason or "")
 
     # --- actions
 
@@ -342,7 +350,7 @@ class JobState:
         if strike is None or after is before:
             return
         self.faults.ledger = after
-        again = self.waive()
+        again = self.lift_one_block()
         known, last = before.records.get(strike.subject), after.records.get(strike.subject)
         same = known is not None and known.strikes > 0 and (known.cause, known.said) == (cause, said)
         ledger = self.faults.ledger
@@ -362,9 +370,9 @@ class JobState:
         )
         self.save()
         if again is not None and again.host != host:
-            self.note_waived(again)
+            self.note_lifted(again)
 
-    def waive(self) -> LiftedBlock | None:
+    def lift_one_block(self) -> LiftedBlock | None:
         """End the block of one host if no host may work and no process runs; None if that is not so.
 
         Not before training has begun, and none that was made by hand. The holder of the newest commit comes first.
@@ -377,7 +385,7 @@ class JobState:
         state.ledger = found.ledger
         return None if found.host is None else found
 
-    def note_waived(self, found: LiftedBlock) -> None:
+    def note_lifted(self, found: LiftedBlock) -> None:
         """Have it recorded that a block was ended."""
         assert found.host is not None
         self.record("cleared", host=found.host.name, reason=found.reason, waived=True)

@@ -88,11 +88,11 @@ class World:
 
 
 UNREPORTED_S: Final = 10.0
-"""The longest that a line waits for the first step, or:"""
+"""How long the line of a new world waits for the first step, at most, unless steps are long."""
 UNREPORTED_STEPS: Final = 3.0
-"""that multiple of a usual step, if it is longer."""
+"""Where steps are long, it waits for this many of them."""
 UNREPORTED_BY_OTHERS_S: Final = 120.0
-"""The same for new processes, which have to load everything first."""
+"""As :data:`UNREPORTED_S`, for new processes: they have to load everything first."""
 
 
 @dataclass(slots=True)
@@ -242,7 +242,7 @@ class Custody:
     """By host, since when its agent would have ended but for its commit (mono)."""
     asked_for: set[str] = field(default_factory=set)
     """Hosts with agents that would have ended since the last look."""
-    verdict: CustodyDecision = FORMS
+    decision: CustodyDecision = FORMS
     holds_back: bool = False
     """A world would form now, or its members would get their ranks, but waits for a commit."""
     needs_none: bool = False

@@ -1,7 +1,7 @@
 """What a planner returns, and what may hold a world back.
 
 A planner returns no reason. One that waits, or lets others wait, keeps what it waits for in its part of the state:
-until when, for whom, an attempt, a verdict. ``state/facts/waits.py`` reads all waits from there, each with its reason,
+until when, for whom, an attempt, a decision. ``state/facts/waits.py`` reads all waits from there, each with its reason,
 its limit and what follows. What holds a world back gives its reason as :class:`HeldBack`, and
 :attr:`JobState.decision` keeps it.
 """

@@ -56,7 +56,7 @@ class Agent:
     """It was told to end."""
     leaves_by: float | None = None
     """When it or its host will be gone, by its own report (mono; infinite if unknown); None without notice."""
-    going: str | None = None
+    notice_reason: str | None = None
     """Why its host has notice, by a notice file there; the notice may be withdrawn."""
     launch_ended: LaunchEnd | None = None
     """Its launch ended with an error while it was connected."""
@@ -249,7 +249,7 @@ class Roster:
         if agent is not None and agent.joined and worker.holds is not None:
             self.commits.heartbeat(worker.seat, worker.holds, worker.step, agent=agent.identity)
 
-    def going(self) -> dict[str, float]:
+    def hosts_with_notice(self) -> dict[str, float]:
         """Hosts with an agent that has given notice, and when that, or the host, will be gone (mono)."""
         return {name: agent.leaves_by for name, agent in self.agents.items() if agent.leaves_by is not None}
 

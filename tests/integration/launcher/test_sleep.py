@@ -44,7 +44,7 @@ def lose(launched: Launched, process: RunningProcess, *hosts: str) -> None:
         owners[host] = next(parent.pid for parent in psutil.Process(pid).parents() if parent.pid in agents)
     lost = [pid for host in hosts for pid in (owners[host], *_below(owners[host]))]
     left = [line for line in TWO if line.partition(":")[0] not in hosts]
-    if not left:  # first, or one of them, which can be reached after all, is forgiven before the list is read
+    if not left:  # first, or one of them, which can be reached after all, is used again before the list is read
         launched.set_hosts()
         launched.wait_for("the list", lambda: "a list without any host" in process.output)
     for number in (signal.SIGSTOP, signal.SIGKILL):

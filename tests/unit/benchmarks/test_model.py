@@ -120,7 +120,7 @@ def test_slack_lets_short_times_be_a_little_longer_than_stocks(ours: Timing, sto
     assert meets_bar(row(Figure("q", bar_ratio=1.2, slack_s=0.05), ours=ours, stock=stock)) is kept
 
 
-def test_a_figure_without_a_bar_has_no_verdict() -> None:
+def test_a_figure_without_a_bar_is_neither_kept_nor_missed() -> None:
     assert meets_bar(row(Figure("q"), ours=Timing(1.0), stock=Timing(2.0))) is None
 
 

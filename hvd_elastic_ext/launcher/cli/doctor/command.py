@@ -82,7 +82,7 @@ def report(findings: Sequence[Finding], out: TextIO, *, as_json: bool) -> None:
     elif out.isatty():
         _table(findings, out)
     else:
-        out.write("".join(plain(finding) + "\n" for finding in findings) + verdict(findings) + "\n")
+        out.write("".join(plain(finding) + "\n" for finding in findings) + summary(findings) + "\n")
 
 
 def plain(finding: Finding) -> str:
@@ -95,7 +95,7 @@ def plain(finding: Finding) -> str:
     return "; ".join(parts)
 
 
-def verdict(findings: Sequence[Finding]) -> str:
+def summary(findings: Sequence[Finding]) -> str:
     """The last line."""
     count = {level: sum(f.level == level for f in findings) for level in STYLES}
     if count["error"]:
@@ -122,4 +122,4 @@ def _table(findings: Sequence[Finding], out: TextIO) -> None:
         table.add_row(Text(f.level, STYLES[f.level]), text)
     console = Console(file=out)
     console.print(table)
-    console.print(Text(verdict(findings), STYLES["error" if breaks_a_job(findings) else "ok"]))
+    console.print(Text(summary(findings), STYLES["error" if breaks_a_job(findings) else "ok"]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from hvd_elastic_ext.launcher.rules.health.link_loss import alone
+from hvd_elastic_ext.launcher.rules.health.link_loss import is_isolated
 from hvd_elastic_ext.launcher.state.facts.health import heard_of_world
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 
 def plan(job: JobState) -> Plan:
     """Note whether the launcher has lost its link; ``adoption.plan`` stops the look for that."""
-    job.paused = _is_alone(job)
+    job.decisions_held = _holds_decisions(job)
     return NOTHING
 
 
-def _is_alone(job: JobState) -> bool:
+def _holds_decisions(job: JobState) -> bool:
     """Whether hosts may be silent for now, and all decisions wait."""
     now, state = job.now, job.link_loss
     options = job.options
@@ -34,11 +34,11 @@ def _is_alone(job: JobState) -> bool:
     agents = heard_of_world(job)
     if state.since is None:
         heard = [agent.heard for agent in agents]
-        if not alone(now, heard, limit_s=options.heartbeat_timeout_s, grace_s=options.orphan_grace_s):
+        if not is_isolated(now, heard, limit_s=options.heartbeat_timeout_s, grace_s=options.orphan_grace_s):
             return False
         _begin(job, agents)
         return True
-    if _still_alone(job, agents):
+    if _is_still_isolated(job, agents):
         return True
     state.since = state.back_by = None
     return False
@@ -54,14 +54,14 @@ def _begin(job: JobState, agents: Sequence[Agent]) -> None:
     job.record("isolated", hosts=names, reason=reason)
 
 
-def _still_alone(job: JobState, agents: Sequence[Agent]) -> bool:
+def _is_still_isolated(job: JobState, agents: Sequence[Agent]) -> bool:
     now, state = job.now, job.link_loss
     assert state.since is not None
     options = job.options
     back = sum(agent.heard > state.since for agent in agents)
     if not back:
         heard = [agent.heard for agent in agents]
-        return alone(now, heard, limit_s=options.heartbeat_timeout_s, grace_s=options.orphan_grace_s)
+        return is_isolated(now, heard, limit_s=options.heartbeat_timeout_s, grace_s=options.orphan_grace_s)
     if state.back_by is None:
         log.warning("hosts are heard again")
         state.back_by = now + max(options.heartbeat_timeout_s, RETURN_S)

@@ -61,7 +61,7 @@ def _look(job: JobState) -> None:
 
 
 def at_the_end(job: JobState) -> Plan:
-    """The same once training is over for some: only whether the others wait for those counts."""
+    """Once training is over, report only ranks that wait for a finished rank."""
     state = job.liveness
     if job.outcome.finishing and job.outcome.failure is None and job.now - state.looked_at >= LOOK_S:
         state.looked_at = job.now

@@ -85,7 +85,7 @@ def why_not(job: JobState) -> HeldBack | None:
     return None if state.held is None else HeldBack("no process has begun an elastic loop")
 
 
-def stand(job: JobState) -> Plan:
+def report_unchanged_world(job: JobState) -> Plan:
     """Say that the world stays as it is, and tell members that wait for a lost process that it is gone."""
     state, decision = job.loopless, job.loopless.held
     if decision is None:

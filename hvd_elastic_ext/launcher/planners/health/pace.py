@@ -1,10 +1,10 @@
-"""Says that a world makes no step, whom it waits for, and what follows if that lasts. It decides nothing."""
+"""Logs that a world makes no step, whom it waits for, and what follows if that lasts. It decides nothing."""
 
 from __future__ import annotations
 
 import logging
 
-from hvd_elastic_ext.launcher.rules.health.pace import Pause, said_again, say_again_s
+from hvd_elastic_ext.launcher.rules.health.pace import StepPause, log_again_s, said_again
 from hvd_elastic_ext.launcher.state.facts.health import finished_limit_s, stall_limit_s
 from hvd_elastic_ext.launcher.state.facts.pace import SILENT_S, pause_of
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -15,23 +15,23 @@ log = logging.getLogger(__name__)
 
 
 def plan(job: JobState) -> Plan:
-    """Say a pause, unless another wait is said.
+    """Log a pause, unless another wait is logged.
 
-    It names no time for the next look: what is only said changes nothing else. In a job of thousands, with its longer
-    times between looks, a pause is said later.
+    It names no time for the next look: what is only logged changes nothing else. In a job of thousands, with its longer
+    times between looks, a pause is logged later.
     """
     state = job.pace
     members = job.roster.present(job.world.members)
     if not members or not job.settled:
-        state.since, state.began, state.say_at = job.now, None, None
+        state.since, state.began, state.log_at = job.now, None, None
         return NOTHING
     found = pause_of(job)
     if found is None:
         _log_that_steps_are_made_again(job, members)
-    elif job.say_at is None and (state.say_at is None or job.now >= state.say_at):
+    elif job.log_wait_at is None and (state.log_at is None or job.now >= state.log_at):
         if state.began is None:
             state.began = job.now - found.still_s
-        state.say_at = job.now + say_again_s(found.still_s)
+        state.log_at = job.now + log_again_s(found.still_s)
         log.info("%s; %s%s", found.text, _what_follows(job, found), said_again(found.still_s))
     return NOTHING
 
@@ -41,10 +41,10 @@ def _log_that_steps_are_made_again(job: JobState, members: tuple[Worker, ...]) -
     newest = max(worker.moved_at for worker in members)
     if state.began is not None and newest > state.began:
         log.info("training goes on after %.0f s without a step", newest - state.began)
-        state.began = state.say_at = None
+        state.began = state.log_at = None
 
 
-def _what_follows(job: JobState, found: Pause) -> str:
+def _what_follows(job: JobState, found: StepPause) -> str:
     options = job.options
     workers = [worker for member in found.lag if (worker := job.roster.alive(member.life)) is not None]
     if found.waiting and (silent := [str(worker.seat) for worker in workers if worker.silent_s >= SILENT_S]):

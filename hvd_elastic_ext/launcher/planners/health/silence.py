@@ -22,7 +22,7 @@ EXIT_TIMEOUT_S: Final = 60.0
 
 def plan(job: JobState) -> Plan:
     """Cut off hosts and kill processes that were silent for too long. Its next time is :func:`due_at`."""
-    if job.paused:
+    if job.decisions_held:
         return NOTHING
     end_earlier_lives(job)
     now = job.now

@@ -17,8 +17,8 @@ RETRY_S: Final = 10.0
 
 def plan(job: JobState) -> Plan:
     """Stop the look while hosts of an earlier launcher are awaited, or while the launcher has lost its own link."""
-    job.paused = job.paused or _waits(job)
-    if job.paused:
+    job.decisions_held = job.decisions_held or _waits(job)
+    if job.decisions_held:
         job.liveness.moved.clear()  # the progress of processes cannot be observed now
         job.custody.may_end_since.clear()  # nor can agents that may end send their commits
         return Plan(stop=True)

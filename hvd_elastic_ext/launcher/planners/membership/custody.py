@@ -6,7 +6,7 @@ from typing import Final
 
 from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, CustodyAction
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.state.effects.membership.custody import judge
+from hvd_elastic_ext.launcher.state.effects.membership.custody import custody_decision
 from hvd_elastic_ext.launcher.state.facts.custody import candidates, is_calm, leaves_by
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, HeldBack, Plan
@@ -18,24 +18,24 @@ NOTE_EACH_S: Final = 0.002
 
 
 def why_not(job: JobState) -> HeldBack | None:
-    """Why the next world does not form before the newest commit is there. ``transfers`` does what the verdict wants."""
+    """Why the next world does not form before the newest commit is there. ``transfers`` does what it wants."""
     part = job.custody
-    part.verdict, part.holds_back, part.needs_none = FORMS, False, is_calm(job)
+    part.decision, part.holds_back, part.needs_none = FORMS, False, is_calm(job)
     if part.needs_none:
         return None
     seats, ready = candidates(job)
     if not seats and not leaves_by(job):
         return None
-    part.verdict = judge(job, seats, ready=ready)
+    part.decision = custody_decision(job, seats, ready=ready)
     members = job.decision.members
     # What members of a world hold is known only when they ask for their ranks; ``may_form`` is asked then.
     if members is None or any(worker.stage is Stage.LIVE for worker in job.roster.present(members)):
         return None
     part.needs_none = (
-        part.verdict.act is CustodyAction.FORM
+        part.decision.act is CustodyAction.FORM
     )  # the memory of a process that is about to train is its own
     part.holds_back = not part.needs_none
-    return HeldBack(part.verdict.reason, part.verdict.until) if part.holds_back else None
+    return HeldBack(part.decision.reason, part.decision.until) if part.holds_back else None
 
 
 def note(job: JobState) -> Plan:

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 def plan(job: JobState, questions: Sequence[WorldQuestion]) -> Plan:
     """Decide on the next world, unless an answer to the ``questions`` holds it back."""
-    before, job.decision = job.decision, engine_of(job).decide(job)
+    before, job.decision = job.decision, engine_of(job).advance(job)
     for question in questions:
         if (held_back := question.why_not(job)) is not None:
             job.decision = WorldDecision(None, "", *held_back)

@@ -65,7 +65,7 @@ def _startable(job: JobState) -> tuple[Seat, ...]:
         return tuple(seat for seat in wanted if seat in workers)
     if job.world.members or any(worker.stage is not Stage.BOOTING for worker in workers.values()):
         return wanted
-    done = job.loopless.done_alone
+    done = job.loopless.done_unjoined
     return tuple(seat for seat in wanted if seat not in done) if done else wanted
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.rules.health.endings import alone
+from hvd_elastic_ext.launcher.rules.health.endings import why_unjoined_failed
 from hvd_elastic_ext.launcher.rules.health.first_start import why_never
 from hvd_elastic_ext.launcher.rules.membership import next_world
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -23,8 +23,8 @@ SEPARATE: Final = (
 
 def plan(job: JobState) -> Plan:
     """Find the wanted seats."""
-    usable, going = _usable(job), job.roster.going()
-    staying = [(host, slots) for host, slots in usable if host.name not in going]
+    usable, with_notice = _usable(job), job.roster.hosts_with_notice()
+    staying = [(host, slots) for host, slots in usable if host.name not in with_notice]
     job.wanted = next_world.seats(staying, job.options.limits, job.roster.taken, job.roster.commits.newest_hosts)
     return NOTHING
 
@@ -34,13 +34,13 @@ def check_start(job: JobState) -> Plan:
     if job.world.begun or job.world.members:
         return NOTHING
     wanted, hosts = job.wanted, job.fleet.hosts
-    if wanted and job.loopless.done_alone >= set(wanted):
+    if wanted and job.loopless.done_unjoined >= set(wanted):
         every = job.options.limits.size(hosts.slots, begun=True)
-        job.fail(_failed_alone(job, wanted=every))
+        job.fail(_unjoined_failed(job, wanted=every))
         job.outcome.finishing = job.outcome.failure is None
         if job.outcome.finishing and len(wanted) > 1:
             log.warning("%s", SEPARATE.format(len(wanted)))
-    elif wanted or job.roster.going() or job.faults.first is None or not hosts:
+    elif wanted or job.roster.hosts_with_notice() or job.faults.first is None or not hosts:
         return NOTHING
     elif not (job.options.woken or job.has_trained):  # such a job sleeps on, or waits for hosts
         why = why_never(job.now, hosts.hosts, job.faults.ledger, fixed=job.options.fixed_hosts)
@@ -54,15 +54,17 @@ def _usable(job: JobState) -> list[tuple[Host, tuple[int, ...]]]:
 
     Once training has begun, and if no slot is left, the block of one host is ended.
     """
-    if (again := job.waive()) is not None:
-        job.note_waived(again)
+    if (again := job.lift_one_block()) is not None:
+        job.note_lifted(again)
     return job.faults.usable(job.fleet.hosts, job.now)
 
 
-def _failed_alone(job: JobState, *, wanted: int) -> JobFailed | None:
+def _unjoined_failed(job: JobState, *, wanted: int) -> JobFailed | None:
     """Why a program that needs no world has failed on hosts that are published, ``wanted`` of which were to end well;
     None if it has not.
     """
     hosts = set(job.fleet.hosts.names)
-    why = alone([end for seat, end in job.loopless.alone.items() if seat.host in hosts], wanted=wanted)
+    why = why_unjoined_failed(
+        [end for seat, end in job.loopless.never_joined.items() if seat.host in hosts], wanted=wanted
+    )
     return None if why is None else JobFailed(why)

@@ -14,12 +14,12 @@ def time_out(job: JobState) -> Plan:
 
 
 def plan(job: JobState) -> Plan:
-    """Do what the verdict on the next world wants; forget agents that would not end any more."""
+    """Do what the decision on the next world wants; forget agents that would not end any more."""
     part = job.custody
     part.may_end_since = {host: at for host, at in part.may_end_since.items() if host in part.asked_for}
     part.asked_for.clear()
     if part.needs_none:
         transfers.cancel(job)
     else:
-        transfers.begin(job, part.verdict)
+        transfers.begin(job, part.decision)
     return NOTHING

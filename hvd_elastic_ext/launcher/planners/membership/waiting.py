@@ -11,12 +11,12 @@ def plan(job: JobState) -> Plan:
     """Say what the last look left the job waiting for, at first after :data:`SAY_S`."""
     wait = waits_for(job)
     if wait is None:
-        job.say_at = None
+        job.log_wait_at = None
         return NOTHING
     lasts = wait.since is not None and job.now - wait.since >= SAY_S
-    due = lasts if job.say_at is None else job.now >= job.say_at
+    due = lasts if job.log_wait_at is None else job.now >= job.log_wait_at
     if due:
         say(wait, job.now)
-    if due or job.say_at is None:
-        job.say_at = job.now + SAY_S
-    return Plan(job.say_at)
+    if due or job.log_wait_at is None:
+        job.log_wait_at = job.now + SAY_S
+    return Plan(job.log_wait_at)

@@ -95,7 +95,7 @@ def ending(
     *,
     done: bool = False,
     told_to_leave: bool = False,
-    going: Cause | None = None,
+    departure: Cause | None = None,
     peer_lost: bool = False,
     oom: bool = False,
     warned: bool = False,
@@ -103,7 +103,7 @@ def ending(
     """Tell why a training process ended.
 
     ``code``: exit code as of a shell, or minus the signal as of Python. ``done``: it had reported the end of training.
-    ``going``: the notice of its host. ``peer_lost``: its world had just lost another process. ``oom``: the
+    ``departure``: the notice of its host. ``peer_lost``: its world had just lost another process. ``oom``: the
     kernel killed something for memory there meanwhile. ``warned``: ``check_alive()`` was False; scripts for Alibaba's
     SDK then save and end with -1.
     """
@@ -112,12 +112,12 @@ def ending(
     if done:
         return Ending(Cause.DONE, "done" if code == 0 else f"done, then {how}")
     if warned and code == LEFT_AS_ASKED:
-        why = going or Cause.PREEMPTED
+        why = departure or Cause.PREEMPTED
         return Ending(why, f"{why}: it ended by itself after check_alive() was False")
     if told_to_leave:
         return Ending(Cause.TOLD, Cause.TOLD.value)
-    if going is not None:
-        return Ending(going, f"{going.value}: {how}")
+    if departure is not None:
+        return Ending(departure, f"{departure.value}: {how}")
     if code == 0:
         return Ending(Cause.LEFT, "left with exit code 0 before training was done")
     if number == signal.SIGTERM:

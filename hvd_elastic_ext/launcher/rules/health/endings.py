@@ -59,7 +59,7 @@ def outcome_of_world(size: int, alive: int, ended: Sequence[Ended]) -> WorldOutc
     return WorldOutcome(WorldPhase.FAILED, _failure(size, well, ended))
 
 
-def alone(ended: Iterable[Ended], *, wanted: int) -> str | None:
+def why_unjoined_failed(ended: Iterable[Ended], *, wanted: int) -> str | None:
     """Why programs that need no world have failed, after the last of them has ended; None if they have not.
 
     ``ended``: the last one of each seat. ``wanted``: how many were to end well. Another one may have taken the place

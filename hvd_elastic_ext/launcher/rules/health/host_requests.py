@@ -117,12 +117,12 @@ def rows(
 def _host_row(
     ledger: HealthLedger, host: Host, mine: Iterable[Subject], *, now: float, starting: Starting | None
 ) -> dict[str, Any]:
-    verdict = ledger.blocked(now, host)
+    status = ledger.blocked(now, host)
     usable = ledger.usable_slots(now, host)
     held = [(subject, ledger.records[subject]) for subject in mine]
     # The row of a host that works in part gives the reason for a blocked slot.
     missing = [ledger.blocked(now, host, slot) for slot in range(host.slots) if slot not in usable]
-    why = verdict if verdict.blocked else missing[0] if missing else None
+    why = status if status.blocked else missing[0] if missing else None
     reasons = [why.reason] if why else []
     if starting is not None:
         reasons.append(str(starting))
@@ -133,7 +133,7 @@ def _host_row(
         "node": host.node,
         "slots": host.slots,
         "usable": list(usable),
-        "state": "blocked" if verdict.blocked else "in part" if missing else "starting" if starting else "free",
+        "state": "blocked" if status.blocked else "in part" if missing else "starting" if starting else "free",
         "starting_s": None if starting is None else round(starting.since_s, 3),
         "strikes": sum(record.strikes_left(now) for _, record in held),
         "left_s": None if why is None or why.until is None else round(why.until - now, 3),

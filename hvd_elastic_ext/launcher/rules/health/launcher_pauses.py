@@ -18,7 +18,7 @@ SEVERAL: Final = 3
 """So many short pauses are said: one or two are nothing to act on."""
 
 
-class Pause(NamedTuple):
+class LauncherPause(NamedTuple):
     """A short pause that is not said yet: when it ended (mono), and how long it was."""
 
     at: float
@@ -29,16 +29,16 @@ class Told(NamedTuple):
     """``line`` is empty if nothing is said. ``short``: what is still to be said, for the next call."""
 
     line: str
-    short: tuple[Pause, ...]
+    short: tuple[LauncherPause, ...]
 
 
 def tell(
-    now: float, seconds: float, short: Sequence[Pause], *, heartbeat_timeout_s: float, said_at: float | None
+    now: float, seconds: float, short: Sequence[LauncherPause], *, heartbeat_timeout_s: float, said_at: float | None
 ) -> Told:
     """What to say of a pause of ``seconds`` that ends now. ``said_at``: when pauses were last said (mono)."""
     if seconds >= min(LONG_S, SHARE * heartbeat_timeout_s):
         return Told(f"the launcher itself was paused for {seconds:.1f} s; no host is blamed for that", tuple(short))
-    known = (*(pause for pause in short if pause.at > now - SPAN_S), Pause(now, seconds))
+    known = (*(pause for pause in short if pause.at > now - SPAN_S), LauncherPause(now, seconds))
     if len(known) < SEVERAL or (said_at is not None and now < said_at + SPAN_S):
         return Told("", known)
     longest = max(pause.seconds for pause in known)

@@ -277,11 +277,11 @@ class HealthLedger:
 
         Of several blocks the one that ends last counts.
         """
-        found = self._verdict(now, host, slot)
+        found = self._status(now, host, slot)
         if found.blocked or slot is not None:
             return found
-        slots = [self._verdict(now, host, number) for number in range(host.slots)]
-        if not all(verdict.blocked for verdict in slots):
+        slots = [self._status(now, host, number) for number in range(host.slots)]
+        if not all(status.blocked for status in slots):
             return FREE
         soonest = min(slots, key=_end)
         if host.slots == 1:
@@ -292,7 +292,7 @@ class HealthLedger:
         """Numbers of the slots that may work; slots keep their numbers."""
         if not any(record.blocked(now) for record in self.records.values()):
             return tuple(range(host.slots))
-        return tuple(slot for slot in range(host.slots) if not self._verdict(now, host, slot).blocked)
+        return tuple(slot for slot in range(host.slots) if not self._status(now, host, slot).blocked)
 
     def next_release(self, now: float) -> float | None:
         """When the next block ends; None if none does by itself."""
@@ -332,9 +332,9 @@ class HealthLedger:
     def _with(self, subject: Subject, record: HealthRecord) -> HealthLedger:
         return replace(self, records={**self.records, subject: record})
 
-    def _verdict(self, now: float, host: Host, slot: int | None) -> BlockStatus:
+    def _status(self, now: float, host: Host, slot: int | None) -> BlockStatus:
         mine = [
-            _verdict_of(now, subject, record)
+            _status_of(now, subject, record)
             for subject, record in self.records.items()
             if record.blocked(now) and subject.concerns(host, slot) and (slot is not None or subject.kind != "slot")
         ]
@@ -346,7 +346,7 @@ class HealthLedger:
         return any((record := self.records.get(s)) is not None and record.cooling(now) for s in covers)
 
 
-def _verdict_of(now: float, subject: Subject, record: HealthRecord) -> BlockStatus:
+def _status_of(now: float, subject: Subject, record: HealthRecord) -> BlockStatus:
     if record.held_back(now):
         return BlockStatus(True, f"{subject} is {record.how_held}", record.ends(now))
     count = record.strikes
@@ -360,10 +360,10 @@ def _last_of(what: str, strike: Strike) -> str:
     return words and foreign_words(f"{what}, the last: {strike.subject}: {words}")
 
 
-def _end(verdict: BlockStatus) -> float:
-    if not verdict.blocked:
+def _end(status: BlockStatus) -> float:
+    if not status.blocked:
         return float("-inf")
-    return float("inf") if verdict.until is None else verdict.until
+    return float("inf") if status.until is None else status.until
 
 
 def _slots_failing_together(now: float, faults: Iterable[Strike], subject: Subject) -> set[Subject]:

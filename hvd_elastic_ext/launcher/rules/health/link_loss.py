@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def alone(now: float, heard: Sequence[float], *, limit_s: float, grace_s: float) -> bool:
+def is_isolated(now: float, heard: Sequence[float], *, limit_s: float, grace_s: float) -> bool:
     """Whether hosts are silent, and no other host of the world could continue without them. Pure.
 
     ``heard``: when each host of the world was last heard. Hosts send three messages in ``limit_s``: one that was

@@ -1,9 +1,9 @@
 """Whether a world makes no step for longer than usual. Pure.
 
-It is only said: what counts as a stall is in :mod:`stalls`, and begins much later. A pause is said within 5 s, and
-every 5 s in its first half minute, in which somebody may be looking. After that it is said again each time it has
+A pause is only logged; what counts as a stall is in :mod:`stalls`, and begins much later. A pause is logged within 5 s,
+and every 5 s in its first half minute, in which somebody may be looking. After that it is logged again each time it has
 lasted twice as long, at least once a minute, and each line tells when the next one comes: a validation of some minutes
-looks the same as a hang and is no fault. Other waits are said every 4 s.
+looks the same as a hang and is no fault. Other waits are logged every 4 s.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Final
 from hvd_elastic_ext.launcher.rules.health.stalls import Member, named
 
 SOON_S: Final = 3.0
-"""Shortest pause that is said. With one second from the last step to its heartbeat, and one to the next look, that is
+"""Shortest pause that is logged. With one second from the last step to its heartbeat, and one to the next look, that is
 within 5 s of the last step.
 """
 FACTOR: Final = 2.0
-"""A pause is said if it is longer than a usual step by this factor."""
+"""A pause is logged if it is longer than a usual step by this factor."""
 RECENT: Final = 20
 """How many of the last steps tell what is usual."""
 OFTEN_S: Final = 4.0
@@ -31,7 +31,7 @@ MOST_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class StepPause:
     """``still_s``: for how long no rank has made progress, as far as heartbeats tell.
 
     ``usual_s``: seconds of a usual step; 0 if unknown. ``lag``: ranks that do not wait for others; ``waiting``: how
@@ -69,7 +69,7 @@ def _are(members: Sequence[Member]) -> str:
 
 def pause(
     now: float, members: Sequence[Member], recent: Iterable[Sequence[float]], finished: Sequence[Member] = ()
-) -> Pause | None:
+) -> StepPause | None:
     """Whether no member makes progress for longer than usual. ``recent``: the last steps of each, in seconds.
 
     ``finished``: those that are done with training, which may be why the others wait.
@@ -81,7 +81,7 @@ def pause(
     if still < FACTOR * usual:
         return None
     lag = tuple(member for member in members if not member.waiting)
-    return Pause(still, usual, lag, len(members) - len(lag), tuple(finished))
+    return StepPause(still, usual, lag, len(members) - len(lag), tuple(finished))
 
 
 def usual_s(steps: Sequence[float]) -> float:
@@ -89,12 +89,12 @@ def usual_s(steps: Sequence[float]) -> float:
     return min(heapq.nlargest(2, steps), default=0.0)
 
 
-def say_again_s(still_s: float) -> float:
-    """Seconds until a pause of ``still_s`` is said again."""
+def log_again_s(still_s: float) -> float:
+    """Seconds until a pause of ``still_s`` is logged again."""
     return OFTEN_S if still_s < OFTEN_FOR_S else min(still_s, MOST_S)
 
 
 def said_again(still_s: float) -> str:
     """What a line says of the next one, if that does not come soon; empty if it does."""
-    again_s = say_again_s(still_s)
+    again_s = log_again_s(still_s)
     return f"; said again in {again_s:.0f} s" if again_s > OFTEN_S else ""

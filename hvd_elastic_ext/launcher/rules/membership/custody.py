@@ -1,4 +1,4 @@
-"""May a world form, and from which commit? Pure: ``(now, facts, wait_s) → verdict with its reason``.
+"""May a world form, and from which commit? Pure: ``(now, facts, wait_s) → decision with its reason``.
 
 Agents keep the newest commit of each slot in memory. It outlives the process that made it. A host that may not work
 (in cooldown, blocked, drained, leaving or not listed) still holds its commits. Only this module decides what follows:
@@ -8,7 +8,7 @@ Agents keep the newest commit of each slot in memory. It outlives the process th
 * A holder that cannot be reached is waited for, ``wait_s`` (``--commit-wait``) at most, unless it is known to be gone.
 * A holder that leaves stays until another host holds the commit, or until its deadline.
 * A checkpoint counts like a held commit.
-* After that the world forms from the newest commit left. The verdict names the loss, its holders, and the reason.
+* After that the world forms from the newest commit left. The decision names the loss, its holders, and the reason.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Reachability(Enum):
 
 
 class Holding(NamedTuple):
-    """The newest commit in the memory of one slot. A tuple, because a verdict may need thousands.
+    """The newest commit in the memory of one slot. A tuple, because a decision may need thousands.
 
     ``step``: optimizer steps in it. ``since``: when the agent was last heard (mono), if it is not HERE. ``why``: what
     is known of that. ``leaves_by``: when the host will be gone (mono; infinite if that is not known), None if it stays.
@@ -74,7 +74,7 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CustodyFacts:
-    """The input of a verdict.
+    """The input of a decision.
 
     ``members``: seats that would form the world, the preferred receiver first; empty if there is none.
     ``ready``: they are to form it now. ``writable``: seats whose memory may be written: they have no process, or one
@@ -153,7 +153,7 @@ class CustodyDecision:
 FORMS: Final = CustodyDecision(CustodyAction.FORM, "the newest commit is there")
 
 
-def judge(now: float, facts: CustodyFacts, wait_s: float) -> CustodyDecision:
+def decide(now: float, facts: CustodyFacts, wait_s: float) -> CustodyDecision:
     """Say whether the members may form a world, and if not what comes first. See the module."""
     if not facts.members:
         return _copy_from_leaving_host(facts, wait_s)

@@ -152,7 +152,7 @@ def decide(now: float, situation: Situation, limits: WorldLimits) -> WorldDecisi
         return STILL_FORMING
     if view.done:
         return WorldDecision(None, "", "training is done, and the last ones are about to say so")
-    if view.going:
+    if view.leaving:
         decision = _without_leaving(view)
         if decision is not None:
             return decision
@@ -185,7 +185,7 @@ class _View:
         self.alive: list[Process] = []
         self.lost: list[ProcessId] = []
         self.staying: list[Process] = []
-        self.going: list[Process] = []
+        self.leaving: list[Process] = []
         needed, inside = frozenset(wanted), set[Seat]()
         for life in situation.members:  # there may be thousands
             process = processes.get(life.seat)
@@ -195,7 +195,7 @@ class _View:
             inside.add(life.seat)
             (self.done if process.done else self.alive).append(process)
             if not process.done:
-                (self.staying if life.seat in needed else self.going).append(process)
+                (self.staying if life.seat in needed else self.leaving).append(process)
         if not situation.formed:  # a process that is done does not join, and the others would wait for it
             self.lost += [process.life for process in self.done]
         self.broken = [process for process in self.alive if process.broken]
@@ -217,7 +217,7 @@ class _View:
         if has or (self.staying and self.situation.settled):
             return []
         # Prefer a member that holds the newest commit. If no commit is known, take any member.
-        return sorted(self.going, key=lambda process: process.holds != newest)[: 1 if self.staying else None]
+        return sorted(self.leaving, key=lambda process: process.holds != newest)[: 1 if self.staying else None]
 
     def chosen(self, processes: Sequence[Process]) -> tuple[ProcessId, ...]:
         """As many of ``processes`` as one world takes, the first ones; empty if they are too few."""
@@ -254,23 +254,23 @@ def _after_loss(view: _View) -> WorldDecision:
 
 def _without_leaving(view: _View) -> WorldDecision | None:
     """Remove members that are no longer wanted; None if they have to stay for now."""
-    going = ", ".join(str(process.seat) for process in view.going)
+    leaving = ", ".join(str(process.seat) for process in view.leaving)
     chosen = view.chosen([*view.staying, *view.parked])
     if view.staying and chosen:
-        return WorldDecision(chosen, "hosts removed", f"{going} may go")
+        return WorldDecision(chosen, "hosts removed", f"{leaving} may go")
     if view.staying or not view.parked or not view.chosen(view.parked):
         return None
-    first_leave = min((process.leaves_by for process in view.going if process.leaves_by is not None), default=None)
+    first_leave = min((process.leaves_by for process in view.leaving if process.leaves_by is not None), default=None)
     closes = view.window_closes if first_leave is None else min(view.window_closes, first_leave - REPLACE_MARGIN_S)
     if view.coming and view.now < closes:
-        return WorldDecision(None, "", f"{going} stays until its replacements are ready", closes)
+        return WorldDecision(None, "", f"{leaving} stays until its replacements are ready", closes)
     # No new member holds a commit. Keep one old member for one world, to send it.
-    together = (view.going[0].life, *view.chosen(view.parked))
-    return WorldDecision(together, "hosts changed", f"{going} may go when the others have the state")
+    together = (view.leaving[0].life, *view.chosen(view.parked))
+    return WorldDecision(together, "hosts changed", f"{leaving} may go when the others have the state")
 
 
 def _with_newcomers(view: _View) -> WorldDecision:
-    kept = [*view.staying, *view.going]
+    kept = [*view.staying, *view.leaving]
     chosen = view.chosen([*kept, *view.parked]) if view.parked else ()
     if len(chosen) <= len(view.alive):
         return AS_IT_SHOULD_BE if not view.coming else WorldDecision(None, "", "newcomers are not ready yet")

@@ -152,5 +152,5 @@ def _looked(job: JobState) -> frozenset[str]:
 
 def next_look(job: JobState) -> float | None:
     """When a wait for the newest commit may be over (mono)."""
-    times = [job.custody.verdict.until, job.transfers.next_look]
+    times = [job.custody.decision.until, job.transfers.next_look]
     return min((at for at in times if at is not None), default=None)

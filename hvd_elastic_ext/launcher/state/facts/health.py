@@ -42,8 +42,8 @@ def left_out(job: JobState, *, brief: bool = False) -> list[str]:
     return found
 
 
-def _left_out(name: str, verdict: BlockStatus, words: Sequence[tuple[str, str]], now: float) -> str:
-    until, why = verdict.until, verdict.reason
+def _left_out(name: str, status: BlockStatus, words: Sequence[tuple[str, str]], now: float) -> str:
+    until, why = status.until, status.reason
     for said, short in words:
         why = why.replace(said, short)
     ends = "blocked until it is cleared" if until is None else f"blocked for {until - now:.0f} s more"

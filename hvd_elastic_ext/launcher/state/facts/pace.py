@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hvd_elastic_ext.launcher.rules.health.pace import SOON_S, Pause, pause
+from hvd_elastic_ext.launcher.rules.health.pace import SOON_S, StepPause, pause
 from hvd_elastic_ext.launcher.rules.health.stalls import Member
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Worker
@@ -15,7 +15,7 @@ KNOWN_S: Final = 1.2
 """How long a heartbeat of its agent tells of no progress: until the next one is due."""
 
 
-def pause_of(job: JobState) -> Pause | None:
+def pause_of(job: JobState) -> StepPause | None:
     """The pause of the world at this moment; None while it makes steps as usual."""
     present = job.roster.present(job.world.members)
     watched = [

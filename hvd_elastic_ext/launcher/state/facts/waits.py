@@ -93,8 +93,8 @@ def waits_for(job: JobState, *, brief: bool = True) -> Wait | None:
         then = ", then hosts that are not heard count as failed"
         return Wait("no host is heard: is this machine's own link down?", health.link_is_back_by(job), then)
     if job.custody.holds_back:
-        verdict = job.custody.verdict
-        return Wait(f"for the newest commit: {verdict.reason}", verdict.until, ends=ARRIVES)
+        decision = job.custody.decision
+        return Wait(f"for the newest commit: {decision.reason}", decision.until, ends=ARRIVES)
     if not job.standing:
         return _save(job) or _shortage(job, brief=brief)
     if not job.formed:
@@ -282,7 +282,7 @@ def _shortage(job: JobState, *, brief: bool) -> Wait:
         what.append(f"the agent {NOT_CONNECTED}: {_names(starting)} (at most {max(0.0, left_s):.0f} s more)")
     if blocked := health.left_out(job, brief=brief):
         what.append(f"left out: {_some(blocked)}")
-    if job.before_sleep.going:
+    if job.before_sleep.will_sleep:
         then = ", then it saves what memory holds and sleeps (--sleep-after)"
         return Wait("; ".join(what), memory.next_look(job), then)
     until = None if job.short_since is None else job.short_since + job.options.elastic_timeout_s

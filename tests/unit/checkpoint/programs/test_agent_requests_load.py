@@ -146,9 +146,9 @@ def test_whether_one_is_whole_is_told_with_the_reason(tmp_path: Path) -> None:
     kept(tmp_path, identity(8), identity(9))
     damage(tmp_path, identity(9))
 
-    def verdict(which: Identity) -> dict[str, Any]:
+    def answer(which: Identity) -> dict[str, Any]:
         return agent_requests.answered({"do": "verify", "place": str(tmp_path), "name": name_of(which), "sides": {}})
 
-    assert verdict(identity(8)) == {"whole": True, "why": ""}
-    assert verdict(identity(9))["whole"] is False
-    assert "shard" in verdict(identity(9))["why"]
+    assert answer(identity(8)) == {"whole": True, "why": ""}
+    assert answer(identity(9))["whole"] is False
+    assert "shard" in answer(identity(9))["why"]

@@ -23,9 +23,9 @@ def test_as_long_as_there_is_room_nobody_gives_way() -> None:
 
 def test_what_one_place_has_beyond_its_share_gives_way_at_once_and_others_do_not() -> None:
     strangers = crowd("b", "a", "a", "b", "a", "c", "d", "a")  # a share is 2
-    verdict = strangers.room(NOW, most=8)
-    assert (verdict.out, verdict.wait) == (1, False)
-    assert "too many connections" in verdict.reason
+    decision = strangers.room(NOW, most=8)
+    assert (decision.out, decision.wait) == (1, False)
+    assert "too many connections" in decision.reason
     assert strangers.remove(1)
     strangers.add(8, "e", NOW)
     assert strangers.room(NOW, most=8).out == 2

@@ -68,25 +68,25 @@ def test_the_interface_is_the_one_that_was_given_or_the_way_to_the_launcher() ->
 
 
 def test_a_host_with_the_same_versions_may_work() -> None:
-    assert unfit(FACTS, SAME, alone=False) is None
+    assert unfit(FACTS, SAME, on_one_machine=False) is None
 
 
 def test_another_version_is_named_with_the_remedy() -> None:
-    found = unfit({**FACTS, "versions": {**SAME, "torch": "2.1.0"}}, SAME, alone=False)
+    found = unfit({**FACTS, "versions": {**SAME, "torch": "2.1.0"}}, SAME, on_one_machine=False)
     assert found == "it has torch 2.1.0, the launcher's machine has 2.13.0; install the same on every host"
-    absent = unfit({**FACTS, "versions": {**SAME, "horovod": None}}, SAME, alone=False)
+    absent = unfit({**FACTS, "versions": {**SAME, "horovod": None}}, SAME, on_one_machine=False)
     assert absent is not None
     assert absent.startswith("it has no horovod, ")
 
 
 def test_a_package_that_the_launcher_lacks_is_not_asked_for() -> None:
-    assert unfit({**FACTS, "versions": {}}, {"torch": None}, alone=False) is None
+    assert unfit({**FACTS, "versions": {}}, {"torch": None}, on_one_machine=False) is None
 
 
 def test_a_name_that_leads_to_loopback_matters_only_among_several_machines() -> None:
     there = {**FACTS, "addresses": ["127.0.1.1"]}
-    assert unfit(there, SAME, alone=True) is None
-    found = unfit(there, SAME, alone=False)
+    assert unfit(there, SAME, on_one_machine=True) is None
+    found = unfit(there, SAME, on_one_machine=False)
     assert found is not None
     assert "'h1' leads to 127.0.1.1" in found
     assert "/etc/hosts" in found
@@ -95,13 +95,13 @@ def test_a_name_that_leads_to_loopback_matters_only_among_several_machines() -> 
 def test_a_name_that_does_not_resolve_ends_processes_anywhere() -> None:
     there = {**FACTS, "addresses": [], "resolving": "h1 does not resolve: Name or service not known"}
     for alone in (True, False):
-        found = unfit(there, SAME, alone=alone)
+        found = unfit(there, SAME, on_one_machine=alone)
         assert found is not None
         assert "'h1' does not resolve" in found
         assert "/etc/hosts" in found
-    assert unfit(there, {"horovod": None}, alone=False) is None
+    assert unfit(there, {"horovod": None}, on_one_machine=False) is None
     slow = {**there, "resolving": "the resolver did not answer within 2 s"}
-    assert unfit(slow, SAME, alone=False) is None  # it may when it matters
+    assert unfit(slow, SAME, on_one_machine=False) is None  # it may when it matters
 
 
 def test_switches_that_no_elastic_job_survives_are_off_on_every_host() -> None:

@@ -132,11 +132,11 @@ def test_a_look_at_an_intact_world_decides_as_the_rules_do_for_all_processes(mon
 
     def compared(job: JobState) -> WorldDecision:
         short.append(job.intact)
-        found = Engine().decide(job)
+        found = Engine().advance(job)
         assert found == next_world.decide(job.now, job.situation, job.options.limits)
         return found
 
-    monkeypatch.setattr(plan.next_world, "engine_of", lambda job: Engine(decide=compared))
+    monkeypatch.setattr(plan.next_world, "engine_of", lambda job: Engine(advance=compared))
     cluster = running("a", "b")
     cluster.hosts(a=1, b=1, c=1)
     cluster.run(30.0)

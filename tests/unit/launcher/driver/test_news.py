@@ -67,7 +67,7 @@ PROCESSES: dict[str, Case] = {
         blocked[slot 0 of c] 1 times, crashed, until 110, tried for 40 s
         faults.first c[0] crashed: could not be started: no such file
         loopless.last c[0] crashed: could not be started: no such file
-        loopless.alone[c:0] rank 0 on c[0],crashed: could not be started: no such file,False,False
+        loopless.never_joined[c:0] rank 0 on c[0],crashed: could not be started: no such file,False,False
         roster.ended[c:0] 2
         fleet.recovering c
         outcome.failed 0,c[0] crashed: could not be started: no such file
@@ -128,7 +128,7 @@ PROCESSES: dict[str, Case] = {
         blocked[slot 0 of c] 1 times, crashed, until 110, tried for 40 s
         faults.first c[0] crashed: exit code 1
         loopless.last c[0] crashed: exit code 1
-        loopless.alone[c:0] rank 0 on c[0],crashed: exit code 1,False,False
+        loopless.never_joined[c:0] rank 0 on c[0],crashed: exit code 1,False,False
         roster.ended[c:0] 2
         fleet.recovering c
         outcome.failed 0,c[0] crashed: exit code 1
@@ -190,11 +190,11 @@ AGENTS: dict[str, Case] = {
         > Record notice host=c reason=its agent was sent SIGTERM deadline=105"""),
     "going: its host has notice": (news("a", "going", reason="spot", in_s=30), """
         agents[a].leaves_by 130
-        agents[a].going spot
+        agents[a].notice_reason spot
         > Record notice host=a reason=spot deadline=130"""),
     "going: nobody knows when": (news("a", "going", reason="spot", in_s=None), """
         agents[a].leaves_by inf
-        agents[a].going spot
+        agents[a].notice_reason spot
         > Record notice host=a reason=spot deadline=-"""),
     "going: the time has changed": (
         news("a", "going", reason="spot", in_s=30), 10.0, news("a", "going", reason="spot", in_s=5), """
@@ -204,7 +204,7 @@ AGENTS: dict[str, Case] = {
         news("c", "notice", reason="SIGTERM", grace_s=5), news("c", "going", reason="spot", in_s=30), NOTHING),
     "staying: the notice is withdrawn": (news("a", "going", reason="spot", in_s=30), news("a", "staying"), """
         agents[a].leaves_by -
-        agents[a].going -
+        agents[a].notice_reason -
         > Record notice_over host=a reason=its notice was withdrawn"""),
     "staying: there was none": (news("a", "staying"), NOTHING),
     "advised: it may have to go": (

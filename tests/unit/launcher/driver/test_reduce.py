@@ -200,7 +200,7 @@ JOINS: dict[str, Case] = {
         agents[d].heard 100
         agents[d].identity its agent
         agents[d].leaves_by 130
-        agents[d].going spot
+        agents[d].notice_reason spot
         > Record notice host=d reason=spot deadline=130"""),
     "an agent that a launcher before had": (Expected((E_HOST,), 160.0), AgentJoined("e", hello("agent of e")), """
         agents[e].joined True

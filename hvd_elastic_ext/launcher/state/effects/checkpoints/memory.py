@@ -125,7 +125,7 @@ def _ask(job: JobState, hosts: Sequence[str], **request: Any) -> None:
 def _take_answers(job: JobState) -> None:
     state = job.before_sleep
     if state.known.looked:
-        _take_verdict(job, next(iter(state.answers.values())))
+        _take_check_of_checkpoint(job, next(iter(state.answers.values())))
         return
     held: dict[Seat, Kept] = {}
     stored: Found | None = None
@@ -142,7 +142,7 @@ def _take_answers(job: JobState) -> None:
     state.known = Known(True, held, stored, stateless=stateless)
 
 
-def _take_verdict(job: JobState, answer: Mapping[str, Any]) -> None:
+def _take_check_of_checkpoint(job: JobState, answer: Mapping[str, Any]) -> None:
     state = job.before_sleep
     stored = state.known.stored
     assert stored is not None

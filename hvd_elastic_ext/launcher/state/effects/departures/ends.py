@@ -64,14 +64,14 @@ def _ending(job: JobState, worker: Worker, code: int, *, oom: bool) -> Ending:
         code,
         done=worker.done,
         told_to_leave=worker.leaving is not None,
-        going=job.going(worker.seat.host),
+        departure=job.departure_cause(worker.seat.host),
         peer_lost=worker.life in members and _has_lost_another(job, worker),
         oom=oom,
         warned=worker.warned,
     )
     if code == 0 and found.cause is Cause.LEFT and worker.stage is Stage.BOOTING:
         found = Ending(found.cause, "ended with exit code 0 without having asked for a world")
-    return engine_of(job).judged(job, worker, found, code)
+    return engine_of(job).cause_of_end(job, worker, found, code)
 
 
 def _has_lost_another(job: JobState, worker: Worker) -> bool:
@@ -129,5 +129,5 @@ def _note_end(job: JobState, worker: Worker, cause: Cause, how: str, code: int) 
         state.of = job.generation
         state.ended[worker.life] = entry
     elif worker.stage is Stage.BOOTING and (well or cause.fault):
-        state.alone.pop(worker.seat, None)  # in the order of the ends
-        state.alone[worker.seat] = entry
+        state.never_joined.pop(worker.seat, None)  # in the order of the ends
+        state.never_joined[worker.seat] = entry

@@ -65,8 +65,8 @@ def _going(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
     host, in_s = agent.host.name, news.get("in_s")
     if agent.finishing:
         return  # it leaves at once
-    reason, known = str(news.get("reason")), agent.going
-    agent.going, agent.leaves_by = reason, math.inf if in_s is None else job.now + _seconds(in_s)
+    reason, known = str(news.get("reason")), agent.notice_reason
+    agent.notice_reason, agent.leaves_by = reason, math.inf if in_s is None else job.now + _seconds(in_s)
     if reason != known:  # news may come twice
         deadline = None if in_s is None else agent.leaves_by
         job.record("notice", host=host, reason=reason, deadline=deadline)
@@ -75,8 +75,8 @@ def _going(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
 
 
 def _staying(job: JobState, agent: Agent, _: Mapping[str, Any]) -> None:
-    if agent.going is not None and not agent.finishing:
-        agent.going = agent.leaves_by = None
+    if agent.notice_reason is not None and not agent.finishing:
+        agent.notice_reason = agent.leaves_by = None
         job.record("notice_over", host=agent.host.name, reason="its notice was withdrawn")
         log.info("%s is not about to go any more", agent.host.name)
 

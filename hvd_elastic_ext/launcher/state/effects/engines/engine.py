@@ -23,21 +23,21 @@ def _decide(job: JobState) -> WorldDecision:
 class Engine(NamedTuple):
     """What planners ask of an engine. The defaults are Horovod's: processes live through changes of their world."""
 
-    decide: Callable[[JobState], WorldDecision] = _decide
-    """Which processes form the next world now, if any."""
+    advance: Callable[[JobState], WorldDecision] = _decide
+    """Which processes form the next world now, if any. Ends members that have to end before that."""
     begun: Callable[[JobState], None] = lambda job: None
     """Take note that the world that was decided on is called now."""
     look: Callable[[JobState], float | None] = lambda job: None
     """Do what is due after a decision; when something is due next (mono)."""
-    judged: Callable[[JobState, Worker, Ending, int], Ending] = lambda job, worker, ending, code: ending
-    """Why a process has ended, by what the engine knows beyond its exit code."""
+    cause_of_end: Callable[[JobState, Worker, Ending, int], Ending] = lambda job, worker, ending, code: ending
+    """The cause of a process's end, by what the engine knows beyond its exit code."""
     not_begun: Callable[[JobState, int, str], None] = lambda job, generation, why: None
     """What was to start the processes of a world has failed, or ended before they were done."""
 
 
 _IN_PLACE: Final = Engine()
 _RESTARTING: Final = Engine(
-    restarting.decide, restarting.begun, restarting.look, restarting.judged, restarting.not_begun
+    restarting.advance, restarting.begun, restarting.look, restarting.cause_of_end, restarting.not_begun
 )
 
 

@@ -36,7 +36,7 @@ NOTICE_S: Final = 5.0
 """How long members with an elastic loop may take to notice that a peer is lost, and to say what they roll back."""
 
 
-def decide(job: JobState) -> WorldDecision:
+def advance(job: JobState) -> WorldDecision:
     """Form the next world once the present one has ended; until then end that."""
     now, situation = job.now, job.situation
     move, decision = world_change.decide(
@@ -169,11 +169,11 @@ def _tell_to_leave(job: JobState, members: Sequence[Worker], staying: set[str], 
 # --- ends of processes
 
 
-def judged(job: JobState, worker: Worker, ending: Ending, code: int) -> Ending:
+def cause_of_end(job: JobState, worker: Worker, ending: Ending, code: int) -> Ending:
     """Separate a process that failed from those that ended because of it, or on an order."""
     if worker.life not in job.world.members or ending.cause is Cause.DONE:
         return ending
-    found = _judged(job, worker, ending, code)
+    found = _cause_of_end(job, worker, ending, code)
     if found.cause in (Cause.PEER_LOST, Cause.TOLD):
         job.world.not_at_fault.add(worker.life)
         job.restarting.ended[worker.seat] = job.now
@@ -185,7 +185,7 @@ def judged(job: JobState, worker: Worker, ending: Ending, code: int) -> Ending:
     return found
 
 
-def _judged(job: JobState, worker: Worker, ending: Ending, code: int) -> Ending:
+def _cause_of_end(job: JobState, worker: Worker, ending: Ending, code: int) -> Ending:
     draining = job.restarting.change is not None and job.restarting.change.move is ChangeAction.DRAIN
     if worker.leaving is not None or (draining and code in (0, START_AGAIN)):
         return Ending(Cause.TOLD, "ended for the next world")

@@ -1,4 +1,4 @@
-"""Ranks that are done with training while others go on: noted, and said."""
+"""Reports ranks that wait for a finished rank, or train on without it."""
 
 from __future__ import annotations
 

@@ -15,15 +15,15 @@ from hvd_elastic_ext.launcher.state.job import JobState
 log = logging.getLogger(__name__)
 
 
-def judge(job: JobState, seats: Iterable[Seat], *, ready: bool) -> CustodyDecision:
+def custody_decision(job: JobState, seats: Iterable[Seat], *, ready: bool) -> CustodyDecision:
     """Ask the rules whether a world of ``seats`` may form, and what is to be sent first."""
-    verdict = custody.judge(job.now, facts_for(job, seats, ready=ready), job.options.commit_wait_s)
-    _log(job, verdict)
-    return verdict
+    decision = custody.decide(job.now, facts_for(job, seats, ready=ready), job.options.commit_wait_s)
+    _log(job, decision)
+    return decision
 
 
-def _log(job: JobState, verdict: CustodyDecision) -> None:
-    what = verdict.reason if verdict.until is not None else ""
+def _log(job: JobState, decision: CustodyDecision) -> None:
+    what = decision.reason if decision.until is not None else ""
     named = what.partition(";")[0]
     if named != job.custody.logged:
         job.custody.logged = named
@@ -40,15 +40,15 @@ def may_form(job: JobState) -> tuple[bool, CommitLoss | None]:
     plain = job.roster.commits.plain(seats) and not storage_may_be_newer(job, seats)
     if plain and all(job.now >= until for until in ending(job).values()):
         transfers.cancel(job)
-        job.custody.verdict, job.custody.holds_back = FORMS, False
+        job.custody.decision, job.custody.holds_back = FORMS, False
         return True, None
-    job.custody.verdict = verdict = judge(job, seats, ready=True)
-    job.custody.holds_back = verdict.act is not CustodyAction.FORM
+    job.custody.decision = decision = custody_decision(job, seats, ready=True)
+    job.custody.holds_back = decision.act is not CustodyAction.FORM
     if job.custody.holds_back:
-        transfers.begin(job, verdict)
+        transfers.begin(job, decision)
     else:
         transfers.cancel(job)
-    return not job.custody.holds_back, verdict.loss
+    return not job.custody.holds_back, decision.loss
 
 
 def formed(job: JobState, loss: CommitLoss | None) -> int | None:

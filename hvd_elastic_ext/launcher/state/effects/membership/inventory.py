@@ -30,7 +30,7 @@ def joined(job: JobState, name: str, hello: Mapping[str, Any]) -> list[tuple[Wor
     job.fleet.unreachable.pop(name, None)
     agent.identity = str(hello.get("agent") or "")
     # It may be a new agent. Orders to end and notices are repeated, so forget them here.
-    agent.finishing, agent.dismissed, agent.leaves_by, agent.going = False, False, None, None
+    agent.finishing, agent.dismissed, agent.leaves_by, agent.notice_reason = False, False, None, None
     job.roster.commits.came(name, agent.identity, hello.get("seats") or {})
     return _take_stock(job, agent, hello.get("seats") or {}, now)
 

@@ -38,10 +38,10 @@ def formed(job: JobState) -> None:
 # --- begin and end
 
 
-def begin(job: JobState, verdict: CustodyDecision) -> None:
-    """Begin the transfer that the verdict wants, if agents can do it now."""
-    source, target = verdict.source, verdict.target
-    if verdict.act not in (CustodyAction.SEND, CustodyAction.LOAD) or not job.transfers.may_begin(job.now):
+def begin(job: JobState, decision: CustodyDecision) -> None:
+    """Begin the transfer that the decision wants, if agents can do it now."""
+    source, target = decision.source, decision.target
+    if decision.act not in (CustodyAction.SEND, CustodyAction.LOAD) or not job.transfers.may_begin(job.now):
         return
     assert target is not None
     if not job.busy.isdisjoint({target.host, *([] if source is None else [source.seat.host])}):

@@ -52,8 +52,8 @@ def without_list(job: JobState) -> None:
     job.fleet.hosts = HostSet()
 
 
-def paused(job: JobState) -> None:
-    job.paused = True
+def decisions_held(job: JobState) -> None:
+    job.decisions_held = True
 
 
 def told_to_leave(job: JobState) -> None:
@@ -151,7 +151,7 @@ AGENTS: dict[str, Case] = {
         > Record struck subject=host a cause=fenced cooldown_s=10 until=120.5
         .. host=a reason=nothing was heard of it for 10.5 s
         > Save"""),
-    "longer, but planners decide nothing for now": (10.5, heard("b", "c"), paused, NOTHING),
+    "longer, but planners decide nothing for now": (10.5, heard("b", "c"), decisions_held, NOTHING),
     "longer, while the job ends": (End(JobFailed("told to")), 10.5, heard("b", "c"), """
         fleet.cut_off_live a:0#2
         fleet.lost[a] -,agent of a
@@ -268,7 +268,7 @@ PROCESSES: dict[str, Case] = {
         workers[a:0].killed_at 100
         > Record fenced host=a slot=0 reason=its process was silent for 10.5 s
         > Send a do=kill slot=0"""),
-    "longer, but planners decide nothing for now": (silent("a", 10.5), paused, NOTHING),
+    "longer, but planners decide nothing for now": (silent("a", 10.5), decisions_held, NOTHING),
     "longer, but it was killed already": (killed, silent("a", 10.5), NOTHING),
     "longer, of a newcomer": (silent("c", 10.5), """
         workers[c:0].killed silent
@@ -336,7 +336,7 @@ def test_what_follows_from_silence(case: Case) -> None:
 def test_whoever_is_silent_for_too_long_is_seen_between_looks() -> None:
     """The driver is not told when to look: each heartbeat would move that."""
     for name, (*before, expected) in TABLE.items():
-        if name.startswith(("an agent is", "a process is silent")) and paused not in before:
+        if name.startswith(("an agent is", "a process is silent")) and decisions_held not in before:
             job = small_job()
             happen(job, *before)
             assert silence.is_due(job) == bool(expected), name

@@ -171,27 +171,27 @@ def test_dearer_commits_are_never_done_more_often(commit: float, step: float, ra
 
 @given(SECONDS, STEPS, RATES)
 def test_what_lies_between_two_commits_is_bounded(commit: float, step: float, rate: Rate) -> None:
-    thinning = commit_every([commit], step, rate)
-    assert thinning.steps == 1 or thinning.steps * step <= max(MAX_LOST_S, commit / MAX_SHARE) * A_BIT
+    interval = commit_every([commit], step, rate)
+    assert interval.steps == 1 or interval.steps * step <= max(MAX_LOST_S, commit / MAX_SHARE) * A_BIT
 
 
 @given(SECONDS, STEPS)
 @example(3.0, 31.0)
 def test_where_failures_are_rare_commits_take_little_of_the_time(commit: float, step: float) -> None:
-    thinning = commit_every([commit], step, Rate(1e-12))
+    interval = commit_every([commit], step, Rate(1e-12))
     most = max(MAX_LOST_S, commit / MAX_SHARE)
     between = max(step, most - step)  # whole steps: a part of one is left of the time that may lie between two commits
-    assert commit / (thinning.steps * step) <= MAX_SHARE * most / between * A_BIT
+    assert commit / (interval.steps * step) <= MAX_SHARE * most / between * A_BIT
 
 
 def test_commits_that_cost_next_to_nothing_are_all_done() -> None:
     assert commit_every([0.002], 0.2, Rate(1e-9)).steps == 1
 
 
-def test_commits_are_thinned_no_further_than_to_a_percent_of_the_time() -> None:
-    thinning = commit_every([0.065], 0.2, Rate(1 / 86400.0, seen=3))
-    assert thinning.steps == 33
-    assert thinning.reason == (
+def test_commits_are_no_rarer_than_for_a_percent_of_the_time() -> None:
+    interval = commit_every([0.065], 0.2, Rate(1 / 86400.0, seen=3))
+    assert interval.steps == 33
+    assert interval.reason == (
         "a commit takes 0.065 s and a step 0.2 s; a failure is expected every 1d (3 seen); so commits take 0.98 % of "
         "the time"
     )
@@ -206,7 +206,7 @@ def test_what_was_not_measured_thins_nothing() -> None:
     assert commit_every([0.1], 0.0, HOUR).steps == 1
 
 
-def test_a_thinning_stands_while_the_best_is_close_to_it() -> None:
+def test_an_interval_stays_while_the_best_is_close_to_it() -> None:
     first = commit_every([0.065], 0.2, HOUR)
     assert commit_every([0.060], 0.2, HOUR, before=first) is first
     assert commit_every([0.090], 0.2, HOUR, before=first).steps > first.steps

@@ -21,8 +21,8 @@ WARNED = "it ended by itself after check_alive() was False"
         (-15, {}, Cause.LEFT, "left on a SIGTERM that this launcher did not send"),
         (0, {"told_to_leave": True}, Cause.TOLD, "told to leave"),
         (137, {"told_to_leave": True}, Cause.TOLD, "told to leave"),
-        (137, {"going": Cause.EVICTED}, Cause.EVICTED, "evicted: killed by SIGKILL"),
-        (1, {"going": Cause.PREEMPTED, "oom": True}, Cause.PREEMPTED, "preempted: exit code 1"),
+        (137, {"departure": Cause.EVICTED}, Cause.EVICTED, "evicted: killed by SIGKILL"),
+        (1, {"departure": Cause.PREEMPTED, "oom": True}, Cause.PREEMPTED, "preempted: exit code 1"),
         (137, {"oom": True}, Cause.MEMORY, "out of memory: killed by the kernel"),
         (-9, {"oom": True}, Cause.MEMORY, "out of memory: killed by the kernel"),
         (137, {}, Cause.CRASHED, "crashed: killed by SIGKILL"),
@@ -32,7 +32,7 @@ WARNED = "it ended by itself after check_alive() was False"
         (1, {"peer_lost": True}, Cause.CRASHED, "crashed: exit code 1"),
         (255, {"warned": True}, Cause.PREEMPTED, "preempted: " + WARNED),
         (255, {"warned": True, "told_to_leave": True}, Cause.PREEMPTED, "preempted: " + WARNED),
-        (255, {"warned": True, "going": Cause.DRAINED}, Cause.DRAINED, "drained: " + WARNED),
+        (255, {"warned": True, "departure": Cause.DRAINED}, Cause.DRAINED, "drained: " + WARNED),
         (1, {"warned": True}, Cause.CRASHED, "crashed: exit code 1"),
         (255, {"warned": True, "done": True}, Cause.DONE, "done, then exit code 255"),
         (255, {}, Cause.UNREACHABLE, "unreachable: ssh failed or lost the connection"),
@@ -46,8 +46,8 @@ def test_an_ending_is_told_by_all_that_is_known(code: int, known: dict[str, obje
 
 
 @given(st.integers(-64, 255), st.sampled_from([Cause.DRAINED, Cause.EVICTED, Cause.PREEMPTED]), st.booleans())
-def test_whatever_ends_on_a_host_that_is_going_is_no_fault(code: int, going: Cause, oom: bool) -> None:
-    assert not ending(code, going=going, oom=oom).cause.fault
+def test_whatever_ends_on_a_host_that_is_going_is_no_fault(code: int, departure: Cause, oom: bool) -> None:
+    assert not ending(code, departure=departure, oom=oom).cause.fault
 
 
 def test_every_cause_stands_in_the_table_with_its_reason() -> None:

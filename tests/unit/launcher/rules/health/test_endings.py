@@ -8,10 +8,10 @@ from hvd_elastic_ext.launcher.rules.health.endings import (
     Ended,
     WorldOutcome,
     WorldPhase,
-    alone,
     first_cause,
     outcome_of_world,
     restart_reason,
+    why_unjoined_failed,
 )
 
 WELL = Ended("rank 1 on b[0]", "left with exit code 0 before training was done", well=True)
@@ -56,10 +56,12 @@ def test_a_rank_with_an_error_of_its_own_is_named_and_not_one_that_it_took_with_
 
 
 def test_programs_that_need_no_world_have_failed_unless_as_many_as_are_wanted_ended_well() -> None:
-    assert alone([WELL, WELL], wanted=2) is None
-    assert alone([WELL, BAD], wanted=2) == "rank 0 on a[0] crashed: exit code 7; 1 of 2 processes ended well"
-    assert alone([WELL, BAD, WELL], wanted=2) is None  # another one has taken its place
-    assert alone([WELL], wanted=2) is None  # the other host never ran it
+    assert why_unjoined_failed([WELL, WELL], wanted=2) is None
+    assert (
+        why_unjoined_failed([WELL, BAD], wanted=2) == "rank 0 on a[0] crashed: exit code 7; 1 of 2 processes ended well"
+    )
+    assert why_unjoined_failed([WELL, BAD, WELL], wanted=2) is None  # another one has taken its place
+    assert why_unjoined_failed([WELL], wanted=2) is None  # the other host never ran it
 
 
 def test_it_is_said_what_would_have_kept_what_was_trained() -> None:

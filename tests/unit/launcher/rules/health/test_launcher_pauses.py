@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import pytest
 
-from hvd_elastic_ext.launcher.rules.health.launcher_pauses import Pause, tell
+from hvd_elastic_ext.launcher.rules.health.launcher_pauses import LauncherPause, tell
 
 
 def lines(pauses: list[tuple[float, float]], *, heartbeat_timeout_s: float = 10.0) -> list[tuple[float, str]]:
     """When a line is said, and its text, of pauses that end at a time and last for so long."""
     said: list[tuple[float, str]] = []
-    short: tuple[Pause, ...] = ()
+    short: tuple[LauncherPause, ...] = ()
     for now, seconds in pauses:
         said_at = said[-1][0] if said else None
         line, short = tell(now, seconds, short, heartbeat_timeout_s=heartbeat_timeout_s, said_at=said_at)

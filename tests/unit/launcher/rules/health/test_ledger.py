@@ -109,8 +109,8 @@ def test_a_node_that_fails_three_pods_is_blocked_for_the_fourth() -> None:
         pod = Host("w-1", 1, uid=f"u{n}", node="n1")
         assert not ledger.blocked(n * 60.0, pod).blocked
         ledger = faults((n * 60.0, Cause.CRASHED, pod, 0), ledger=ledger)
-    verdict = ledger.blocked(121.0, Host("w-7", 4, uid="u9", node="n1"))
-    assert verdict == (True, "node n1: crashed", 130.0)
+    status = ledger.blocked(121.0, Host("w-7", 4, uid="u9", node="n1"))
+    assert status == (True, "node n1: crashed", 130.0)
     assert not ledger.blocked(121.0, Host("w-7", 4, uid="u9", node="n2")).blocked
 
 
@@ -239,7 +239,7 @@ def test_clearing_forgets_everything_the_faults_that_led_there_too() -> None:
     assert after.usable_slots(3.0, PLAIN) == (0, 2, 3)
 
 
-def test_the_holder_of_the_newest_commit_is_forgiven_first_and_its_strikes_stay() -> None:
+def test_the_block_of_the_holder_of_the_newest_commit_is_lifted_first_and_its_strikes_stay() -> None:
     a, b, c = Host("a", 1), Host("b", 1), Host("c", 1)
     ledger = faults(*((0.0, Cause.UNREACHABLE, host, None) for host in (a, b, c)))
     after, host, reason = ledger.lift_one_block(1.0, [(a, (1, 2, 30)), (b, (1, 3, 4)), (c, None)])
@@ -250,7 +250,7 @@ def test_the_holder_of_the_newest_commit_is_forgiven_first_and_its_strikes_stay(
     assert again.blocked(2.0, b).until == 22.0
 
 
-def test_without_commits_the_one_with_the_fewest_strikes_is_forgiven() -> None:
+def test_without_commits_the_block_with_the_fewest_strikes_is_lifted() -> None:
     a, b = Host("a", 1), Host("b", 1)
     ledger = faults((0.0, Cause.UNREACHABLE, a, None), (10.0, Cause.UNREACHABLE, a, None))
     ledger = faults((11.0, Cause.UNREACHABLE, b, None), ledger=ledger)
@@ -267,7 +267,7 @@ def test_a_block_by_hand_is_never_lifted_by_the_launcher() -> None:
     assert ledger.lifted(Subject("host", "a")).blocked(0.0, PLAIN).blocked
 
 
-def test_forgiving_a_host_lifts_what_its_node_and_slots_are_blocked_for() -> None:
+def test_lifting_the_block_of_a_host_lifts_what_its_node_and_slots_are_blocked_for() -> None:
     pods = [Host(f"w-{n}", 1, uid=f"u{n}", node="n1") for n in range(3)]
     ledger = faults(*((float(n), Cause.CRASHED, pod, 0) for n, pod in enumerate(pods)))
     after, host, _ = ledger.lift_one_block(3.0, [(pod, None) for pod in pods])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.rules.health.link_loss import alone
+from hvd_elastic_ext.launcher.rules.health.link_loss import is_isolated
 
 
 @pytest.mark.parametrize(
@@ -23,4 +23,4 @@ from hvd_elastic_ext.launcher.rules.health.link_loss import alone
 def test_a_launcher_is_alone_if_no_host_of_the_world_is_heard_and_not_for_ever(
     heard: list[float], grace_s: float, *, expected: bool
 ) -> None:
-    assert alone(100.0, heard, limit_s=10.0, grace_s=grace_s) is expected
+    assert is_isolated(100.0, heard, limit_s=10.0, grace_s=grace_s) is expected

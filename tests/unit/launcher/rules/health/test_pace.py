@@ -12,8 +12,8 @@ from hvd_elastic_ext.launcher.rules.health.pace import (
     OFTEN_S,
     RECENT,
     SOON_S,
+    log_again_s,
     pause,
-    say_again_s,
     usual_s,
 )
 from hvd_elastic_ext.launcher.rules.health.stalls import Member
@@ -89,7 +89,7 @@ def test_the_second_longest_step_is_usual(steps: list[float], usual: float) -> N
 def test_a_pause_of_ten_minutes_is_told_a_few_times_and_at_least_once_a_minute() -> None:
     told = [SOON_S]
     while told[-1] < 600.0:
-        told.append(told[-1] + say_again_s(told[-1]))
+        told.append(told[-1] + log_again_s(told[-1]))
     assert len(told) < 20
     assert max(later - one for one, later in pairwise(told) if one < OFTEN_FOR_S) == OFTEN_S
     assert max(later - one for one, later in pairwise(told)) == MOST_S

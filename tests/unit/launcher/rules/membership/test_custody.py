@@ -18,8 +18,8 @@ from hvd_elastic_ext.launcher.rules.membership.custody import (
     Reachability,
     Stored,
     awaited,
+    decide,
     is_needed,
-    judge,
 )
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 
@@ -38,10 +38,10 @@ def held(
     return Holding(seat, (1, 1, step), step, reach, since)._replace(**more)  # type: ignore[arg-type]
 
 
-def verdict(*holdings: Holding, members: tuple[Seat, ...] = (C,), now: float = NOW, **more: object) -> CustodyDecision:
+def decided(*holdings: Holding, members: tuple[Seat, ...] = (C,), now: float = NOW, **more: object) -> CustodyDecision:
     """Of a world of ``members`` that is ready to form, whose memory may be written."""
     facts = CustodyFacts(tuple(holdings), members, ready=True, writable=frozenset(members))
-    return judge(now, replace(facts, **more), WAIT_S)  # type: ignore[arg-type]
+    return decide(now, replace(facts, **more), WAIT_S)  # type: ignore[arg-type]
 
 
 AWAY, GONE = Reachability.AWAY, Reachability.GONE
@@ -52,81 +52,81 @@ NOTED = held(Seat("a", -1), 10, AWAY, stale=True)
 TOLD = held(A, 101, AWAY, since=NOW - 100, told=True)
 
 FORMS = {
-    "nobody holds anything": (verdict(), None),
-    "a member holds the newest commit": (verdict(held(A, 20), held(B, 10), members=(A, C)), None),
+    "nobody holds anything": (decided(), None),
+    "a member holds the newest commit": (decided(held(A, 20), held(B, 10), members=(A, C)), None),
     "nobody can send it, and nothing is left": (
-        verdict(held(A, 101, GONE)), (101, "a", "a is gone (its agent has ended)"),
+        decided(held(A, 101, GONE)), (101, "a", "a is gone (its agent has ended)"),
     ),
     "its holder has been waited for": (
-        verdict(LOST, held(C, 20), now=NOW + 60),
+        decided(LOST, held(C, 20), now=NOW + 60),
         (81, "a", "a did not come back in time (nothing was heard of it for 10.0 s)"),
     ),
     "its holder is known to be gone": (
-        verdict(held(A, 101, GONE, why="it ended with 137"), held(C, 20)), (81, "a", "a is gone (it ended with 137)"),
+        decided(held(A, 101, GONE, why="it ended with 137"), held(C, 20)), (81, "a", "a is gone (it ended with 137)"),
     ),
     "what was noted may be newer, and has been waited for: nothing is known to be lost": (
-        verdict(NOTED, held(C, 12), now=NOW + 60), None,
+        decided(NOTED, held(C, 12), now=NOW + 60), None,
     ),
     "it could not be sent for so long": (
-        verdict(held(A, 5), failing={A: 60.0}), (5, "a", "a could not send it in time"),
+        decided(held(A, 5), failing={A: 60.0}), (5, "a", "a could not send it in time"),
     ),
-    "a member holds what storage has": (verdict(held(C, 50), stored=STORED), None),
-    "a member holds something, and nobody knows what storage has": (verdict(held(C, 1), stored=UNKNOWN), None),
+    "a member holds what storage has": (decided(held(C, 50), stored=STORED), None),
+    "a member holds something, and nobody knows what storage has": (decided(held(C, 1), stored=UNKNOWN), None),
     "nobody finds the checkpoint": (
-        verdict(held(C, 20), stored=STORED, members=(B, C), looked=frozenset("bc")),
+        decided(held(C, 20), stored=STORED, members=(B, C), looked=frozenset("bc")),
         (30, "", "/store/x could not be loaded"),
     ),
-    "nobody finds any": (verdict(stored=UNKNOWN, looked=frozenset("c")), None),
+    "nobody finds any": (decided(stored=UNKNOWN, looked=frozenset("c")), None),
     "it could not be loaded for so long": (
-        verdict(held(C, 20), stored=STORED, loading=60.0), (30, "", "/store/x could not be loaded"),
+        decided(held(C, 20), stored=STORED, loading=60.0), (30, "", "/store/x could not be loaded"),
     ),
-    "a loss that was told is not told again": (verdict(TOLD, held(C, 20)), None),
-    "another one is": (verdict(TOLD, held(B, 60, GONE), held(C, 20)), (40, "b", "b is gone (its agent has ended)")),
+    "a loss that was told is not told again": (decided(TOLD, held(C, 20)), None),
+    "another one is": (decided(TOLD, held(B, 60, GONE), held(C, 20)), (40, "b", "b is gone (its agent has ended)")),
 }  # fmt: skip
 OTHERS = {
     "members that hold nothing get it from its holder": (
-        verdict(held(A, 101), held(B, 99)), CustodyAction.SEND, {"source": held(A, 101), "target": C},
+        decided(held(A, 101), held(B, 99)), CustodyAction.SEND, {"source": held(A, 101), "target": C},
     ),
     "and members that hold something older": (
-        verdict(held(A, 101), held(B, 99), held(C, 20)), CustodyAction.SEND, {"source": held(A, 101), "target": C},
+        decided(held(A, 101), held(B, 99), held(C, 20)), CustodyAction.SEND, {"source": held(A, 101), "target": C},
     ),
     **{
         f"one that leaves sends it as long as it is there, {later_s} s later": (
-            verdict(held(A, 101, leaves_by=NOW + 5), now=NOW + later_s), CustodyAction.SEND, {},
+            decided(held(A, 101, leaves_by=NOW + 5), now=NOW + later_s), CustodyAction.SEND, {},
         )
         for later_s in (0, 5, 50)
     },
     "to a member of the same host first": (
-        verdict(held(A, 5), members=(B, Seat("a", 1))), CustodyAction.SEND, {"target": Seat("a", 1)},
+        decided(held(A, 5), members=(B, Seat("a", 1))), CustodyAction.SEND, {"target": Seat("a", 1)},
     ),
     "and to one that leaves last": (
-        verdict(held(A, 5), held(B, 1, leaves_by=NOW + 5), members=(B, C)), CustodyAction.SEND, {"target": C},
+        decided(held(A, 5), held(B, 1, leaves_by=NOW + 5), members=(B, C)), CustodyAction.SEND, {"target": C},
     ),
     "not to one whose process may be writing to that memory": (
-        verdict(held(A, 5), writable=frozenset()), CustodyAction.WAIT, {"target": None},
+        decided(held(A, 5), writable=frozenset()), CustodyAction.WAIT, {"target": None},
     ),
     "not from one whose process may still make another one": (
-        verdict(held(A, 101), held(B, 90), active=frozenset({A})), CustodyAction.WAIT, {"source": None},
+        decided(held(A, 101), held(B, 90), active=frozenset({A})), CustodyAction.WAIT, {"source": None},
     ),
     "a holder that cannot be reached is waited for": (
-        verdict(LOST, held(C, 20), now=NOW + 59), CustodyAction.WAIT, {
+        decided(LOST, held(C, 20), now=NOW + 59), CustodyAction.WAIT, {
             "until": NOW + 60,
             "reason": "not connected: a, which held the newest commit; waiting 1 s more (--commit-wait)",
         },
     ),
     "what can be had is fetched meanwhile": (
-        verdict(held(A, 101, AWAY), held(B, 90), held(C, 20)), CustodyAction.SEND, {"source": held(B, 90)},
+        decided(held(A, 101, AWAY), held(B, 90), held(C, 20)), CustodyAction.SEND, {"source": held(B, 90)},
     ),
     "by its own notice it is gone sooner": (
-        verdict(held(A, 9, AWAY, leaves_by=NOW + 3)), CustodyAction.WAIT, {"until": NOW + 3},
+        decided(held(A, 9, AWAY, leaves_by=NOW + 3)), CustodyAction.WAIT, {"until": NOW + 3},
     ),
-    "what was noted may be newer by now": (verdict(NOTED, held(C, 12)), CustodyAction.WAIT, {}),
-    "it could not be sent for a while": (verdict(held(A, 5), failing={A: 59.0}), CustodyAction.SEND, {}),
-    "a checkpoint that is newer is loaded": (verdict(held(C, 20), stored=STORED), CustodyAction.LOAD, {"target": C}),
-    "not one that is older": (verdict(held(A, 60), held(C, 20), stored=STORED), CustodyAction.SEND, {}),
-    "where nothing is held storage is looked at": (verdict(stored=UNKNOWN), CustodyAction.LOAD, {"target": C}),
+    "what was noted may be newer by now": (decided(NOTED, held(C, 12)), CustodyAction.WAIT, {}),
+    "it could not be sent for a while": (decided(held(A, 5), failing={A: 59.0}), CustodyAction.SEND, {}),
+    "a checkpoint that is newer is loaded": (decided(held(C, 20), stored=STORED), CustodyAction.LOAD, {"target": C}),
+    "not one that is older": (decided(held(A, 60), held(C, 20), stored=STORED), CustodyAction.SEND, {}),
+    "where nothing is held storage is looked at": (decided(stored=UNKNOWN), CustodyAction.LOAD, {"target": C}),
     "by one that has not found that it has none": (
-        verdict(held(C, 20), stored=STORED, members=(B, C), looked=frozenset("b")), CustodyAction.LOAD, {"target": C},
+        decided(held(C, 20), stored=STORED, members=(B, C), looked=frozenset("b")), CustodyAction.LOAD, {"target": C},
     ),
 }  # fmt: skip
 
@@ -147,14 +147,14 @@ def test_a_world_does_not_form_yet(found: CustodyDecision, act: CustodyAction, m
 def test_what_only_a_leaving_host_holds_goes_to_one_that_stays_though_nobody_may_work() -> None:
     leaving = held(A, 101, leaves_by=math.inf)
     facts = CustodyFacts((leaving, held(B, 20)), keepers=(B,), writable=frozenset({B}))
-    found = judge(NOW, facts, WAIT_S)
+    found = decide(NOW, facts, WAIT_S)
     assert (found.act, found.source, found.target) == (CustodyAction.SEND, leaving, B)
     for more in (
         {"active": frozenset({A})},  # its process may still make another one
         {"holdings": (leaving, held(B, 101))},
         {"stored": Stored((1, 1, 101), 101, "x")},
     ):
-        assert judge(NOW, replace(facts, **more), WAIT_S).act is CustodyAction.FORM  # type: ignore[arg-type]
+        assert decide(NOW, replace(facts, **more), WAIT_S).act is CustodyAction.FORM  # type: ignore[arg-type]
 
 
 def test_an_agent_that_may_end_stays_until_somebody_who_stays_holds_as_much() -> None:
@@ -205,7 +205,7 @@ def test_a_world_forms_with_the_newest_commit_or_says_what_is_lost_and_every_wai
     loading: float,
 ) -> None:
     facts = CustodyFacts(tuple(holdings), tuple(members), True, frozenset(members), (), stored, failing, loading)
-    found = judge(NOW, facts, WAIT_S)
+    found = decide(NOW, facts, WAIT_S)
     assert found.reason
     inside = [each.commit for each in holdings if each.seat in members and each.reach is Reachability.HERE]
     told = [each.commit for each in holdings] + ([stored.commit] if stored is not None and stored.commit else [])
@@ -225,7 +225,7 @@ def test_a_world_forms_with_the_newest_commit_or_says_what_is_lost_and_every_wai
         case CustodyAction.WAIT:
             assert found.until is not None
             assert NOW < found.until <= NOW + WAIT_S
-    late = judge(
+    late = decide(
         NOW + 200.0,
         replace(facts, failing=dict.fromkeys([A, B, C, Seat("a", 1)], 60.0), loading=60.0),
         WAIT_S,

@@ -194,8 +194,8 @@ def test_newcomers_that_are_ready_drain_the_world_once_the_settle_time_is_over()
     ready = process("b", Stage.PARKED, since=5.0)
     seen = situation("ab", [process("a"), ready], "a")
     assert decide(6.0, seen, LIMITS).move is ChangeAction.NOTHING
-    verdict = decide(9.0, seen, LIMITS)
-    assert (verdict.move, verdict.decision.cause, verdict.decision.members) == (ChangeAction.DRAIN, "hosts added", None)
+    change = decide(9.0, seen, LIMITS)
+    assert (change.move, change.decision.cause, change.decision.members) == (ChangeAction.DRAIN, "hosts added", None)
 
 
 def test_a_loss_ends_the_world_also_where_too_few_are_left_for_another() -> None:
@@ -208,8 +208,8 @@ def test_the_next_world_waits_for_seats_that_are_being_filled_but_not_for_ever()
     ready = process("b", Stage.PARKED, since=0.0)
     seen = situation("ab", [ready], "ab")
     ended = {Seat("a", 0): 10.0}
-    verdict = decide(20.0, seen, LIMITS, ended=ended)
-    assert (verdict.move, verdict.decision.again_at) == (ChangeAction.NOTHING, 10.0 + BACK_S)
+    change = decide(20.0, seen, LIMITS, ended=ended)
+    assert (change.move, change.decision.again_at) == (ChangeAction.NOTHING, 10.0 + BACK_S)
     assert decide(20.0, seen, LIMITS).move is ChangeAction.FORM
     assert decide(11.0 + BACK_S, seen, LIMITS, ended=ended).move is ChangeAction.FORM
 
@@ -225,4 +225,4 @@ def test_members_that_ended_well_end_nobody_elses_world() -> None:
 def test_processes_of_each_engine_stay_or_are_replaced_as_its_row_says(engine: str) -> None:
     job = Cluster(JobOptions(LIMITS, engine=engine)).driver.job
     assert job.in_place is ENGINES[engine].in_place
-    assert (engine_of(job).decide is restarting.decide) is not ENGINES[engine].in_place
+    assert (engine_of(job).advance is restarting.advance) is not ENGINES[engine].in_place

@@ -40,10 +40,10 @@ WORDS = {
 @pytest.mark.parametrize(("text", "why"), WORDS.values(), ids=WORDS)
 def test_a_block_says_in_the_words_of_the_failure_why(text: str, why: str) -> None:
     cluster = play(text)
-    verdict = cluster.driver.job.faults.ledger.blocked(cluster.clock.mono(), Host("b", 1))
-    assert verdict.reason.startswith(why)
+    status = cluster.driver.job.faults.ledger.blocked(cluster.clock.mono(), Host("b", 1))
+    assert status.reason.startswith(why)
     (struck,) = cluster.events("struck")
-    assert struck["host_blocked"] == verdict.reason
+    assert struck["host_blocked"] == status.reason
     assert struck["host_blocked_s"] == struck["cooldown_s"]
 
 

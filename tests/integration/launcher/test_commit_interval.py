@@ -28,7 +28,7 @@ def committed(launched: Launched) -> list[int]:
     return [record.get("step") for record in launched.events("committed") if record.get("world") == world]
 
 
-def thinned(launched: Launched, every: int, *, timeout: float = 200.0) -> None:
+def commits_every(launched: Launched, every: int, *, timeout: float = 200.0) -> None:
     """Wait for three commits in a row that lie ``every`` steps apart."""
 
     def found() -> bool:
@@ -40,33 +40,33 @@ def thinned(launched: Launched, every: int, *, timeout: float = 200.0) -> None:
 def test_only_commits_that_are_not_needed_are_left_out(launched: Launched) -> None:
     launched.set_hosts("localhost:2")
     with launched.run(*job(launched, "9")) as process:
-        thinned(launched, 9)
+        commits_every(launched, 9)
         # A resize loses no step: whoever stops for it commits.
         launched.set_hosts("localhost:3")
         launched.wait_for_steps(3, timeout=200)
         last = [record for record in launched.events("stepped") if record.get("size") == 2][-1]
         first = next(record for record in launched.events("synced") if record.get("size") == 3)
         assert first.get("step") == last.get("step")
-        thinned(launched, 9)
+        commits_every(launched, 9)
         # A process that is killed costs no more than what lies between two commits.
         os.kill(next(record.get("pid") for record in reversed(launched.events("spawned"))), signal.SIGKILL)
         launched.wait_for("the roll-back", lambda: launched.events("rolled_back"), timeout=120)
         assert {record.get("steps_lost") <= 9 for record in launched.events("rolled_back")} == {True}
         # Nor does the end of the job: the last checkpoint is of the last step, soon after the signal.
-        thinned(launched, 9)
+        commits_every(launched, 9)
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 143, process.output
     [sealed] = launched.events("sealed")
     assert max(record.get("step") for record in launched.events("stepped")) == sealed.get("step")
 
 
-def test_with_adopt_commits_of_a_script_for_horovods_state_are_thinned(
+def test_with_adopt_commits_of_a_script_for_horovods_state_are_made_at_an_interval(
     launched: Launched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PLAIN", "1")
     launched.set_hosts("localhost:2")
     with launched.run("--adopt", *job(launched, "4")) as process:
-        thinned(launched, 4)
+        commits_every(launched, 4)
         process.kill()
 
 
@@ -82,5 +82,5 @@ def test_the_best_commit_interval_is_measured_and_journalled(
         assert 20 <= chosen.get("calls") <= 200
         [took] = re.findall(r"a commit takes (\S+) s", chosen.get("reason"))
         assert 0.05 <= float(took) < 1.0
-        thinned(launched, chosen.get("calls"))
+        commits_every(launched, chosen.get("calls"))
         process.kill()

@@ -31,7 +31,7 @@ class Mixed(elastic.ElasticMixin, Own):
     pass
 
 
-def thinned(every: int, **values: Any) -> tuple[nn.Module, torch.optim.Optimizer, elastic.TorchState]:
+def in_first_world(every: int, **values: Any) -> tuple[nn.Module, torch.optim.Optimizer, elastic.TorchState]:
     """In its first world, past the check at which ranks have agreed on it."""
     net, optimizer = trained(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))
     state = elastic.TorchState(model=net, optimizer=optimizer, **values)
@@ -42,7 +42,7 @@ def thinned(every: int, **values: Any) -> tuple[nn.Module, torch.optim.Optimizer
 
 
 def test_every_nth_call_commits_and_a_roll_back_returns_to_it() -> None:
-    net, optimizer, state = thinned(3, batch=0)
+    net, optimizer, state = in_first_world(3, batch=0)
     weights = {}
     for batch in range(1, 9):
         step(net, optimizer)
@@ -55,7 +55,7 @@ def test_every_nth_call_commits_and_a_roll_back_returns_to_it() -> None:
 
 
 def test_calls_are_counted_anew_after_a_roll_back_by_hand() -> None:
-    net, optimizer, state = thinned(3, batch=0)
+    net, optimizer, state = in_first_world(3, batch=0)
     for batch in (1, 2):
         state.batch = batch
         state.commit()
@@ -69,7 +69,7 @@ def test_calls_are_counted_anew_after_a_roll_back_by_hand() -> None:
 
 
 def test_a_save_by_hand_is_always_one_and_counts() -> None:
-    _, _, state = thinned(3, batch=0)
+    _, _, state = in_first_world(3, batch=0)
     state.batch = 1
     state.commit()
     state.batch = 2
@@ -83,7 +83,7 @@ def test_a_save_by_hand_is_always_one_and_counts() -> None:
 
 @pytest.mark.parametrize("left_out", [1, 2])
 def test_whoever_leaves_for_a_change_of_hosts_leaves_with_what_was_not_committed(left_out: int) -> None:
-    net, optimizer, state = thinned(5, batch=0)
+    net, optimizer, state = in_first_world(5, batch=0)
     for batch in range(1, left_out):
         step(net, optimizer)
         state.batch = batch
@@ -133,7 +133,7 @@ def test_a_users_own_save_is_left_out_with_the_commit() -> None:
 
 
 def test_in_the_next_world_every_call_commits_again_until_all_have_agreed() -> None:
-    _, _, state = thinned(5, batch=0)
+    _, _, state = in_first_world(5, batch=0)
     state.batch = 1
     state.commit()
     state.sync()
