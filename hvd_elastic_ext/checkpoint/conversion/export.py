@@ -69,7 +69,9 @@ def _named(parts: Mapping[str, str], tensor: TensorAt) -> dict[str, Any]:
         if isinstance(value, dict) and value.keys() == {"state_dict", "names"}:
             found[name] = value["state_dict"]  # an optimizer: the names are there to find parameters again
     values = found.pop(trees.VALUES, {})
-    return found | values if isinstance(values, dict) else found
+    if not isinstance(values, dict):
+        return found
+    return found | {name: value for name, value in values.items() if name != trees.CLASSES}
 
 
 def _write_folder(checkpoint: Checkpoint, draft: Path, to: Path) -> int:

@@ -16,6 +16,10 @@ from hvd_elastic_ext.core.json_text import to_text
 VALUES: Final = "$values"
 """The part that holds the plain values of a State (``epoch``, ``batch``); no attribute has such a name."""
 
+CLASSES: Final = ":classes"
+"""Among these values: the names of the classes of optimizers and schedulers, by part. Older commits have none, and
+older programs take it for a value."""
+
 _BETWEEN: Final = ",\n"
 
 

@@ -27,6 +27,11 @@ class Part:
     has_sync: bool = False
     """The user has a sync for it: :meth:`sync` runs it."""
 
+    @property
+    def class_name(self) -> str | None:
+        """The class that a commit of this part needs, without its module, which may move; None for any that loads."""
+        return None
+
     def capture(self) -> Any:
         """Return the live state as a tree; its tensors may be the live ones."""
         raise NotImplementedError

@@ -41,6 +41,11 @@ class StatefulPart(Part):
     def __init__(self, value: Stateful) -> None:
         self.value = value
 
+    @property
+    def class_name(self) -> str | None:
+        """That of a scheduler of torch's. Other objects may have been renamed since, and load what they can."""
+        return type(self.value).__name__ if isinstance(self.value, optim.lr_scheduler.LRScheduler) else None
+
     def capture(self) -> Any:
         """Return its ``state_dict()``."""
         return self.value.state_dict()
@@ -134,6 +139,11 @@ class OptimizerPart(Part):
         self._reserve = Reserve()
         self._named: list[list[Tensor]] = []
         self._group_names_known: list[list[str | None]] = []
+
+    @property
+    def class_name(self) -> str:
+        """That of the optimizer: a wrapper makes a subclass under the same name."""
+        return type(self.value).__name__
 
     def capture(self) -> Any:
         """Return the optimizer's state dict, and the names of its parameters by group."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values.read import TensorAt, read
-from hvd_elastic_ext.checkpoint.values.trees import VALUES
+from hvd_elastic_ext.checkpoint.values.trees import CLASSES, VALUES
 from hvd_elastic_ext.checkpoint.values.write import Unfit, is_parameter, write
 from hvd_elastic_ext.core.errors import Permanent, StateError
 from hvd_elastic_ext.worker.commits.layout import Layout
@@ -113,7 +113,8 @@ class Inventory:
             texts[name] = write_one(name, part.capture(), tensors)
             firm += [part.firm or is_parameter(tensor) for tensor in tensors[known:]]
         known = len(tensors)
-        texts[VALUES] = _write_values(self.values(), tensors)
+        classes = self._classes()
+        texts[VALUES] = _write_values(self.values() | ({CLASSES: classes} if classes else {}), tensors)
         self._demand_no_parameters_of(tensors[:known], among=tensors[known:])
         firm += [False] * (len(tensors) - len(firm))
         return Written(trees.encode(texts), tensors, firm, versions_of(tensors))
@@ -140,12 +141,14 @@ class Inventory:
         """
         texts = trees.decode(tree)
         self._demand_same_parts(texts)
+        values = {} if only_reloaded else read(texts[VALUES], _copied(layout, views))
+        self._demand_same_classes(values.pop(CLASSES, None))
         for name, part in self.parts.items():
             if part.reload or not only_reloaded:
                 at = _uncopied(views) if part.takes_views else _copied(layout, views)
                 _restore(part, read(texts[name], at), name=name)
         if not only_reloaded:
-            self._assign(read(texts[VALUES], _copied(layout, views)))
+            self._assign(values)
 
     def settle(self) -> None:
         """Make every part forget what was unfinished when the last world ended."""
@@ -190,6 +193,20 @@ class Inventory:
             name = min(different)
             where = "only in this process's State" if name in self.parts else "in the commit, but not in this State"
             raise StateError(f"state.{name} is {where}; build the same State on every rank")
+
+    def _classes(self) -> dict[str, str]:
+        """Names of the classes of parts that need one of theirs."""
+        return {name: found for name, part in self.parts.items() if (found := part.class_name) is not None}
+
+    def _demand_same_classes(self, committed: object) -> None:
+        """Another optimizer's or scheduler's fields would be merged with those here. Older commits name no class."""
+        known = committed if isinstance(committed, dict) else {}
+        for name, here in self._classes().items():
+            there = known.get(name, here)
+            if there != here:
+                raise StateError(
+                    f"state.{name} is {here} here and {there} in the commit; build the same State on every rank"
+                )
 
 
 def versions_of(tensors: Sequence[Tensor]) -> Versions | None:

@@ -125,6 +125,7 @@ def test_it_exports_what_torch_loads(saved: tuple[Path, Trained], tmp_path: Path
     assert main(["checkpoints", "export", str(store), "--to", str(out)]) == 0
     loaded = torch.load(out, weights_only=True)
     assert (loaded["epoch"], loaded["names"]) == (5, ("a", "b"))
+    assert not [name for name in loaded if "class" in name], "only what the State had"
     assert torch.equal(loaded["history"], torch.arange(5.0) + 5)
     other = trained(8)
     for parameter in other.model.parameters():

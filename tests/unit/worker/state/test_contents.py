@@ -9,8 +9,11 @@ import pytest
 import torch
 from torch import nn
 
+from hvd_elastic_ext.checkpoint.values.trees import CLASSES
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.buffer import Contents
+from hvd_elastic_ext.worker.comms.alone import AloneComms
+from hvd_elastic_ext.worker.optim.averaging import wrap
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, part_for
 from hvd_elastic_ext.worker.state.contents import Inventory, resembles, versions_of
 from tests.unit.worker.made_commits import buffer_over, identity
@@ -56,6 +59,53 @@ def test_a_commit_of_another_state_is_refused_before_anything_is_changed() -> No
     _, last = commit(inventory(other))
     with pytest.raises(StateError, match=r"state\.optimizer is only in this process's State; build the same"):
         put_back(inventory(owner), last)
+
+
+def with_schedule(owner: SimpleNamespace, kind: Any, **options: Any) -> SimpleNamespace:
+    owner.scheduler = kind(owner.optimizer, **options)
+    return owner
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_commit_of_another_optimizer_is_refused_before_anything_is_changed(wrapped: bool) -> None:
+    owner, other = a_state(), a_state()
+    owner.optimizer = torch.optim.SGD(owner.net.parameters(), lr=0.1)
+    if wrapped:
+        owner.optimizer = wrap(owner.optimizer, comms=AloneComms())
+    _, last = commit(inventory(owner))
+    other.batch = 5
+    with pytest.raises(StateError, match=r"^state\.optimizer is Adam here and SGD in the commit; build the same State"):
+        put_back(inventory(other), last)
+    assert (other.batch, "betas" in other.optimizer.param_groups[0]) == (5, True)
+    plain = a_state()
+    plain.optimizer = torch.optim.SGD(plain.net.parameters(), lr=0.7)
+    put_back(inventory(plain), last)
+    assert plain.optimizer.param_groups[0]["lr"] == 0.1
+    assert vars(plain).keys() == vars(owner).keys(), "names of classes are no values of a State"
+
+
+def test_a_commit_of_another_scheduler_is_refused_before_anything_is_changed() -> None:
+    schedulers = torch.optim.lr_scheduler
+    _, last = commit(inventory(with_schedule(a_state(), schedulers.StepLR, step_size=3)))
+    other = with_schedule(a_state(), schedulers.CosineAnnealingLR, T_max=9)
+    with pytest.raises(StateError, match=r"^state\.scheduler is CosineAnnealingLR here and StepLR in the commit"):
+        put_back(inventory(other), last)
+    assert not hasattr(other.scheduler, "step_size")
+    same = with_schedule(a_state(), schedulers.StepLR, step_size=8)
+    put_back(inventory(same), last)
+    assert same.scheduler.step_size == 3
+
+
+def test_an_older_commit_which_names_no_classes_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = with_schedule(a_state(), torch.optim.lr_scheduler.StepLR, step_size=3)
+    with monkeypatch.context() as older:
+        older.setattr(Inventory, "_classes", lambda self: {})
+        _, last = commit(inventory(owner))
+    assert CLASSES.encode() not in last.tree
+    here = with_schedule(a_state(), torch.optim.lr_scheduler.StepLR, step_size=8)
+    here.optimizer.param_groups[0]["lr"] = 7.0
+    put_back(inventory(here), last)
+    assert (here.scheduler.step_size, here.optimizer.param_groups[0]["lr"]) == (3, 0.001)
 
 
 def test_a_value_that_only_the_commit_holds_is_made_here() -> None:
