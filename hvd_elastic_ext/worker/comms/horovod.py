@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 import torch
 from torch import Tensor
 
+from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import Comms, Pending
 from hvd_elastic_ext.worker.comms.pinned_tensors import PinnedLibrary
 from hvd_elastic_ext.worker.comms.tensors import Finished, copy_back, pieces, reducible
@@ -145,8 +146,27 @@ def wrapped(optimizer: Any, named_parameters: Any, **options: Any) -> Any:
     return hvd.DistributedOptimizer(optimizer, named_parameters, **options)
 
 
+def is_wrapped(optimizer: object) -> bool:
+    """Whether ``elastic.wrap`` or ``hvd.DistributedOptimizer`` has made this optimizer."""
+    return hasattr(optimizer, "_averaging") or hasattr(optimizer, "_allreduce_grad_async")
+
+
+def _once(wrapping: Any) -> Any:
+    """``hvd.DistributedOptimizer``, which fails over its own class's arguments if it gets what it has returned."""
+
+    @functools.wraps(wrapping)
+    def checked(optimizer: Any, *args: Any, **options: Any) -> Any:
+        if is_wrapped(optimizer):
+            raise UsageError("hvd.DistributedOptimizer: this optimizer is wrapped already; wrap it once")
+        return wrapping(optimizer, *args, **options)
+
+    return checked
+
+
 def fence_horovod() -> Fence:
     """Make Horovod's worlds safe to leave; return the fence that knows their connections.
+
+    ``hvd.DistributedOptimizer`` refuses what is wrapped already.
 
     Replaces the functions where users and Horovod's own loop look them up, and pins tensors while Horovod has them (see
     ``pinned_tensors.py``). A second call returns the same fence. Without Horovod nothing is done.
@@ -173,6 +193,7 @@ def fence_horovod() -> Fence:
             leave()
 
     cast(Any, watched).hvd_elastic_fence = fence
+    hvd.DistributedOptimizer = _once(hvd.DistributedOptimizer)
     mpi_ops.mpi_lib = pins
     hvd.init = hvd.elastic.init = watched
     hvd.shutdown = hvd.elastic.shutdown = fence.closing(leaving)

@@ -17,6 +17,7 @@ Indices = NDArray[np.int64]
 
 _CHUNK: Final = 4096
 _WORD: Final = 0xFFFFFFFF
+_SWITCHES: Final = (bool, int, np.bool_, type(None))
 
 
 def shuffled(count: int, *, seed: int, epoch: int) -> Indices:
@@ -49,8 +50,8 @@ def samples_each(remaining: int, *, size: int, drop_last: bool) -> int:
     return remaining // size if drop_last else -(-remaining // size)
 
 
-def _check(dataset: object) -> None:
-    """Raise :class:`UsageError` for what has no length."""
+def _check(dataset: object, *, seed: object, **switches: object) -> None:
+    """Raise :class:`UsageError` for a dataset without a length, a seed that is no whole number, and other switches."""
     if isinstance(dataset, type):
         raise UsageError(f"ElasticSampler was given the class {dataset.__name__}; give a dataset made of it")
     try:
@@ -61,6 +62,15 @@ def _check(dataset: object) -> None:
             f"ElasticSampler was given a value of type {type(dataset).__name__}, which has no length; give a dataset "
             f"(elastic.ElasticStream takes data that can only be read in order){numbers}"
         ) from None
+    if not hasattr(seed, "__index__"):
+        raise UsageError(f"ElasticSampler: seed is {_said(seed)}; give a whole number, the same on every rank")
+    for name, value in switches.items():
+        if not (isinstance(value, _SWITCHES) and value in (None, False, True)):
+            raise UsageError(f"ElasticSampler: {name} is {_said(value)}; give True or False")
+
+
+def _said(value: object) -> str:
+    return repr(value) if isinstance(value, str | int | float) else f"a value of type {type(value).__name__}"
 
 
 class ElasticSampler(StockSampler):  # type: ignore[misc]
@@ -78,7 +88,7 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
     """
 
     def __init__(self, dataset: Any, shuffle: bool = True, seed: int = 0, drop_last: bool = False) -> None:
-        _check(dataset)
+        _check(dataset, seed=seed, shuffle=shuffle, drop_last=drop_last)
         # The stock __init__ sets the same attributes, and keeps a list of all indices.
         self.dataset = dataset
         self.shuffle = shuffle

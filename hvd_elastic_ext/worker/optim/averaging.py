@@ -247,7 +247,7 @@ def _demand_unwrapped(optimizer: object) -> None:
         raise UsageError(
             f"elastic.wrap was given a value of type {type(optimizer).__name__}; give a torch.optim.Optimizer"
         )
-    if isinstance(optimizer, Averaged) or hasattr(optimizer, "_allreduce_grad_async"):  # ours, or Horovod's
+    if with_horovod.is_wrapped(optimizer):
         raise UsageError("elastic.wrap: this optimizer is wrapped already; wrap it once")
 
 

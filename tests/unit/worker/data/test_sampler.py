@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset
@@ -263,3 +267,25 @@ def test_what_has_no_length_is_refused_in_one_line(given: object, said: str) -> 
         ElasticSampler(given)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"seed": "x"}, "seed is 'x'; give a whole number, the same on every rank"),
+        ({"seed": 1.5}, "seed is 1.5; give a whole number, the same on every rank"),
+        ({"seed": None}, "seed is a value of type NoneType; give a whole number, the same on every rank"),
+        ({"shuffle": "no"}, "shuffle is 'no'; give True or False"),
+        ({"shuffle": 42}, "shuffle is 42; give True or False"),
+        ({"drop_last": []}, "drop_last is a value of type list; give True or False"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused_when_the_sampler_is_made(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(UsageError, match=f"^ElasticSampler: {re.escape(why)}$"):
+        ElasticSampler(range(4), **options)
+
+
+def test_whatever_counts_as_a_whole_number_or_a_switch_is_taken() -> None:
+    made = ElasticSampler(range(4), shuffle=np.bool_(True), seed=np.int64(3), drop_last=0)
+    assert sorted(made) == [0, 1, 2, 3]
+    assert list(made) == list(ElasticSampler(range(4), seed=torch.tensor(3)))

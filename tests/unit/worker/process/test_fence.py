@@ -12,6 +12,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.process import fence as fences
 from hvd_elastic_ext.worker.process.fence import Fence, open_sockets
 
@@ -173,6 +174,24 @@ def test_hvd_init_and_shutdown_are_wrapped_wherever_they_are_looked_up(monkeypat
     monkeypatch.setattr(hvd.mpi_ops.mpi_lib, "around_wait", waits)
     hvd.shutdown()  # there is no world, but Horovod's thread may have to wait for other ranks
     waits.assert_called_once_with()
+
+
+def test_horovods_own_wrapping_refuses_a_wrapped_optimizer_in_one_line() -> None:
+    import horovod.torch as hvd
+    import torch
+
+    from hvd_elastic_ext.worker.comms.alone import AloneComms
+    from hvd_elastic_ext.worker.comms.horovod import fence_horovod
+    from hvd_elastic_ext.worker.optim.averaging import wrap
+
+    class ByHorovod(torch.optim.SGD):
+        def _allreduce_grad_async(self) -> None: ...
+
+    fence_horovod()
+    tensors = [torch.nn.Parameter(torch.ones(1))]
+    for optimizer in (wrap(torch.optim.SGD(tensors, lr=0.1), comms=AloneComms()), ByHorovod(tensors, lr=0.1)):
+        with pytest.raises(UsageError, match=r"^hvd\.DistributedOptimizer: .* is wrapped already; wrap it once$"):
+            hvd.DistributedOptimizer(optimizer)
 
 
 def test_a_connection_is_shut_for_reading_first_so_that_a_sender_meets_no_error(
