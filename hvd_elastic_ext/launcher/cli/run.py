@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import os
@@ -43,6 +44,12 @@ from hvd_elastic_ext.launcher.state.saved import Saved
 
 COLLECT: Final = (50_000, 20, 100)
 """When the launcher collects garbage: seldom. It makes few cycles, and a collection reads the state of all workers."""
+
+HERE: Final = frozenset({"localhost", "127.0.0.1"})
+FOR_GOOD: Final = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
+)
+"""Errors of a folder that waiting does not end. (``/proc`` says ENOENT of what cannot be made there.)"""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -105,6 +112,7 @@ def _finished(settings: RunSettings, saved: Saved) -> str | None:
 def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, saved: Saved, outlets: Outlets) -> None:
     """Run the job, and write into its journal how it ended."""
     make_output_folder(settings.output_dir)
+    make_checkpoint_folder(settings)
     journal = open_journal(settings.journal)
     name: dict[str, Any] = {"job": settings.job, "run": saved.run}
     journal.record("started", generation=0, **name, pid=os.getpid(), version=__version__, command=settings.command[0])
@@ -157,6 +165,26 @@ def make_output_folder(path: Path | None) -> None:
         why = "it is no folder" if isinstance(error, FileExistsError) else error.strerror
         raise UsageError(
             f"--output-filename {path} cannot be written: {why}; name another folder with --output-filename"
+        ) from None
+
+
+def make_checkpoint_folder(settings: RunSettings) -> None:
+    """Make the folder of ``--checkpoint-dir`` where this machine is the only host. Raises :class:`UsageError` if that
+    can never work; hosts elsewhere may have what is not here.
+    """
+    how, hosts = settings.durability, settings.sources.hosts
+    if how is None or "://" in how.place or hosts is None or not {host.name for host in hosts} <= HERE:
+        return
+    try:
+        Path(how.place).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=how.place):
+            return
+    except OSError as error:
+        if error.errno not in FOR_GOOD:
+            return  # storage may be full, or away for a while: the job says so, and tries again
+        why = "it is no folder" if isinstance(error, FileExistsError) else error.strerror
+        raise UsageError(
+            f"--checkpoint-dir {how.place} cannot be written: {why}; name another folder with --checkpoint-dir"
         ) from None
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
+from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.cli.run import unused_checkpoints
+from hvd_elastic_ext.launcher.cli.run import make_checkpoint_folder, unused_checkpoints
 from hvd_elastic_ext.launcher.cli.run_options import parse
 from hvd_elastic_ext.launcher.state.saved import Saved
 
@@ -38,3 +40,36 @@ def test_nothing_is_told_of_checkpoints_that_are_used_or_unfinished_or_of_a_job_
     for file in folder.glob("checkpoints/*/manifest.json"):
         file.unlink()
     assert said(folder) is None
+
+
+def made(place: object, *hosts: str) -> None:
+    make_checkpoint_folder(parse(["-np", "1", *hosts, "--checkpoint-dir", str(place), "true"], {}))
+
+
+@pytest.mark.parametrize("below", ["", "deep/er"])
+def test_a_folder_for_checkpoints_that_can_never_be_is_refused_before_anything_starts(
+    below: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file" / below, Path("/proc/none") / below):
+        with pytest.raises(UsageError, match=f"^--checkpoint-dir {place} cannot be written: .*; name another folder"):
+            made(place, *(["-H", "localhost:1"] if below else []))
+
+
+def test_a_folder_for_checkpoints_is_made_here_only_if_all_hosts_are_this_machine(tmp_path: Path) -> None:
+    made(tmp_path / "a" / "b")
+    made(tmp_path / "a" / "b")
+    made(tmp_path / "elsewhere", "-H", "localhost:1,other:1")
+    made("/proc/none", "-H", "other:1")
+    made("memory://none")
+    assert [path.name for path in sorted(tmp_path.rglob("*"))] == ["a", "b"]
+
+
+def test_storage_that_is_full_or_away_for_now_is_no_reason_to_refuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(**_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    made(tmp_path / "a")
