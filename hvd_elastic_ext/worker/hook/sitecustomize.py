@@ -103,7 +103,12 @@ def _report_uncaught_errors() -> None:
                 current().failed(error)
             except Exception as problem:  # noqa: BLE001 (what happens here must not hide the error itself)
                 sys.stderr.write(f"hvd-elastic: the launcher could not be told of this error: {problem}\n")
-        before(kind, error, trace)
+        known = sys.modules.get("hvd_elastic_ext.worker.process.error_report")  # else the error is none of ours
+        short = known.for_the_user(error) if known is not None and before is sys.__excepthook__ else None
+        if short is None:
+            before(kind, error, trace)
+        else:
+            sys.stderr.write(short)
 
     sys.excepthook = report
 

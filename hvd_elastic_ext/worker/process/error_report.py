@@ -1,6 +1,6 @@
 """Describe an exception of the training script for the launcher.
 
-Standard library only.
+Standard library and errors only.
 """
 
 from __future__ import annotations
@@ -11,11 +11,17 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any, Final
 
+from hvd_elastic_ext.core.errors import Permanent
+
 LONGEST: Final = 16 << 10
 """Characters of a traceback that are sent. The end is kept longer than the beginning: the error is there."""
 
 _BEGINNING: Final = 4 << 10
 _CHAIN: Final = 8
+_OURS: Final = f"{PurePath(__file__).parents[2]}/"
+_PYTHON: Final = f"{PurePath(traceback.__file__).parent}/"
+_INSTALLED: Final = ("/site-packages/", "/dist-packages/")
+_LIBRARIES: Final = frozenset({"torch", "horovod", "numpy"})
 _INTERRUPTS: Final = frozenset({"HorovodInternalError", "HostsUpdatedInterrupt"})
 
 
@@ -29,9 +35,44 @@ def describe(error: BaseException) -> dict[str, Any]:
     """Return the fields ``error``, ``traceback`` and ``digest`` of the message."""
     return {
         "error": _line(error),
-        "traceback": shortened("".join(traceback.format_exception(type(error), error, error.__traceback__))),
+        "traceback": shortened("".join(_told(error).format())),
         "digest": digest(error),
     }
+
+
+def for_the_user(error: BaseException) -> str | None:
+    """The traceback of an error of ours that tells a mistake, down to the user's own line; None for other errors."""
+    return "".join(_told(error).format()) if isinstance(error, Permanent) else None
+
+
+def _told(error: BaseException) -> traceback.TracebackException:
+    told = traceback.TracebackException.from_exception(error)
+    if isinstance(error, Permanent):
+        whole = traceback.StackSummary.from_list(told.stack)
+        if not _cut(told):  # it is all inside of ours
+            told.stack = whole
+    return told
+
+
+def _cut(told: traceback.TracebackException) -> bool:
+    """Leave out our own frames, what they call, and causes without code of the user's; False if there is none at
+    all."""
+    inner = told.__cause__ or (None if told.__suppress_context__ else told.__context__)
+    if inner is None or not _cut(inner):
+        told.__cause__ = told.__context__ = None
+        inner = None
+    own = [at for at, frame in enumerate(told.stack) if _is_the_users(frame.filename)]
+    shown = told.stack[: own[-1] + 1] if own else []
+    told.stack = traceback.StackSummary.from_list([one for one in shown if not one.filename.startswith(_OURS)])
+    return bool(own) or inner is not None
+
+
+def _is_the_users(filename: str) -> bool:
+    """Whether a file is neither ours nor of the libraries that ours calls."""
+    installed = next((folder for folder in _INSTALLED if folder in filename), None)
+    if installed is None:
+        return not filename.startswith((_OURS, _PYTHON, "<frozen "))
+    return not filename.startswith(_OURS) and filename.partition(installed)[2].partition("/")[0] not in _LIBRARIES
 
 
 def digest(error: BaseException) -> str:

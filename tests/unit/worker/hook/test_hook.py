@@ -5,8 +5,10 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
+import hvd_elastic_ext
 from tests.unit.worker.python_with_hook import HOOK, python
 
+ROOT = Path(hvd_elastic_ext.__file__).parents[1]
 LOOK = "import sys; print([type(f).__name__ for f in sys.meta_path if type(f).__name__ == '_Finder'])"
 
 
@@ -68,3 +70,18 @@ def test_another_environments_python_finds_our_package_and_nothing_beside_it(tmp
 
 def test_no_other_module_lies_there_that_would_hide_one_of_the_users() -> None:
     assert sorted(path.name for path in Path(HOOK).glob("*.py")) == ["__init__.py", "sitecustomize.py"]
+
+
+def test_a_mistake_in_a_script_is_shown_without_our_own_lines(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from hvd_elastic_ext.worker.data.sampler import ElasticSampler\nElasticSampler(range(3), seed='x')\n"
+    )
+    one, other = socket.socketpair()
+    with one, other:
+        done = python(f"import runpy; runpy.run_path({str(script)!r})", path=f"{HOOK}:{ROOT}", link=other)
+    assert f'File "{script}", line 2, in <module>' in done.stderr
+    assert "sampler.py" not in done.stderr
+    assert done.stderr.endswith(
+        "UsageError: ElasticSampler: seed is 'x'; give a whole number, the same on every rank\n"
+    )

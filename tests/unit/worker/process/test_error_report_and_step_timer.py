@@ -6,9 +6,20 @@ import contextlib
 from collections.abc import Callable
 
 import pytest
+import torch
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
-from hvd_elastic_ext.worker.process.error_report import LONGEST, describe, digest, is_failure, shortened
+from hvd_elastic_ext.core.errors import StateError
+from hvd_elastic_ext.worker.data.sampler import ElasticSampler
+from hvd_elastic_ext.worker.parts.torch_parts import StatefulPart
+from hvd_elastic_ext.worker.process.error_report import (
+    LONGEST,
+    describe,
+    digest,
+    for_the_user,
+    is_failure,
+    shortened,
+)
 from hvd_elastic_ext.worker.process.link import Status
 from hvd_elastic_ext.worker.process.step_timer import StepTimer
 
@@ -49,6 +60,47 @@ def test_a_failure_is_described_within_limits() -> None:
     assert len(found["traceback"]) <= LONGEST
     assert found["traceback"].isascii()
     assert "in number" in found["traceback"]
+
+
+class Unloadable:
+    def state_dict(self) -> dict[str, int]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.x = state["x"]
+
+
+def test_a_mistake_is_shown_with_the_users_own_line_and_none_of_ours() -> None:
+    def script() -> None:
+        ElasticSampler(range(3), seed="x")
+
+    shown = for_the_user(caught(script))
+    assert shown is not None
+    assert "worker/data/sampler.py" not in shown
+    first, *middle, last = shown.splitlines()
+    assert first == "Traceback (most recent call last):"
+    assert [line for line in middle if "File" in line][-1].endswith("in script")
+    assert last.endswith("UsageError: ElasticSampler: seed is 'x'; give a whole number, the same on every rank")
+    assert describe(caught(script))["traceback"].count("worker/data/sampler.py") == 0
+
+
+def test_what_torch_raised_inside_of_ours_is_left_out_and_what_the_users_own_code_raised_is_not() -> None:
+    scheduler = torch.optim.lr_scheduler.LambdaLR(torch.optim.SGD([torch.ones(1)], lr=1.0), lambda epoch: 1.0)
+    shown = for_the_user(caught(lambda: StatefulPart(scheduler).restore({"gamma": 1.0})))
+    assert shown is not None
+    assert ("direct cause" in shown, "site-packages" in shown) == (False, False)
+    shown = for_the_user(caught(lambda: StatefulPart(Unloadable()).restore({})))
+    assert shown is not None
+    assert 'self.x = state["x"]' in shown
+    assert "torch_parts.py" not in shown
+
+
+def test_an_error_that_is_not_ours_or_all_inside_of_ours_is_shown_whole() -> None:
+    assert for_the_user(caught(lambda: divide(0))) is None
+    error = StateError("x")
+    assert for_the_user(error) == "hvd_elastic_ext.core.errors.StateError: x\n"
+    inside = caught(lambda: StatefulPart(None).capture())
+    assert "torch_parts.py" in describe(inside)["traceback"]
 
 
 def test_a_long_traceback_keeps_its_beginning_and_its_end() -> None:
