@@ -182,7 +182,7 @@ class Job:
         self._sleeping = SleepingJob(
             self._feed,
             lambda: self._session.driver.job.faults.ledger,
-            options_of(self._settings, woken=True).limits,
+            self._session.driver.job.options.limits,
             journal=self._journal,
             clock=self._clock,
             releases=self._releases,

@@ -117,6 +117,8 @@ class Worker:
     done: bool = False
     failure: tuple[str, str, str] | None = None
     """What its training function raised: a digest, the error, the traceback."""
+    failed_at: float = 0.0
+    """When that was heard (mono)."""
     leaving: str | None = None
     """Why it was told to leave; None if it was not."""
     leaving_since: float = 0.0
@@ -330,7 +332,7 @@ def take_message(worker: Worker, message: Mapping[str, Any], now: float) -> None
             worker.done = True
         case "failed":
             digest, error, traceback = (str(message.get(key, "")) for key in ("digest", "error", "traceback"))
-            worker.failure = (digest, error, traceback)
+            worker.failure, worker.failed_at = (digest, error, traceback), now
         case "warned":
             worker.warned = message.get("leaving") is True
         case "beat":

@@ -147,7 +147,7 @@ def _report_stall(job: JobState, found: Stall | None, *, restart: bool = True) -
     if lives == state.reported:
         return
     state.reported = lives
-    log.warning("the world is stalled: %s", found.reason)
+    log.warning("the world is stalled: %s; %s", found.reason, _advice(job, found, restart=restart))
     job.record(
         "stalled",
         ranks=[member.rank for member in found.lag],
@@ -161,6 +161,16 @@ def _report_stall(job: JobState, found: Stall | None, *, restart: bool = True) -
         worker = job.roster.alive(life)
         if worker is not None:
             orders.kill(job, worker, Cause.STALLED)
+
+
+def _advice(job: JobState, found: Stall, *, restart: bool) -> str:
+    """What can be done about a stall."""
+    look = "`py-spy dump --pid PID` on its host shows where it is"
+    if restart and job.options.restart_stalled and found.lag:
+        return "it is restarted"
+    if found.finished:
+        return "end those that wait, or Ctrl-C ends the job"
+    return f"{look}; --progress-timeout S --restart-stalled restarts such a process"
 
 
 # --- being slow
