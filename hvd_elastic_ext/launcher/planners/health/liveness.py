@@ -165,11 +165,14 @@ def _report_stall(job: JobState, found: Stall | None, *, restart: bool = True) -
 
 def _advice(job: JobState, found: Stall, *, restart: bool) -> str:
     """What can be done about a stall."""
-    look = "`py-spy dump --pid PID` on its host shows where it is"
     if restart and job.options.restart_stalled and found.lag:
-        return "it is restarted"
+        return "ended and started again (--restart-stalled)"
     if found.finished:
-        return "end those that wait, or Ctrl-C ends the job"
+        return "what ends this is the end of the script, or Ctrl-C"
+    lives = [member.life for member in found.lag] or list(job.world.members)
+    worker = job.roster.alive(lives[0])
+    pid = "PID" if worker is None or worker.pid is None else worker.pid
+    look = f"`py-spy dump --pid {pid}` on {lives[0].seat.host} shows what it does"
     return f"{look}; --progress-timeout S --restart-stalled restarts such a process"
 
 
