@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
-
-import logging
 
 import pytest
 

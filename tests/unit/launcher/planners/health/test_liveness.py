@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-
 import re
 
 import pytest
@@ -56,7 +55,9 @@ STRAGGLERS = {
 }
 
 
-LOOK = r"`py-spy dump --pid \d+` on b shows what it does; --progress-timeout S --restart-stalled restarts such a process"
+LOOK = (
+    r"`py-spy dump --pid \d+` on b shows what it does; --progress-timeout S --restart-stalled restarts such a process"
+)
 
 
 @pytest.mark.parametrize(
