@@ -156,6 +156,8 @@ class Adoption:
     """When the last start of an agent on one of them has failed (mono)."""
     handed_over: dict[str, float] = field(default_factory=dict)
     """When the last start on one of them found a living agent, which connects by itself (mono)."""
+    ends: dict[ProcessId, tuple[int, int]] = field(default_factory=dict)
+    """Processes whose end no launcher has heard: the generation of their world, and the exit code."""
 
     def on_their_way(self, now: float) -> bool:
         """Whether missing hosts may still connect: by themselves, or because an agent is being started there."""
