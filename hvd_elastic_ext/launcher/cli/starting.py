@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Final, TextIO
 
-FIRST_S: Final = 2.0
+FIRST_S: Final = 3.0
 AGAIN_S: Final = 4.0
 """Pause between two lines."""
 
