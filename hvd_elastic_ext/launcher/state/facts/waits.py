@@ -218,8 +218,7 @@ def _saving(job: JobState) -> str:
 
 def _failing(job: JobState) -> Wait | None:
     """Processes whose script has raised an error and that are not gone yet: to end takes a large one seconds."""
-    members = job.roster.present(job.world.members)
-    failing = [worker for worker in members if worker.failure is not None and worker.killed is None]
+    failing = [worker for worker in job.roster.failed.values() if worker.failure is not None and worker.killed is None]
     if not failing:
         return None
     ranks = [(worker, job.rank(worker.life)) for worker in failing]

@@ -286,6 +286,18 @@ def test_a_process_that_has_raised_an_error_and_is_not_gone_is_told_and_nothing_
     assert waits(caplog) == []
 
 
+def test_a_process_that_fails_before_its_first_world_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster()
+    cluster.boot_s["a"] = 60.0
+    cluster.hosts(a=1)
+    cluster.run(3.0)
+    cluster.say(cluster.agents["a"][0], "failed", digest="1", error="ValueError: bad batch", traceback="")
+    cluster.run(5.0)
+    assert (
+        waits(caplog)[-1] == f"waiting: for the end of rank 0 (a[0]): it raised ValueError: bad batch; no limit: {ENDS}"
+    )
+
+
 @pytest.mark.parametrize(
     ("hosts", "what", "ends"),
     [
