@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import shutil
 import sys
@@ -13,6 +14,7 @@ from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core.errors import ElasticError, JobFailed, UsageError, users_mistake
 from hvd_elastic_ext.io.option_parser import nearest
 from hvd_elastic_ext.io.writer_thread import discard, say
+from hvd_elastic_ext.launcher.cli import starting
 
 
 class Command(NamedTuple):
@@ -82,7 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _command(name: str, arguments: Sequence[str]) -> int:
     try:
-        return int(importlib.import_module(_module(name, arguments)).main(arguments))
+        with starting.said(sys.stderr, arguments) if name == "run" else contextlib.nullcontext():
+            return int(importlib.import_module(_module(name, arguments)).main(arguments))
     except SystemExit as end:
         if end.code:
             raise

@@ -180,7 +180,8 @@ def _without_launcher(folder: Path, request: Mapping[str, Any]) -> Mapping[str, 
         saved, _ = state_folder.load(folder)
         what, ledger = "this is what the last one saved", _ledger(saved, now=now, wall=wall)
         if saved is not None and saved.ended:
-            what = f"the job ended ({saved.outcome or 'how is in its journal'}); hosts as they were then"
+            outcome = saved.outcome or "how is in its journal"
+            what = f"the job ended ({outcome}); hosts as they were then; a new run starts without strikes"
             ledger = at_the_end(saved, now)
         sys.stderr.write(f"hvd-elastic hosts: no launcher runs; {what}\n")
         return host_requests.answer(request, ledger, hosts=(), now=now).answer

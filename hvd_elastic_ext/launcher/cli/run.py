@@ -21,7 +21,7 @@ from hvd_elastic_ext.core.errors import ElasticError, UsageError
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.io import core_dumps
 from hvd_elastic_ext.io.append_file import Announced, AppendFile
-from hvd_elastic_ext.launcher.cli import run_options
+from hvd_elastic_ext.launcher.cli import run_options, starting
 from hvd_elastic_ext.launcher.cli.announcements import announce
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.folder import runs, state_folder
@@ -137,9 +137,10 @@ def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, save
         )
         gc.freeze()
         gc.set_threshold(*COLLECT)
+        starting.over()
         source.start()
         try:
-            remark = job.run()
+            outcome = job.run()
         finally:
             source.stop()
     except ElasticError as error:
@@ -148,9 +149,7 @@ def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, save
     except _EndedAtOnce as end:
         journal.record("finished", generation=feed.generation, code=end.code, reason="stopped while starting")
         raise
-    journal.record(
-        "finished", generation=feed.generation, code=0, reason="; ".join(filter(None, ("training is done", remark)))
-    )
+    journal.record("finished", generation=feed.generation, code=0, reason=outcome)
 
 
 def make_output_folder(path: Path | None) -> None:

@@ -75,6 +75,8 @@ def _hosts_changed(job: JobState, event: events.HostsChanged) -> None:
     if job.fleet.empty_list_refused:
         log.warning("a list without any host was published; the hosts known so far are kept while they work")
         return
+    if job.fleet.hosts and not event.hosts and not event.departing:
+        log.info("hosts: none (%s)", ", ".join(f"-{name}" for name in job.fleet.hosts.names))
     hosts.publish(job, event.hosts)
     notices.published(job, event.departing)
 

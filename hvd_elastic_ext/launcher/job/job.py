@@ -31,7 +31,6 @@ from hvd_elastic_ext.launcher.job.session import Session
 from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.health import host_requests
-from hvd_elastic_ext.launcher.rules.health.stalls import uneven
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.state.facts import waits
 from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, Wait
@@ -79,9 +78,8 @@ class Job:
         if (problem := engine_programs.why_not(settings.engine)) is not None:
             raise UsageError(problem)
 
-    def run(self) -> str | None:
-        """Run to the end; what has to be said of it. Raises :class:`JobFailed` or :class:`Interrupted` unless training
-        was done."""
+    def run(self) -> str:
+        """Run to the end; how it ended. Raises :class:`JobFailed` or :class:`Interrupted` unless training was done."""
         try:
             asyncio.run(self._main())
         except Asleep:
@@ -90,11 +88,11 @@ class Job:
             self._end_run(failure.line)
             raise
         job = self._session.driver.job
-        remark = uneven(job.outcome.early, job.outcome.more)
-        self._end_run("; ".join(filter(None, ("training is done", remark))))
+        outcome = stop_lines.how_it_ended(job)
+        self._end_run(outcome)
         if not job.shutdown.unconnected:
             self._folder.forget_key()
-        return remark
+        return outcome
 
     def _end_run(self, outcome: str) -> None:
         """Mark the run as ended, unless processes of it may still run."""
@@ -182,7 +180,7 @@ class Job:
         self._sleeping = SleepingJob(
             self._feed,
             lambda: self._session.driver.job.faults.ledger,
-            options_of(self._settings, woken=True).limits,
+            self._session.driver.job.options.limits,
             journal=self._journal,
             clock=self._clock,
             releases=self._releases,

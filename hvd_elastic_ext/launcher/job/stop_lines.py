@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hvd_elastic_ext.launcher.rules.health.stalls import uneven
 from hvd_elastic_ext.launcher.state.checkpoints import LAST_CHECKPOINT_S
 from hvd_elastic_ext.launcher.state.job import JobState
 
@@ -21,6 +22,15 @@ def what_happens(signal: str, job: JobState, *, ends_already: bool, grace_s: flo
         f"{signal}: the job makes a last checkpoint, in {LAST_CHECKPOINT_S:g} s at most; then {time}; "
         "a second signal ends it without that checkpoint"
     )
+
+
+def how_it_ended(job: JobState) -> str:
+    """How a job ended in which nothing failed."""
+    alone = job.loopless.done_alone
+    if alone and not (job.world.begun or job.world.members):
+        slots = "1 slot" if len(alone) == 1 else f"all {len(alone)} slots"
+        return f"the program has ended well in {slots}, and no process asked for a world: none has trained with Horovod"
+    return "; ".join(filter(None, ("training is done", uneven(job.outcome.early, job.outcome.more))))
 
 
 def what_is_kept(job: JobState) -> str:

@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.rules.health.restart_delay import RestartDelays
 from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, CustodyDecision, Holding, Stored
-from hvd_elastic_ext.launcher.rules.membership.next_world import WorldDecision
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldDecision, WorldLimits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.rules.membership.world_change import ChangeAction
 from hvd_elastic_ext.launcher.state.roster import RETURN_S, Worker
@@ -29,6 +29,8 @@ class Fleet:
     """The published hosts, and what is known of former ones."""
 
     hosts: HostSet = field(default_factory=HostSet)
+    first_limits: WorldLimits | None = None
+    """The limits that a job began with whose start is to have all listed slots."""
     empty_list_refused: bool = False
     """The newest list is empty and was not accepted, because processes ran."""
     unreported_ends: dict[ProcessId, tuple[Worker, int]] = field(default_factory=dict)
@@ -154,6 +156,8 @@ class Adoption:
     """When the last start of an agent on one of them has failed (mono)."""
     handed_over: dict[str, float] = field(default_factory=dict)
     """When the last start on one of them found a living agent, which connects by itself (mono)."""
+    ends: dict[ProcessId, tuple[int, int]] = field(default_factory=dict)
+    """Processes whose end no launcher has heard: the generation of their world, and the exit code."""
 
     def on_their_way(self, now: float) -> bool:
         """Whether missing hosts may still connect: by themselves, or because an agent is being started there."""

@@ -117,6 +117,8 @@ class Worker:
     done: bool = False
     failure: tuple[str, str, str] | None = None
     """What its training function raised: a digest, the error, the traceback."""
+    failed_at: float = 0.0
+    """When that was heard (mono)."""
     leaving: str | None = None
     """Why it was told to leave; None if it was not."""
     leaving_since: float = 0.0
@@ -183,6 +185,8 @@ class Roster:
     """Commits in the agents' memory."""
     _by_host: dict[str, dict[Seat, Worker]] = field(default_factory=dict, compare=False, repr=False)
     """The same processes: to ask for those of one host must not cost a look at thousands."""
+    failed: dict[ProcessId, Worker] = field(default_factory=dict, compare=False, repr=False)
+    """Living processes that have reported an error of their script."""
     _present: tuple[tuple[ProcessId, ...], tuple[Worker, ...]] | None = field(default=None, compare=False, repr=False)
     """The last answer of :meth:`present`, until a process is added or removed."""
 
@@ -199,6 +203,7 @@ class Roster:
     def remove(self, worker: Worker) -> None:
         """A process has ended."""
         del self._workers[worker.seat], self._by_host[worker.seat.host][worker.seat]
+        self.failed.pop(worker.life, None)
         self._present = None
 
     def on(self, host: str) -> list[Worker]:
@@ -244,7 +249,9 @@ class Roster:
         self.lives[life.seat] = max(self.lives.get(life.seat, 0), life.number)
 
     def remember(self, worker: Worker) -> None:
-        """Note the commit of a process as its agent's: it outlives the process."""
+        """Note the commit of a process as its agent's: it outlives the process. Note one that has failed, too."""
+        if worker.failure is not None:
+            self.failed[worker.life] = worker
         agent = self.agents.get(worker.seat.host)
         if agent is not None and agent.joined and worker.holds is not None:
             self.commits.heartbeat(worker.seat, worker.holds, worker.step, agent=agent.identity)
@@ -330,7 +337,7 @@ def take_message(worker: Worker, message: Mapping[str, Any], now: float) -> None
             worker.done = True
         case "failed":
             digest, error, traceback = (str(message.get(key, "")) for key in ("digest", "error", "traceback"))
-            worker.failure = (digest, error, traceback)
+            worker.failure, worker.failed_at = (digest, error, traceback), now
         case "warned":
             worker.warned = message.get("leaving") is True
         case "beat":

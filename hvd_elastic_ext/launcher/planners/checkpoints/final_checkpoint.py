@@ -57,11 +57,10 @@ def _needs_agents(job: JobState) -> bool:
         why = "no agent is left that could write it"
     if why:
         _, step = job.checkpoints.newest
-        newest = "there is none" if step is None else f"the newest is of step {step}"
-        log.warning(
-            "training is done, but no checkpoint has its end: %s; %s, and the same command continues from there",
-            why, newest,
-        )  # fmt: skip
+        newest = f"the newest is of step {step}, and the same command continues from there"
+        if step is None:
+            newest = "there is none, and the same command starts from the beginning"
+        log.warning("training is done, but no checkpoint has its end: %s; %s", why, newest)
         job.record("not_sealed", reason=f"the end of training: {why}")
     elif done is not None and done.path is not None:
         log.warning("training is done; step %s is in %s", done.step, done.path)

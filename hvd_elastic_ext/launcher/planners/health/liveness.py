@@ -147,7 +147,7 @@ def _report_stall(job: JobState, found: Stall | None, *, restart: bool = True) -
     if lives == state.reported:
         return
     state.reported = lives
-    log.warning("the world is stalled: %s", found.reason)
+    log.warning("the world is stalled: %s; %s", found.reason, _advice(job, found, restart=restart))
     job.record(
         "stalled",
         ranks=[member.rank for member in found.lag],
@@ -161,6 +161,19 @@ def _report_stall(job: JobState, found: Stall | None, *, restart: bool = True) -
         worker = job.roster.alive(life)
         if worker is not None:
             orders.kill(job, worker, Cause.STALLED)
+
+
+def _advice(job: JobState, found: Stall, *, restart: bool) -> str:
+    """What can be done about a stall."""
+    if restart and job.options.restart_stalled and found.lag:
+        return "ended and started again (--restart-stalled)"
+    if found.finished:
+        return "what ends this is the end of the script, or Ctrl-C"
+    lives = [member.life for member in found.lag] or list(job.world.members)
+    worker = job.roster.alive(lives[0])
+    pid = "PID" if worker is None or worker.pid is None else worker.pid
+    look = f"`py-spy dump --pid {pid}` on {lives[0].seat.host} shows what it does"
+    return f"{look}; --progress-timeout S --restart-stalled restarts such a process"
 
 
 # --- being slow

@@ -325,7 +325,7 @@ class HealthLedger:
         for subject in self.subjects(best):
             ledger = ledger.lifted(subject)
         has = "holds the newest commit" if best_rank[0] > (-1, -1, -1) else "has the fewest strikes"
-        return LiftedBlock(ledger, best, f"all hosts are blocked; {best.name} {has}")
+        return LiftedBlock(ledger, best, f"no other host may work, and {best.name} {has}")
 
     # --- inside
 

@@ -60,7 +60,7 @@ class StepPause:
         if self.finished:
             have = "has" if len(self.finished) == 1 else "have"
             return f"{named(self.finished)} {have} finished training and {_are(self.finished)} waited for"
-        return f"all {count} ranks wait for one another" if count > 1 else "the only rank waits for others"
+        return f"all {count} ranks wait for one another" if count > 1 else "the only rank waits; there is no other one"
 
 
 def _are(members: Sequence[Member]) -> str:

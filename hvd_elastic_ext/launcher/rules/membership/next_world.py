@@ -7,7 +7,7 @@ leaves when the others are enough. A world that has lost a member is formed agai
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -91,6 +91,16 @@ class WorldLimits:
         if self.allowed:
             size = max((allowed for allowed in self.allowed if allowed <= size), default=0)
         return size if size >= (self.least if begun else self.start) else 0
+
+    def of_slots(self, slots: int) -> WorldLimits:
+        """The limits of a job whose start is to have all slots that are listed, now that these are ``slots``.
+
+        No list asks for more than the first one. ``least`` falls with ``start`` if it is the same number.
+        """
+        if not 0 < slots < self.start:
+            return self
+        least = slots if self.least == self.start else self.least
+        return replace(self, start=max(slots, least), least=least)
 
 
 @dataclass(frozen=True, slots=True)

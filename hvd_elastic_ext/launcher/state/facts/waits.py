@@ -28,7 +28,9 @@ NOT_CONNECTED: Final = "has not connected yet"
 NOT_READY: Final = "has not called hvd.init() yet"
 STANDBY: Final = "--standby-timeout"
 ARRIVES: Final = "it ends when that has come, or its holder is gone"
+INITIALIZED: Final = "it ends when that is, or when it has failed"
 CONNECTED: Final = "it ends when they are, or when one has failed; look for a firewall between the hosts if it lasts"
+FAILED: Final = "it ends with the process there, which `py-spy dump --pid` shows; Ctrl-C ends the job"
 AGREED: Final = "it ends when the commit has come to them, or when one has failed"
 NAMES: Final = 4
 """Most names in one line."""
@@ -95,6 +97,8 @@ def waits_for(job: JobState, *, brief: bool = True) -> Wait | None:
     if job.custody.holds_back:
         decision = job.custody.decision
         return Wait(f"for the newest commit: {decision.reason}", decision.until, ends=ARRIVES)
+    if (failing := _failing(job)) is not None:
+        return failing
     if not job.standing:
         return _save(job) or _shortage(job, brief=brief)
     if not job.formed:
@@ -212,6 +216,19 @@ def _saving(job: JobState) -> str:
     return f"step {stored.step} is read back by {asked}"
 
 
+def _failing(job: JobState) -> Wait | None:
+    """Processes whose script has raised an error and that are not gone yet: to end takes a large one seconds."""
+    failing = [worker for worker in job.roster.failed.values() if worker.failure is not None and worker.killed is None]
+    if not failing:
+        return None
+    ranks = [(worker, job.rank(worker.life)) for worker in failing]
+    first = min(failing, key=lambda worker: worker.failed_at)
+    names = [f"rank {rank} ({worker.seat})" if rank is not None else str(worker.seat) for worker, rank in ranks]
+    who = "it" if len(failing) == 1 else str(first.seat)
+    raised = "" if first.failure is None else first.failure[1]
+    return Wait(f"for the end of {_some(names)}: {who} raised {raised}", since=first.failed_at, ends=FAILED)
+
+
 def _forming(job: JobState) -> Wait:
     absent = [life for life in job.world.members if life not in job.rendezvous.waiting]
     what = f"world {job.generation} forms"
@@ -233,6 +250,8 @@ def _first_step(job: JobState) -> Wait | None:
     if job.decision.reason == STILL_FORMING.reason:
         members = job.roster.present(job.world.members)
         outside = [str(worker.seat) for worker in members if worker.generation < job.generation]
+        if outside and len(members) == 1:
+            return Wait(f"{what}: not initialized yet: {_some(outside)}", ends=INITIALIZED)
         if outside:
             return Wait(f"{what}: not connected to the others yet: {_some(outside)}", ends=CONNECTED)
         behind = [str(worker.seat) for worker in members if worker.agreed < job.generation]

@@ -23,7 +23,13 @@ STRUCK = {"subject": "slot 1 of b", "host": "b", "reason": "crashed: exit code 3
     [
         ("published", {**LISTED, "number": 1}, "hosts: a:2, b:1"),
         ("published", LISTED, "hosts: a:2, b:1 (+b, -c, fewer slots: a)"),
-        ("published", {**LISTED, "hosts": {}, "added": [], "shrunk": []}, "hosts: none (-c)"),
+        ("published", {**LISTED, "hosts": {}, "added": [], "shrunk": []}, ""),  # kept or not: the driver says it
+        (
+            "published",
+            {**LISTED, "hosts": {}, "added": [], "shrunk": [], "departing": ["c"]},
+            "hosts: none (-c)",
+        ),
+        ("published", {**LISTED, "added": ["a", "b"], "removed": [], "shrunk": []}, "hosts: a:2, b:1"),
         ("refused", {"reason": "hosts:1: no"}, "the host list is refused: hosts:1: no"),
         (
             "resized",
@@ -48,14 +54,14 @@ STRUCK = {"subject": "slot 1 of b", "host": "b", "reason": "crashed: exit code 3
         ("struck", {**STRUCK, "cooldown_s": None}, ""),
         (
             "struck",
-            {**STRUCK, "cooldown_s": None, "waived": "all hosts are blocked; b holds the newest commit"},
-            "b has failed, and is used again at once: all hosts are blocked; b holds the newest commit",
+            {**STRUCK, "cooldown_s": None, "waived": "no other host may work, and b holds the newest commit"},
+            "b has failed, and is used again at once: no other host may work, and b holds the newest commit",
         ),
         ("cleared", {"host": "b", "reason": "by hand"}, "b may work again: by hand"),
         (
             "cleared",
-            {"host": "b", "reason": "all hosts are blocked; b has the fewest strikes", "waived": True},
-            "b is used again before its time is over: all hosts are blocked; b has the fewest strikes",
+            {"host": "b", "reason": "no other host may work, and b has the fewest strikes", "waived": True},
+            "b is used again before its time is over: no other host may work, and b has the fewest strikes",
         ),
         (
             "struck",

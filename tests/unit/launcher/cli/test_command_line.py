@@ -52,6 +52,7 @@ def test_where_the_number_of_processes_comes_from_is_known(tmp_path: Path) -> No
     assert parse(words, {}).all_slots_of == f"hosts file {hosts}"
     assert parse(["-H", "a:2,b:1", "python", "s.py"], {}).all_slots_of == "the hosts given"
     assert parse(["-np", "5", *words], {}).all_slots_of is None
+    assert parse(["--min-np", "5", "--hosts-file", str(hosts), "python", "s.py"], {}).all_slots_of is None
 
 
 def test_a_script_is_run_by_this_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,4 +121,7 @@ def test_how_a_job_ended_and_which_hosts_were_left_out_is_known_afterwards(
         "HOST      SLOTS  STATE    STRIKES  FOR   WHY",
         "(host b)         blocked  1        10 s  unreachable: ssh: no route to host",
     ]
-    assert said.err == (f"hvd-elastic hosts: no launcher runs; the job ended ({failed}); hosts as they were then\n")
+    assert said.err == (
+        f"hvd-elastic hosts: no launcher runs; the job ended ({failed}); hosts as they were then; "
+        "a new run starts without strikes\n"
+    )

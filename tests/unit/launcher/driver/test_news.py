@@ -283,7 +283,9 @@ MESSAGES: dict[str, Case] = {
         workers[a:0].holds 1,3,5
         workers[a:0].step 7"""),
     "done": (said("a", "done"), "workers[a:0].done True"),
-    "failed": (said("a", "failed", digest="d", error="E", traceback="T"), "workers[a:0].failure d,E,T"),
+    "failed": (said("a", "failed", digest="d", error="E", traceback="T"), """
+        workers[a:0].failure d,E,T
+        workers[a:0].failed_at 100"""),
     "warned": (said("a", "warned", leaving=True), "workers[a:0].warned True"),
     "beat": (said("a", "beat", **BEAT, waiting=True), """
         commits.held[a:0].commit 1,3,5

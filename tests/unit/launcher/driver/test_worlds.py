@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
@@ -181,6 +182,20 @@ def test_hosts_of_equal_standing_get_ranks_in_the_order_of_the_list() -> None:
     cluster.until(lambda: cluster.training)
     assert cluster.world == ["b", "c", "a"]
     assert shown == {"b": 0, "c": 1, "a": 2}  # before they ask
+
+
+def test_an_empty_list_is_told_in_one_line_that_says_whether_hosts_are_kept(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    cluster = Cluster()
+    cluster.hosts(a=1, b=1)
+    cluster.hosts()
+    assert [each.getMessage() for each in caplog.records] == ["hosts: none (-a, -b)"]
+    cluster.hosts(a=1)
+    cluster.until(lambda: cluster.world)
+    caplog.clear()
+    cluster.hosts()
+    kept = "a list without any host was published; the hosts known so far are kept while they work"
+    assert [each.getMessage() for each in caplog.records] == [kept]
 
 
 def test_an_empty_list_interrupts_nobody() -> None:

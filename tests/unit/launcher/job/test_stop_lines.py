@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
-from hvd_elastic_ext.launcher.job.stop_lines import what_happens, what_is_kept
+from hvd_elastic_ext.launcher.job.stop_lines import how_it_ended, what_happens, what_is_kept
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.state.events import End
 from tests.unit.launcher.checkpointing_cluster import Stored, storing
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated_cluster import Cluster, running
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
 
 
 def stop(cluster: Cluster) -> str:
@@ -67,3 +68,38 @@ def test_a_job_that_has_not_trained_has_nothing_to_say(hosts: dict[str, int]) ->
     cluster.hosts(**hosts)
     cluster.run(0.1)
     assert what_is_kept(cluster.driver.job) == ""
+
+
+@pytest.mark.parametrize(("slots", "where"), [(1, "1 slot"), (2, "all 2 slots")])
+def test_a_program_that_asks_for_no_world_is_not_said_to_have_trained(slots: int, where: str) -> None:
+    cluster = Cluster(JobOptions(WorldLimits(start=slots)))
+    cluster.boot_s["a"] = 1000.0
+    cluster.hosts(a=slots)
+    cluster.run(5.0)
+    for slot in range(slots):
+        cluster.kill("a", slot, code=0)
+    cluster.until(lambda: cluster.driver.over)
+    assert how_it_ended(cluster.driver.job) == (
+        f"the program has ended well in {where}, and no process asked for a world: none has trained with Horovod"
+    )
+
+
+def test_a_job_that_has_trained_says_that_training_is_done() -> None:
+    assert how_it_ended(play("train a b; run 3; finish; ended-well").driver.job) == "training is done"
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    ["begin start=2; hosts a; run 10", "start a b; boot b 30; run 5", "begin start=2; run 5"],
+    ids=["too few", "one boots", "no host"],
+)
+def test_a_job_that_waits_and_has_nothing_to_save_makes_no_last_checkpoint(scenario: str) -> None:
+    cluster = play(scenario, storing(ON_NOTICE), steps=Stored)
+    assert stop(cluster) == "SIGINT: the job ends; its processes have 5 s to end"
+
+
+def test_a_world_that_has_not_trained_yet_has_nothing_to_save() -> None:
+    cluster = play("start a b; boot b 3", storing(ON_NOTICE), steps=Stored)
+    cluster.until(lambda: cluster.driver.job.world.members)
+    assert not cluster.driver.job.settled
+    assert stop(cluster) == "SIGINT: the job ends; its processes have 5 s to end"

@@ -5,14 +5,19 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable
+from typing import Final
 
 from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.rules.health.causes import ending
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import places
 from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent
 
 log = logging.getLogger(__name__)
+
+NAMED: Final = 4
+"""Most processes that a line names."""
 
 
 def expect(job: JobState, hosts: Iterable[Host], *, until: float) -> None:
@@ -29,7 +34,8 @@ def taken_over(job: JobState) -> str:
     if not workers:
         why = "without a launcher they end after --orphan-grace, or with their machine"
         cure = "" if job.options.durability is not None else "; --checkpoint-every auto would keep what they trained"
-        return f"nothing was taken over: no process of the earlier launcher runs ({why}{cure})"
+        ended = f"; ended meanwhile: {ends}" if (ends := _ends_meanwhile(job)) else ""
+        return f"nothing was taken over: no process of the earlier launcher runs ({why}{cure}){ended}"
     counts = Counter(worker.seat.host for worker in workers)
     where = ", ".join(f"{host}:{count}" for host, count in counts.items())
     parts = [f"taken over: {_counted(len(workers), 'process', 'es')} on {_counted(len(counts), 'host', 's')} ({where})"]
@@ -42,7 +48,23 @@ def taken_over(job: JobState) -> str:
         parts.append(f"{lost} of its processes not heard of")
     if step := max((worker.step for worker in present), default=0):
         parts.append(f"step {step}")
+    if ends := _ends_meanwhile(job):
+        parts.append(f"ended meanwhile: {ends}")
     return "; ".join(parts)
+
+
+def _ends_meanwhile(job: JobState) -> str:
+    """How processes of the newest world have ended that no launcher has heard of, as their agents tell."""
+    ends = job.adoption.ends
+    newest = max((generation for generation, _ in ends.values()), default=0)
+    if newest < job.generation:  # those of worlds before it were replaced
+        return ""
+    told = [
+        f"{life.seat} ({ending(code).text})"
+        for life, (generation, code) in ends.items()
+        if generation == newest and code
+    ]
+    return ", ".join(told[:NAMED]) + (f" and {len(told) - NAMED} more" if len(told) > NAMED else "")
 
 
 def _counted(number: int, noun: str, ending: str) -> str:

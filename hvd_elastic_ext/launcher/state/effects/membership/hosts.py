@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hvd_elastic_ext.core.hosts import Host, HostSet, is_same
 from hvd_elastic_ext.launcher.state.effects.health import cut_off
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -12,6 +14,7 @@ from hvd_elastic_ext.launcher.state.roster import Agent, Worker
 def publish(job: JobState, hosts: HostSet) -> None:
     """Apply a new list. Hosts inherited from an earlier launcher are known only by name until now."""
     job.fleet.hosts = hosts
+    _follow_listed_slots(job)
     for pod in hosts:
         before = job.fleet.pods.get(pod.name)
         if pod.uid and pod != before:
@@ -26,6 +29,15 @@ def publish(job: JobState, hosts: HostSet) -> None:
         if host is not None and (not (each.host.uid or each.host.node) or _says_more(host, each.host)):
             each.host = host
     _see_earlier_lives(job, hosts)
+
+
+def _follow_listed_slots(job: JobState) -> None:
+    """Before its first world, a job that is to start on all slots waits for none that its user has taken out."""
+    if job.options.all_slots_of is None or job.world.begun or job.world.members:
+        return
+    first = job.fleet.first_limits = job.fleet.first_limits or job.options.limits
+    if (limits := first.of_slots(job.fleet.hosts.slots)) != job.options.limits:
+        job.options = replace(job.options, limits=limits)
 
 
 def _see_recreated(job: JobState, host: Host) -> None:

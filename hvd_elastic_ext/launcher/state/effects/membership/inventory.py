@@ -54,7 +54,10 @@ def _take_stock(job: JobState, agent: Agent, seats: Mapping[str, Any], now: floa
             ended[life] = status
             worker, code = _adopted(life, agent.host, status, now), status.get("code")
             heard = job.roster.alive(life) is not None or job.roster.ended.get(life.seat, 0) >= life.number
-            if not heard and _reports_its_end(worker) and isinstance(code, int):
+            if heard or not isinstance(code, int):
+                continue
+            job.adoption.ends[life] = worker.generation, code
+            if _reports_its_end(worker):
                 job.fleet.unreported_ends[life] = worker, code
     return _compare(job, agent, there, ended)
 

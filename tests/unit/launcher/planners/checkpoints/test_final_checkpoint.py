@@ -76,6 +76,7 @@ def test_the_end_of_training_becomes_the_last_checkpoint(text: str) -> None:
 def test_that_the_end_is_in_no_checkpoint_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     play("train a; run 5; refuses a write no room; finish; ended-well <90", storing(ON_NOTICE), steps=Stored)
     assert caplog.text.count("training is done, but no checkpoint has its end") == 1
+    assert "; there is none, and the same command starts from the beginning" in caplog.text
 
 
 def test_files_that_were_saved_in_the_place_of_the_last_commit_are_what_is_sealed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import pytest
 
@@ -52,6 +53,23 @@ STRAGGLERS = {
     "a drained slot works again if no other host is left": f"""
         train a b c drain_stragglers=True; {SLOW} until a c; hosts b; run 1; kill a; kill c; until b""",
 }
+
+
+LOOK = (
+    r"`py-spy dump --pid \d+` on b shows what it does; --progress-timeout S --restart-stalled restarts such a process"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "does"),
+    [(LIMIT, LOOK), (NO_LIMIT, LOOK), (RESTART, r"ended and started again \(--restart-stalled\)")],
+    ids=["with a limit", "without", "restarted"],
+)
+def test_a_stall_is_told_with_what_can_be_done(text: str, does: str, caplog: pytest.LogCaptureFixture) -> None:
+    play(text + "sees stalled <70")
+    told = [each.getMessage() for each in caplog.records if "the world is stalled" in each.getMessage()]
+    assert len(told) == 1
+    assert re.search(r"rank 1 on b\[0\]: 2 of 3 wait for it; " + does, told[0]), told
 
 
 @pytest.mark.parametrize("text", STALLS.values(), ids=STALLS)

@@ -104,6 +104,23 @@ def test_a_host_that_nobody_could_tell_is_noted_for_the_next_launcher(dead: str,
 
 
 @pytest.mark.parametrize(
+    ("killed", "told"),
+    [
+        ("kill b", "world 7, size 1; ended meanwhile: b[0] (crashed: killed by SIGKILL)"),
+        ("kill b; kill a 3", "ended meanwhile: a[0] (crashed: exit code 3), b[0] (crashed: killed by SIGKILL)"),
+    ],
+)
+def test_a_process_that_ended_while_no_launcher_ran_is_named_with_its_end(
+    killed: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    play(f"left a b; {killed}; expect a b; run 10")
+    lines = [line for each in caplog.records if "taken over" in (line := each.getMessage())]
+    assert len(lines) == 1
+    assert told in lines[0]
+
+
+@pytest.mark.parametrize(
     ("text", "told"),
     [
         ("inherit a b c; run 10", ["taken over: 3 processes on 3 hosts (a:1, b:1, c:1); world 7, size 3"]),

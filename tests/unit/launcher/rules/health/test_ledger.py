@@ -244,7 +244,7 @@ def test_the_block_of_the_holder_of_the_newest_commit_is_lifted_first_and_its_st
     ledger = faults(*((0.0, Cause.UNREACHABLE, host, None) for host in (a, b, c)))
     after, host, reason = ledger.lift_one_block(1.0, [(a, (1, 2, 30)), (b, (1, 3, 4)), (c, None)])
     assert host == b
-    assert reason == "all hosts are blocked; b holds the newest commit"
+    assert reason == "no other host may work, and b holds the newest commit"
     assert [after.blocked(1.0, h).blocked for h in (a, b, c)] == [True, False, True]
     again = faults((2.0, Cause.UNREACHABLE, b, None), ledger=after)
     assert again.blocked(2.0, b).until == 22.0

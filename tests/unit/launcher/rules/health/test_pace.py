@@ -49,7 +49,7 @@ def waits(rank: int, still_s: float) -> Member:
         ([waits(0, 5.0), waits(1, 5.0)], [FAST], "no step for 5 s (usually 0.2 s): all 2 ranks wait for one another"),
         ([busy(0, 5.0), busy(1, 5.0)], [FAST], "no step for 5 s (usually 0.2 s): all 2 ranks are busy, or hang"),
         ([busy(0, 5.0)], [FAST], "no step for 5 s (usually 0.2 s): rank 0 (a[0]) is busy, or hangs"),
-        ([waits(0, 5.0)], [FAST], "no step for 5 s (usually 0.2 s): the only rank waits for others"),
+        ([waits(0, 5.0)], [FAST], "no step for 5 s (usually 0.2 s): the only rank waits; there is no other one"),
         ([busy(0, 39.0)], [SLOW], None),
         ([busy(0, 41.0)], [SLOW], "no step for 41 s (usually 20 s): rank 0 (a[0]) is busy, or hangs"),
         ([busy(0, 39.0), busy(1, 39.0)], [FAST, SLOW], None),  # the slowest rank counts

@@ -46,6 +46,15 @@ def hosts(decision: WorldDecision) -> str | None:
     return None if decision.members is None else "".join(life.seat.host for life in decision.members)
 
 
+@pytest.mark.parametrize(
+    ("least", "slots", "found"),
+    [(5, 3, (3, 3)), (2, 3, (3, 2)), (2, 1, (2, 2)), (5, 5, (5, 5)), (5, 7, (5, 5)), (2, 0, (5, 2))],
+)
+def test_a_start_on_all_slots_follows_a_list_with_fewer(least: int, slots: int, found: tuple[int, int]) -> None:
+    limits = WorldLimits(start=5, least=least).of_slots(slots)
+    assert (limits.start, limits.least) == found
+
+
 def test_where_nobody_tells_of_a_commit_rank_0_is_one_that_has_trained() -> None:
     there = [process("a"), process("b", trained=True), process("c", trained=True)]
     order = in_order(there, situation("abc", there).wanted)

@@ -12,7 +12,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt
 from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
-from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
+from hvd_elastic_ext.launcher.rules.membership.next_world import STILL_FORMING, WorldLimits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.facts.waits import (
     AGREED,
@@ -103,7 +103,7 @@ ALL_SLOTS = "without -np a job waits for all 4 slots of hosts file hosts; -np N 
 @pytest.mark.parametrize(
     ("start", "all_slots_of", "hosts", "why"),
     [
-        (4, "hosts file hosts", {"a": 2}, f"; {ALL_SLOTS}; at most"),
+        (4, "hosts file hosts", {"a": 2, "b": 2}, f"; {ALL_SLOTS}; the agent has not connected yet: b (at most "),
         (
             8,
             None,
@@ -123,6 +123,32 @@ def test_a_wait_at_the_start_says_why_so_many_processes_are_needed(
     cluster.hosts(**hosts)
     cluster.run(10.0)
     assert f"needed: {start}{why}" in waits(caplog)[0]
+
+
+@pytest.mark.parametrize(("listed", "needed"), [(3, 3), (2, 2), (7, 5)])
+def test_without_np_a_start_waits_for_no_slot_that_was_taken_out_of_the_list(
+    listed: int, needed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Cluster(JobOptions(WorldLimits(start=5, least=5)))
+    cluster.options.all_slots_of = "hosts file hosts"
+    cluster.join_s.update(dict.fromkeys("bcd", 30.0))
+    cluster.hosts(a=2, b=1, c=1, d=1)
+    cluster.run(10.0)
+    assert f"needed: 5; {ALL_SLOTS.replace('4', '5')}" in waits(caplog)[-1]
+    cluster.hosts(a=1, b=listed - 1)
+    cluster.run(10.0)
+    assert f"needed: {needed}" in waits(caplog)[-1]
+    cluster.hosts(a=listed)
+    cluster.run(40.0)
+    assert len(cluster.world) == listed
+
+
+def test_with_np_a_start_waits_for_as_many_whatever_is_listed(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(JobOptions(WorldLimits(start=3, least=3)))
+    cluster.hosts(a=2, b=1)
+    cluster.hosts(a=2)
+    cluster.run(10.0)
+    assert "needed: 3; -np 3 is more than all hosts have (slots: 2)" in waits(caplog)[-1]
 
 
 def test_a_job_that_has_begun_is_not_said_to_wait_for_all_slots(caplog: pytest.LogCaptureFixture) -> None:
@@ -230,6 +256,61 @@ def test_a_silent_process_is_told_within_5_s(caplog: pytest.LogCaptureFixture) -
     cluster.stop("b")
     cluster.run(5.5)
     assert "no heartbeat from b[0]; at most " in waits(caplog)[0]
+
+
+ENDS = "it ends with the process there, which `py-spy dump --pid` shows; Ctrl-C ends the job"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "who"), [(("a", "b"), "rank 1 (b[0])"), (("b",), "rank 0 (b[0])")], ids=["others wait", "the only rank"]
+)
+def test_a_process_that_has_raised_an_error_and_is_not_gone_is_told_and_nothing_else(
+    hosts: tuple[str, ...], who: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = running(*hosts)
+    cluster.run(20.0)
+    caplog.clear()
+    process = cluster.agents["b"][0]
+    process.stuck = process.wedged = True
+    cluster.say(process, "failed", digest="1", error="ValueError: bad batch", traceback="")
+    cluster.run(5.0)
+    lines = [each.getMessage() for each in caplog.records]
+    assert lines == [f"waiting: for the end of {who}: it raised ValueError: bad batch; no limit: {ENDS}"]
+    if len(hosts) == 2:
+        cluster.lose_world("a")  # its peer asks for another world, and that one waits for the process that ends
+        cluster.run(8.0)
+        assert waits(caplog) == [lines[0], *[lines[0].replace(who, "b[0]")] * 2]
+    caplog.clear()
+    cluster.kill("b", code=1)
+    cluster.run(1.0)
+    assert waits(caplog) == []
+
+
+def test_a_process_that_fails_before_its_first_world_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster()
+    cluster.boot_s["a"] = 60.0
+    cluster.hosts(a=1)
+    cluster.run(3.0)
+    cluster.say(cluster.agents["a"][0], "failed", digest="1", error="ValueError: bad batch", traceback="")
+    cluster.run(5.0)
+    assert (
+        waits(caplog)[-1] == f"waiting: for the end of rank 0 (a[0]): it raised ValueError: bad batch; no limit: {ENDS}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("hosts", "what", "ends"),
+    [
+        (("a", "b"), "not connected to the others yet: a[0], b[0]", CONNECTED),
+        (("a",), "not initialized yet: a[0]", "it ends when that is, or when it has failed"),
+    ],
+)
+def test_the_only_rank_is_not_said_to_wait_for_others(hosts: tuple[str, ...], what: str, ends: str) -> None:
+    job = running(*hosts).driver.job
+    job.decision = STILL_FORMING
+    for worker in job.roster.present(job.world.members):
+        worker.generation = 0
+    assert waits_for(job) == Wait(f"for the first step of world 1: {what}", ends=ends)
 
 
 def test_the_status_of_a_job_is_one_short_line() -> None:

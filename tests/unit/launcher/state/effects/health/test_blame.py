@@ -55,7 +55,7 @@ def test_the_block_of_one_slot_is_not_that_of_its_host() -> None:
 def test_a_host_that_is_used_again_at_once_is_not_said_to_be_left_out() -> None:
     cluster = play("train a; run 3; kill a; until a; run 2")
     (struck,) = cluster.events("struck")
-    assert struck["waived"] == "all hosts are blocked; a holds the newest commit"
+    assert struck["waived"] == "no other host may work, and a holds the newest commit"
     assert (struck["cooldown_s"], struck["host_blocked"]) == (None, None)
     assert cluster.events("cleared") == []
     assert cluster.driver.job.faults.ledger.usable_slots(cluster.clock.mono(), Host("a", 1)) == (0,)

@@ -1,0 +1,46 @@
+"""A line for whoever waits while the launcher's own modules load, which takes many seconds on a busy machine.
+
+Standard library only: this is loaded before all else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Final, TextIO
+
+FIRST_S: Final = 3.0
+AGAIN_S: Final = 4.0
+"""Pause between two lines."""
+
+_over = threading.Event()
+
+
+@contextlib.contextmanager
+def said(stream: TextIO, words: Sequence[str]) -> Iterator[None]:
+    """Say on ``stream`` that the job is starting, until :func:`over` or the end of this. ``words``: of its command."""
+    if not {"-q", "--quiet"}.isdisjoint(words):
+        yield
+        return
+    _over.clear()
+    thread = threading.Thread(target=_say, args=(stream,), daemon=True, name="starting")
+    thread.start()
+    try:
+        yield
+    finally:
+        _over.set()
+
+
+def over() -> None:
+    """The job says by itself what it does."""
+    _over.set()
+
+
+def _say(stream: TextIO) -> None:
+    lasts_s = FIRST_S
+    while not _over.wait(FIRST_S if lasts_s == FIRST_S else AGAIN_S):
+        with contextlib.suppress(OSError, ValueError):
+            stream.write(f"hvd-elastic: starting for {lasts_s:.0f} s: loading its modules; then the hosts are read\n")
+            stream.flush()
+        lasts_s += AGAIN_S
