@@ -26,7 +26,7 @@ def what_happens(signal: str, job: JobState, *, ends_already: bool, grace_s: flo
 
 def how_it_ended(job: JobState) -> str:
     """How a job ended in which nothing failed."""
-    alone = job.loopless.done_alone
+    alone = job.loopless.done_unjoined
     if alone and not (job.world.begun or job.world.members):
         slots = "1 slot" if len(alone) == 1 else f"all {len(alone)} slots"
         return f"the program has ended well in {slots}, and no process asked for a world: none has trained with Horovod"
