@@ -24,6 +24,21 @@ _VERSION = {"major": "1", "minor": "34", "gitVersion": "v1.34.1", "platform": "l
 _HEALTH = ("/healthz", "/livez", "/readyz")
 
 
+class _Lines:
+    """What a connection brings, and the last line that was read of it."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self.last = b""
+
+    def readline(self, limit: int = -1) -> bytes:
+        self.last = self._source.readline(limit)
+        return self.last
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "kube-apiserver", ""
@@ -33,9 +48,16 @@ class Handler(BaseHTTPRequestHandler):
     def __init__(self, connection: socket.socket, server: KubeServer) -> None:
         super().__init__(connection, ("127.0.0.1", 0), cast(Any, server))
 
-    def handle(self) -> None:
-        with contextlib.suppress(OSError):  # the client is gone
-            super().handle()
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = cast(Any, _Lines(self.rfile))
+
+    def parse_request(self) -> bool:
+        whole = super().parse_request()
+        if whole and cast(_Lines, self.rfile).last not in (b"\r\n", b"\n"):  # cut off among its headers
+            self.close_connection = True
+            return False
+        return whole
 
     def log_message(self, format: str, *args: object) -> None:
         """Nothing: :class:`counts.Counts` remembers."""

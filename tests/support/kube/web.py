@@ -106,7 +106,7 @@ class Listener:
                 with self._lock:
                     self._open.discard(connection)
                     self._open.add(secured)
-                if _handshake(secured):
+                if _shaken(secured):
                     self._idle.add(threading.current_thread())
                     self._serve(secured)
         finally:
@@ -149,15 +149,12 @@ def secured(connection: socket.socket, context: ssl.SSLContext | None) -> socket
     if context is None:
         return connection
     try:
-        # A client that goes without the end of the session has cut its request off: it must not look whole.
-        return context.wrap_socket(
-            connection, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=False
-        )
+        return context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
     except OSError:
         return None
 
 
-def _handshake(connection: socket.socket) -> bool:
+def _shaken(connection: socket.socket) -> bool:
     """Whether the client agrees to TLS, if that is spoken here."""
     if not isinstance(connection, ssl.SSLSocket):
         return True
