@@ -87,7 +87,6 @@ def check_that_a_notice_and_a_sleep_cost_no_step(report: JobReport) -> None:
     assert (awake.cause, awake.before, awake.after, awake.steps_lost) == ("start", 0, 3, 0)
 
 
-@pytest.mark.alone
 @pytest.mark.soak
 @pytest.mark.timeout(340)
 def test_the_quick_demo_shows_every_event(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tests.support import marks
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until
 
-NOTICES: Final = int(os.environ.get("HVD_TEST_NOTICES", "60"))
+NOTICES: Final = int(os.environ.get("HVD_TEST_NOTICES", "40"))
 IN_S: Final = 30.0
 AT_MOST: Final = 1
 """How many of the notices may cost a step, or leave a process on its host that is killed in the end."""
