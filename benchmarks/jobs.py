@@ -282,7 +282,7 @@ def _kill_tree(pid: int) -> None:
 
 
 def figures(
-    trial: Trial, script: str, *, ranks: int, arguments: Sequence[int], timeout: float
+    trial: Trial, script: str, *, ranks: int, arguments: Sequence[int | str], timeout: float
 ) -> dict[str, list[float]]:
     """Run a script of ``benchmarks/scripts`` once in a world of ``ranks``, and return its figures."""
     result = trial.folder / "figures.json"

@@ -1,8 +1,9 @@
 """Time commits and roll-backs in one process, beside a bare copy of the same bytes.
 
-    commit.py OUTPUT SIDE PARAMETERS TENSORS TIMES
+    commit.py OUTPUT SIDE PARAMETERS TENSORS TIMES [DEVICE]
 
-PARAMETERS weights in TENSORS equal tensors, with Adam, which keeps two tensors and a number for each.
+PARAMETERS weights in TENSORS equal tensors on DEVICE (default: cpu), with Adam, which keeps two tensors and a number
+for each. On a GPU the bare copies go into pinned memory and back, all queued at once.
 """
 
 from __future__ import annotations
@@ -20,28 +21,40 @@ FLAT_AFTER = 2
 """After so many commits memory must not grow any more."""
 
 
-def main(output: str, side: str, parameters: int, count: int, times: int) -> None:
+def main(output: str, side: str, parameters: int, count: int, times: int, device: str = "cpu") -> None:
     hvd.init()
     torch.set_num_threads(1)
-    model = torch.nn.ParameterList(torch.randn(parameters // count) for _ in range(count))
+    model = torch.nn.ParameterList(torch.randn(parameters // count) for _ in range(count)).to(device)
     optimizer = torch.optim.Adam(model.parameters())
     sum(parameter.sum() for parameter in model).backward()
     optimizer.step()
     optimizer.zero_grad()
     state = library(side).TorchState(model=model, optimizer=optimizer, epoch=0)
     live = tensors([model.state_dict(), optimizer.state_dict()])
-    buffers = [tensor.clone() for tensor in live]
+    on_gpu = device != "cpu"
+    buffers = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=on_gpu) for tensor in live]
 
-    def bare_copy() -> None:
+    def copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
         """The least that a commit costs: every byte copied into existing memory."""
-        for target, source in zip(buffers, live, strict=True):
-            target.copy_(source)
+        for target, source in zip(targets, sources, strict=True):
+            target.copy_(source, non_blocking=on_gpu)
+        settle()
 
-    figures: dict[str, list[float]] = {"commit": [], "copy": [], "restore": []}
+    def settle() -> None:
+        """Wait until what was queued is done."""
+        if on_gpu:
+            torch.cuda.synchronize()
+
+    def restore() -> None:
+        state.restore()
+        settle()
+
+    figures: dict[str, list[float]] = {"commit": [], "copy": [], "restore": [], "copy_back": []}
     for _ in range(WARM_UP + times):
         figures["commit"].append(timed(state.save))
-        figures["copy"].append(timed(bare_copy))
-        figures["restore"].append(timed(state.restore))
+        figures["copy"].append(timed(lambda: copy(buffers, live)))
+        figures["copy_back"].append(timed(lambda: copy(live, buffers)))
+        figures["restore"].append(timed(restore))
     figures = {name: seconds[WARM_UP:] for name, seconds in figures.items()}
     tell(output, {**figures, "growth_mb": [growth_mb(state, commits=10 * times)]})
 
@@ -59,4 +72,5 @@ def growth_mb(state: object, *, commits: int) -> float:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))
+    _, output, side, parameters, count, times, *device = sys.argv
+    main(output, side, int(parameters), int(count), int(times), *device)

@@ -178,6 +178,7 @@ def build_environment(environment: dict[str, str], *, venv: Path, request: Reque
         "HOROVOD_WITHOUT_MXNET": "1",
         "HOROVOD_WITH_GLOO": "1",
         "HOROVOD_WITH_MPI" if request.mpi else "HOROVOD_WITHOUT_MPI": "1",
+        "CMAKE_POLICY_VERSION_MINIMUM": "3.5",  # CMake 4 refuses the older ones that Gloo and flatbuffers ask for
     }
     if request.cuda:
         switches["HOROVOD_GPU_OPERATIONS"] = "NCCL"

@@ -1,7 +1,7 @@
 """Horovod's source distribution, and the changes that make it build with a current torch.
 
-torch 2.1 and later refuse anything below C++17, Horovod 0.28.1 asks for C++14. And Horovod builds for CUDA whenever it
-finds nvcc beside a CUDA build of torch, which the machine often cannot.
+torch 2.1 and later refuse anything below C++17, Horovod 0.28.1 asks for C++14. GCC 13 no longer includes two headers by
+chance. And Horovod builds for CUDA whenever it finds nvcc beside a CUDA build of torch, which the machine often cannot.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from .errors import ToolingError
 
 HOROVOD_VERSION = "0.28.1"
 SDIST_SHA256 = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
-PATCH_VERSION = 2
+PATCH_VERSION = 3
 """Raise it when PATCHES changes, so that the cache builds new wheels."""
 
 
@@ -29,6 +29,10 @@ class Patch:
 PATCHES = (
     Patch("CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 17)"),
     Patch("horovod/torch/CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 17)"),
+    Patch("horovod/common/common.h", "#include <memory>\n", "#include <memory>\n#include <stdexcept>\n"),
+    Patch("horovod/common/group_table.h", "#include <queue>\n", "#include <queue>\n#include <string>\n"),
+    # CUDA 13 compiles nothing below C++17.
+    Patch("horovod/common/ops/cuda/CMakeLists.txt", "set(CMAKE_CUDA_STANDARD 11)", "set(CMAKE_CUDA_STANDARD 17)"),
     Patch(
         "cmake/Modules/FindPytorch.cmake",
         "(CUDA_HOME is not None)",

@@ -15,6 +15,8 @@ from benchmarks.model import Case, Figure, Timing, Trial, Values
 COMMIT: Final = "save()"
 RESTORE: Final = "restore()"
 COPY: Final = "the same bytes, copied in place"
+PINNED: Final = "the same bytes, copied into pinned memory"
+PINNED_BACK: Final = "the same bytes, copied back from pinned memory"
 GROWTH: Final = "memory after 200 commits more than after two"
 ADDED: Final = "added to a step"
 STEP: Final = "the step without it"
@@ -28,7 +30,12 @@ TIMEOUT_S: Final = 300.0
 
 
 def by_script(
-    script: str, quantities: Mapping[str, str], *, full: tuple[int, ...], quick: tuple[int, ...], ranks: int = 1
+    script: str,
+    quantities: Mapping[str, str],
+    *,
+    full: tuple[int | str, ...],
+    quick: tuple[int | str, ...],
+    ranks: int = 1,
 ) -> Callable[[Trial], Values]:
     """Run ``script`` with the arguments ``full`` or ``quick``; ``quantities`` names its figures for the table."""
 
@@ -46,6 +53,38 @@ def check(ranks: int, *, bar: float) -> Case:
         about=f"a look for host updates after each step, {ranks} ranks",
         figures=(Figure(ADDED, bar_ratio=bar), Figure(STEP)),
         measure=by_script("check", {ADDED: "added", STEP: "step"}, full=(2, 100), quick=(1, 10), ranks=ranks),
+    )
+
+
+def no_gpu() -> str | None:
+    """Say that this machine has no GPU, or None if it has one."""
+    import torch
+
+    return None if torch.cuda.is_available() else "needs a GPU: torch sees no CUDA device"
+
+
+def on_a_gpu(name: str, about: str, *, full: tuple[int | str, ...], quick: tuple[int | str, ...]) -> Case:
+    """Commits and roll-backs of what is on a GPU, beside copies into pinned memory and back.
+
+    No bar on the ratio: stock's copy stays on the GPU, takes its memory, and is lost with the process.
+    """
+    return Case(
+        name=name,
+        about=about,
+        figures=(
+            Figure(COMMIT, floor=PINNED, bar_floor=1.1),
+            Figure(RESTORE, floor=PINNED_BACK, bar_floor=1.1),
+            Figure(PINNED),
+            Figure(PINNED_BACK),
+        ),
+        measure=by_script(
+            "commit",
+            {COMMIT: "commit", RESTORE: "restore", PINNED: "copy", PINNED_BACK: "copy_back"},
+            full=(*full, "cuda"),
+            quick=(*quick, "cuda"),
+        ),
+        repeats=3,
+        missing=no_gpu,
     )
 
 
@@ -68,6 +107,18 @@ CASES: Final = (
         figures=(Figure(COMMIT, bar_ratio=0.6), Figure(RESTORE), Figure(COPY), Figure(GROWTH, bar_s=5.0, unit="MB")),
         measure=by_script("commit", COMMITS, full=(512_000, 2000, 20), quick=(25_600, 100, 1)),
         repeats=3,
+    ),
+    on_a_gpu(
+        "commit-gpu",
+        "the same 604 MB on a GPU",
+        full=(PARAMETERS, 1, 20),
+        quick=(PARAMETERS // 50, 1, 1),
+    ),
+    on_a_gpu(
+        "commit-gpu-small",
+        "the same 8,000 small tensors on a GPU",
+        full=(512_000, 2000, 20),
+        quick=(25_600, 100, 1),
     ),
     check(2, bar=1 / 8),
     check(4, bar=1 / 5),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import mmap
@@ -69,13 +70,29 @@ def _copy_cuda(pairs: Sequence[tuple[Tensor, Tensor]], device: torch.device) -> 
 
 def pin(side: Side, tensors: Sequence[Tensor]) -> None:
     """Pin a side's memory, once a mapping, if any of ``tensors`` is on a CUDA device. Unpinned it is only slower."""
-    if side.unpin is not None or not any(tensor.is_cuda for tensor in tensors):
+    if side.pinned or not any(tensor.is_cuda for tensor in tensors):
         return
     runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-    address = side.bytes.data_ptr()
-    error = int(runtime.cudaHostRegister(address, side.bytes.numel(), 0))
+    mapping = side.bytes.untyped_storage()  # from its first byte, by which torch judges whether a tensor is pinned
+    address = mapping.data_ptr()
+    error = int(runtime.cudaHostRegister(address, mapping.nbytes(), 0))
     if error:
+        _forget_error()
         log.warning("commit memory is not pinned, commits will be slower: CUDA error %d", error)
-        side.unpin = lambda: None  # nothing to undo, and it is not tried again
-        return
-    side.unpin = partial(runtime.cudaHostUnregister, address)
+    # After an error there is nothing to undo, and it is not tried again.
+    side.pin(_nothing if error else partial(_unpin, runtime, address))
+
+
+def _unpin(runtime: Any, address: int) -> None:
+    if int(runtime.cudaHostUnregister(address)):
+        _forget_error()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _forget_error() -> None:
+    """Have CUDA forget its last error, which the next kernel of the training would else be blamed for."""
+    with contextlib.suppress(RuntimeError):
+        torch.zeros(1, device="cuda")  # a kernel, and torch asks for the last error behind it

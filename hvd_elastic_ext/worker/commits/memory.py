@@ -61,8 +61,7 @@ class Side:
         self._lock: _Lock | None = None
         self._locked = False
         self._map: mmap.mmap | None = None
-        self.unpin: Callable[[], object] | None = None
-        """Undoes the pinning of this mapping for a device, if it is pinned."""
+        self._unpin: weakref.finalize[[], Side] | None = None
         self.bytes: Tensor = torch.empty(0, dtype=torch.uint8)
         """Everything behind the record's page."""
         size = _lengthened(descriptor, 0)  # changes nothing, and fails for what cannot be written or grow
@@ -84,6 +83,19 @@ class Side:
         except (OSError, OverflowError) as error:
             raise StateError(f"no memory for a commit of {length / 1e6:.0f} MB: {_why(error)}") from error
         return True
+
+    @property
+    def pinned(self) -> bool:
+        """Whether this mapping has been pinned for a device."""
+        return self._unpin is not None
+
+    def pin(self, unpin: Callable[[], object]) -> None:
+        """Note that this mapping is pinned; ``unpin`` undoes it before the memory can be unmapped.
+
+        A device that is left with a pinned address copies to the old memory, whatever is mapped there by then.
+        """
+        self._unpin = weakref.finalize(self, unpin)
+        self._unpin.atexit = False  # the end of the process undoes it, and the device may be closed by then
 
     def renew(self) -> bool:
         """Map the side again if another process has lengthened it. Return whether it was."""
@@ -164,9 +176,9 @@ class Side:
         self._map[PAGE + start : PAGE + start + len(data)] = data
 
     def _remap(self, size: int) -> None:
-        if self.unpin is not None:
-            self.unpin()
-            self.unpin = None
+        if self._unpin is not None:
+            self._unpin()
+            self._unpin = None
         # Tensors over the old mapping keep it alive until they are gone.
         self._map = mmap.mmap(self._descriptor, size)
         self.bytes = torch.frombuffer(self._map, dtype=torch.uint8)[PAGE:] if size > PAGE else self.bytes[:0]

@@ -139,6 +139,35 @@ def test_both_sides_are_pinned_and_stay_so_when_they_grow() -> None:
         assert last.views[0].device.type == "cpu"
 
 
+def test_memory_that_takes_the_place_of_a_states_that_is_gone_gets_the_commits() -> None:
+    for number in range(1, 9):
+        weight = torch.full((1 << 18,), float(number), device=DEVICE)
+        buffer = buffer_over(None)
+        for commit in (1, 2, 3):
+            buffer.take(Contents(b"", [weight + commit], [True]), identity(commit), step=commit)
+            last = buffer.last()
+            assert last.views[0].is_pinned()
+            assert bool((last.views[0] == number + commit).all())
+        del buffer, last
+
+
+def test_memory_that_cannot_be_pinned_leaves_no_error_to_the_next_kernel(caplog: pytest.LogCaptureFixture) -> None:
+    weight, buffer = torch.ones(1 << 18, device=DEVICE), buffer_over(None)
+    refused = torch.cuda.cudart()
+    for side in buffer._sides:
+        side.reserve(1 << 21)
+        mapping = side.bytes.untyped_storage()
+        assert int(refused.cudaHostRegister(mapping.data_ptr(), mapping.nbytes(), 0)) == 0
+    try:
+        buffer.take(Contents(b"", [weight], [True]), identity(1), step=1)
+        assert "not pinned" in caplog.text
+        assert float((weight * 2).sum()) == 2 * (1 << 18)
+        assert bool((buffer.last().views[0] == 1).all())
+    finally:
+        for side in buffer._sides:
+            refused.cudaHostUnregister(side.bytes.untyped_storage().data_ptr())
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_newcomer_gets_the_optimizers_state_on_its_device(dtype: torch.dtype) -> None:
     job, newcomer = Trained(dtype=dtype), Trained(dtype=dtype, seed=2)

@@ -31,3 +31,9 @@ def test_a_relative_path_of_a_python_starts_where_the_command_was_given(
     assert build_horovod.main(["--python", given]) == 0
     assert [request.python for request in requests] == [asked.format(here=tmp_path)]
     assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "horovod.whl")
+
+
+def test_cmake_4_takes_the_versions_that_gloo_asks_for(tmp_path: Path) -> None:
+    request = build_horovod.Request(python="python3")
+    environment = build_horovod.build_environment({}, venv=tmp_path, request=request, jobs=2)
+    assert environment["CMAKE_POLICY_VERSION_MINIMUM"] == "3.5"

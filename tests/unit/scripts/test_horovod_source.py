@@ -22,9 +22,18 @@ def texts(source: Path) -> list[str]:
 
 def test_the_cmake_files_ask_for_cxx17_and_for_cuda_only_on_request(source: Path) -> None:
     apply_patches(source)
-    *standards, cuda = texts(source)
-    assert standards == ["before\n    set(CMAKE_CXX_STANDARD 17)\nafter CMAKE_CXX_STANDARD\n"] * 2
-    assert "'HOROVOD_GPU_OPERATIONS' in" in cuda
+    told = {patch.path: text for patch, text in zip(PATCHES, texts(source), strict=True)}
+    for path in ("CMakeLists.txt", "horovod/torch/CMakeLists.txt"):
+        assert told[path] == "before\n    set(CMAKE_CXX_STANDARD 17)\nafter CMAKE_CXX_STANDARD\n"
+    assert "CMAKE_CUDA_STANDARD 17" in told["horovod/common/ops/cuda/CMakeLists.txt"]
+    assert "'HOROVOD_GPU_OPERATIONS' in" in told["cmake/Modules/FindPytorch.cmake"]
+
+
+def test_headers_include_what_gcc_13_does_not_bring_by_chance(source: Path) -> None:
+    apply_patches(source)
+    told = {patch.path: text for patch, text in zip(PATCHES, texts(source), strict=True)}
+    assert "#include <stdexcept>\n" in told["horovod/common/common.h"]
+    assert "#include <string>\n" in told["horovod/common/group_table.h"]
 
 
 @pytest.mark.parametrize("index", range(len(PATCHES)))
