@@ -81,6 +81,7 @@ def test_the_lines_that_the_document_changes_stand_in_each_of_the_files_that_it_
     assert [problem for each in changed(name) for problem in manifests.problems(each)] == []
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_pods_without_sshd_leave_by_their_hook_without_losing_a_step_and_others_take_their_place(
     job: JobWithoutSshd,

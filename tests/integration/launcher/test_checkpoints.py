@@ -99,6 +99,7 @@ def stored(launched: Launched, capsys: pytest.CaptureFixture[str]) -> list[dict[
     return list(json.loads(capsys.readouterr().out))
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_a_job_of_which_only_checkpoints_are_left_trains_on_to_the_same_bytes(
     launched: Launched, capsys: pytest.CaptureFixture[str]
