@@ -17,7 +17,7 @@ import logging
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, overload
 
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import DataError, ElasticError, StateError, UsageError
@@ -33,7 +33,7 @@ from hvd_elastic_ext.worker.optim.learning_rate import ScaledLearningRate
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames
 from hvd_elastic_ext.worker.patches import horovod_hook
 from hvd_elastic_ext.worker.process import standby
-from hvd_elastic_ext.worker.state.arguments import check_options, check_values, not_kept, unknown
+from hvd_elastic_ext.worker.state.arguments import check_names, check_options, check_values, not_kept, unknown
 from hvd_elastic_ext.worker.state.importing import Names, Source
 from hvd_elastic_ext.worker.state.loop import elastic as _elastic
 from hvd_elastic_ext.worker.state.mixin import ElasticMixin, StateMethods, keeper_for, part_for
@@ -94,12 +94,13 @@ class TorchState(StateMethods, stock.TorchState):  # type: ignore[misc]
         self,
         model: Any = None,
         optimizer: Any = None,
-        *,
+        *unnamed: NoReturn,
         rng: Any = True,
         comms: Any = "auto",
         checkpoint: Any = _NONE,
         **kwargs: Any,
     ) -> None:
+        check_names(type(self), unnamed)
         given = {"model": model, "optimizer": optimizer, **kwargs}
         # Scripts for Horovod's State may have values of these names.
         if not isinstance(rng, bool):

@@ -10,9 +10,14 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from hvd_elastic_ext.launcher.rules.health.causes import Cause
+
 log = logging.getLogger(__name__)
 
 Fields = Mapping[str, Any]
+
+OF_PROCESSES: Final = frozenset(map(str, (Cause.CRASHED, Cause.MEMORY, Cause.SILENT, Cause.STALLED)))
+"""Causes that a strike has only when a process has ended by them."""
 
 
 def announce(event: str, generation: int, fields: Fields) -> None:
@@ -72,9 +77,15 @@ def _struck(_: int, fields: Fields) -> str:
     as_before = f"{fields['cause']}, as before ({again} strikes)" if again else None
     if why := fields.get("host_blocked"):
         host = fields["host"]
-        why = as_before or why.removeprefix(f"host {host}: ")
+        why = as_before or _shortened(why.removeprefix(f"host {host}: "), fields)
         return f"{host} is blocked, and gets no work for {fields['host_blocked_s']:.0f} s: {why}"
-    return f"{fields['subject']} gets no work for {seconds:.0f} s: {as_before or fields['reason']}"
+    return f"{fields['subject']} gets no work for {seconds:.0f} s: {as_before or _shortened(fields['reason'], fields)}"
+
+
+def _shortened(why: str, fields: Fields) -> str:
+    """Why something is blocked, without the words of the line before this one: that of the process's end."""
+    cause, reason = fields["cause"], fields["reason"]
+    return why.replace(f": {reason.removeprefix(f'{cause}: ')}", "") if cause in OF_PROCESSES else why
 
 
 def _blocked(_: int, fields: Fields) -> str:

@@ -147,20 +147,26 @@ def wrapped(optimizer: Any, named_parameters: Any, **options: Any) -> Any:
 
 
 def is_wrapped(optimizer: object) -> bool:
-    """Whether ``elastic.wrap`` or ``hvd.DistributedOptimizer`` has made this optimizer."""
-    return hasattr(optimizer, "_averaging") or hasattr(optimizer, "_allreduce_grad_async")
+    """Whether ``elastic.wrap`` or ``hvd.DistributedOptimizer`` has made this optimizer, or this class of one."""
+    return hasattr(optimizer, "set_backward_passes_per_step")
 
 
-def _once(wrapping: Any) -> Any:
-    """``hvd.DistributedOptimizer``, which fails over its own class's arguments if it gets what it has returned."""
+def _refuse_wrapped(kind: Any) -> None:
+    """Have a class of Horovod's refuse to wrap an optimizer that is wrapped already.
 
-    @functools.wraps(wrapping)
-    def checked(optimizer: Any, *args: Any, **options: Any) -> Any:
-        if is_wrapped(optimizer):
+    ``hvd.DistributedOptimizer`` makes a subclass of the optimizer's class, and gives it the methods of ``kind``. Its
+    ``__init__`` calls the one of the optimizer's class, and fails over the arguments if that is its own. The check is
+    in the class, since scripts may have imported the function before.
+    """
+    initialise = kind.__init__
+
+    @functools.wraps(initialise)
+    def checked(self: Any, *args: Any, **options: Any) -> None:
+        if is_wrapped(type(self).__bases__[0]):
             raise UsageError("hvd.DistributedOptimizer: this optimizer is wrapped already; wrap it once")
-        return wrapping(optimizer, *args, **options)
+        initialise(self, *args, **options)
 
-    return checked
+    kind.__init__ = checked
 
 
 def fence_horovod() -> Fence:
@@ -193,7 +199,8 @@ def fence_horovod() -> Fence:
             leave()
 
     cast(Any, watched).hvd_elastic_fence = fence
-    hvd.DistributedOptimizer = _once(hvd.DistributedOptimizer)
+    for kind in (hvd.optimizer._DistributedOptimizer, hvd.optimizer._DistributedAdasumOptimizer):
+        _refuse_wrapped(kind)
     mpi_ops.mpi_lib = pins
     hvd.init = hvd.elastic.init = watched
     hvd.shutdown = hvd.elastic.shutdown = fence.closing(leaving)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import warnings
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,8 +51,14 @@ def samples_each(remaining: int, *, size: int, drop_last: bool) -> int:
     return remaining // size if drop_last else -(-remaining // size)
 
 
-def _check(dataset: object, *, seed: object, **switches: object) -> None:
-    """Raise :class:`UsageError` for a dataset without a length, a seed that is no whole number, and other switches."""
+def _check(dataset: object, unknown: Iterable[str], *, seed: object, **switches: object) -> None:
+    """Raise :class:`UsageError` for a dataset without a length, a seed that is no whole number, other switches, and
+    arguments of ``unknown`` names."""
+    for name in unknown:
+        options = ("seed", *switches)
+        near = difflib.get_close_matches(name.lower(), options, n=1)
+        told = f"did you mean {near[0]}?" if near else f"there are {', '.join(options)}"
+        raise UsageError(f"ElasticSampler: {name} is no option; {told}")
     if isinstance(dataset, type):
         raise UsageError(f"ElasticSampler was given the class {dataset.__name__}; give a dataset made of it")
     try:
@@ -87,8 +94,10 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
     that a ``DataLoader`` fetched ahead do not count until they are recorded.
     """
 
-    def __init__(self, dataset: Any, shuffle: bool = True, seed: int = 0, drop_last: bool = False) -> None:
-        _check(dataset, seed=seed, shuffle=shuffle, drop_last=drop_last)
+    def __init__(
+        self, dataset: Any, shuffle: bool = True, seed: int = 0, drop_last: bool = False, **unknown: NoReturn
+    ) -> None:
+        _check(dataset, unknown, seed=seed, shuffle=shuffle, drop_last=drop_last)
         # The stock __init__ sets the same attributes, and keeps a list of all indices.
         self.dataset = dataset
         self.shuffle = shuffle

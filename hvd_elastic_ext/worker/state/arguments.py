@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from torch import nn, optim
@@ -21,6 +21,15 @@ _OPTIONS: Mapping[str, type] = {"rng": bool, "comms": str, "checkpoint": Checkpo
 """What a State takes beside values to keep, and of which type."""
 _LAUNCHERS = ("commit_every", "checkpoint_every", "checkpoint_dir")
 """What people take for an option of a State, and is one of ``hvd-elastic run``."""
+
+
+def check_names(kind: type, unnamed: Sequence[object]) -> None:
+    """Check that all but the model and the optimizer are given by name. Raises :class:`StateError`."""
+    if unnamed:
+        raise StateError(
+            f"{kind.__name__}(…): {_a(unnamed[0])} is given without a name; name what the State is to keep: "
+            f"{kind.__name__}(model=model, optimizer=optimizer, name=value, …)"
+        )
 
 
 def check_values(kind: type, given: Mapping[str, Any]) -> None:

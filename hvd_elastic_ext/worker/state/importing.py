@@ -5,13 +5,14 @@ Ranks need not all have it: in the first sync the lowest one that has it sends t
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, optim
 
 from hvd_elastic_ext.checkpoint.conversion.import_torch import import_torch_save
 from hvd_elastic_ext.core.errors import Permanent, StateError
@@ -33,6 +34,11 @@ DDP: Final = "module."
 """What torch's DistributedDataParallel puts before every name."""
 SAID: Final = 3
 """Most names in one message."""
+_COMMON: Final = {
+    "params", "lr", "weight_decay", "decoupled_weight_decay", "foreach", "maximize", "capturable", "differentiable",
+    "fused",
+}  # fmt: skip
+"""Arguments that tell no class of optimizer: several have them, or only some versions of torch."""
 
 
 class Importing:
@@ -186,8 +192,29 @@ def _of_optimizer(part: OptimizerPart, given: Any) -> tuple[Iterator[str], Any]:
         except (TypeError, KeyError):
             yield "it is no state_dict of an optimizer"
             return
+        yield from _of_another_class(part, given["param_groups"])
         here = [len(group["params"]) for group in captured["state_dict"]["param_groups"]]
         if there != here:
             yield f"its groups have {there} parameters, and those of the State's optimizer {here}"
 
     return problems(), {"state_dict": given, "names": captured["names"]}
+
+
+def _of_another_class(part: OptimizerPart, groups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The problem of groups with the settings of another class of torch's: its first step would fail.
+
+    A state_dict names no class. Classes with equal settings, as Adam and AdamW, are not told apart.
+    """
+    kinds = {
+        name: inspect.signature(kind).parameters.keys() - _COMMON
+        for name, kind in vars(optim).items()
+        if isinstance(kind, type) and kind is not optim.Optimizer
+    }
+    known = set[str]().union(*kinds.values())
+    here, there = (known.intersection(*each[:1]) for each in (part.value.param_groups, groups))
+    fitting = [name for name, settings in kinds.items() if settings == there]
+    if fitting and here != there:
+        yield (
+            f"it is of the class {' or '.join(sorted(fitting))}, and the State's optimizer of {part.class_name}; "
+            "make the same optimizer, or leave it out of names={…}"
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,14 @@ class Mixed(elastic.ElasticMixin, Own):
 
 def adam(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.Adam(parameters, lr=0.1)
+
+
+def sgd(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.1)
+
+
+def momentum(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
 
 
 @pytest.fixture
@@ -144,6 +153,14 @@ WRONG: dict[str, tuple[Any, Any, str]] = {
         lambda old: {"optimizer": {"state": {}, "param_groups": [{"params": [0, 1, 2]}]}}, ["optimizer"],
         r"optimizer: its groups have \[3\] parameters, and those of the State's optimizer \[2\]",
     ),
+    "an optimizer of another class": (
+        lambda old: {"optimizer": trained(sgd)[1].state_dict()}, ["optimizer"],
+        r"optimizer: it is of the class SGD, and the State's optimizer of Adam; make the same optimizer, or leave",
+    ),
+    "one of another class that keeps state": (
+        lambda old: {"optimizer": trained(momentum)[1].state_dict()}, ["optimizer"],
+        r"optimizer: it is of the class SGD, and the State's optimizer of Adam; make the same optimizer, or leave",
+    ),
     "no optimizer": (lambda old: {"optimizer": {"a": 1}}, ["optimizer"], "optimizer: it is no state_dict of an opt"),
     "an odd optimizer": (
         lambda old: {"optimizer": {"state": {}, "param_groups": 3}}, ["optimizer"],
@@ -166,6 +183,19 @@ def test_what_is_of_another_state_is_one_line_and_changes_nothing(
     assert str(caught.value).startswith(f"{tmp_path / 'a.pt'}: ")
     assert "\n" not in str(caught.value)
     assert state.fingerprint() == before
+
+
+def test_an_optimizer_with_the_same_settings_under_another_name_takes_the_file(old: dict[str, Any]) -> None:
+    class Mine(torch.optim.Adam):
+        """The script has renamed it since, and has added a setting."""
+
+    for kind in (torch.optim.AdamW, Mine):
+        net, optimizer = trained(partial(kind, lr=0.1))
+        optimizer.param_groups[0]["mine"] = 1
+        state = elastic.TorchState(model=net, optimizer=optimizer)
+        elastic.load_checkpoint(state, old, ["optimizer"])
+        assert same(state.optimizer.state_dict()["state"], old["optimizer"]["state"])
+        step(net, optimizer)
 
 
 def test_what_a_users_own_loader_raises_is_one_line(old: dict[str, Any]) -> None:

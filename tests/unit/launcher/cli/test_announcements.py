@@ -15,7 +15,8 @@ from hvd_elastic_ext.launcher.cli.announcements import LINES, USUAL, announce
 WORLD = {"cause": "worker failed", "added": ["c"], "removed": ["b"], "size": 3, "hosts": {"a": 2, "c": 1}}
 LISTED = {"number": 2, "hosts": {"a": 2, "b": 1}, "added": ["b"], "removed": ["c"], "grown": [], "shrunk": ["a"]}
 ENDED = {"host": "b", "slot": 1, "code": 3, "reason": "crashed: exit code 3", "cause": "crashed"}
-STRUCK = {"subject": "slot 1 of b", "host": "b", "reason": "crashed: exit code 3"}
+STRUCK = {"subject": "slot 1 of b", "host": "b", "reason": "crashed: exit code 3", "cause": "crashed"}
+COOLS = {**STRUCK, "cooldown_s": 20.0, "host_blocked_s": 20.0}
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,25 @@ STRUCK = {"subject": "slot 1 of b", "host": "b", "reason": "crashed: exit code 3
         ("exited", {**ENDED, "rank": 2}, "rank 2 (b slot 1) has ended: crashed: exit code 3"),
         ("exited", ENDED, "b slot 1 has ended: crashed: exit code 3"),
         ("exited", {**ENDED, "code": 0, "cause": "done"}, ""),
-        ("struck", {**STRUCK, "cooldown_s": 20.0}, "slot 1 of b gets no work for 20 s: crashed: exit code 3"),
+        ("struck", {**STRUCK, "cooldown_s": 20.0}, "slot 1 of b gets no work for 20 s: crashed"),
+        (
+            "struck",
+            {**COOLS, "host_blocked": "slot 1 of b: crashed: exit code 3"},
+            "b is blocked, and gets no work for 20 s: slot 1 of b: crashed",
+        ),
+        (
+            "struck",
+            {
+                **COOLS,
+                "host_blocked": "host b: crashed: 2 slots failed within 30 s, the last: slot 1 of b: exit code 3",
+            },
+            "b is blocked, and gets no work for 20 s: crashed: 2 slots failed within 30 s, the last: slot 1 of b",
+        ),
+        (
+            "struck",
+            {**STRUCK, "cause": "never ready", "reason": "b[1] did not get ready in time", "cooldown_s": 20.0},
+            "slot 1 of b gets no work for 20 s: b[1] did not get ready in time",
+        ),
         ("struck", {**STRUCK, "cooldown_s": None}, ""),
         (
             "struck",
@@ -65,7 +84,12 @@ STRUCK = {"subject": "slot 1 of b", "host": "b", "reason": "crashed: exit code 3
         ),
         (
             "struck",
-            {**STRUCK, "cooldown_s": 20.0, "host_blocked": "host b: unreachable: no route", "host_blocked_s": 20.0},
+            {
+                **COOLS,
+                "cause": "unreachable",
+                "reason": "unreachable: no route",
+                "host_blocked": "host b: unreachable: no route",
+            },
             "b is blocked, and gets no work for 20 s: unreachable: no route",
         ),
         (

@@ -177,21 +177,28 @@ def test_hvd_init_and_shutdown_are_wrapped_wherever_they_are_looked_up(monkeypat
 
 
 def test_horovods_own_wrapping_refuses_a_wrapped_optimizer_in_one_line() -> None:
-    import horovod.torch as hvd
     import torch
+    from horovod.torch import optimizer as horovods  # what a script that has imported it before ours has
 
     from hvd_elastic_ext.worker.comms.alone import AloneComms
     from hvd_elastic_ext.worker.comms.horovod import fence_horovod
     from hvd_elastic_ext.worker.optim.averaging import wrap
 
-    class ByHorovod(torch.optim.SGD):
-        def _allreduce_grad_async(self) -> None: ...
+    def plain() -> torch.optim.Optimizer:
+        return torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+
+    def by_horovod(kind: type) -> torch.optim.Optimizer:
+        made = plain()
+        made.__class__ = type("SGD", (torch.optim.SGD,), dict(vars(kind)))  # as its function does, but in no world
+        return made
 
     fence_horovod()
-    tensors = [torch.nn.Parameter(torch.ones(1))]
-    for optimizer in (wrap(torch.optim.SGD(tensors, lr=0.1), comms=AloneComms()), ByHorovod(tensors, lr=0.1)):
+    kinds = horovods._DistributedOptimizer, horovods._DistributedAdasumOptimizer
+    for optimizer in (wrap(plain(), comms=AloneComms()), *map(by_horovod, kinds)):
         with pytest.raises(UsageError, match=r"^hvd\.DistributedOptimizer: .* is wrapped already; wrap it once$"):
-            hvd.DistributedOptimizer(optimizer)
+            horovods.DistributedOptimizer(optimizer)
+        with pytest.raises(UsageError, match=r"^elastic\.wrap: .* is wrapped already; wrap it once$"):
+            wrap(optimizer, comms=AloneComms())
 
 
 def test_a_connection_is_shut_for_reading_first_so_that_a_sender_meets_no_error(

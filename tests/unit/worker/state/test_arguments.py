@@ -103,6 +103,15 @@ def test_swapped_arguments_are_refused_by_position_too() -> None:
         elastic.TorchState(sgd(), net())
 
 
+def test_a_value_that_is_given_without_a_name_is_refused_with_the_way_to_name_it() -> None:
+    with pytest.raises(elastic.StateError) as refused:
+        elastic.TorchState(net(), sgd(), elastic.ElasticSampler([1, 2]), 0)
+    assert one_line(refused.value) == (
+        "TorchState(…): a value of type ElasticSampler is given without a name; name what the State is to keep: "
+        "TorchState(model=model, optimizer=optimizer, name=value, …)"
+    )
+
+
 def test_what_a_state_may_have_passes() -> None:
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
