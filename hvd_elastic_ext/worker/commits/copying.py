@@ -7,7 +7,6 @@ import logging
 import mmap
 from collections.abc import Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any, Final
 
 import torch
@@ -17,7 +16,6 @@ from hvd_elastic_ext.worker.commits.memory import Side
 
 log = logging.getLogger(__name__)
 
-_on_cuda: Final = attrgetter("is_cuda")
 _HUGE: Final = 2 << 20
 """Bytes of a huge page, on x86-64 and most arm64."""
 
@@ -71,7 +69,7 @@ def _copy_cuda(pairs: Sequence[tuple[Tensor, Tensor]], device: torch.device) -> 
 
 def pin(side: Side, tensors: Sequence[Tensor]) -> None:
     """Pin a side's memory, once a mapping, if any of ``tensors`` is on a CUDA device. Unpinned it is only slower."""
-    if side.unpin is not None or not any(map(_on_cuda, tensors)):
+    if side.unpin is not None or not any(tensor.is_cuda for tensor in tensors):
         return
     runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
     address = side.bytes.data_ptr()
