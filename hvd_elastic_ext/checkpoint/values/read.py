@@ -27,8 +27,8 @@ _WIDEST: Final = 4096
 _LONGEST_WHY: Final = 300
 _BRACKETS: Final = 5 * DEEPEST + 4
 """That the text opens inside one another: up to five for a container (``$ordered`` of ``$dict``), four for the rest."""
-_NO_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^][{}"]+')
-_STEPS: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
+_STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_NO_BRACKETS: Final = bytes(set(range(256)) - _STEPS.keys())
 _DTYPE: Final = re.compile(r"[<>|=]?[biufcmMSU]\d{0,10}(\[\w{1,8}(/\d{1,9})?\])?")
 _UNREADABLE: Final = (
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError, struct.error,
@@ -85,8 +85,9 @@ def _read(text: str, reader: _Reader, source: str) -> Any:
 
 def _demand_shallow(text: str) -> None:
     """Raise ``ValueError`` for what is deeper than the writer writes: making it would take a C stack as deep."""
-    steps = (_STEPS.get(mark, 0) for mark in _NO_BRACKETS.sub("", text))
-    if max(itertools.accumulate(steps), default=0) > _BRACKETS:
+    quoted = text.replace("\\\\", "").replace('\\"', "").split('"')  # every other piece is a string's contents
+    brackets = "".join(quoted[::2]).encode("utf-8", "surrogatepass").translate(None, _NO_BRACKETS)
+    if max(itertools.accumulate(map(_STEPS.__getitem__, brackets)), default=0) > _BRACKETS:
         raise ValueError(f"it is nested more than {DEEPEST} levels deep")
 
 

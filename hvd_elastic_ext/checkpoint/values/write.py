@@ -11,6 +11,7 @@ import math
 import struct
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import chain
 from typing import Any, Final
 
 import torch
@@ -113,6 +114,45 @@ class _Writer:
         return f"[{','.join(self.items(values))}]"
 
     def mapping(self, values: Mapping[Any, Any]) -> str:
+        alike = self._alike(values) if len(values) > _FEW else None
+        if alike is None:
+            return self._one_by_one(values)
+        same, tensors = alike
+        written = _WRITTEN.get(same)
+        if written is None:
+            text = self._one_by_one(values)
+            if len(_WRITTEN) >= _REMEMBERED:
+                _WRITTEN.clear()
+            _WRITTEN[same] = text, [self._known[id(tensor)] for tensor in tensors]
+            return text
+        text, each = written
+        self._left -= 1 + len(values)  # no less than there are containers
+        self._tensors += tensors
+        self._known.update(zip(map(id, tensors), each, strict=True))
+        return text
+
+    def _alike(self, values: Mapping[Any, Any]) -> tuple[Any, list[Tensor]] | None:
+        """What the text of ``values`` follows from, and the tensors in it.
+
+        ``values`` has dense tensors only that are not written yet, or dicts of such under the same keys, as models and
+        optimizers do. None for anything else.
+        """
+        found: Iterable[Any] = values.values()
+        columns: tuple[Any, ...] = ()
+        if _DICTS.issuperset(map(type, found)):
+            columns = next(map(tuple, found))
+            if {columns} != set(map(tuple, found)) or not _TEXT.issuperset(map(type, chain.from_iterable(found))):
+                return None
+            found = chain.from_iterable(map(dict.values, found))
+        tensors = list(found)
+        kinds, new = _kinds(tensors), set(map(id, tensors))
+        if kinds is None or len(new) < len(tensors) or not new.isdisjoint(self._known):
+            return None
+        if not _KEYS.issuperset(map(type, values)) or self._depth + 2 > DEEPEST or self._left <= len(values):
+            return None
+        return (tuple(values), columns, kinds, len(self._tensors)), tensors
+
+    def _one_by_one(self, values: Mapping[Any, Any]) -> str:
         texts: list[str] = []
         as_object = _TEXT.issuperset(map(type, values)) and "\0$" not in "\0" + "\0".join(values)
         self._deeper()
@@ -170,6 +210,18 @@ class _Writer:
         return f'{{"$sparse":[{parts},{list(dense.shape)}]}}'
 
 
+def _kinds(values: Collection[Any]) -> tuple[str, ...] | None:
+    """What the text says of each tensor; None if any value is not a dense tensor of the usual kinds."""
+    if not _USUAL.keys() >= set(map(type, values)):
+        return None
+    strided, kinds = torch.strided, []
+    for value in values:
+        if value.layout is not strided or value.is_nested or value.is_quantized or value.is_meta:
+            return None
+        kinds.append(_USUAL[type(value)][value.requires_grad])
+    return None if "" in kinds else tuple(kinds)
+
+
 def _unfit(tensor: Tensor) -> str | None:
     """Why a tensor would not come back as what it is; None if it would."""
     kind = type(tensor)
@@ -203,6 +255,13 @@ def _bytes(writer: _Writer, value: bytes) -> str:
     return f'{{"$bytes":{_based(value)}}}'
 
 
+_USUAL: Final[Mapping[Any, tuple[str, str]]] = {Tensor: ("tensor", ""), nn.Parameter: ("frozen", "parameter")}
+_WRITTEN: Final[dict[Any, tuple[str, list[str]]]] = {}
+"""The text of dicts of many tensors, and of each tensor: most commits have the same as those before."""
+_REMEMBERED: Final = 32
+"""The most of them."""
+_DICTS: Final = frozenset({dict})
+_KEYS: Final = frozenset({str, int})
 _TEXT: Final = frozenset({str})
 _FORMS: Final[dict[type, Callable[[_Writer, Any], str]]] = {
     type(None): lambda writer, value: "null",

@@ -293,10 +293,9 @@ class CommitBuffer:
         self._current = index
 
     def _layout_for(self, contents: Contents) -> Layout:
-        key = layouts.key_of(contents.tensors, contents.firm)
-        planned = self._planned
-        if planned is None or key != planned[0]:
-            planned = self._planned = key, layouts.plan(contents.tensors, contents.firm)
+        planned, given = self._planned, (contents.tensors, contents.firm)
+        if planned is None or not layouts.has_key(*given, planned[0]):
+            planned = self._planned = layouts.key_of(*given), layouts.plan(*given)
         return planned[1]
 
     def _known(self, encoded: bytes) -> Layout:

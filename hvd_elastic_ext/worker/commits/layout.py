@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -14,9 +13,6 @@ from torch import Tensor
 from hvd_elastic_ext.checkpoint.format import tensor_places
 from hvd_elastic_ext.core.errors import Permanent, StateError
 from hvd_elastic_ext.core.json_text import to_text
-
-_dtype = attrgetter("dtype")
-_device = attrgetter("device")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +57,23 @@ class Layout:
         return [place.view(data) for place in self.places]
 
 
-Key = tuple[list[Any], ...]
+Key = tuple[list[Any], list[bool]]
 
 
 def key_of(tensors: Sequence[Tensor], firm: Sequence[bool]) -> Key:
-    """Equal for tensors that can be copied into each other's places. Cheap: it is made for every commit."""
-    return (
-        list(map(Tensor.size, tensors)),
-        list(map(Tensor.stride, tensors)),
-        list(map(_dtype, tensors)),
-        list(map(_device, tensors)),
-        list(firm),
-    )
+    """Equal for tensors that can be copied into each other's places."""
+    return [(tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in tensors], list(firm)
+
+
+def has_key(tensors: Sequence[Tensor], firm: Sequence[bool], key: Key) -> bool:
+    """Whether :func:`key_of` is ``key``. It is asked for every commit, and makes no list of its own."""
+    rows, known = key
+    if len(rows) != len(tensors) or list(firm) != known:
+        return False
+    for tensor, (shape, stride, dtype, device) in zip(tensors, rows, strict=True):
+        if tensor.dtype is not dtype or tensor.shape != shape or tensor.stride() != stride or tensor.device != device:
+            return False
+    return True
 
 
 def plan(tensors: Sequence[Tensor], firm: Sequence[bool]) -> Layout:

@@ -26,23 +26,25 @@ class Pairs(list[tuple[Tensor, Tensor]]):
         self._settled: dict[int, tuple[Tensor, Tensor]] = {}
         self._contents = {other.data_ptr(): other for other in others if other.layout == torch.strided}
 
-    def settled(self, source: Tensor) -> Tensor | None:
-        """The target of ``source``, if it has one: a tensor that stood in two places of the tree is one tensor
-        again."""
-        pair = self._settled.get(id(source))
-        return None if pair is None else pair[0]
+    def target(self, source: Tensor, own: object, new: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return ``own``, or else a ``new`` tensor, to which ``source`` is copied once all pairs are known.
 
-    def may_take(self, target: Tensor, source: Tensor) -> bool:
-        """Whether the memory of ``target`` is to hold the contents of ``source`` and nothing else."""
-        there = self._contents.get(target.data_ptr())
-        return there is None or not target.numel() or _equal(there, source)
-
-    def add(self, target: Tensor, source: Tensor) -> None:
-        """Copy ``source`` to ``target`` once all pairs are known."""
+        A tensor that stood in two places of the tree is one tensor again.
+        """
+        settled = self._settled.get(id(source))
+        if settled is not None:
+            return settled[0]
+        target = own if isinstance(own, Tensor) and fits(own, source) and self._may_take(own, source) else new(source)
         self._settled[id(source)] = target, source
-        if target.layout == torch.strided:
+        if target is not own and target.layout == torch.strided:
             self._contents.setdefault(target.data_ptr(), source)
         self.append((target, source))
+        return target
+
+    def _may_take(self, target: Tensor, source: Tensor) -> bool:
+        """Whether the memory of ``target`` is to hold the contents of ``source`` and nothing else."""
+        there = self._contents.setdefault(target.data_ptr(), source)
+        return there is source or not target.numel() or _equal(there, source)
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:
@@ -60,11 +62,7 @@ def settle(tree: Any, own: Any, pairs: Pairs, *, new: Callable[[Tensor], Tensor]
     are entered; anything else is deep-copied.
     """
     if isinstance(tree, Tensor):
-        target = pairs.settled(tree)
-        if target is None:
-            target = own if fits(own, tree) and pairs.may_take(own, tree) else new(tree)
-            pairs.add(target, tree)
-        return target
+        return pairs.target(tree, own, new)
     if type(tree) is dict:
         known = own if isinstance(own, dict) else {}
         return {key: settle(value, known.get(key), pairs, new=new) for key, value in tree.items()}

@@ -10,6 +10,7 @@ import inspect
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import is_
 from typing import Any, Final, Protocol, runtime_checkable
 
 import torch
@@ -109,13 +110,18 @@ class ModelPart(Part):
 
         Raises :class:`StateError` if the commit is of another model.
         """
-        names = _copied_when_loaded(self.value)
-        if names:
+        own = {}
+        if all(map(_loads_as_torch_does, self.value.modules())):
             _fit_buffers(self.value, tree)
-            _demand_same_tensors(self.capture(), tree, keys=names)
-        given = {key: value if key in names else state_dicts.copied(value) for key, value in tree.items()}
+            own = _own_tensors(self.value)
+        if own:
+            _demand_same_tensors(self.capture(), tree, keys=own.keys())
         with _loading(self.value, RuntimeError):
-            self.value.load_state_dict(given)
+            if own and own.keys() >= tree.keys() and not any(map(_runs_after_loading, self.value.modules())):
+                copy_batch([own[key] for key in tree], list(tree.values()))  # at once what loading does one by one
+            else:
+                given = {key: value if key in own else state_dicts.copied(value) for key, value in tree.items()}
+                self.value.load_state_dict(given)
 
     def settle(self) -> None:
         """Set all gradients to None."""
@@ -158,7 +164,7 @@ class OptimizerPart(Part):
         self._regroup(committed["param_groups"], tree["names"])
         parameters = [p for group in self.value.param_groups for p in group["params"]]
         pairs = state_dicts.Pairs(parameters)
-        own = {index: dict(self.value.state.get(p, {})) for index, p in enumerate(parameters)}
+        own = {index: self.value.state.get(p) for index, p in enumerate(parameters)}
         state = {
             index: state_dicts.settle(entry, own.get(index), pairs, new=self._reserve.like)
             for index, entry in committed["state"].items()
@@ -190,14 +196,39 @@ class OptimizerPart(Part):
         return self._reserve.stock(self.expected())
 
     def _load(self, state_dict: dict[str, Any], parameters: list[Tensor]) -> None:
+        in_place = self._is_in_place(state_dict, parameters)
+        state = self.value.state
         with _loading(self.value):
-            self.value.load_state_dict(state_dict)
+            self.value.load_state_dict({**state_dict, "state": {}} if in_place else state_dict)
+        if in_place:
+            self.value.state = state
+            return
         # Loading converts state to the type of its parameter; the committed state may have another type.
         for index, entry in state_dict["state"].items():
             live = self.value.state.get(parameters[index], {}) if isinstance(index, int) else {}
             for key, value in entry.items() if isinstance(entry, dict) else ():
                 if isinstance(value, Tensor) and isinstance(live.get(key), Tensor) and live[key].dtype != value.dtype:
                     live[key] = value.to(live[key].device)
+
+    def _is_in_place(self, state_dict: Mapping[str, Any], parameters: Sequence[Tensor]) -> bool:
+        """Whether the optimizer has the very state of ``state_dict`` already, where loading would leave it."""
+        groups = zip(self.value.param_groups, state_dict["param_groups"], strict=True)
+        placed = [live.get(option) == there.get(option) for live, there in groups for option in ("fused", "capturable")]
+        if not all(placed) or not _loads_state_as_torch_does(self.value):
+            return False
+        live, state = self.value.state, state_dict["state"]
+        if len(live) != len(state):
+            return False
+        known = dict(enumerate(parameters))
+        return all(
+            index in known
+            and known[index] is parameter
+            and type(own) is type(entry) is dict
+            and list(own) == list(entry)
+            and all(map(is_, own.values(), entry.values()))
+            and {getattr(own[key], "device", None) for key in own if key != "step"} <= {parameter.device, None}
+            for (parameter, own), (index, entry) in zip(live.items(), state.items(), strict=True)
+        )
 
     def _group_names(self) -> list[list[str | None]]:
         groups = [list(group["params"]) for group in self.value.param_groups]
@@ -301,21 +332,41 @@ def _loading(value: object, *more: type[Exception]) -> Iterator[None]:
         raise StateError(f"the commit is of {what}: {said}") from error
 
 
-def _copied_when_loaded(model: nn.Module) -> frozenset[str]:
-    """Names of tensors that loading only copies from. A loader of the user's own may keep what it is given."""
-    if not all(map(_loads_as_torch_does, model.modules())):
-        return frozenset()
-    return frozenset(
-        key for named in (model.named_parameters, model.named_buffers) for key, _ in named(remove_duplicate=False)
-    )
+def _own_tensors(model: nn.Module) -> dict[str, Tensor]:
+    return {
+        key: tensor
+        for named in (model.named_parameters, model.named_buffers)
+        for key, tensor in named(remove_duplicate=False)
+    }
+
+
+def _runs_after_loading(module: nn.Module) -> bool:
+    return bool(getattr(module, "_load_state_dict_post_hooks", None))
 
 
 def _loads_as_torch_does(module: nn.Module) -> bool:
+    """Whether loading only copies from the tensors. A loader of the user's own may keep what it is given."""
     kind = type(module)
     own = next(base for base in kind.__mro__ if "_load_from_state_dict" in vars(base))
     hooks = getattr(module, "_load_state_dict_pre_hooks", None) or getattr(module, "_state_dict_hooks", None)
     patched = "load_state_dict" in vars(module) or kind.load_state_dict is not nn.Module.load_state_dict
     return not patched and own.__module__.startswith("torch.nn.") and not hooks
+
+
+def _loads_state_as_torch_does(optimizer: optim.Optimizer) -> bool:
+    """Whether loading does nothing with state but put it where it belongs."""
+    loaders = [
+        vars(kind)[name]
+        for kind in type(optimizer).__mro__
+        for name in ("load_state_dict", "__setstate__")
+        if name in vars(kind)
+    ]
+    hooks = (f"_optimizer_load_state_dict_{when}_hooks" for when in ("pre", "post"))
+    return (
+        all(loader.__module__.startswith(("torch.optim.", "horovod.torch.")) for loader in loaders)
+        and "load_state_dict" not in vars(optimizer)
+        and not any(getattr(optimizer, hook, None) for hook in hooks)
+    )
 
 
 def _fit_buffers(model: nn.Module, committed: Mapping[str, Any]) -> None:
@@ -330,7 +381,7 @@ def _fit_buffers(model: nn.Module, committed: Mapping[str, Any]) -> None:
 
 def _demand_same_tensors(live: Mapping[str, Any], committed: Mapping[str, Any], *, keys: Collection[str]) -> None:
     """Checked here, since the error of loading is less clear, and loading converts types of numbers."""
-    for key in [key for key in (*committed, *live) if key in keys or (key in live) != (key in committed)]:
+    for key in [key for key in {**committed, **live} if key in keys or (key in live) != (key in committed)]:
         here, there = live.get(key), committed.get(key)
         if isinstance(here, Tensor) and isinstance(there, Tensor):
             same = here.shape == there.shape and here.dtype == there.dtype

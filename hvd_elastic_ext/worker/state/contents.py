@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
+from operator import attrgetter
 from typing import Any, Final, Literal
 
 import torch
@@ -29,8 +30,10 @@ PROBED: Final = 128
 PROBES: Final = 16
 """Elements of each: every one may be the first touch of its page for a while, and all ranks wait."""
 
-Versions = list[tuple[int, int]]
-"""Which tensor object, and how often torch has written to it."""
+Versions = tuple[list[int], list[int]]
+"""Which tensor objects, and how often torch has written to each."""
+
+_version: Final = attrgetter("_version")
 
 Difference = Literal["values", "tensors"]
 
@@ -56,7 +59,8 @@ class Written:
         """Whether torch has written to a firm tensor since, or another one is in its place."""
         if self.versions is None or now.versions is None:
             return True
-        return list(compress(self.versions, self.firm)) != list(compress(now.versions, now.firm))
+        pairs = zip(self.versions, now.versions, strict=True)
+        return any(list(compress(mine, self.firm)) != list(compress(theirs, now.firm)) for mine, theirs in pairs)
 
 
 class Inventory:
@@ -212,7 +216,7 @@ class Inventory:
 def versions_of(tensors: Sequence[Tensor]) -> Versions | None:
     """What changes when torch writes to a tensor, or another one takes its place; None where torch does not count."""
     try:
-        return [(id(tensor), tensor._version) for tensor in tensors]
+        return list(map(id, tensors)), list(map(_version, tensors))
     except RuntimeError:  # inference tensors
         return None
 

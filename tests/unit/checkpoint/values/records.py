@@ -17,6 +17,10 @@ class Mode(enum.IntFlag):
     B = 2
 
 
+class Word(str, enum.Enum):
+    average = "average"
+
+
 class Point(NamedTuple):
     x: int
     y: Any

@@ -27,10 +27,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from hvd_elastic_ext.checkpoint.values import records, trees
+from hvd_elastic_ext.checkpoint.values import write as writer
 from hvd_elastic_ext.checkpoint.values.read import CLASHING, DEEPEST, check, plain, read
 from hvd_elastic_ext.checkpoint.values.write import Unfit, is_fit, write
 from hvd_elastic_ext.core.errors import StateError
-from tests.unit.checkpoint.values.records import Best, Colour, Key, Listed, Mode, Own, Point
+from tests.unit.checkpoint.values.records import Best, Colour, Key, Listed, Mode, Own, Point, Word
 
 HERE = "tests.unit.checkpoint.values.records"
 
@@ -132,6 +133,51 @@ def test_tensors_are_taken_out_uncopied_in_order_and_one_is_one_again() -> None:
     back = read(text, lambda index, kind: told.append((index, kind)) or torch.ones(1))  # type: ignore[func-returns-value]
     assert told == [(1, "parameter"), (2, "frozen"), (3, "leaf"), (4, ""), (5, "")]
     assert back["a"][0] is back["b"][3]
+
+
+def many() -> dict[str, Any]:
+    """As a model and its optimizer have them."""
+    return {
+        "model": {f"p{number}": nn.Parameter(torch.zeros(1)) for number in range(20)} | {"buffer": torch.zeros(1)},
+        "state": {number: {"step": torch.zeros(1), "average": torch.zeros(1)} for number in range(20)},
+    }
+
+
+CHANGES: dict[str, Callable[[Any, Any], object]] = {
+    "nothing": lambda model, state: None,
+    "frozen": lambda model, state: model["p3"].requires_grad_(False),
+    "a leaf": lambda model, state: state[3]["step"].requires_grad_(True),
+    "another class": lambda model, state: model.update(p3=torch.zeros(1)),
+    "a number": lambda model, state: state[3].update(step=1.0),
+    "sparse": lambda model, state: state[3].update(step=torch.zeros(1).to_sparse()),
+    "one twice": lambda model, state: state[3].update(step=state[4]["step"]),
+    "one of another dict": lambda model, state: state[3].update(step=model["buffer"]),
+    "another key": lambda model, state: model.update(p20=model.pop("p3")),
+    "a key of the notation": lambda model, state: model.update({"$p": model.pop("p3")}),
+    "an equal key of another class": lambda model, state: state.update({True: state.pop(1)}),
+    "an equal name of another class": lambda model, state: state[3].update({Word.average: state[3].pop("average")}),
+    "another order": lambda model, state: state[3].update(step=state[3].pop("step")),
+    "a key less": lambda model, state: state[3].pop("step"),
+    "other rows": lambda model, state: [row.update(step=row.pop("step")) for row in state.values()],
+    "one more before": lambda model, state: model.update(p20=nn.Parameter(torch.zeros(1))),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_many_tensors_are_written_as_they_are_now_and_not_as_they_were(
+    change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = many()
+    tree["state"][1] = tree["state"].pop(1)  # the last, where another key can take its place
+    write(tree, [])
+    CHANGES[change](tree["model"], tree["state"])
+    texts, lists = [], [[], []]  # type: ignore[var-annotated]
+    texts.append(write(tree, lists[0]))
+    monkeypatch.setattr(writer._Writer, "_alike", lambda self, values: None)
+    texts.append(write(tree, lists[1]))
+    assert texts[0] == texts[1]
+    if change != "sparse":
+        assert list(map(id, lists[0])) == list(map(id, lists[1]))
 
 
 def test_a_sparse_tensor_comes_back_coalesced() -> None:
