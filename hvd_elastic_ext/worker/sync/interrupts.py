@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import math
+from typing import Final
+
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.sync.agreement import Agreement, missed_deadline
 from hvd_elastic_ext.worker.sync.commit_interval import CommitSchedule
 from hvd_elastic_ext.worker.sync.host_updates import Inbox
+
+log = logging.getLogger(__name__)
+
+UNCHECKED_S: Final = 30.0
+"""Seconds of steps without a check after which a script is told that it makes none."""
 
 
 class Stopping:
@@ -24,6 +33,7 @@ class Stopping:
         self._next_check: float | None = None
         self._checked_at: float | None = None
         self._missed: float | None = None
+        self._unchecked_since: float | None = None
 
     def enter(self) -> None:
         """A sync is done: from now on steps carry the agreement."""
@@ -33,6 +43,8 @@ class Stopping:
         """An optimizer step is done."""
         if self._in_world:
             self._agreement.stepped(self._wanted())
+            if self._checked_at is None:
+                self._warn_of_no_check()
 
     def due(self) -> bool:
         """Whether the world is to end; the same answer on all ranks, and it stays so until the world is left."""
@@ -79,6 +91,19 @@ class Stopping:
         self._in_world = self._due = False
         self._deferred = None
         self._schedule.reset()
+
+    def _warn_of_no_check(self) -> None:
+        """Tell once that nothing has been committed since training began."""
+        now = self._clock.mono()
+        if self._unchecked_since is None:
+            self._unchecked_since = now
+        elif now - self._unchecked_since > UNCHECKED_S:
+            self._unchecked_since = math.inf  # once
+            if self._comms.rank() == 0:
+                log.warning(
+                    "no state.commit() in the first %.0f s of training: a failure loses all steps since the last one, "
+                    "and changes of hosts wait for the next; call it after each step, or every few steps", UNCHECKED_S
+                )  # fmt: skip
 
     def _note_check(self) -> None:
         now = self._clock.mono()

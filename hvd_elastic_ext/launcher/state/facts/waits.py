@@ -239,7 +239,7 @@ def _forming(job: JobState) -> Wait:
     new = [worker.live_at for worker in workers if not worker.generation and worker.live_at is not None]
     if len(new) < len(absent):
         limit_s = health.missing_limit_s(job)
-        ends = f"it ends when they come to their next step, or end; reported as stalled after {limit_s:g} s"
+        ends = f"it ends when they next call state.commit() or end; reported as stalled after {limit_s:g} s"
         return Wait(what, ends=ends)  # a step in the world before may take long
     return Wait(what, min(new) + GO_S, ", then a newcomer that is not there is ended")
 
