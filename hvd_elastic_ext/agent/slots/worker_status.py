@@ -3,10 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeGuard
 
 MESSAGES_A_SECOND: Final = 100.0
 """Messages passed on a second; records and others are counted apart."""
+MOST_MODULES: Final = 20_000
+
+
+class Imports(NamedTuple):
+    """What a process has imported when it asks for its world: see ``worker/process/imports.py``."""
+
+    pid: int | None = None
+    modules: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    complete: bool = False
+
+    def and_those_of(self, message: Mapping[str, Any]) -> Imports:
+        """With those of one more message; a message that is malformed is ignored."""
+        pid, names, own = message.get("pid"), message.get("modules"), message.get("own", [])
+        if self.complete or type(pid) is not int or not _are_names(names) or not _are_names(own):
+            return self
+        modules = (*self.modules, *names)
+        if len(modules) > MOST_MODULES:
+            return self
+        return Imports(pid, modules, (*self.own, *own), message.get("complete") is True)
+
+
+def _are_names(value: Any) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 class WorkerStatus:
@@ -23,6 +47,7 @@ class WorkerStatus:
         self.agreed: int | None = None
         """The newest generation with which it has agreed on the state."""
         self.heartbeat: dict[str, Any] | None = None
+        self.imports = Imports()
         self._beat_at = now
 
     def heard(self, now: float, message: dict[str, Any]) -> None:
@@ -41,6 +66,8 @@ class WorkerStatus:
                 self.done = True
             case "warned":
                 self.warned = message.get("leaving") is True
+            case "imported":
+                self.imports = self.imports.and_those_of(message)
             case "entered":
                 self._know_generation(message)
 

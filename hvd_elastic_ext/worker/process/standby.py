@@ -22,15 +22,20 @@ from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, Final
 
 from hvd_elastic_ext.core.messages.rank_info import ALONE, VARIABLES, Place, place_of
-from hvd_elastic_ext.core.messages.slot_protocol import ENGINE, GENERATION, GENERATION_WAIT_S, RENDEZVOUS_PORT
-from hvd_elastic_ext.worker.process import error_report, link
+from hvd_elastic_ext.core.messages.slot_protocol import (
+    DEVICE,
+    ENGINE,
+    GENERATION,
+    GENERATION_WAIT_S,
+    PLAN,
+    RENDEZVOUS_PORT,
+)
+from hvd_elastic_ext.worker.process import error_report, imports, link
 from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE, Fence
 from hvd_elastic_ext.worker.process.link import Link, Message
 
 log = logging.getLogger(__name__)
 
-PLAN: Final = "HVD_ELASTIC_PLAN"
-DEVICE: Final = "HVD_ELASTIC_DEVICE"
 ADDRESS: Final = "HOROVOD_GLOO_RENDEZVOUS_ADDR"
 PORT: Final = "HOROVOD_GLOO_RENDEZVOUS_PORT"
 
@@ -105,6 +110,8 @@ class Standby:
             self._fence.tracking(join)()
             return
         self.link.start()
+        if not (self._live or self._alone):
+            imports.report(self.link)
         if self.leaving:
             self.leave()
         if not (self._live or self._alone):

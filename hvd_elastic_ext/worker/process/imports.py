@@ -1,0 +1,70 @@
+"""What a training process has imported, for the next one in its place to find it imported.
+
+Standard library only: the import hook loads this into every training script.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from types import ModuleType
+from typing import Any, Final, NamedTuple
+
+from hvd_elastic_ext.core.messages.slot_protocol import AUTO, PRELOAD
+from hvd_elastic_ext.worker.process.link import Link
+
+LEFT_OUT: Final = frozenset({"__main__", "horovod", "hvd_elastic_ext", "kubeai", "sitecustomize", "usercustomize"})
+"""Patched as they are loaded, in a process with a link; or run at the start of each."""
+TOGETHER: Final = 500
+"""Names in one message: a link takes lines of 64 KiB."""
+
+
+class Imports(NamedTuple):
+    """``ahead``: modules of the interpreter and its installed packages, in order. ``own``: other top-level names."""
+
+    ahead: list[str]
+    own: list[str]
+
+
+def imports_of(modules: Mapping[str, ModuleType | None], folders: Iterable[str]) -> Imports:
+    """Sort ``modules`` (``sys.modules``) by whether they lie below ``folders``. Pure."""
+    below = tuple(f"{folder}{os.sep}" for folder in folders if folder)
+    ahead, own = [], dict[str, None]()
+    for name, module in modules.items():
+        spec, top = getattr(module, "__spec__", None), name.partition(".")[0]
+        origin = getattr(spec, "origin", None)
+        if top in LEFT_OUT or getattr(spec, "name", None) != name or origin in (None, "built-in", "frozen"):
+            continue
+        if str(origin).startswith(below):
+            ahead.append(name)
+        else:
+            own[top] = None
+    return Imports([name for name in ahead if name.partition(".")[0] not in own], list(own))
+
+
+def installed() -> list[str]:
+    """Folders of the standard library and of installed packages."""
+    import site
+    import sysconfig
+
+    paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return list(dict.fromkeys([*paths, *site.getsitepackages(), site.getusersitepackages()]))
+
+
+def messages_of(found: Imports, pid: int) -> Iterator[dict[str, Any]]:
+    """What to say of it over the link; ``complete`` in the last message. Pure."""
+    for first in range(0, max(1, len(found.ahead)), TOGETHER):
+        names, last = found.ahead[first : first + TOGETHER], first + TOGETHER >= len(found.ahead)
+        yield {"pid": pid, "modules": names, **({"own": found.own, "complete": True} if last else {})}
+
+
+def report(link: Link) -> None:
+    """Tell the agent what is imported, if it asks for that.
+
+    Without the hook the agent's interpreter would run the script instead of waiting.
+    """
+    hooked = any(hasattr(finder, "hvd_elastic_hook") for finder in sys.meta_path)
+    if link.connected and hooked and os.environ.get(PRELOAD) == AUTO:
+        for message in messages_of(imports_of(dict(sys.modules), installed()), os.getpid()):
+            link.say("imported", **message)
