@@ -46,7 +46,7 @@ class Template:
         self._heard = heard
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(ANSWER_S)
-        told = {"agent": os.getpid(), "modules": imports.modules, "own": imports.own}
+        told = {"agent": os.getpid(), "modules": imports.modules, "own": imports.own, "env": imports.env}
         try:
             with theirs, _memory_file(told) as listed:
                 self._process = _popen(order, theirs.fileno(), listed)

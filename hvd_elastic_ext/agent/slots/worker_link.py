@@ -30,7 +30,9 @@ class AgentServices(EventLoop, Protocol):
     """What a slot uses of its agent."""
 
     memory: OutOfMemory
-    warm: WarmFork
+
+    @property
+    def warm(self) -> WarmFork: ...
 
     def tell(self, event: str, **fields: object) -> None: ...
     def warn(self, problem: str) -> None: ...

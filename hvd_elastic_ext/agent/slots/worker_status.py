@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, TypeGuard
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 MESSAGES_A_SECOND: Final = 100.0
 """Messages passed on a second; records and others are counted apart."""
@@ -16,20 +17,24 @@ class Imports(NamedTuple):
     pid: int | None = None
     modules: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
+    env: Mapping[str, str | None] = MappingProxyType({})
     complete: bool = False
 
     def and_those_of(self, message: Mapping[str, Any]) -> Imports:
         """With those of one more message; a message that is malformed is ignored."""
-        pid, names, own = message.get("pid"), message.get("modules"), message.get("own", [])
-        if self.complete or type(pid) is not int or not _are_names(names) or not _are_names(own):
+        pid, names, own, env = (message.get(key) for key in ("pid", "modules", "own", "env"))
+        last = message.get("complete") is True
+        if self.complete or type(pid) is not int or not _are_names(names):
+            return self
+        if last and not (_are_names(own) and isinstance(env, dict)):
             return self
         modules = (*self.modules, *names)
         if len(modules) > MOST_MODULES:
             return self
-        return Imports(pid, modules, (*self.own, *own), message.get("complete") is True)
+        return Imports(pid, modules, tuple(own or ()), dict(env or {}), last)
 
 
-def _are_names(value: Any) -> TypeGuard[list[str]]:
+def _are_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 

@@ -59,6 +59,10 @@ CHECKPOINTS = "checkpoints"
 NOTICES_FROM = ("none", AUTO, *CLOUDS)
 """Values of ``--notices-from``: clouds that may tell hosts that they are taken back."""
 
+OFF = "off"
+PRELOADS = (AUTO, OFF)
+"""Values of ``--preload``."""
+
 
 @dataclass(frozen=True, slots=True)
 class CloudNotices:
@@ -129,6 +133,7 @@ class RunSettings:
     commit_wait_s: float = 60.0
     failure_budget: int = 10
     adopt: bool = False
+    preload: str = OFF
     restart_from_scratch: bool = False
     engine: str = DEFAULT
     below_min: str = "wait"

@@ -16,6 +16,8 @@ from hvd_elastic_ext.worker.process.link import Link
 
 LEFT_OUT: Final = frozenset({"__main__", "horovod", "hvd_elastic_ext", "kubeai", "sitecustomize", "usercustomize"})
 """Patched as they are loaded, in a process with a link; or run at the start of each."""
+PREFIX: Final = "HVD_ELASTIC_"
+DEVICES: Final = "CUDA_VISIBLE_DEVICES"
 TOGETHER: Final = 500
 """Names in one message: a link takes lines of 64 KiB."""
 
@@ -43,6 +45,20 @@ def imports_of(modules: Mapping[str, ModuleType | None], folders: Iterable[str])
     return Imports([name for name in ahead if name.partition(".")[0] not in own], list(own))
 
 
+def changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
+    """By name what has changed in an environment, None where the variable was removed. Without our own variables, and
+    CUDA's, which nothing reads before CUDA is initialised. Pure."""
+    names = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    return {name: after.get(name) for name in names if name != DEVICES and not name.startswith(PREFIX)}
+
+
+def at_start() -> dict[str, str]:
+    """The environment that this process was started with."""
+    with open("/proc/self/environ", "rb") as file:  # noqa: PTH123 - pathlib is slow to import
+        entries = [os.fsdecode(entry).partition("=") for entry in file.read().split(b"\0")]
+    return {name: value for name, _, value in entries if name}
+
+
 def installed() -> list[str]:
     """Folders of the standard library and of installed packages."""
     import site
@@ -52,11 +68,15 @@ def installed() -> list[str]:
     return list(dict.fromkeys([*paths, *site.getsitepackages(), site.getusersitepackages()]))
 
 
-def messages_of(found: Imports, pid: int) -> Iterator[dict[str, Any]]:
-    """What to say of it over the link; ``complete`` in the last message. Pure."""
+def messages_of(found: Imports, changed: Mapping[str, str | None], pid: int) -> Iterator[dict[str, Any]]:
+    """What to say of it over the link; the last message says that it is ``complete``. Pure."""
     for first in range(0, max(1, len(found.ahead)), TOGETHER):
         names, last = found.ahead[first : first + TOGETHER], first + TOGETHER >= len(found.ahead)
-        yield {"pid": pid, "modules": names, **({"own": found.own, "complete": True} if last else {})}
+        yield {
+            "pid": pid,
+            "modules": names,
+            **({"own": found.own, "env": dict(changed), "complete": True} if last else {}),
+        }
 
 
 def report(link: Link) -> None:
@@ -66,5 +86,6 @@ def report(link: Link) -> None:
     """
     hooked = any(hasattr(finder, "hvd_elastic_hook") for finder in sys.meta_path)
     if link.connected and hooked and os.environ.get(PRELOAD) == AUTO:
-        for message in messages_of(imports_of(dict(sys.modules), installed()), os.getpid()):
+        found = imports_of(dict(sys.modules), installed())
+        for message in messages_of(found, changes(at_start(), os.environ), os.getpid()):
             link.say("imported", **message)

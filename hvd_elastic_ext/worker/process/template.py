@@ -21,12 +21,12 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.messages.slot_protocol import COMMITS, LINK, TEMPLATE
 from hvd_elastic_ext.io import process_tree
-from hvd_elastic_ext.worker.process.imports import LEFT_OUT
+from hvd_elastic_ext.worker.process.imports import LEFT_OUT, changes
 
 DUTY: Final = 0.2
 """Share of one processor that imports may use: others train meanwhile. A lower priority could not be raised again."""
@@ -48,6 +48,8 @@ class _Template(NamedTuple):
     pid: int
     comm: str
     oom_score: str
+    env: dict[str, str | None]
+    """What its imports change in the environment."""
 
 
 def serve() -> None:
@@ -66,14 +68,17 @@ def _serve() -> bool:
         told = json.load(file)
     agent = socket.socket(fileno=number)
     agent.set_inheritable(False)
-    template = _Template(agent, int(told["agent"]), _exchange(COMM, NAME), _exchange(OOM_SCORE, FIRST_VICTIM))
+    usual, before = (_exchange(COMM, NAME), _exchange(OOM_SCORE, FIRST_VICTIM)), dict(os.environ)
     try:
         problem = prepare(told["modules"], told["own"])
     except BaseException as error:  # noqa: BLE001 - an import may raise anything, SystemExit too
         problem = f"an import ends with {type(error).__name__}: {error}"
+    env = changes(before, os.environ)
+    problem = problem or set_by_script(told["env"], env)
     if problem is not None:
         _say(agent, unfit=problem)
         return False
+    template = _Template(agent, int(told["agent"]), *usual, env)
     _say(agent, ready=_memory())
     while (asked := _asked(agent)) is not None:
         order = _fork(template, asked)
@@ -126,6 +131,13 @@ def prepare(modules: Iterable[str], own: Iterable[str]) -> str | None:
     return why_unfit(already)
 
 
+def set_by_script(there: Mapping[str, str | None], here: Mapping[str, str | None]) -> str | None:
+    """Whether the script itself has changed the environment: its imports may depend on that. ``there``: all changes in
+    the process that ran it; ``here``: those by its imports alone. Pure."""
+    names = sorted(name for name, value in there.items() if name not in here or here[name] != value)
+    return f"the script sets {names[0]} before hvd.init()" if names else None
+
+
 def why_unfit(before: Sequence[str]) -> str | None:
     """What forks of this process would share. ``before``: descriptors that it was started with."""
     threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - as above
@@ -171,7 +183,7 @@ def _memory() -> dict[str, int]:
 class _Order(NamedTuple):
     """What a training process is given. ``descriptors``: standard output and error, link, commit memory."""
 
-    env: dict[str, str]
+    env: dict[str, str | None]
     cwd: str | None
     core: tuple[int, int] | None
     descriptors: tuple[int, ...]
@@ -208,10 +220,10 @@ def _fork(template: _Template, asked: socket.socket) -> _Order | None:
         os._exit(ORPHANED)
     _exchange(COMM, template.comm)
     _exchange(OOM_SCORE, template.oom_score)
-    return _started(asked)
+    return _started(template, asked)
 
 
-def _started(asked: socket.socket) -> _Order:
+def _started(template: _Template, asked: socket.socket) -> _Order:
     """Say that this process is there, take its orders, and fork the training process; become its supervisor here."""
     _say(asked, pid=os.getpid())
     data, descriptors, _, _ = socket.recv_fds(asked, 64, MOST_DESCRIPTORS)
@@ -237,7 +249,7 @@ def _started(asked: socket.socket) -> _Order:
         os._exit(ORPHANED)
     os.close(down)
     os.close(up)
-    return _Order(told["env"], told["cwd"], told["core"], tuple(others))
+    return _Order({**told["env"], **template.env}, told["cwd"], told["core"], tuple(others))
 
 
 def _become(order: _Order) -> None:
@@ -249,14 +261,14 @@ def _become(order: _Order) -> None:
     for descriptor in (link, *commits):
         os.set_inheritable(descriptor, True)
     os.environ.clear()
-    os.environ.update(order.env)
+    os.environ.update({name: value for name, value in order.env.items() if value is not None})
     os.environ[LINK] = str(link)
     if commits:
         os.environ[COMMITS] = ",".join(map(str, commits))
     if order.cwd is not None:
         os.chdir(order.cwd)
     if order.core is not None:
-        resource.setrlimit(resource.RLIMIT_CORE, tuple(order.core))
+        resource.setrlimit(resource.RLIMIT_CORE, order.core)
     importlib.invalidate_caches()
     _seed_again()
 
