@@ -109,7 +109,7 @@ class Agent(DescriptorLoop):
         warn(problem)
 
     def lost_supervisor(self) -> None:
-        """A supervisor was killed: its processes are children of the agent now, and must end."""
+        """A supervisor or the template was killed: its processes are children of the agent now, and must end."""
         self._strays = self._strays or process_tree.Strays(self._clock())
 
     # --- what a joined job needs: see joined_job.py --------------------------------------------------

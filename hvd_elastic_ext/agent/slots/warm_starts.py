@@ -171,11 +171,12 @@ class WarmStarts:
             self._template.reaped(pid, code)
 
     def close(self) -> None:
-        """Kill the template."""
+        """Kill the template, and what its imports have started."""
         template, self._template = self._template, None
         if template is not None:
             self._killed |= set() if template.pid is None else {template.pid}
             template.close()
+            self._agent.lost_supervisor()
 
     def end(self, within_s: float) -> None:
         """Kill the template, and wait for its end."""

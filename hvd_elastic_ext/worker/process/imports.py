@@ -71,12 +71,8 @@ def installed() -> list[str]:
 def messages_of(found: Imports, changed: Mapping[str, str | None], pid: int) -> Iterator[dict[str, Any]]:
     """What to say of it over the link; the last message says that it is ``complete``. Pure."""
     for first in range(0, max(1, len(found.ahead)), TOGETHER):
-        names, last = found.ahead[first : first + TOGETHER], first + TOGETHER >= len(found.ahead)
-        yield {
-            "pid": pid,
-            "modules": names,
-            **({"own": found.own, "env": dict(changed), "complete": True} if last else {}),
-        }
+        last = {} if first + TOGETHER < len(found.ahead) else {"own": found.own, "env": changed, "complete": True}
+        yield {"pid": pid, "modules": found.ahead[first : first + TOGETHER], **last}
 
 
 def report(link: Link) -> None:

@@ -142,7 +142,7 @@ def why_unfit(before: Sequence[str]) -> str | None:
     """What forks of this process would share. ``before``: descriptors that it was started with."""
     threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - as above
     if threads > 1:
-        return f"an import leaves {threads - 1} threads running"
+        return f"an import leaves threads running ({threads - 1})"
     new = [path for path in _held() if path not in before and path not in HARMLESS]
     if new:
         return f"an import leaves {new[0]} open"
