@@ -62,6 +62,12 @@ PROCESSES: dict[str, Case] = {
         workers[c:0].started True
         workers[c:0].pid 7
         > Record spawned host=c slot=0 pid=7 rank=0 local_rank=0"""),
+    "started: it was forked from a template": (of_slot("c", "started", pid=7, warm=True), """
+        workers[c:0].started True
+        workers[c:0].pid 7
+        > Record spawned host=c slot=0 pid=7 rank=0 local_rank=0 warm=True"""),
+    "template: it is ready": (news("a", "template", ready=True, memory={"rss": 1, "anonymous": 1}), NOTHING),
+    "template: it cannot be made": (news("a", "template", ready=False, reason="threads"), NOTHING),
     "started: that was known": (of_slot("a", "started", pid=7), NOTHING),
     "not_started: it cannot run": (of_slot("c", "not_started", reason="no such file"), """
         blocked[slot 0 of c] 1 times, crashed, until 110, tried for 40 s

@@ -191,6 +191,8 @@ def test_horovods_own_options_keep_their_names_and_meaning() -> None:
         ("--job-restart-policy OnFailure", "restart_policy", "OnFailure"),
         ("--engine torchrun", "engine", "torchrun"),
         ("--adopt", "adopt", True),
+        ("--job j", "preload", "off"),
+        ("--preload auto", "preload", "auto"),
     ],
 )
 def test_an_option_is_a_setting(words: str, setting: str, meant: object) -> None:
