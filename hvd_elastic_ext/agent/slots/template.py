@@ -41,6 +41,7 @@ class Template:
         self, loop: EventLoop, order: Start, imports: Imports, *, heard: Callable[[Mapping[str, Any]], None]
     ) -> None:
         self.order = order
+        self.imports = imports
         self.ready = False
         self._loop = loop
         self._heard = heard
@@ -98,7 +99,8 @@ class Template:
                 supervisor = _number(ours.recv(CHUNK))
                 with _memory_file(_told(order, inheritance)) as text:
                     link = () if inheritance.link is None else (inheritance.link,)
-                    socket.send_fds(ours, [b"start"], [text, *pipes, *link, *inheritance.commits])
+                    descriptors = [text, *pipes, *link, *inheritance.commits]
+                    socket.send_fds(ours, [str(len(descriptors)).encode()], descriptors)
             except (OSError, ValueError):
                 return None
         return supervisor

@@ -36,6 +36,8 @@ CALM_S: Final = 5.0
 LOOK_S: Final = 0.5
 MOST: Final = 3
 """Templates that may end by themselves."""
+MOST_WITHOUT: Final = 8
+"""Packages that are left out, one after the other, if they cannot be imported ahead of the script."""
 OF_EACH_PROCESS: Final = frozenset(
     {COMMITS, DEVICE, GENERATION, INCARNATION, LINK, PLAN, RENDEZVOUS_PORT, "CUDA_VISIBLE_DEVICES"}
 )
@@ -89,7 +91,7 @@ class WarmStarts:
         self._agent = agent
         self._template: Template | None = None
         self._off = False
-        self._ends = 0
+        self._ends = self._left_out = 0
         self._look_at = 0.0
         self._seen: dict[int, tuple[int, int | None]] = {}
         self._steps: dict[int, int | None] = {}
@@ -135,19 +137,25 @@ class WarmStarts:
             return
         fit = [each for slot, each in examples.items() if each.step != self._steps[slot] and _fits(each)]
         if fit:
-            self._make(fit[0])
+            self._left_out = 0
+            self._make(fit[0].order, fit[0].imports)
 
-    def _make(self, example: Example) -> None:
+    def _make(self, order: Start, imports: Imports) -> None:
         from hvd_elastic_ext.agent.slots.template import Template
 
         try:
-            self._template = Template(self._agent, example.order, example.imports, heard=self._heard)
+            self._template = Template(self._agent, order, imports, heard=self._heard)
         except OSError as error:
             self._refuse(str(error))
 
     def _heard(self, message: Mapping[str, Any]) -> None:
+        template, package = self._template, message.get("without")
         if "ready" in message:
             self._agent.tell("template", ready=True, memory=message["ready"])
+        elif template is not None and isinstance(package, str) and self._left_out < MOST_WITHOUT:
+            self._left_out += 1
+            self.close()
+            self._make(template.order, template.imports.without(package))
         elif "unfit" in message:
             self._refuse(str(message["unfit"]))
         else:

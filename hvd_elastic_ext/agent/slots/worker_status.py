@@ -33,6 +33,11 @@ class Imports(NamedTuple):
             return self
         return Imports(pid, modules, tuple(own or ()), dict(env or {}), last)
 
+    def without(self, package: str) -> Imports:
+        """Less those of a package, which counts as the script's own."""
+        modules = tuple(name for name in self.modules if name.partition(".")[0] != package)
+        return self._replace(modules=modules, own=(*self.own, package))
+
 
 def _are_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)

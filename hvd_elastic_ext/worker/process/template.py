@@ -69,14 +69,11 @@ def _serve() -> bool:
     agent = socket.socket(fileno=number)
     agent.set_inheritable(False)
     usual, before = (_exchange(COMM, NAME), _exchange(OOM_SCORE, FIRST_VICTIM)), dict(os.environ)
-    try:
-        problem = prepare(told["modules"], told["own"])
-    except BaseException as error:  # noqa: BLE001 - an import may raise anything, SystemExit too
-        problem = f"an import ends with {type(error).__name__}: {error}"
+    problem = prepare(told["modules"], told["own"])
     env = changes(before, os.environ)
-    problem = problem or set_by_script(told["env"], env)
+    problem = problem or _unfit(set_by_script(told["env"], env))
     if problem is not None:
-        _say(agent, unfit=problem)
+        _say(agent, unfit=problem.reason, without=problem.without)
         return False
     template = _Template(agent, int(told["agent"]), *usual, env)
     _say(agent, ready=_memory())
@@ -91,8 +88,18 @@ def _serve() -> bool:
 # --- imports
 
 
-class _OthersOwn(BaseException):
+class Unfit(NamedTuple):
+    """Why this process must not be forked. One that does not import the package ``without`` may be fit."""
+
+    reason: str
+    without: str | None = None
+
+
+class _LeftOut(BaseException):
     """A module needs one that each process must import itself. Not an ``Exception``: guarded imports must not pass."""
+
+    def __str__(self) -> str:
+        return f"it needs {self.args[0]}, which each process imports by itself"
 
 
 class _Pacer:
@@ -104,23 +111,26 @@ class _Pacer:
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name.partition(".")[0] in self._left_out:
-            raise _OthersOwn(name)
+            raise _LeftOut(name)
         time.sleep(min(1.0, (time.process_time() - self._used) * (1 / DUTY - 1)))
         self._used = time.process_time()
 
 
-def prepare(modules: Iterable[str], own: Iterable[str]) -> str | None:
-    """Import ``modules``, but none that needs one of ``own``. Why this process must not be forked; None if it may."""
+def prepare(modules: Iterable[str], own: Iterable[str]) -> Unfit | None:
+    """Import ``modules``, but nothing of ``own``. Why this process must not be forked; None if it may.
+
+    After a failed import another process must try without it: parts of it may have run, and would run again.
+    """
     already, paced = _held(), _Pacer({*own, *LEFT_OUT})
     sys.meta_path.insert(0, paced)
     try:
         for name in modules:
             try:
                 importlib.import_module(name)
-            except _OthersOwn:
-                continue
-            except Exception as error:  # noqa: BLE001 - as above
-                return f"{name} cannot be imported ahead of the script ({type(error).__name__}: {error})"
+            except BaseException as error:  # noqa: BLE001 - an import may raise anything, SystemExit too
+                kind = "" if isinstance(error, _LeftOut) else f"{type(error).__name__}: "
+                reason = f"{name} cannot be imported ahead of the script ({kind}{error})"
+                return Unfit(reason, name.partition(".")[0])
     finally:
         sys.meta_path.remove(paced)
     if (child := os.fork()) == 0:
@@ -128,7 +138,11 @@ def prepare(modules: Iterable[str], own: Iterable[str]) -> str | None:
     os.waitpid(child, 0)  # numpy's OpenBLAS ends its threads before a fork, and starts them again when it needs them
     gc.collect()
     gc.freeze()
-    return why_unfit(already)
+    return _unfit(why_unfit(already))
+
+
+def _unfit(reason: str | None) -> Unfit | None:
+    return None if reason is None else Unfit(reason)
 
 
 def set_by_script(there: Mapping[str, str | None], here: Mapping[str, str | None]) -> str | None:
@@ -146,7 +160,7 @@ def why_unfit(before: Sequence[str]) -> str | None:
     new = [path for path in _held() if path not in before and path not in HARMLESS]
     if new:
         return f"an import leaves {new[0]} open"
-    if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
+    if (cuda := sys.modules.get("torch.cuda")) is not None and cuda.is_initialized():
         return "an import initialises CUDA"
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:  # noqa: PTH123 - as above
         shared = [line.split() for line in maps if " rw-s " in line]
@@ -228,7 +242,7 @@ def _started(template: _Template, asked: socket.socket) -> _Order:
     _say(asked, pid=os.getpid())
     data, descriptors, _, _ = socket.recv_fds(asked, 64, MOST_DESCRIPTORS)
     asked.close()
-    if not data:
+    if data != str(len(descriptors)).encode():  # nothing, or not all: this process has no room for them
         os._exit(ORPHANED)
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)

@@ -32,7 +32,8 @@ STARTS_A_THREAD = "import threading, time\nthreading.Thread(target=time.sleep, a
 OPENS_A_SOCKET = "import socket\nheld = socket.socket()\n"
 STARTS_A_PROGRAM = "import subprocess\nheld = subprocess.Popen(['sleep', '3600'])\n"
 SHARES_MEMORY = "import mmap\nheld = mmap.mmap(-1, 4096)\n"
-RAISES_LATER = "import sys, os\nif 'HVD_ELASTIC_LINK' not in os.environ: raise SystemExit('no link')\n"
+EXITS = "import os\nif 'HVD_ELASTIC_LINK' not in os.environ: raise SystemExit('no link')\n"
+NEEDS_HOROVOD = "import importlib.util\nthere = importlib.util.find_spec('horovod') is not None\n"
 
 
 class Host:
@@ -253,7 +254,6 @@ def test_another_command_or_environment_starts_as_ever_and_gets_a_template_of_it
         (OPENS_A_SOCKET, "an import leaves socket:"),
         (STARTS_A_PROGRAM, "an import leaves a process running"),
         (SHARES_MEMORY, "an import maps memory that forks share"),
-        (RAISES_LATER, "an import ends with SystemExit: no link"),
     ],
 )
 def test_a_module_that_forks_cannot_share_turns_warm_starts_off_with_its_reason(
@@ -267,6 +267,20 @@ def test_a_module_that_forks_cannot_share_turns_warm_starts_off_with_its_reason(
     wait_until(lambda: not others(), what="the end of the template, and of what its imports started", show=others)
     one.kill()
     assert not one.start()["called_warm"]
+
+
+@pytest.mark.parametrize("code", [EXITS, NEEDS_HOROVOD])
+def test_a_package_that_cannot_be_imported_ahead_is_left_to_each_process(
+    host: Hosts, packages: Path, code: str
+) -> None:
+    (packages / "of_the_test.py").write_text(code)
+    one = host("email.mime.text", "of_the_test", "wave")
+    one.start()
+    assert one.prepared()["ready"]
+    one.kill()
+    warm = one.start()
+    assert warm["called_warm"]
+    assert warm["warm"] == {"email.mime.text": True, "of_the_test": False, "wave": True}
 
 
 def test_a_script_that_changes_its_environment_before_its_imports_starts_as_ever(host: Hosts) -> None:

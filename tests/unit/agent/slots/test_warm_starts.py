@@ -63,6 +63,11 @@ def test_imports_come_in_several_messages_and_the_last_completes_them() -> None:
     assert worker.imports == (7, ("a", "b", "c"), ("mine",), {"A": None}, True)
 
 
+def test_a_package_that_is_left_out_counts_as_the_scripts_own() -> None:
+    imports = Imports(7, ("a", "ab", "a.b", "c"), ("mine",), {}, complete=True)
+    assert imports.without("a") == (7, ("ab", "c"), ("mine", "a"), {}, True)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
