@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
 MESSAGES_A_SECOND: Final = 100.0
 """Messages passed on a second; records and others are counted apart."""
@@ -22,16 +22,14 @@ class Imports(NamedTuple):
 
     def and_those_of(self, message: Mapping[str, Any]) -> Imports:
         """With those of one more message; a message that is malformed is ignored."""
-        pid, names, own, env = (message.get(key) for key in ("pid", "modules", "own", "env"))
         last = message.get("complete") is True
-        if self.complete or type(pid) is not int or not _are_names(names):
+        pid, names = message.get("pid"), message.get("modules")
+        own, env = (message.get("own"), message.get("env")) if last else ([], {})
+        if self.complete or type(pid) is not int or not isinstance(env, dict):
             return self
-        if last and not (_are_names(own) and isinstance(env, dict)):
+        if not _are_names(names) or not _are_names(own) or len(self.modules) + len(names) > MOST_MODULES:
             return self
-        modules = (*self.modules, *names)
-        if len(modules) > MOST_MODULES:
-            return self
-        return Imports(pid, modules, tuple(own or ()), dict(env or {}), last)
+        return Imports(pid, (*self.modules, *names), tuple(own), env, last)
 
     def without(self, package: str) -> Imports:
         """Less those of a package, which counts as the script's own."""
@@ -39,7 +37,7 @@ class Imports(NamedTuple):
         return self._replace(modules=modules, own=(*self.own, package))
 
 
-def _are_names(value: Any) -> bool:
+def _are_names(value: object) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
