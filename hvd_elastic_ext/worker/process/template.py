@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.slot_protocol import COMMITS, LINK, TEMPLATE
 from hvd_elastic_ext.io import process_tree
 from hvd_elastic_ext.worker.process.imports import LEFT_OUT, changes
@@ -205,7 +206,7 @@ class _Order(NamedTuple):
 
 def _say(to: socket.socket, **message: object) -> None:
     with contextlib.suppress(OSError):
-        to.send(json.dumps(message).encode("ascii"))
+        to.send(to_text(message).encode("ascii"))
 
 
 def _asked(agent: socket.socket) -> socket.socket | None:
