@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ PRESET = """
 from hvd_elastic_ext.agent.slots import warm_starts
 warm_starts.CALM_S, warm_starts.LOOK_S = 0.3, 0.1
 """
+PATIENT = PRESET + "warm_starts.MOST = 1000\n"
 STARTS_A_THREAD = "import threading, time\nthreading.Thread(target=time.sleep, args=(3600,), daemon=True).start()\n"
 OPENS_A_SOCKET = "import socket\nheld = socket.socket()\n"
 STARTS_A_PROGRAM = "import subprocess\nheld = subprocess.Popen(['sleep', '3600'])\n"
@@ -92,10 +95,10 @@ def packages(tmp_path: Path) -> Path:
 def host(launcher: Launcher, tmp_path: Path, packages: Path) -> Iterator[Hosts]:
     with contextlib.ExitStack() as stack:
 
-        def made(*modules: str, preload: str = "auto", env: dict[str, str] | None = None) -> Host:
+        def made(*modules: str, preload: str = "auto", env: dict[str, str] | None = None, preset: str = PRESET) -> Host:
             own = {"PYTHONUSERBASE": str(tmp_path), "PYTHONPATH": os.pathsep.join(map(str, (HOOK, ROOT, packages)))}
             env = {**os.environ, **own, "HVD_ELASTIC_PRELOAD": preload, **(env or {})}
-            agent = stack.enter_context(agent_process(launcher.line(env=env), tmp_path, preset=PRESET))
+            agent = stack.enter_context(agent_process(launcher.line(env=env), tmp_path, preset=preset))
             return Host(agent, launcher.session(), [sys.executable, str(TRAINEE), *modules])
 
         yield made
@@ -223,6 +226,26 @@ def test_a_template_that_does_not_answer_delays_a_start_by_a_second_and_starts_n
     assert not one.start()["called_warm"]
     wait_until(lambda: marks.start_time(template) is None, what="the end of the template")
     assert len(process_tree.descendants(one.agent.pid)) == 2
+
+
+@pytest.mark.soak
+def test_a_template_that_is_killed_while_it_forks_prevents_no_start_and_nothing_of_it_remains(host: Hosts) -> None:
+    one, chance = host("email.mime.text", preset=PATIENT), random.Random(4)
+    one.start()
+    warm = 0
+    for round_ in range(1, 41):
+        one.prepared(count=round_)
+        (template,) = one.templates()
+        one.kill()
+        killer = threading.Timer(chance.uniform(0, 0.03), os.kill, (template, signal.SIGKILL))
+        killer.start()
+        said = one.start()
+        killer.join()
+        warm += said["called_warm"]
+        wait_until(lambda known=template: marks.start_time(known) is None, what="the end of the template")
+        others = [pid for pid in process_tree.descendants(one.agent.pid) if pid not in (said["pid"], said["parent"])]
+        assert [pid for pid in others if pid not in one.templates()] == []
+    assert 0 < warm < 40, "the kill came at all moments"
 
 
 def test_a_template_that_ends_again_and_again_is_given_up(host: Hosts) -> None:
