@@ -128,6 +128,7 @@ class Agent(DescriptorLoop):
         """Allow starts again, for a new launcher."""
         if not self.ending:
             self._finishing, self._rested_at = False, None
+            self.warm.try_again()
 
     def order(self, entry: dict[str, Any]) -> None:
         """Execute an order of the launcher."""

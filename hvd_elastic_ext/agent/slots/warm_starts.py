@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 CALM_S: Final = 5.0
 """Seconds in which nothing starts or changes on the host, and steps are done, before a template is made."""
 LOOK_S: Final = 0.5
+NOT_WANTED: Final = "it is not asked for"
 MOST: Final = 3
 """Templates that may end by themselves."""
 MOST_WITHOUT: Final = 8
@@ -76,7 +77,7 @@ def _lasting(env: Mapping[str, str]) -> dict[str, str]:
 def may_be_template(example: Example, words: tuple[str, ...]) -> tuple[bool, str]:
     """Whether a template may be made like ``example``, which runs with ``words`` as its command line. Pure."""
     if example.order.env.get(PRELOAD) != AUTO:
-        return False, "it is not asked for"
+        return False, NOT_WANTED
     if not example.imports.complete:
         return False, "it has not said what it imports"
     if example.imports.pid != example.pid or words != example.order.argv:
@@ -135,10 +136,19 @@ class WarmStarts:
             return
         if now < self._calm_since + CALM_S:
             return
-        fit = [each for slot, each in examples.items() if each.step != self._steps[slot] and _fits(each)]
-        if fit:
+        example = next((each for slot, each in examples.items() if each.step != self._steps[slot]), None)
+        if example is not None:
+            self._begin(example)
+
+    def _begin(self, example: Example) -> None:
+        may, reason = may_be_template(example, _words(example.pid))
+        if may:
             self._left_out = 0
-            self._make(fit[0].order, fit[0].imports)
+            self._make(example.order, example.imports)
+        elif reason == NOT_WANTED:
+            self._off = True
+        else:
+            self._refuse(reason)
 
     def _make(self, order: Start, imports: Imports) -> None:
         from hvd_elastic_ext.agent.slots.template import Template
@@ -178,6 +188,10 @@ class WarmStarts:
         if self._template is not None:
             self._template.reaped(pid, code)
 
+    def try_again(self) -> None:
+        """For a new launcher: it may have another command."""
+        self._off, self._ends = False, 0
+
     def close(self) -> None:
         """Kill the template, and what its imports have started."""
         template, self._template = self._template, None
@@ -190,10 +204,6 @@ class WarmStarts:
         """Kill the template, and wait for its end."""
         self.close()
         process_tree.reap(self._killed, within_s=within_s)
-
-
-def _fits(example: Example) -> bool:
-    return may_be_template(example, _words(example.pid))[0]
 
 
 def _words(pid: int) -> tuple[str, ...]:

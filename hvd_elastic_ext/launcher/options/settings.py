@@ -278,6 +278,10 @@ def _of_engines(s: RunSettings) -> Checks:
             s.adopt and s.engine in RESTARTING,
             f"{named} and --adopt: only Horovod's scripts can be adopted; call elastic.init() in the script instead",
         ),
+        (
+            s.preload == AUTO and s.engine in RESTARTING,
+            f"{named} and --preload auto: only processes of Horovod's worlds can be forked; leave --preload out",
+        ),
         (mpi and s.rsh == "pod", "--engine mpirun starts its ranks over ssh, which --rsh pod does without; use ssh"),
         (
             mpi and " " in (s.ssh_identity_file or ""),

@@ -312,6 +312,12 @@ def test_a_script_that_changes_its_environment_before_its_imports_starts_as_ever
     assert one.prepared()["reason"] == "the script sets MKL_THREADING_LAYER before hvd.init()"
 
 
+def test_a_script_behind_a_shell_starts_as_ever_and_the_reason_is_told(host: Hosts) -> None:
+    one = host()
+    one.start(argv=["sh", "-c", f"{sys.executable} {TRAINEE}; exit $?"])
+    assert one.prepared()["reason"] == "its command is not Python's own"
+
+
 def test_there_is_no_template_unless_it_is_asked_for(host: Hosts) -> None:
     one = host("email.mime.text", preload="off")
     one.start()
