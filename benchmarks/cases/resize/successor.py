@@ -47,11 +47,11 @@ def successor(trial: Trial, *, size: int, warm: bool) -> Timing:
         if warm:
             job.wait_for("templates", lambda: job.wrote(READY) == size, timeout=READY_S)
             job.settle(size, steps_each=trial.pick(STEPS, QUICK_STEPS))
-        victim = steps.members(job.stamps())[size - 1].pid
-        killed = job.kill(victim).mono
+        before = {stamp.pid for stamp in job.stamps()}
+        killed = job.kill(steps.members(job.stamps())[size - 1].pid).mono
 
         def step() -> float | None:
-            first = steps.first_at((s for s in job.stamps() if s.pid != victim), size=size, after=killed)
+            first = steps.first_at((s for s in job.stamps() if s.pid not in before), size=size, after=killed)
             return None if first is None else first.mono
 
         return job.time_until("step of the successor", step, since=killed, deadline=DEADLINE_S)

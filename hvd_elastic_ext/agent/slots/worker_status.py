@@ -12,7 +12,7 @@ MOST_MODULES: Final = 20_000
 
 
 class Imports(NamedTuple):
-    """What a process has imported when it asks for its world: see ``worker/process/imports.py``."""
+    """What a process has imported by its first step: see ``worker/process/imports.py``."""
 
     pid: int | None = None
     modules: tuple[str, ...] = ()

@@ -75,13 +75,26 @@ def messages_of(found: Imports, changed: Mapping[str, str | None], pid: int) -> 
         yield {"pid": pid, "modules": found.ahead[first : first + TOGETHER], **last}
 
 
-def report(link: Link) -> None:
-    """Tell the agent what is imported, if it asks for that.
+class Report:
+    """What this process tells its agent, once, if the agent asks for it.
 
     Without the hook the agent's interpreter would run the script instead of waiting.
     """
-    hooked = any(hasattr(finder, "hvd_elastic_hook") for finder in sys.meta_path)
-    if link.connected and hooked and os.environ.get(PRELOAD) == AUTO:
-        found = imports_of(dict(sys.modules), installed())
-        for message in messages_of(found, changes(at_start(), os.environ), os.getpid()):
-            link.say("imported", **message)
+
+    def __init__(self, link: Link, environ: Mapping[str, str]) -> None:
+        self._link = link
+        self._environ = environ
+        self._changed: dict[str, str | None] | None = None
+
+    def at_init(self) -> None:
+        """Note what the script and its imports have changed in the environment: later changes come from us."""
+        hooked = any(hasattr(finder, "hvd_elastic_hook") for finder in sys.meta_path)
+        if self._link.connected and hooked and self._environ.get(PRELOAD) == AUTO:
+            self._changed = changes(at_start(), self._environ)
+
+    def at_first_step(self) -> None:
+        """Tell what is imported by now: an optimizer imports more of torch as it is made."""
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            for message in messages_of(imports_of(dict(sys.modules), installed()), changed, os.getpid()):
+                self._link.say("imported", **message)

@@ -78,7 +78,9 @@ if __name__ == "__main__":
     own.on_message = told.append
     print(json.dumps(facts()), flush=True)
     own.start()
-    imports.report(own)
+    report = imports.Report(own, os.environ)
+    report.at_init()
+    report.at_first_step()
     own.say("entered", generation=1)
     while True:
         own.status.step += 1
