@@ -334,6 +334,17 @@ def test_news_change_exactly_this(case: Case) -> None:
     assert changes(job, lambda: happen(job, event)) == lines(expected)
 
 
+def test_the_launcher_says_why_a_host_has_no_template(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    job = small_job()
+    happen(job, news("a", "template", ready=True, memory={"rss": 305_000_000, "anonymous": 223_000_000}))
+    happen(job, news("a", "template", ready=False, reason="an import initialises CUDA"))
+    assert [(record.levelname, record.message) for record in caplog.records] == [
+        ("DEBUG", "a: new processes share a template's memory (MB, and of these no file's: [305, 223])"),
+        ("INFO", "a: every process imports by itself (--preload): an import initialises CUDA"),
+    ]
+
+
 def test_all_news_that_the_protocol_has_and_all_messages_with_a_consequence_are_in_the_table() -> None:
     protocol = (Path(__file__).parents[4] / "docs" / "agent.md").read_text(encoding="utf-8")
     section = protocol.partition("\n## News\n")[2].partition("\n## ")[0]

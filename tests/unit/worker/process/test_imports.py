@@ -10,7 +10,15 @@ import types
 
 import pytest
 
-from hvd_elastic_ext.worker.process.imports import Imports, changes, imports_of, installed, messages_of
+from hvd_elastic_ext.worker.process.imports import (
+    Imports,
+    Report,
+    at_start,
+    changes,
+    imports_of,
+    installed,
+    messages_of,
+)
 from hvd_elastic_ext.worker.process.link import LONGEST_SAID
 from hvd_elastic_ext.worker.process.template import set_by_script
 
@@ -83,6 +91,39 @@ def test_what_the_script_sets_before_its_imports_is_told_from_what_they_set(
     there: dict[str, str | None], here: dict[str, str | None], name: str | None
 ) -> None:
     assert set_by_script(there, here) == (name and f"the script sets {name} before hvd.init()")
+
+
+class Linked:
+    """A link that keeps what it is told."""
+
+    connected = True
+
+    def __init__(self) -> None:
+        self.said: list[dict[str, object]] = []
+
+    def say(self, what: str, **fields: object) -> None:
+        self.said.append({"say": what, **fields})
+
+
+class Hook:
+    hvd_elastic_hook = True
+
+    def find_spec(self, *_: object) -> None:
+        return None
+
+
+@pytest.mark.parametrize(("preload", "hooked", "says"), [("auto", True, 1), ("off", True, 0), ("auto", False, 0)])
+def test_a_process_tells_once_what_it_has_imported_if_that_is_asked_for_and_the_hook_is_there(
+    monkeypatch: pytest.MonkeyPatch, preload: str, hooked: bool, says: int
+) -> None:
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, *([Hook()] if hooked else [])])
+    link = Linked()
+    report = Report(link, {**at_start(), "HVD_ELASTIC_PRELOAD": preload, "A": "1"})
+    report.at_first_step()  # in a world that was entered without hvd.init()
+    report.at_init()
+    report.at_first_step()
+    report.at_first_step()
+    assert [each["env"]["A"] for each in link.said if each.get("complete")] == ["1"] * says
 
 
 def in_a_process(*lines: str) -> str:
