@@ -252,6 +252,13 @@ class Job:
             lines = []
         return lines[-1].strip()[:300] if lines else "it wrote nothing"
 
+    def wrote(self, words: str) -> int:
+        """In how many lines of its output the job has written ``words``."""
+        try:
+            return sum(words in line for line in self._log.read_text(errors="replace").splitlines())
+        except OSError:
+            return 0
+
     def _last_lines(self) -> str:
         """Of the output and of the journal: what was it doing?"""
         lines = []

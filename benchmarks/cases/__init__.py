@@ -17,6 +17,7 @@ from benchmarks.cases.resize import (
     join_crowded,
     large_job,
     shrink,
+    successor,
 )
 from benchmarks.cases.state import checkpoint, checkpoint_interval, checkpoint_stall, in_process, spot_trace
 from benchmarks.model import Case
@@ -27,6 +28,7 @@ CASES: Final[tuple[Case, ...]] = (
     hosts_change_to_workers.CASE,
     *growth.CASES,
     *shrink.CASES,
+    successor.CASE,
     large_job.CASE,
     join_crowded.CASE,
     *in_process.CASES,

@@ -25,7 +25,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "started": "the launcher began; run (another name than before: a new run begins), job, command, version",
     "published": "a new host list was accepted; number, hosts, departing, added, removed, grown, shrunk",
     "refused": "a host list was read and not accepted; reason",
-    "spawned": "a training process was started; host, slot, pid, and where it is planned: rank, local_rank",
+    "spawned": "a training process was started; host, slot, pid, where it is planned: rank, local_rank, and warm if "
+    "its imports were done before (--preload)",
     "standby": "a newcomer's processes were started without interrupting anyone; host, slot",
     "parked": "a newcomer is ready to join; host, slot",
     "resized": "a new world was formed; cause, reason, added, removed, failed (by host), hosts (slots by host), size, "

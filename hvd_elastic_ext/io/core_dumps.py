@@ -15,6 +15,11 @@ def forbid() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, _usual[1]))
 
 
+def usual() -> tuple[int, int] | None:
+    """The limit that was found by :func:`forbid`, soft and hard; None if that was not called."""
+    return _usual
+
+
 def allow(pid: int = 0) -> None:
     """Give a child, or this process, the limit that was found by :func:`forbid`. Raises ``OSError`` if it has gone."""
     if _usual is not None:

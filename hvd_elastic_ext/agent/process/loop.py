@@ -31,6 +31,7 @@ from hvd_elastic_ext.agent.orders.orders import (
 from hvd_elastic_ext.agent.process.helper import Helper
 from hvd_elastic_ext.agent.slots.slot import NOT_STARTED, Slot
 from hvd_elastic_ext.agent.slots.supervisor import STOP_SIGNALS
+from hvd_elastic_ext.agent.slots.warm_starts import WarmStarts
 from hvd_elastic_ext.agent.system.event_loop import DescriptorLoop
 from hvd_elastic_ext.agent.system.oom import OutOfMemory
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, Outbox, warn
@@ -74,6 +75,7 @@ class Agent(DescriptorLoop):
         self._job: JoinedJob | None = None
         self._lines = Lines(MAX_LINE)
         self.memory = OutOfMemory()
+        self.warm = WarmStarts(self)
         self._slots: dict[int, Slot] = {}
         self._heartbeats = 0
         """Number of heartbeats sent."""
@@ -107,7 +109,7 @@ class Agent(DescriptorLoop):
         warn(problem)
 
     def lost_supervisor(self) -> None:
-        """A supervisor was killed: its processes are children of the agent now, and must end."""
+        """A supervisor or the template was killed: its processes are children of the agent now, and must end."""
         self._strays = self._strays or process_tree.Strays(self._clock())
 
     # --- what a joined job needs: see joined_job.py --------------------------------------------------
@@ -126,6 +128,7 @@ class Agent(DescriptorLoop):
         """Allow starts again, for a new launcher."""
         if not self.ending:
             self._finishing, self._rested_at = False, None
+            self.warm.try_again()
 
     def order(self, entry: dict[str, Any]) -> None:
         """Execute an order of the launcher."""
@@ -155,6 +158,7 @@ class Agent(DescriptorLoop):
             return int(leaving.args[0])
         finally:
             self.kill_helper()
+            self.warm.end(REAP_S)
             process_tree.reap(self._dropped, within_s=REAP_S)
             if self._job is not None:
                 self._job.close()
@@ -192,6 +196,7 @@ class Agent(DescriptorLoop):
                 slot.worker_link.tick()
         if self._end_at is not None and now >= self._end_at:
             self.end_all("the time after the notice is over")
+        self.warm.close() if self._finishing else self.warm.look(self._slots)
         self._send_heartbeats(now)
         if self._job is not None:
             self._job.tick()
@@ -352,6 +357,7 @@ class Agent(DescriptorLoop):
             if pid == 0:
                 return
             self._tell_held(self._dropped.pop(pid, frozenset()))
+            self.warm.reaped(pid, os.waitstatus_to_exitcode(status))
             for slot in self._slots.values():
                 slot.reaped(pid, os.waitstatus_to_exitcode(status))
             if self._helper is not None:
@@ -368,7 +374,8 @@ class Agent(DescriptorLoop):
         if self._strays is not None:
             self._reap()
             supervisors = [slot.supervisor for slot in self._slots.values() if slot.supervisor is not None]
-            supervisors += [] if self._helper is None or self._helper.pid is None else [self._helper.pid]
+            others = (None if self._helper is None else self._helper.pid, self.warm.pid)
+            supervisors += [pid for pid in others if pid is not None]
             if self._strays.gone(self._clock(), supervisors, warn=self.warn):
                 self._strays = None
                 for slot in list(self._slots.values()):

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from hvd_elastic_ext.agent.orders.orders import Start
 from hvd_elastic_ext.agent.slots.output import Outputs
-from hvd_elastic_ext.agent.slots.supervisor import SupervisorPipes, supervise
+from hvd_elastic_ext.agent.slots.supervisor import SupervisorPipes, supervise, tell_defect
 from hvd_elastic_ext.agent.slots.worker_link import Inheritance
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines
@@ -22,6 +22,8 @@ class Run:
 
     def __init__(self, supervisor: int, down: int, up: int, outputs: Outputs) -> None:
         self.supervisor = supervisor
+        self.warm = False
+        """It was forked from the template."""
         self.down = down
         self.up = up
         self.outputs = outputs
@@ -46,8 +48,17 @@ class Run:
             os.write(self.down, to_text({"stop": grace_s}).encode() + b"\n")
 
 
-def begin(loop: EventLoop, order: Start, inheritance: Inheritance, *, written: Callable[[str, str], None]) -> Run:
-    """Fork the supervisor of a new process; ``written`` gets its output. Raises ``OSError``."""
+Fork = Callable[[Start, Inheritance, SupervisorPipes], int | None]
+"""Has a supervisor forked elsewhere: its number, or None if that cannot be done."""
+
+
+def begin(
+    loop: EventLoop, order: Start, inheritance: Inheritance, *, warm: Fork, written: Callable[[str, str], None]
+) -> Run:
+    """Start the supervisor of a new process, if possible from the template; ``written`` gets its output.
+
+    Raises ``OSError``.
+    """
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
 
         def pipe(*, inward: bool) -> tuple[int, int]:
@@ -61,21 +72,24 @@ def begin(loop: EventLoop, order: Start, inheritance: Inheritance, *, written: C
         names = ("stdout", "stderr") if order.output == "frames" else ()
         streams = {name: pipe(inward=True) for name in names}
         ends = [streams[name][1] if streams else 2 for name in ("stdout", "stderr")]
-        supervisor = process_tree.fork()
+        pipes = SupervisorPipes(down_reader, up_writer, *ends)
+        warm_supervisor = warm(order, inheritance, pipes)
+        supervisor = process_tree.fork() if warm_supervisor is None else warm_supervisor
         if supervisor == 0:
-            _be_supervisor(order, inheritance, SupervisorPipes(down_reader, up_writer, *ends))
+            _be_supervisor(order, inheritance, pipes)
         for reader, _ in streams.values():
             os.set_blocking(reader, False)
         outputs = Outputs(loop, {reader: name for name, (reader, _) in streams.items()}, tell=written)
         ours.pop_all()
-        return Run(supervisor, down, up, outputs)
+        run = Run(supervisor, down, up, outputs)
+        run.warm = warm_supervisor is not None
+        return run
 
 
 def _be_supervisor(order: Start, inheritance: Inheritance, pipes: SupervisorPipes) -> NoReturn:
     try:
         supervise(order, inheritance, pipes)
     except BaseException as error:  # noqa: BLE001 - the main loop of a process
-        with contextlib.suppress(OSError):
-            os.write(pipes.up, to_text({"defect": f"{type(error).__name__}: {error}"}).encode() + b"\n")
+        tell_defect(pipes.up, error)
     finally:
         os._exit(0)  # a supervisor never returns into the code of the agent that it was

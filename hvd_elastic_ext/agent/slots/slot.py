@@ -11,6 +11,7 @@ from hvd_elastic_ext.agent.orders.fields import OrderError
 from hvd_elastic_ext.agent.orders.orders import COMMITS, Start
 from hvd_elastic_ext.agent.slots.commit_memory import CommitMemory
 from hvd_elastic_ext.agent.slots.life import Run, begin
+from hvd_elastic_ext.agent.slots.warm_starts import Example
 from hvd_elastic_ext.agent.slots.worker_link import AgentServices, Inheritance, WorkerLink
 from hvd_elastic_ext.agent.slots.worker_status import UNKNOWN
 from hvd_elastic_ext.agent.system.streams import CHUNK
@@ -55,6 +56,16 @@ class Slot:
         """True if its process runs and is in a world, or, without a link, may be in one."""
         alive = self._run is not None and self._run.code is None
         return alive and (self.worker_link is None or self.worker_link.worker.generation is not None)
+
+    @property
+    def example(self) -> Example | None:
+        """Its process and what that has imported, once it is known and the process trains."""
+        run, link = self._run, self.worker_link
+        if run is None or run.pid is None or link is None or not self.trains:
+            return None
+        worker = link.worker
+        beat = worker.heartbeat or {}
+        return Example(self._order, run.pid, worker.imports, (self.life, worker.generation), beat.get("step"))
 
     @property
     def grace_s(self) -> float:
@@ -154,7 +165,8 @@ class Slot:
     def _launch(self) -> None:
         killed = self._agent.memory.count()
         try:
-            self._run = begin(self._agent, self._order, self._inheritance(), written=self._written)
+            inheritance = self._inheritance()
+            self._run = begin(self._agent, self._order, inheritance, warm=self._agent.warm.fork, written=self._written)
         except OSError as error:
             if self.worker_link is not None:
                 self.worker_link.end_of_life()
@@ -198,7 +210,7 @@ class Slot:
     def _take(self, run: Run, news: dict[str, Any]) -> None:
         if "started" in news:
             run.pid = news["started"]
-            self._tell("started", pid=run.pid)
+            self._tell("started", pid=run.pid, **({"warm": True} if run.warm else {}))
             run.outputs.listen()  # only now: no output before the report of its start
             if self.worker_link is not None:
                 self.worker_link.listen()

@@ -8,6 +8,7 @@ graceful end, and another process may be about to start in the slot.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -45,9 +46,24 @@ def supervise(order: Start, inheritance: Inheritance, pipes: SupervisorPipes) ->
     wake = signals_as_bytes((*STOP_SIGNALS, signal.SIGCHLD))
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.setsid()  # a signal to the agent's whole group must not kill the supervisor, which cleans up after the agent
-    supervisor = Supervisor(order, pipes, wake=wake)
-    left = supervisor.attend() if supervisor.start(inheritance) else []
+    supervisor = Supervisor(pipes, wake=wake, grace_s=order.grace_s)
+    left = supervisor.attend() if supervisor.start(order, inheritance) else []
     supervisor.tell(left=left)
+
+
+def supervise_started(pid: int, pipes: SupervisorPipes, *, grace_s: float) -> None:
+    """The same for a process that this one has forked already, before it became a supervisor."""
+    wake = signals_as_bytes((*STOP_SIGNALS, signal.SIGCHLD))
+    os.setsid()
+    supervisor = Supervisor(pipes, wake=wake, grace_s=grace_s)
+    supervisor.take(Started(pid))
+    supervisor.tell(left=supervisor.attend())
+
+
+def tell_defect(up: int, error: BaseException) -> None:
+    """Report what went wrong in a supervisor itself."""
+    with contextlib.suppress(OSError):
+        os.write(up, to_text({"defect": f"{type(error).__name__}: {error}"}).encode() + b"\n")
 
 
 def why_not_started(error: Exception, program: str) -> tuple[str, str]:
@@ -62,15 +78,23 @@ def why_not_started(error: Exception, program: str) -> tuple[str, str]:
     return reason, remedy
 
 
+class Started:
+    """A training process that was forked."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+
 class Supervisor:
     """See the module's docstring."""
 
-    def __init__(self, order: Start, pipes: SupervisorPipes, *, wake: int) -> None:
-        self._order = order
+    def __init__(self, pipes: SupervisorPipes, *, wake: int, grace_s: float) -> None:
+        self._grace_s = grace_s
         self._pipes = pipes
         self._wake = wake
         self._orders = Lines(CHUNK)
-        self._process: subprocess.Popen[bytes]
+        self._process: subprocess.Popen[bytes] | Started
         self._deadline: float | None = None
         self._asked: set[int] | None = None
         self._asked_all = False
@@ -83,13 +107,18 @@ class Supervisor:
         except BrokenPipeError:
             return
 
-    def start(self, inheritance: Inheritance) -> bool:
+    def take(self, process: subprocess.Popen[bytes] | Started) -> None:
+        """Be the supervisor of ``process``, which has started."""
+        self._process = process
+        self.tell(started=process.pid)
+
+    def start(self, order: Start, inheritance: Inheritance) -> bool:
         """Start the training process; False (and told why) if that cannot be done."""
         try:
             process_tree.become_subreaper()
-            self._process = self._popen(inheritance)
+            process = self._popen(order, inheritance)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            reason, remedy = why_not_started(error, self._order.argv[0])
+            reason, remedy = why_not_started(error, order.argv[0])
             self.tell(not_started=reason, remedy=remedy)
             return False
         finally:
@@ -98,11 +127,11 @@ class Supervisor:
             if inheritance.link is not None:
                 os.close(inheritance.link)  # it is at its end when the last of the process's descendants has closed it
             silence()
-        self.tell(started=self._process.pid)
+        self.take(process)
         return True
 
-    def _popen(self, inheritance: Inheritance) -> subprocess.Popen[bytes]:
-        order, supervisor = self._order, os.getpid()
+    def _popen(self, order: Start, inheritance: Inheritance) -> subprocess.Popen[bytes]:
+        supervisor = os.getpid()
 
         def follow_the_supervisor() -> None:
             process_tree.die_with_parent()
@@ -113,7 +142,7 @@ class Supervisor:
 
         return subprocess.Popen(
             order.argv,
-            env=_environment(order, inheritance),
+            env=environment(order, inheritance),
             cwd=order.cwd,
             stdin=subprocess.DEVNULL,
             stdout=self._pipes.stdout,
@@ -135,7 +164,7 @@ class Supervisor:
             timeout = self._pause()
             ready = [descriptor for descriptor, _ in poll.poll(None if timeout is None else timeout * 1000)]
             if self._wake in ready and any(number in STOP_SIGNALS for number in os.read(self._wake, CHUNK)):
-                self._end(self._order.grace_s)
+                self._end(self._grace_s)
             if self._pipes.down in ready and not self._listen():
                 poll.unregister(self._pipes.down)
             if self._deadline is not None and time.monotonic() >= self._deadline:
@@ -190,7 +219,7 @@ class Supervisor:
 
     def _end_rest(self) -> None:
         self._asked_all = True
-        self._limit(self._order.grace_s)
+        self._limit(self._grace_s)
         _ask(set(process_tree.descendants(os.getpid())) - (self._asked or set()))
 
     def _limit(self, grace_s: float) -> None:
@@ -214,7 +243,8 @@ def _descriptors(inheritance: Inheritance) -> tuple[int, ...]:
     return inheritance.commits if inheritance.link is None else (*inheritance.commits, inheritance.link)
 
 
-def _environment(order: Start, inheritance: Inheritance) -> dict[str, str]:
+def environment(order: Start, inheritance: Inheritance) -> dict[str, str]:
+    """The environment of a training process."""
     environment = {**os.environ, **order.env}
     for name in (COMMITS, LINK, RENDEZVOUS_PORT):  # of another agent, above this one
         environment.pop(name, None)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import binascii
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from hvd_elastic_ext.agent.orders.orders import AnswerQuestion
+from hvd_elastic_ext.agent.orders.orders import AnswerQuestion, Start
 from hvd_elastic_ext.agent.slots.rendezvous_proxy import Question, RendezvousProxy
 from hvd_elastic_ext.agent.slots.socket_link import SocketLink
 from hvd_elastic_ext.agent.slots.worker_status import RateLimit, WorkerStatus
@@ -13,14 +13,26 @@ from hvd_elastic_ext.agent.system.cpu_activity import CpuActivity, used_s
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.oom import OutOfMemory
 
+if TYPE_CHECKING:
+    from hvd_elastic_ext.agent.slots.supervisor import SupervisorPipes
+
 RANK: Final = "rank_and_size"
 """Path component of Horovod's request for a rank."""
+
+
+class WarmFork(Protocol):
+    """What a slot uses of the agent's template."""
+
+    def fork(self, order: Start, inheritance: Inheritance, pipes: SupervisorPipes) -> int | None: ...
 
 
 class AgentServices(EventLoop, Protocol):
     """What a slot uses of its agent."""
 
     memory: OutOfMemory
+
+    @property
+    def warm(self) -> WarmFork: ...
 
     def tell(self, event: str, **fields: object) -> None: ...
     def warn(self, problem: str) -> None: ...
@@ -155,7 +167,7 @@ class WorkerLink:
     def _heard(self, message: dict[str, Any]) -> None:
         now = self._agent.now()
         self.worker.heard(now, message)
-        if message["say"] == "beat":
+        if message["say"] in ("beat", "imported"):
             return
         limit = self._records if message["say"] == "record" else self._others
         if limit.allows(now):

@@ -3,10 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeGuard
 
 MESSAGES_A_SECOND: Final = 100.0
 """Messages passed on a second; records and others are counted apart."""
+MOST_MODULES: Final = 20_000
+
+
+class Imports(NamedTuple):
+    """What a process has imported by its first step: see ``worker/process/imports.py``."""
+
+    pid: int | None = None
+    modules: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    env: Mapping[str, str | None] = MappingProxyType({})
+    complete: bool = False
+
+    def and_those_of(self, message: Mapping[str, Any]) -> Imports:
+        """With those of one more message; a message that is malformed is ignored."""
+        last = message.get("complete") is True
+        pid, names = message.get("pid"), message.get("modules")
+        own, env = (message.get("own"), message.get("env")) if last else ([], {})
+        if self.complete or type(pid) is not int or not isinstance(env, dict):
+            return self
+        if not _are_names(names) or not _are_names(own) or len(self.modules) + len(names) > MOST_MODULES:
+            return self
+        return Imports(pid, (*self.modules, *names), tuple(own), env, last)
+
+    def without(self, package: str) -> Imports:
+        """Less those of a package, which counts as the script's own."""
+        modules = tuple(name for name in self.modules if name.partition(".")[0] != package)
+        return self._replace(modules=modules, own=(*self.own, package))
+
+
+def _are_names(value: object) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 class WorkerStatus:
@@ -23,6 +55,7 @@ class WorkerStatus:
         self.agreed: int | None = None
         """The newest generation with which it has agreed on the state."""
         self.heartbeat: dict[str, Any] | None = None
+        self.imports = Imports()
         self._beat_at = now
 
     def heard(self, now: float, message: dict[str, Any]) -> None:
@@ -41,6 +74,8 @@ class WorkerStatus:
                 self.done = True
             case "warned":
                 self.warned = message.get("leaving") is True
+            case "imported":
+                self.imports = self.imports.and_those_of(message)
             case "entered":
                 self._know_generation(message)
 

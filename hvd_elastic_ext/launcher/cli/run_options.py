@@ -30,6 +30,7 @@ from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
     ELASTIC_TIMEOUT_S,
     NOTICES_FROM,
+    PRELOADS,
     CloudNotices,
     RunSettings,
     Sources,
@@ -181,6 +182,11 @@ def _of_the_job(add: Adders) -> None:
         "--engine",
         choices=ENGINES,
         help="what forms worlds: Horovod within the processes; torchrun or mpirun with new processes (horovod)",
+    )
+    add.option(
+        "--preload",
+        choices=PRELOADS,
+        help="auto: hosts keep an interpreter with the script's imports done, and fork it for new processes (off)",
     )
     add.switch("--adopt", help="give plain hvd.elastic scripts our State, sampler and loop, unedited")
     add.switch("--resume", help="continue the last run's journal and strikes, even if it has ended")

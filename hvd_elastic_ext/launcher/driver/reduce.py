@@ -165,11 +165,24 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
         for purpose, asked in job.helpers.items():
             if (host, news.get("id")) in asked.items():
                 _ANSWERED[purpose](job, agent, answer_of(news))
+    elif event == "template":
+        _template(host, news)
     elif not notices.take(job, agent, news):
         _note_held(job, agent, news)
         worker = job.roster.of(host, news.get("slot"), news.get("life"))
         if (handler := _NEWS.get(str(event))) is not None and worker is not None:
             handler(job, worker, news)
+
+
+def _template(host: str, news: Mapping[str, Any]) -> None:
+    """A host can start processes with their imports done, or says why it cannot."""
+    memory = news.get("memory")
+    sizes = memory if isinstance(memory, dict) else {}
+    if news.get("ready") is True:
+        mb = [size // 10**6 for name in ("rss", "anonymous") if type(size := sizes.get(name)) is int]
+        log.debug("%s: new processes share a template's memory (MB, and of these no file's: %s)", host, mb)
+    else:
+        log.info("%s: every process imports by itself (--preload): %s", host, foreign_words(str(news.get("reason"))))
 
 
 def _note_held(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
@@ -284,7 +297,7 @@ _ANSWERED: Final[Mapping[Purpose, Callable[[JobState, Agent, HelperAnswer], None
     Purpose.TRANSFER: transfers.answered,
 }
 _NEWS: Final[Mapping[str, _Handler]] = {
-    "started": lambda job, worker, news: inventory.started(job, worker, news.get("pid")),
+    "started": lambda job, worker, news: inventory.started(job, worker, news.get("pid"), warm=news.get("warm") is True),
     "said": _said,
     "asked": _question,
     "unasked": _question_withdrawn,

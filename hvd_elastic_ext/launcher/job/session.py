@@ -22,6 +22,7 @@ from hvd_elastic_ext.core.errors import Asleep, JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
+from hvd_elastic_ext.core.messages.slot_protocol import PRELOAD
 from hvd_elastic_ext.launcher.agents.capacity import Pace, pace, raise_file_limit, too_few_files
 from hvd_elastic_ext.launcher.agents.environment import job_env, seat_env
 from hvd_elastic_ext.launcher.agents.server import Control, ControlEvent, Superseded
@@ -260,7 +261,8 @@ class Session:
         heartbeat = {"HVD_ELASTIC_HEARTBEAT_INTERVAL": f"{settings.heartbeat_interval_s:g}"}
         adopt = {"HVD_ELASTIC_ADOPT": "1"} if settings.adopt else {}
         last_commit = {"HVD_ELASTIC_LAST_COMMIT": "1"} if settings.durability is not None else {}
-        tuning = {**settings.env, **heartbeat, **settings.notices.env(), **adopt, **last_commit}
+        own = {**heartbeat, **settings.notices.env(), **adopt, **last_commit, PRELOAD: settings.preload}
+        tuning = {**settings.env, **own}
         self.environment = job_env(os.environ, tuning, hook=hook)
         self._transport = transport_of(settings, is_near=self._addresses.is_near, pods=self._pods)
         self._begin_engine()

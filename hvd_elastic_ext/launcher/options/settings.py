@@ -59,6 +59,10 @@ CHECKPOINTS = "checkpoints"
 NOTICES_FROM = ("none", AUTO, *CLOUDS)
 """Values of ``--notices-from``: clouds that may tell hosts that they are taken back."""
 
+OFF = "off"
+PRELOADS = (AUTO, OFF)
+"""Values of ``--preload``."""
+
 
 @dataclass(frozen=True, slots=True)
 class CloudNotices:
@@ -129,6 +133,7 @@ class RunSettings:
     commit_wait_s: float = 60.0
     failure_budget: int = 10
     adopt: bool = False
+    preload: str = OFF
     restart_from_scratch: bool = False
     engine: str = DEFAULT
     below_min: str = "wait"
@@ -272,6 +277,10 @@ def _of_engines(s: RunSettings) -> Checks:
         (
             s.adopt and s.engine in RESTARTING,
             f"{named} and --adopt: only Horovod's scripts can be adopted; call elastic.init() in the script instead",
+        ),
+        (
+            s.preload == AUTO and s.engine in RESTARTING,
+            f"{named} and --preload auto: only processes of Horovod's worlds can be forked; leave --preload out",
         ),
         (mpi and s.rsh == "pod", "--engine mpirun starts its ranks over ssh, which --rsh pod does without; use ssh"),
         (

@@ -23,6 +23,8 @@ class _Finder:
     """Finds Horovod's modules as usual, and patches them once they are loaded."""
 
     names = ("horovod.common.basics", "horovod.common.elastic", "horovod.torch")
+    hvd_elastic_hook = True
+    """Shows that Python has loaded this module."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         if name not in self.names:
@@ -124,8 +126,28 @@ def _load_shadowed() -> None:
     spec.loader.exec_module(module)
 
 
+def _be_template() -> None:
+    """Wait, and return in forks that train; see ``worker/process/template.py``. Never run the script otherwise."""
+    returned = False
+    try:
+        if importlib.util.find_spec("hvd_elastic_ext") is None:
+            _make_importable()
+        from hvd_elastic_ext.worker.process.template import serve
+
+        serve()
+        returned = True
+    finally:
+        if not returned:
+            os._exit(1)
+
+
+_template = bool(os.environ.get("HVD_ELASTIC_TEMPLATE"))
+if _template:
+    _load_shadowed()
+    _be_template()
 if os.environ.get("HVD_ELASTIC_LINK"):
     sys.meta_path.insert(0, _Finder())
     sys.meta_path.append(_Absent())
     _report_uncaught_errors()
-_load_shadowed()
+if not _template:
+    _load_shadowed()

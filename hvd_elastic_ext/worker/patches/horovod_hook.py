@@ -311,8 +311,8 @@ def _time_steps(mpi_ops: Any) -> None:
     """Time steps for the heartbeats, and waits in Horovod's ``mpi_ops`` if there is one."""
     from torch.optim import optimizer
 
-    ours = standby.current().link
-    pace = StepTimer(ours.status, say=ours.say)
+    process = standby.current()
+    pace = StepTimer(process.link.status, say=process.going_on)
     if mpi_ops is not None:
         mpi_ops.mpi_lib.around_wait = pace.waiting
     optimizer.register_optimizer_step_pre_hook(pace.before_step)

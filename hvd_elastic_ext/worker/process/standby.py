@@ -22,15 +22,21 @@ from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, Final
 
 from hvd_elastic_ext.core.messages.rank_info import ALONE, VARIABLES, Place, place_of
-from hvd_elastic_ext.core.messages.slot_protocol import ENGINE, GENERATION, GENERATION_WAIT_S, RENDEZVOUS_PORT
+from hvd_elastic_ext.core.messages.slot_protocol import (
+    DEVICE,
+    ENGINE,
+    GENERATION,
+    GENERATION_WAIT_S,
+    PLAN,
+    RENDEZVOUS_PORT,
+)
 from hvd_elastic_ext.worker.process import error_report, link
 from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE, Fence
+from hvd_elastic_ext.worker.process.imports import Report
 from hvd_elastic_ext.worker.process.link import Link, Message
 
 log = logging.getLogger(__name__)
 
-PLAN: Final = "HVD_ELASTIC_PLAN"
-DEVICE: Final = "HVD_ELASTIC_DEVICE"
 ADDRESS: Final = "HOROVOD_GLOO_RENDEZVOUS_ADDR"
 PORT: Final = "HOROVOD_GLOO_RENDEZVOUS_PORT"
 
@@ -57,6 +63,7 @@ class Standby:
         place = place_of(environ.get(PLAN, "")) if link.connected and DEVICE in environ else None
         self.local_rank = None if place is None else place.local_rank
         """The local rank that user code sees for good, since it selects the device; None: the real one."""
+        self._imports = Report(link, environ)
         self._fence = fence
         self._environ = environ
         self._reclaimed = False
@@ -105,6 +112,8 @@ class Standby:
             self._fence.tracking(join)()
             return
         self.link.start()
+        if not (self._live or self._alone):
+            self._imports.at_init()
         if self.leaving:
             self.leave()
         if not (self._live or self._alone):
@@ -183,6 +192,11 @@ class Standby:
         """Report that a world has formed."""
         self.link.status.fresh = True
         self.link.say("entered", generation=self.generation, rank=rank, size=size)
+
+    def going_on(self, what: str, **fields: Any) -> None:
+        """Report the first step in a world, and with that of this process what it has imported."""
+        self.link.say(what, **fields)
+        self._imports.at_first_step()
 
     def synced(self) -> None:
         """Report that the ranks agree on the state, and which commit this one holds."""

@@ -30,12 +30,12 @@ POISON: tuple[Any, ...] = (
 OF_AGENTS = (
     "asked", "unasked", "started", "restarted", "restarting", "ended", "forgotten", "refused",
     "left", "dropped", "beats", "said", "errand", "errand_ended", "held", "notice", "going", "staying", "advised",
-    "notices_unavailable", "output", "²",
+    "notices_unavailable", "output", "template", "²",
 )  # fmt: skip
 FIELDS = (
     "slot", "life", "id", "method", "path", "body", "message", "slots", "code", "signal", "oom", "held", "reason",
     "pid", "grace_s", "in_s", "answer", "words", "output", "news", "records", "messages", "pids", "source", "stream",
-    "text",
+    "text", "warm", "ready", "memory",
 )  # fmt: skip
 SAID = (
     "parked", "entered", "record", "kept", "last", "not_kept", "going_on", "looping", "synced", "done", "failed",

@@ -64,6 +64,10 @@ def settings(**changes: Any) -> RunSettings:
         ({"ssh_identity_file": "/nowhere/key"}, "no such file"),
         ({"job": "../x"}, "--job '../x'"),
         ({"engine": "slurm"}, "--engine slurm: choose one of horovod, mpirun, torchrun"),
+        (
+            {"engine": "torchrun", "preload": "auto"},
+            "--engine torchrun and --preload auto: only processes of Horovod's",
+        ),
         ({"engine": "torchrun", "adopt": True}, "--engine torchrun and --adopt: only Horovod's scripts"),
         ({"engine": "mpirun", "rsh": "pod"}, "--engine mpirun starts its ranks over ssh"),
         ({"engine": "mpirun", "ssh_identity_file": "/a b"}, "Open MPI takes no option with a space"),
@@ -191,6 +195,8 @@ def test_horovods_own_options_keep_their_names_and_meaning() -> None:
         ("--job-restart-policy OnFailure", "restart_policy", "OnFailure"),
         ("--engine torchrun", "engine", "torchrun"),
         ("--adopt", "adopt", True),
+        ("--job j", "preload", "off"),
+        ("--preload auto", "preload", "auto"),
     ],
 )
 def test_an_option_is_a_setting(words: str, setting: str, meant: object) -> None:

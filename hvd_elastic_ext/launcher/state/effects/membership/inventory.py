@@ -96,13 +96,14 @@ def _catch_up(job: JobState, worker: Worker, status: Mapping[str, Any]) -> None:
         worker.agreed = max(worker.agreed, min(agreed, worker.generation))
 
 
-def started(job: JobState, worker: Worker, pid: Any) -> None:
-    """A process runs. The agent may report this more than once."""
+def started(job: JobState, worker: Worker, pid: Any, *, warm: bool = False) -> None:
+    """A process runs. The agent may report this more than once. ``warm``: its imports were done before."""
     if worker.started or type(pid) is not int:
         return
     worker.started, worker.pid = True, pid
     place = {"rank": worker.planned, "local_rank": worker.local_rank}
-    job.record("spawned", host=worker.seat.host, slot=worker.seat.slot, pid=worker.pid, **place)
+    warmly = {"warm": True} if warm else {}
+    job.record("spawned", host=worker.seat.host, slot=worker.seat.slot, pid=worker.pid, **place, **warmly)
 
 
 def _adopted(life: ProcessId, host: Host, status: Mapping[str, Any], now: float) -> Worker:
