@@ -19,7 +19,7 @@ from hvd_elastic_ext.core.journal import FILE
 from hvd_elastic_ext.core.journal import read as read_journal
 from hvd_elastic_ext.core.secrets import USER, secret_in_options, secret_in_url
 from hvd_elastic_ext.io import tables
-from hvd_elastic_ext.io.job_folders import find_journal
+from hvd_elastic_ext.io.job_folders import find_journal, one_job
 from hvd_elastic_ext.io.option_parser import Parser
 
 HEADINGS: Final = ("checkpoint", "step", "ranks", "size", "state")
@@ -37,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
         nargs="?",
         help="a folder, an fsspec URL such as s3://bucket/folder, or a job (default: the newest job here)",
     )
+    where.add_argument("--job", metavar="NAME", help="a job, instead of DIR")
     where.add_argument("--store-options", metavar="JSON|@FILE", help=OPTIONS_HELP)
     said = Parser(add_help=False)
     said.add_argument("--json", action="store_true", help="for programs")
@@ -70,7 +71,9 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> int:
     """Do one command. Raises :class:`UsageError`, one line, for what makes no sense."""
     options = parser().parse_args(argv)
-    options.store = place_of(options.store)
+    if options.do == "verify" and None not in (options.store, options.job):
+        options.store, options.names = None, [options.store, *options.names]
+    options.store = place_of(one_job(options.store, options.job))
     if "://" not in options.store and not Path(options.store).is_dir():
         raise UsageError(f"there is no folder {options.store}; a job's is STATE_DIR/checkpoints or --checkpoint-dir")
     secret = secret_in_url(options.store)

@@ -59,7 +59,11 @@ def test_a_folder_that_is_not_there_is_no_empty_one(tmp_path: Path, capsys: pyte
     assert f"there is no folder {tmp_path / 'misspelt'}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["kept"], [".hvd-elastic/kept"], []], ids=["by name", "by folder", "the newest"])
+@pytest.mark.parametrize(
+    "words",
+    [["kept"], ["--job", "kept"], [".hvd-elastic/kept"], []],
+    ids=["by name", "by option", "by folder", "the newest"],
+)
 def test_a_jobs_name_leads_to_where_it_made_its_last_checkpoint(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
