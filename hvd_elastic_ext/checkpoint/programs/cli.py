@@ -95,8 +95,11 @@ def place_of(given: str | None) -> str:
     if given is not None and not journal.exists():
         return given
     with journal.open(encoding="utf-8", errors="replace") as lines:
-        made = [str(record.get("path")) for record in read_journal(lines) if record.event == "sealed"]
+        records = [record for record in read_journal(lines) if record.event in ("sealed", "started")]
+    made = [str(record.get("path")) for record in records if record.event == "sealed"]
     if not made:
+        if records and (place := records[-1].get("checkpoints")):
+            raise UsageError(f"{journal}: no checkpoint has been completed; they go to {place}")
         raise UsageError(f"{journal} has no record of a checkpoint; give the folder or URL of --checkpoint-dir")
     return made[-1].rpartition("/")[0]
 

@@ -89,6 +89,18 @@ def test_a_job_without_a_checkpoint_is_told_in_one_line(
     assert "young/journal.jsonl has no record of a checkpoint; give the folder or URL" in capsys.readouterr().err
 
 
+def test_a_job_that_has_not_completed_its_first_checkpoint_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / ".hvd-elastic" / "young"
+    job.mkdir(parents=True)
+    started = {"t": 1.0, "mono": 1.0, "generation": 0, "event": "started", "checkpoints": "/store"}
+    (job / "journal.jsonl").write_text(json.dumps(started) + "\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["checkpoints", "list", "--job", "young"]) == 2
+    assert "young/journal.jsonl: no checkpoint has been completed; they go to /store" in capsys.readouterr().err
+
+
 def test_verify_reads_every_byte(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = filled(tmp_path)
     assert main(["checkpoints", "verify", str(tmp_path), names[0]]) == 0
