@@ -22,7 +22,8 @@ FILE: Final = "journal.jsonl"
 """The journal in a job's folder, unless another one was given."""
 
 EVENTS: Final[Mapping[str, str]] = {
-    "started": "the launcher began; run (another name than before: a new run begins), job, command, version",
+    "started": "the launcher began; run (another name than before: a new run begins), job, command, version, "
+    "checkpoints (where they go; null: none are made)",
     "published": "a new host list was accepted; number, hosts, departing, added, removed, grown, shrunk",
     "refused": "a host list was read and not accepted; reason",
     "spawned": "a training process was started; host, slot, pid, where it is planned: rank, local_rank, and warm if "

@@ -53,7 +53,7 @@ def layered_argv(
         rest = name.removeprefix(prefix)
         if name.startswith(prefix) and rest not in skip and not is_service_link(rest, environ[name]):
             key, where = rest.lower().replace("_", "-"), f"environment variable {name}"
-            action = _find(options, key, where=where)
+            action = _find(options, key, where=where, prefix=prefix)
             chosen[action.dest] = _tokens(options, key, environ[name], where=where)
     # Of an option that is given once the last one counts, which is the flag; one that gathers would gather from all.
     given = {token.partition("=")[0] for token in argv}
@@ -81,11 +81,13 @@ def _long_options(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]
     }
 
 
-def _find(options: Mapping[str, argparse.Action], key: str, *, where: str) -> argparse.Action:
+def _find(options: Mapping[str, argparse.Action], key: str, *, where: str, prefix: str = "") -> argparse.Action:
+    """``prefix``: that of variables, if ``key`` is from one."""
     if key in options:
         return options[key]
     near = difflib.get_close_matches(key, options, n=1, cutoff=0.0)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    meant = [prefix + name.upper().replace("-", "_") if prefix else repr(name) for name in near]
+    hint = f"; did you mean {meant[0]}?" if meant else ""
     raise UsageError(f"{where} is not an option{hint}")
 
 

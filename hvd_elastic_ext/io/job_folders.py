@@ -30,6 +30,13 @@ def find_journal(what: str | None, folders: Path = Path(FOLDERS)) -> Path:
     raise UsageError(no_job(what, known, where=f"./{folders}, and no file or folder of that name here"))
 
 
+def one_job(word: str | None, option: str | None) -> str | None:
+    """The job that a bare word or ``--job`` names; None if neither does. Raises :class:`UsageError` for two. Pure."""
+    if None not in (word, option) and word != option:
+        raise UsageError(f"{word!r} and --job {option!r} are two jobs; name one")
+    return word if option is None else option
+
+
 def no_job(name: str, there: Iterable[str], *, where: str = f"./{FOLDERS}") -> str:
     """One line: there is no job of this name; which one has the nearest name, or which ones are ``there``. Pure."""
     known = sorted(there)

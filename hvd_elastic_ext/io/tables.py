@@ -48,7 +48,13 @@ def show(
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
         justify = "right" if heading in right else "left"
-        table.add_column(heading, justify=justify, no_wrap=heading != headings[-1])  # type: ignore[arg-type]
+        last = heading == headings[-1]
+        table.add_column(
+            heading,
+            justify=justify,  # type: ignore[arg-type]
+            no_wrap=not last,
+            overflow="fold" if last else "ellipsis",  # the names of checkpoints differ in their ends
+        )
     for cells, style in rows:
         table.add_row(*map(Text, cells), style=style)
     terminal = stream.isatty()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import Record, parse_line
-from hvd_elastic_ext.io.job_folders import find_journal
+from hvd_elastic_ext.io.job_folders import find_journal, one_job
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.report.job_report import JobReport, build_report
 from hvd_elastic_ext.report.runs import choose, runs
@@ -30,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
         nargs="?",
         help="a job's name, its folder, or its journal (default: the job here that wrote last)",
     )
+    options.add_argument("--job", metavar="NAME", help="the same as JOB")
     options.add_argument(
         "--run", metavar="RUN", help="another run of the job than the newest: its number from 1, its name, or all"
     )
@@ -46,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> int:
     """Show one journal. Raises :class:`UsageError` for an invalid one."""
     options = parser().parse_args(argv)
-    options.journal = find_journal(options.journal)
+    options.journal = find_journal(one_job(options.journal, options.job))
     records, foreign = read_journal(options.journal)
     chosen, said = choose(runs(records), options.run)
     report = build_report(chosen)

@@ -19,7 +19,7 @@ from hvd_elastic_ext.core.journal import FILE
 from hvd_elastic_ext.core.journal import read as read_journal
 from hvd_elastic_ext.core.secrets import USER, secret_in_options, secret_in_url
 from hvd_elastic_ext.io import tables
-from hvd_elastic_ext.io.job_folders import find_journal
+from hvd_elastic_ext.io.job_folders import find_journal, one_job
 from hvd_elastic_ext.io.option_parser import Parser
 
 HEADINGS: Final = ("checkpoint", "step", "ranks", "size", "state")
@@ -37,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
         nargs="?",
         help="a folder, an fsspec URL such as s3://bucket/folder, or a job (default: the newest job here)",
     )
+    where.add_argument("--job", metavar="NAME", help="a job, instead of DIR")
     where.add_argument("--store-options", metavar="JSON|@FILE", help=OPTIONS_HELP)
     said = Parser(add_help=False)
     said.add_argument("--json", action="store_true", help="for programs")
@@ -70,7 +71,9 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> int:
     """Do one command. Raises :class:`UsageError`, one line, for what makes no sense."""
     options = parser().parse_args(argv)
-    options.store = place_of(options.store)
+    if options.do == "verify" and None not in (options.store, options.job):
+        options.store, options.names = None, [options.store, *options.names]
+    options.store = place_of(one_job(options.store, options.job))
     if "://" not in options.store and not Path(options.store).is_dir():
         raise UsageError(f"there is no folder {options.store}; a job's is STATE_DIR/checkpoints or --checkpoint-dir")
     secret = secret_in_url(options.store)
@@ -92,8 +95,11 @@ def place_of(given: str | None) -> str:
     if given is not None and not journal.exists():
         return given
     with journal.open(encoding="utf-8", errors="replace") as lines:
-        made = [str(record.get("path")) for record in read_journal(lines) if record.event == "sealed"]
+        records = [record for record in read_journal(lines) if record.event in ("sealed", "started")]
+    made = [str(record.get("path")) for record in records if record.event == "sealed"]
     if not made:
+        if records and (place := records[-1].get("checkpoints")):
+            raise UsageError(f"{journal}: no checkpoint has been completed; they go to {place}")
         raise UsageError(f"{journal} has no record of a checkpoint; give the folder or URL of --checkpoint-dir")
     return made[-1].rpartition("/")[0]
 

@@ -17,7 +17,7 @@ from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.journal import FOLDERS
 from hvd_elastic_ext.core.json_text import finite
 from hvd_elastic_ext.io import tables
-from hvd_elastic_ext.io.job_folders import no_job
+from hvd_elastic_ext.io.job_folders import no_job, one_job
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.cli import no_answer
 from hvd_elastic_ext.launcher.folder import ownership, state_folder
@@ -63,10 +63,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> int:
     """Answer one command. Raises :class:`UsageError`, one line, for what makes no sense."""
     options = parser().parse_args(argv)
-    if getattr(options, "named", None) is not None:
-        if options.job not in (None, options.named):
-            raise UsageError(f"{options.named!r} and --job {options.job!r} are two jobs; name one")
-        options.job = options.named
+    options.job = one_job(getattr(options, "named", None), options.job)
     request = _request(options)
     folder = folder_of(options, os.environ)
     answer = _ask(folder, request)

@@ -115,7 +115,9 @@ def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, save
     make_checkpoint_folder(settings)
     journal = open_journal(settings.journal)
     name: dict[str, Any] = {"job": settings.job, "run": saved.run}
-    journal.record("started", generation=0, **name, pid=os.getpid(), version=__version__, command=settings.command[0])
+    place = None if settings.durability is None else settings.durability.place
+    name |= {"pid": os.getpid(), "version": __version__, "command": settings.command[0], "checkpoints": place}
+    journal.record("started", generation=0, **name)
     feed = HostFeed(journal)
     source = make_source(settings, feed)
     try:

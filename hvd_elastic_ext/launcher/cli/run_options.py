@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -71,7 +71,10 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
     """Read options from ``argv``, ``HVD_ELASTIC_*`` and ``--config``. Raises :class:`UsageError`."""
     horovod, why_absent = _horovods_options()
 
+    ours: set[str] = set()
+
     def layer(parser: argparse.ArgumentParser, given: Sequence[str]) -> list[str]:
+        ours.update(parser._option_string_actions)
         config, name = _config_of(parser, given)
         return layered_argv(
             parser, given, config=config, config_name=name, environ=environ, prefix=PREFIX, reserved=RESERVED
@@ -84,11 +87,21 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
     problem = horovod.why_not_elastic(args) or why_not_elastic(environ) or too_large(environ, args.command)
     if problem is not None:
         raise UsageError(problem)
+    args.misplaced = misplaced(args.command[1:], ours)
     hostfile = horovod.read_hostfile(args.hostfile) if args.hostfile else None
     try:
         return _settings(args, hosts=args.hosts or hostfile, env=horovod.tuning_env(args))
     except UsageError as error:
         raise UsageError(_as_written(str(error), argv)) from None
+
+
+def misplaced(words: Sequence[str], ours: Collection[str]) -> str | None:
+    """Say which long options of ``ours`` are among the command's ``words``; None if none is. Pure."""
+    names = [word.partition("=")[0] for word in words if word.startswith("--")]
+    found = list(dict.fromkeys(name for name in names if name in ours))
+    if len(found) == 1:
+        return f"{found[0]} is an option of hvd-elastic run: put it before the script"
+    return f"{', '.join(found)} are options of hvd-elastic run: put them before the script" if found else None
 
 
 def _as_written(message: str, argv: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.io.job_folders import one_job
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.cli import hosts, orphans
 from hvd_elastic_ext.launcher.cli.orphans import Fate
@@ -33,10 +34,12 @@ def main(argv: Sequence[str]) -> int:
     """Print the line; 1 if no launcher of the job runs. Raises :class:`UsageError` if there is no such job."""
     parser = Parser(prog="hvd-elastic status", description=__doc__.partition(": ")[2].partition("\n")[0])
     parser.add_argument(
-        "job", metavar="JOB", nargs="?", help="its name (default: the job here that runs, else the newest)"
+        "named", metavar="JOB", nargs="?", help="its name (default: the job here that runs, else the newest)"
     )
+    parser.add_argument("--job", metavar="NAME", help="the same as JOB")
     parser.add_argument("--state-dir", metavar="DIR", type=Path, help="the job's folder (default: ./.hvd-elastic/JOB)")
     options = parser.parse_args(argv, argparse.Namespace(do="status"))
+    options.job = one_job(options.named, options.job)
     folder = hosts.folder_of(options, os.environ)
     hosts.check(folder)
     answer = hosts.asked(folder, {"do": "status"})

@@ -99,6 +99,7 @@ class RunSettings:
     ``resume``: go on with the last run, even if it has ended.
     ``record_events``: a file for all that the driver is told.
     ``all_slots_of``: the source of hosts whose slots ``num_proc`` counts; None if the user gave a number.
+    ``misplaced``: which options of ``run`` stand behind the script, for a script that refuses its options.
     ``cooldown_s`` bounds how long a failed host is left out. ``env`` is what
     workers get on top of their host's own environment.
     """
@@ -150,6 +151,7 @@ class RunSettings:
     resume: bool = False
     record_events: Path | None = None
     all_slots_of: str | None = None
+    misplaced: str | None = None
     notices: CloudNotices = CloudNotices()
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
 

@@ -44,3 +44,5 @@ class JobOptions:
     """The hosts are those of ``-H`` or ``--hostfile``: no other one ever comes."""
     all_slots_of: str | None = None
     """The source of hosts whose slots at the start are the processes needed to start; None if ``-np`` is given."""
+    misplaced: str | None = None
+    """What to say if the script refuses its options: which of them are options of ``run``. None if none is."""

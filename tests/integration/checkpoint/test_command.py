@@ -59,7 +59,11 @@ def test_a_folder_that_is_not_there_is_no_empty_one(tmp_path: Path, capsys: pyte
     assert f"there is no folder {tmp_path / 'misspelt'}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["kept"], [".hvd-elastic/kept"], []], ids=["by name", "by folder", "the newest"])
+@pytest.mark.parametrize(
+    "words",
+    [["kept"], ["--job", "kept"], [".hvd-elastic/kept"], []],
+    ids=["by name", "by option", "by folder", "the newest"],
+)
 def test_a_jobs_name_leads_to_where_it_made_its_last_checkpoint(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,6 +87,18 @@ def test_a_job_without_a_checkpoint_is_told_in_one_line(
     monkeypatch.chdir(tmp_path)
     assert main(["checkpoints", "list", "young"]) == 2
     assert "young/journal.jsonl has no record of a checkpoint; give the folder or URL" in capsys.readouterr().err
+
+
+def test_a_job_that_has_not_completed_its_first_checkpoint_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / ".hvd-elastic" / "young"
+    job.mkdir(parents=True)
+    started = {"t": 1.0, "mono": 1.0, "generation": 0, "event": "started", "checkpoints": "/store"}
+    (job / "journal.jsonl").write_text(json.dumps(started) + "\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["checkpoints", "list", "--job", "young"]) == 2
+    assert "young/journal.jsonl: no checkpoint has been completed; they go to /store" in capsys.readouterr().err
 
 
 def test_verify_reads_every_byte(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

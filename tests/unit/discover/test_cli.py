@@ -170,7 +170,9 @@ def test_other_sources_do_not_load_the_client_of_kubernetes(argv, tmp_path):
 
 
 def test_an_unknown_name_in_the_environment_names_its_neighbour():
-    with pytest.raises(UsageError, match=r"HVD_DISCOVER_HOST_FILE is not an option; did you mean 'hosts-file'"):
+    with pytest.raises(
+        UsageError, match=r"HVD_DISCOVER_HOST_FILE is not an option; did you mean HVD_DISCOVER_HOSTS_FILE"
+    ):
         settings_from(FILE, {"HVD_DISCOVER_HOST_FILE": "x"})
     linked = {"HVD_DISCOVER_SERVICE_HOST": "10.96.0.7", "HVD_DISCOVER_PORT": "tcp://10.96.0.7:80"}
     assert settings_from(FILE, linked) == settings_from(FILE, {})  # what Kubernetes tells of a Service of that name

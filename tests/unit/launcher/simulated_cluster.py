@@ -60,6 +60,7 @@ class JobOptions:
     woken: bool = False
     restart_from_scratch: bool = False
     all_slots_of: str | None = None
+    misplaced: str | None = None
     fixed_hosts: bool = False
 
 

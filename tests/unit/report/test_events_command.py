@@ -62,6 +62,17 @@ def test_json_gives_rows_and_series(path: Path, capsys: pytest.CaptureFixture[st
     assert told["throughput"][0].keys() == {"at", "width", "steps_per_s", "samples_per_s"}
 
 
+def test_a_job_is_named_with_an_option_as_in_other_commands(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(path.parent)
+    folder = path.parent / ".hvd-elastic" / "kept"
+    folder.mkdir(parents=True)
+    path.rename(folder / path.name)
+    assert main(["--job", "kept"]) == 0
+    assert "exit code 0" in capsys.readouterr().out
+
+
 def test_an_encoding_without_arrows_is_no_error(job: JournalMaker) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1", errors="replace")
     show(build_report(job.records), stream)

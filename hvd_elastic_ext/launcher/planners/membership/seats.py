@@ -20,6 +20,9 @@ SEPARATE: Final = (
     "models: call hvd.init() or elastic.init(), or give --engine torchrun to a script that torchrun runs"
 )
 
+REFUSED: Final = ": exit code 2"
+"""How a process has ended whose script does not know an option: so ``argparse`` exits, and most programs."""
+
 
 def plan(job: JobState) -> Plan:
     """Find the wanted seats."""
@@ -45,7 +48,10 @@ def check_start(job: JobState) -> Plan:
     elif not (job.options.woken or job.has_trained):  # such a job sleeps on, or waits for hosts
         why = why_never(job.now, hosts.hosts, job.faults.ledger, fixed=job.options.fixed_hosts)
         if why is not None:
-            job.fail(JobFailed("; ".join(filter(None, (f"no process started training: {job.faults.first}", why)))))
+            hint = job.options.misplaced if job.faults.first.endswith(REFUSED) else None
+            job.fail(
+                JobFailed("; ".join(filter(None, (f"no process started training: {job.faults.first}", why, hint))))
+            )
     return NOTHING
 
 

@@ -116,7 +116,9 @@ def checkpoint_interval(
     if before is not None and before.measured and _near(before.seconds, wanted):
         return before
     what = f"a seal costs {cost:.3g} s and is durable after {durable:.3g} s"
-    return IntervalInSeconds(wanted, f"{what}; {_expected(rate)}{_bound(best, wanted)}")
+    return IntervalInSeconds(
+        wanted, f"{what}; {_expected('loss of all commits in memory', rate)}{_bound(best, wanted)}"
+    )
 
 
 def _bound(best: float, wanted: float) -> str:
@@ -148,7 +150,7 @@ def commit_every(
         return before
     what = f"a commit takes {commit:.3g} s and a step {step_s:.3g} s"
     takes = f"{100 * commit / (commit + steps * step_s):.2g} % of the time"
-    return IntervalInSteps(steps, f"{what}; {_expected(rate)}; so commits take {takes}")
+    return IntervalInSteps(steps, f"{what}; {_expected('failure', rate)}; so commits take {takes}")
 
 
 def _training_between(cost_s: float, failures_per_s: float) -> float:
@@ -162,8 +164,8 @@ def _near(present: float, wanted: float) -> bool:
     return high <= TOLERANCE * low
 
 
-def _expected(rate: Rate) -> str:
+def _expected(failure: str, rate: Rate) -> str:
     every = duration(rate.every_s)
     if not rate.seen:
-        return f"no failure yet: one in {every} is assumed"
-    return f"a failure is expected every {every} ({rate.seen} seen)"
+        return f"no {failure} yet: one in {every} is assumed"
+    return f"a {failure} is expected every {every} ({rate.seen} seen)"

@@ -30,7 +30,10 @@ STANDBY: Final = "--standby-timeout"
 ARRIVES: Final = "it ends when that has come, or its holder is gone"
 INITIALIZED: Final = "it ends when that is, or when it has failed"
 CONNECTED: Final = "it ends when they are, or when one has failed; look for a firewall between the hosts if it lasts"
-FAILED: Final = "it ends with the process there, which `py-spy dump --pid` shows; Ctrl-C ends the job"
+FAILED: Final = "it ends with the process there; Ctrl-C ends the job"
+FAILED_LONG: Final = "it ends with the process there, which `py-spy dump --pid` shows; Ctrl-C ends the job"
+EXITS_S: Final = 10.0
+"""Seconds that a process may take to exit before a line names how to look at it."""
 AGREED: Final = "it ends when the commit has come to them, or when one has failed"
 NAMES: Final = 4
 """Most names in one line."""
@@ -226,7 +229,8 @@ def _failing(job: JobState) -> Wait | None:
     names = [f"rank {rank} ({worker.seat})" if rank is not None else str(worker.seat) for worker, rank in ranks]
     who = "it" if len(failing) == 1 else str(first.seat)
     raised = "" if first.failure is None else first.failure[1]
-    return Wait(f"for the end of {_some(names)}: {who} raised {raised}", since=first.failed_at, ends=FAILED)
+    ends = FAILED if job.now - first.failed_at < EXITS_S else FAILED_LONG
+    return Wait(f"for the end of {_some(names)}: {who} raised {raised}", since=first.failed_at, ends=ends)
 
 
 def _forming(job: JobState) -> Wait:

@@ -28,7 +28,8 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "job"), [([], "new"), (["old"], "old"), (["--state-dir", ".hvd-elastic/old"], "old")]
+    ("words", "job"),
+    [([], "new"), (["old"], "old"), (["--job", "old"], "old"), (["--state-dir", ".hvd-elastic/old"], "old")],
 )
 def test_the_launcher_of_the_job_is_asked(
     words: list[str], job: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -53,6 +53,7 @@ OPTIONS = JobOptions(
     durability=Durability("/store", Cadence(seconds=5.0), mark="this"),
     commit_every=Cadence(steps=3),
     sleep_after_s=1.0,
+    misplaced="--adopt is",
 )
 BLOCKED = HealthLedger().block(Subject("host", "a"), NOW + 60.0, "bad fan")
 CHAOS = script("""

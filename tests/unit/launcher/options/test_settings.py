@@ -217,6 +217,20 @@ def test_the_commands_own_options_are_left_to_it() -> None:
     assert parse("-np", "1", "--verbose").command == tuple(COMMAND)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--epochs 3", None),
+        ("-p 3 -- --epochs", None),
+        ("--checkpoint-every auto", "--checkpoint-every is an option of hvd-elastic run: put it before the script"),
+        ("--adopt=1 --min-np 2", "--adopt, --min-np are options of hvd-elastic run: put them before the script"),
+    ],
+)
+def test_options_of_the_launcher_that_stand_behind_the_script_are_known(words: str, said: str | None) -> None:
+    settings = run_options.parse(["-np", "1", "--adopt", "python", "train.py", *words.split()], {})
+    assert options_of(settings).misplaced == said
+
+
 def test_agents_are_told_which_cloud_to_ask_and_where() -> None:
     assert parse("-np", "1").notices.env() == {"HVD_ELASTIC_NOTICES_FROM": "none"}
     env = {"HVD_ELASTIC_NOTICES_FROM": "auto", "HVD_ELASTIC_METADATA_URL": "http://127.0.0.1:8080/imds"}
@@ -328,7 +342,7 @@ def test_toml_is_read_too_and_lists_and_switches_work(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("env", "text", "said"),
     [
-        ({"HVD_ELASTIC_MIN_NPP": "2"}, "", "did you mean 'min-np'?"),
+        ({"HVD_ELASTIC_MIN_NPP": "2"}, "", "did you mean HVD_ELASTIC_MIN_NP?"),
         ({}, "reset-limt: 3\n", "did you mean 'reset-limit'?"),
         ({}, "- 1\n- 2\n", "one table"),
         ({}, "a: [1\n", "job.yaml"),

@@ -6,7 +6,9 @@ import pytest
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.ledger import Subject
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from tests.unit.launcher.scenarios import play
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 
 NUMPY = "ModuleNotFoundError: No module named 'numpy'"
 
@@ -80,6 +82,17 @@ def test_the_words_of_a_failure_hold_no_secret_and_stay_on_one_short_line() -> N
         assert found["reason"].isprintable()
         assert "OSError: https://***" in found["reason"]
         assert len(found["reason"]) <= 240
+
+
+@pytest.mark.parametrize(("code", "told"), [(2, True), (1, False)])
+def test_a_script_that_refuses_its_options_is_told_which_of_them_are_the_launchers(code: int, told: bool) -> None:
+    cluster = Cluster(JobOptions(WorldLimits(start=1), misplaced="--adopt is an option of hvd-elastic run"))
+    cluster.hosts(a=1)
+    cluster.run(2.0)
+    cluster.kill("a", code=code)
+    cluster.run(60.0)
+    said = f"no process started training: a[0] crashed: exit code {code}"
+    assert str(cluster.driver.outcome) == said + ("; --adopt is an option of hvd-elastic run" if told else "")
 
 
 def test_a_job_that_never_trains_ends_with_the_error_of_its_first_process() -> None:
