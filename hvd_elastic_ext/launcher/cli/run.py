@@ -78,7 +78,7 @@ def _run(settings: RunSettings, outlets: Outlets) -> None:
     """Run the job, unless it is done already."""
     with state_folder.StateDir(settings.state_dir) as folder:  # before the journal, which another launcher may write
         fresh = runs.name_of(time.time(), secrets.randbits(16))
-        saved = runs.begun(folder.load(), fresh=fresh, resume=settings.resume)
+        saved = runs.started(folder.load(), fresh=fresh, resume=settings.resume)
         done = _finished(settings, saved)
         log = logging.getLogger(__name__)
         if (unused := unused_checkpoints(settings, saved)) is not None:

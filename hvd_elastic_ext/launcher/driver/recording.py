@@ -32,7 +32,7 @@ class Recorder:
         self._sink = sink
         self._number = 0
 
-    def begun(self, start: Mapping[str, Any]) -> None:
+    def job_started(self, start: Mapping[str, Any]) -> None:
         """A launcher or its next session begins; ``start`` is what a replay starts with."""
         self._number = 0
         self._write({"recording": VERSION, **start})

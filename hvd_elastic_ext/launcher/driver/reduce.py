@@ -60,7 +60,7 @@ def reduce(job: JobState, event: Event) -> None:
             job.record(name, **fields)
             job.save()
         case events.WorldNotBegun(generation, why):
-            engine_of(job).not_begun(job, generation, why)
+            engine_of(job).world_not_begun(job, generation, why)
         case events.End(why):
             shutdown.end(job, why)
         case events.Look():
@@ -87,7 +87,7 @@ def _agent_joined(job: JobState, host: str, hello: Mapping[str, Any]) -> None:
     for worker, code in ended:
         ends.exited(job, worker, {"code": code})  # their ends were not reported
     for part in (attempts, transfers, adoption, shutdown):
-        part.came(job, host)
+        part.agent_joined(job, host)
 
 
 def _agent_unfit(job: JobState, host: str, why: str) -> None:
@@ -104,13 +104,13 @@ def _agent_lost(job: JobState, host: str, reason: str) -> None:
     if agent is not None:
         agent.joined = False
     for part in (loads, attempts, memory, transfers):
-        part.lost(job, host)  # also of a fenced host
+        part.agent_lost(job, host)  # also of a fenced host
     if agent is None:
         return
     log.debug("connection to %s lost: %s", host, reason)
-    job.roster.commits.lost(host, heard=agent.heard, why=reason)
+    job.roster.commits.agent_lost(host, heard=agent.heard, why=reason)
     if agent.finishing and not job.roster.on(host):
-        job.roster.commits.ended(host, "its agent has ended")
+        job.roster.commits.agent_ended(host, "its agent has ended")
         del job.roster.agents[host]
     elif agent.launch_ended is not None and job.now - agent.launch_ended.at <= LOST_AFTER_S:
         _agent_ended(job, agent, agent.launch_ended)
@@ -146,7 +146,7 @@ def _agent_ended(job: JobState, agent: Agent, end: LaunchEnd) -> None:
     if not end.detail.startswith("exit code"):
         why += f": {foreign_words(end.detail)}"
     job.faults.first = job.faults.first or f"the agent on {host} ended: {end.detail}"
-    job.roster.commits.ended(host, why)
+    job.roster.commits.agent_ended(host, why)
     cut_off.cut_off(job, agent, why, strike=job.outcome.failure is None)
 
 
@@ -167,7 +167,7 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
                 _ANSWERED[purpose](job, agent, answer_of(news))
     elif event == "template":
         _template(host, news)
-    elif not notices.take(job, agent, news):
+    elif not notices.handle(job, agent, news):
         _note_held(job, agent, news)
         worker = job.roster.of(host, news.get("slot"), news.get("life"))
         if (handler := _NEWS.get(str(event))) is not None and worker is not None:
@@ -308,9 +308,9 @@ _SAID: Final[Mapping[str, _Handler]] = {
     "parked": _parked,
     "entered": _entered,
     "record": _worker_record,
-    "kept": attempts.kept,
-    "last": attempts.last,
-    "not_kept": attempts.not_kept,
+    "kept": attempts.commit_kept,
+    "last": attempts.last_commit,
+    "not_kept": attempts.commit_not_kept,
     # The protocol's word for the first step of a process in a world.
     "going_on": lambda job, worker, message: resize_report.first_step(job, worker.life, worker.generation, message),
 }

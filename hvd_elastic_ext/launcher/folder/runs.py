@@ -20,7 +20,7 @@ def name_of(wall: float, random: int) -> str:
     return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(wall))}.{thousandths:03d}-{random & 0xFFFF:04x}"
 
 
-def begun(saved: Saved | None, *, fresh: str, resume: bool) -> Saved:
+def started(saved: Saved | None, *, fresh: str, resume: bool) -> Saved:
     """What a launcher that starts now goes by, with the name of its run: ``fresh`` if it is a new one.
 
     ``resume``: go on with the last run even if that has ended.

@@ -48,7 +48,7 @@ class Job:
     """Runs ``settings`` on the hosts of ``feed``. Raises ``UsageError`` if it cannot reach them.
 
     ``folder``: the job's own; ``saved``: what this launcher goes by, see
-    :func:`hvd_elastic_ext.launcher.folder.runs.begun`.
+    :func:`hvd_elastic_ext.launcher.folder.runs.started`.
     """
 
     def __init__(
@@ -134,7 +134,9 @@ class Job:
                     known = Handover(self._session.saved(), self._session.last_hosts, woken=woken, expects=expects)
             except Asleep as asleep:
                 if self._releases is not None:
-                    await self._releases.left(code=asleep.exit_code if self._stop is None else self._stop.exit_code)
+                    await self._releases.launcher_ends(
+                        code=asleep.exit_code if self._stop is None else self._stop.exit_code
+                    )
                 raise
             finally:
                 self._feed.listener = lambda: None

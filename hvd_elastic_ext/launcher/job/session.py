@@ -121,7 +121,7 @@ class Session:
         helper_number = secrets.randbelow(1 << 48)
         job = job_of(known.saved, options, now=now, wall=wall, helper_number=helper_number, expects=known.expects)
         if recorder is not None:
-            recorder.begun(start_of(known.saved, job, wall=wall, expects=known.expects))
+            recorder.job_started(start_of(known.saved, job, wall=wall, expects=known.expects))
         self.driver = Driver(job, self, journal=journal, clock=clock, changed=self._save_soon, recorder=recorder)
 
     async def run(self) -> JobFailed | None:
@@ -320,7 +320,7 @@ class Session:
                 elif life is not None:
                     self._console.take(life, str(news.get("stream")), str(news.get("text")))
             case AgentJoined(host):
-                self._launches.came(host)
+                self._launches.agent_joined(host)
                 self._save_soon()  # the next launcher must find this host, even before there is a world
                 self.driver.tell(PeersChanged(host))
         if not (isinstance(event, News) and event.news["event"] in ("output", "beats")):

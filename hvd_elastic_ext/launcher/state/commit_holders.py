@@ -98,7 +98,7 @@ class Holders:
         if (held := self.held.get(seat)) is not None:
             self._is_gone(seat, held, "its memory does not hold it any more")
 
-    def came(self, host: str, agent: str, statuses: Mapping[str, Any]) -> None:
+    def agent_joined(self, host: str, agent: str, statuses: Mapping[str, Any]) -> None:
         """An agent has joined and reports its slots. A new agent has none of the former one's commits."""
         for seat, held in self._of(host):
             if held.agent != agent and not (held.stale and not held.agent):
@@ -124,18 +124,18 @@ class Holders:
             held.why, held.stale = "its memory does not hold it any more", False
             self.gone[seat] = held
 
-    def lost(self, host: str, *, heard: float, why: str) -> None:
+    def agent_lost(self, host: str, *, heard: float, why: str) -> None:
         """A host's agent is not connected any more; it was last heard at ``heard`` (mono). It may come back."""
         for _, held in self._of(host):
             if held.away_since is None:
                 held.away_since, held.why = heard, why
 
-    def ended(self, host: str, why: str) -> None:
+    def agent_ended(self, host: str, why: str) -> None:
         """A host's agent has ended, and its memory with it."""
         for seat, held in self._of(host):
             self._is_gone(seat, held, why)
 
-    def formed(self, members: Iterable[Seat]) -> Progress | None:
+    def world_formed(self, members: Iterable[Seat]) -> Progress | None:
         """A world has formed with the newest available commit: newer ones are reported as lost, and not awaited.
 
         Return its step and the newest step before; None if neither is known.

@@ -75,7 +75,7 @@ def dismiss(job: JobState, agent: Agent) -> None:
     if not job.send(agent.host.name, {"do": "finish"}):
         job.do(StopLaunch(agent.host.name))
         job.roster.agents.pop(agent.host.name, None)
-        job.roster.commits.lost(agent.host.name, heard=agent.heard, why="it was not connected when it was to end")
+        job.roster.commits.agent_lost(agent.host.name, heard=agent.heard, why="it was not connected when it was to end")
 
 
 def tell_peers(job: JobState, host: str | None) -> None:

@@ -6,7 +6,7 @@ The job calls, in its loop::
     await releases.asleep(hosts_before)  # nothing of the job runs any more, and what it was is on storage
     await releases.look(enough=…)        # any number of times; from ``enough`` on no worker is released
     await releases.woke()                # as many workers as before are asked for, in the background
-    await releases.left(code=75)         # instead: this launcher ends, and the job sleeps on
+    await releases.launcher_ends(code=75)         # instead: this launcher ends, and the job sleeps on
 
 None of them waits for the cluster but the last, for some seconds. What fails is tried again after a while, for ever: it
 never ends the sleep.
@@ -190,7 +190,7 @@ class PodReleases:
         self._restore_due, self._starting = True, False
         self._changed()
 
-    async def left(self, *, code: int) -> None:
+    async def launcher_ends(self, *, code: int) -> None:
         """The launcher ends with this exit code. Its job may be started again, so its operator must not ignore it."""
         await self.stop()
         try:

@@ -108,14 +108,14 @@ async def test_a_sleeping_job_releases_all_pods_and_has_them_again_when_it_wakes
     await sleeping.woke()
     await until(lambda: len(operator.ready()) == 4, "as many as before")
     await until(lambda: operator.note is None, "nothing is remembered")
-    await sleeping.left(code=0)
+    await sleeping.launcher_ends(code=0)
 
 
 async def test_a_job_suspended_at_the_end_stays_suspended_with_all_its_workers(operator: Operator, make: Make) -> None:
     sleeping = make(every=SECONDS, suspends=True)
     await sleeping.asleep(HOSTS)
     await until(lambda: not operator.kube.all("pods"), "no pod is left")
-    await sleeping.left(code=75)
+    await sleeping.launcher_ends(code=75)
     spec = operator.kube.get("mpijobs", "digits")["spec"]
     assert spec["runPolicy"] == {"suspend": True}
     assert (operator.asked, operator.note) == (4, None)

@@ -41,7 +41,7 @@ class Launches:
         ended = await launch.wait()
         return ended if self._running.get(host) is launch else None
 
-    def came(self, host: str) -> None:
+    def agent_joined(self, host: str) -> None:
         """An agent has connected: a start that has not begun is not needed."""
         if host in self._waiting:
             self._needless.add(host)

@@ -60,7 +60,7 @@ def plan(job: JobState) -> Plan:
 def begin(job: JobState) -> Plan:
     """Begin the world that was decided on, unless the way in which the last one has ended fails the job."""
     if job.decision.members is not None:
-        engine_of(job).begun(job)
+        engine_of(job).world_begun(job)
         if job.outcome.failure is None:
             _change(job, job.decision, job.decision.members)
             job.save()
@@ -166,7 +166,7 @@ def _deal(job: JobState, wanted: tuple[Seat, ...]) -> None:
         worker.fence_at = worker.fenced_at = None
         orders.name_world(job, worker, rank, len(order))
     job.answer(answers)
-    _journal(job, order, custody.formed(job, loss), loss)
+    _journal(job, order, custody.world_formed(job, loss), loss)
 
 
 def _journal(job: JobState, order: tuple[ProcessId, ...], steps: int | None, loss: CommitLoss | None) -> None:

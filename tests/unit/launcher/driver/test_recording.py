@@ -162,7 +162,7 @@ def test_the_event_that_shows_a_defect_is_recorded_with_its_error_and_shows_it_a
         cluster.driver.job, cluster, journal=Journal(io.StringIO(), cluster.clock), clock=cluster.clock,
         recorder=(recorder := Recorder(lines)),
     )  # fmt: skip
-    recorder.begun(start_of(Saved(1), driver.job, wall=0.0, expects=None))
+    recorder.job_started(start_of(Saved(1), driver.job, wall=0.0, expects=None))
     with pytest.raises(Breaks):
         driver.tell(events.LauncherPaused(1.0))
     path.write_text(lines.getvalue())

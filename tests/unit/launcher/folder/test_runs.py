@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.folder.runs import begun, name_of
+from hvd_elastic_ext.launcher.folder.runs import name_of, started
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike, Subject
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
@@ -39,7 +39,7 @@ SAVED = Saved(
     [(True, False, False), (True, True, True), (False, False, True)],  # not ended: its launcher was killed, or sleeps
 )
 def test_a_run_that_has_ended_is_followed_by_another_one(*, ended: bool, resume: bool, joins: bool) -> None:
-    found = begun(replace(SAVED, ended=ended), fresh="today", resume=resume)
+    found = started(replace(SAVED, ended=ended), fresh="today", resume=resume)
     if joins:
         assert found == SAVED
         return
@@ -55,16 +55,16 @@ def test_a_run_that_has_ended_is_followed_by_another_one(*, ended: bool, resume:
 
 def test_a_new_run_begins_without_strikes_and_keeps_what_was_said_by_hand() -> None:
     ended = replace(SAVED, ended=True)
-    ledger = begun(ended, fresh="today", resume=False).ledger
+    ledger = started(ended, fresh="today", resume=False).ledger
     assert [(str(subject), record.held, record.strikes) for subject, record in ledger.records.items()] == [
         ("host b", True, 0)
     ]
     assert not ledger.faults
-    assert len(begun(ended, fresh="x", resume=True).ledger.records) == 2
+    assert len(started(ended, fresh="x", resume=True).ledger.records) == 2
 
 
 def test_the_first_run_is_a_new_one() -> None:
-    assert begun(None, fresh="today", resume=True) == Saved(run="today")
+    assert started(None, fresh="today", resume=True) == Saved(run="today")
 
 
 def test_names_are_sorted_as_runs_began() -> None:

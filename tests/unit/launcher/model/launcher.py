@@ -69,7 +69,7 @@ class Launcher:
         job = job_of(saved, cluster.options, now=time.mono(), wall=time.wall(), helper_number=helpers)
         recorder = cluster.recorder
         if recorder is not None:
-            recorder.begun(start_of(saved, job, wall=time.wall(), expects=None))
+            recorder.job_started(start_of(saved, job, wall=time.wall(), expects=None))
         return Driver(
             job, self, journal=Journal(cluster.journal, time), clock=time, changed=self._changed, recorder=recorder
         )

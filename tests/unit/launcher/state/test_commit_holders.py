@@ -19,7 +19,7 @@ def noted(holders: Holders) -> Holders:
 def test_what_a_host_holds_is_noted_beside_what_is_gone_of_it() -> None:
     holders = Holders()
     holders.reported(A, (1, 1, 9), 90, agent="a-1")
-    holders.ended("a", "its agent has ended")
+    holders.agent_ended("a", "its agent has ended")
     holders.reported(A, (1, 1, 6), 60, agent="a-2")
     found = {(each.commit, each.reach) for each in noted(holders).holdings({})}
     assert found == {((1, 1, 9), Reachability.GONE), ((1, 1, 6), Reachability.AWAY)}
@@ -38,8 +38,8 @@ def test_that_a_loss_was_told_is_noted() -> None:
     holders = Holders()
     holders.reported(A, (1, 1, 9), 90, agent="a-1")
     holders.reported(B, (1, 1, 6), 60, agent="b-1")
-    holders.lost("a", heard=40.0, why="the connection was reset")
-    holders.formed([B])
+    holders.agent_lost("a", heard=40.0, why="the connection was reset")
+    holders.world_formed([B])
     assert {each.seat.host: each.told for each in noted(holders).holdings({})} == {"a": True, "b": False}
 
 
@@ -55,7 +55,7 @@ def test_what_an_agent_held_that_ended_while_no_launcher_ran_is_gone_with_that_c
     holders = Holders()
     holders.reported(A, (1, 1, 9), 90, agent="a-1")
     after = noted(holders)
-    after.came("a", "a-2", {})
+    after.agent_joined("a", "a-2", {})
     [gone] = after.holdings({})
     assert (gone.reach, gone.step, gone.why) == (Reachability.GONE, 90, ORPHANED)
     assert "--orphan-grace" in gone.why

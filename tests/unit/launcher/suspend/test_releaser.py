@@ -160,7 +160,7 @@ async def happens(story: Story, what: str, value: str) -> None:
         case "wake":
             await story.woke()
         case "end":
-            await story.releases.left(code=int(value))
+            await story.releases.launcher_ends(code=int(value))
 
 
 @pytest.mark.parametrize(("workers", "does", "job", "script", "told"), STORIES.values(), ids=STORIES)
@@ -321,7 +321,7 @@ async def test_the_last_word_comes_after_whatever_is_under_way(tmp_path: Path) -
     cluster.before_told = slowly
     await story.releases.asleep(HOSTS)
     assert await asyncio.to_thread(begun.wait, SECONDS)
-    leaving = asyncio.create_task(story.releases.left(code=143))
+    leaving = asyncio.create_task(story.releases.launcher_ends(code=143))
     done, _ = await asyncio.wait({leaving}, timeout=0.2)
     assert not done
     go_on.set()
@@ -348,7 +348,7 @@ async def test_the_last_word_is_not_waited_for_if_it_fails(tmp_path: Path) -> No
     story = Story(tmp_path, cluster := Cluster(5, leaves=True), MPI)
     await story.asleep()
     cluster.fails = [Transient("it is down")]
-    await story.releases.left(code=75)
+    await story.releases.launcher_ends(code=75)
     assert story.events[-1] == "workers_not_requested"
 
 

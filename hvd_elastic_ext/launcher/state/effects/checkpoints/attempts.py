@@ -72,7 +72,7 @@ def training_stopped(job: JobState, why: str) -> None:
         state.not_before = -math.inf
 
 
-def last(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
+def last_commit(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
     """A process that is done with training keeps other data in the place of its last commit."""
     kept = _kept(message)
     if kept is not None:
@@ -113,14 +113,14 @@ def let_train_on(job: JobState, attempt: Attempt) -> None:
     job.tell_all(job.roster.present(attempt.ranks), "keep", commit=None)
 
 
-def lost(job: JobState, host: str) -> None:
+def agent_lost(job: JobState, host: str) -> None:
     """A connection was lost, and with it perhaps a request or an answer."""
     state = job.checkpoints
     if state.attempt is not None and host in state.attempt.hosts:
         give_up(job, f"the connection to {host} was lost", blame=False)
 
 
-def came(job: JobState, host: str) -> None:
+def agent_joined(job: JobState, host: str) -> None:
     """An agent has connected: end what an earlier launcher, or a lost message, left open.
 
     Else its processes might wait for ever for a message that was lost.
@@ -129,7 +129,7 @@ def came(job: JobState, host: str) -> None:
     workers = job.roster.on(host)
     if job.options.durability is None or not workers:
         return
-    lost(job, host)
+    agent_lost(job, host)
     if state.staying is not None and host in state.staying.hosts:
         return  # they are to wait
     job.tell_all(workers, "keep", commit=None)
@@ -177,7 +177,7 @@ def _ask(job: JobState, attempt: Attempt) -> None:
     job.tell_all(job.roster.present(attempt.ranks), "keep", commit=attempt.wanted, stay=attempt.stay)
 
 
-def kept(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
+def commit_kept(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
     """A process keeps the commit that was named."""
     attempt, kept = job.checkpoints.attempt, _kept(message)
     if attempt is None or worker.life not in attempt.ranks or kept is None or kept.commit[1:] != attempt.wanted:
@@ -187,7 +187,7 @@ def kept(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
         _write(job, attempt)
 
 
-def not_kept(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
+def commit_not_kept(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
     """A process made the named commit before it received the name: name one further ahead."""
     attempt, writing = job.checkpoints.attempt, job.helpers[Purpose.CHECKPOINT]
     wanted, newest = message.get("wanted"), whole_numbers(message.get("newest"), 3)

@@ -22,7 +22,7 @@ AGAIN_S: Final = 5.0
 """Pause after a host could not read its storage."""
 
 
-def lost(job: JobState, host: str) -> None:
+def agent_lost(job: JobState, host: str) -> None:
     """A connection was lost, and with it perhaps an answer."""
     job.helpers[Purpose.RESTORE].pop(host, None)
     loading = job.restore.hosts.get(host)

@@ -53,7 +53,7 @@ def save_before(
     return _next(job, short)
 
 
-def lost(job: JobState, host: str) -> None:
+def agent_lost(job: JobState, host: str) -> None:
     """A connection was lost, and with it perhaps an answer: ask all again."""
     if host in job.helpers[Purpose.SLEEP] or any(seat.host == host for seat in job.before_sleep.known.held):
         _forget(job)

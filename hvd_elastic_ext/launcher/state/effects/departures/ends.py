@@ -45,7 +45,7 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
         return  # the last end decides
     elif cause is Cause.LEFT:
         orders.delay_restart(job, worker.seat)
-        _end_job(job, blame.left(job, worker, found.text, members=members))
+        _end_job(job, blame.process_left(job, worker, found.text, members=members))
     elif job.outcome.finishing:
         if worker.life in members and (cause.fault or cause is Cause.PEER_LOST) and not _others_finish(job, worker):
             shutdown.end(job, JobFailed(f"{worker.seat} {how}, before its training was done; that of others is"))

@@ -41,7 +41,7 @@ def joined(job: JobState, host: str, hello: Mapping[str, Any]) -> None:
             take(job, agent, said)
 
 
-def take(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
+def handle(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
     """Take in news of an agent; False if they are of something else."""
     handler = _OF_AGENTS.get(str(news.get("event")))
     if handler is not None:

@@ -44,7 +44,7 @@ def answered(job: JobState, host: str, *, well: bool, why: str) -> None:
         log.warning("%s could not be told to end: %s", host, why)
 
 
-def came(job: JobState, host: str) -> None:
+def agent_joined(job: JobState, host: str) -> None:
     """An agent has connected after all."""
     state = job.shutdown
     state.pending.discard(host)

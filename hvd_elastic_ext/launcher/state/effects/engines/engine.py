@@ -25,19 +25,19 @@ class Engine(NamedTuple):
 
     advance: Callable[[JobState], WorldDecision] = _decide
     """Which processes form the next world now, if any. Ends members that have to end before that."""
-    begun: Callable[[JobState], None] = lambda job: None
+    world_begun: Callable[[JobState], None] = lambda job: None
     """Take note that the world that was decided on is called now."""
     look: Callable[[JobState], float | None] = lambda job: None
     """Do what is due after a decision; when something is due next (mono)."""
     cause_of_end: Callable[[JobState, Worker, Ending, int], Ending] = lambda job, worker, ending, code: ending
     """The cause of a process's end, by what the engine knows beyond its exit code."""
-    not_begun: Callable[[JobState, int, str], None] = lambda job, generation, why: None
+    world_not_begun: Callable[[JobState, int, str], None] = lambda job, generation, why: None
     """What was to start the processes of a world has failed, or ended before they were done."""
 
 
 _IN_PLACE: Final = Engine()
 _RESTARTING: Final = Engine(
-    restarting.advance, restarting.begun, restarting.look, restarting.cause_of_end, restarting.not_begun
+    restarting.advance, restarting.world_begun, restarting.look, restarting.cause_of_end, restarting.world_not_begun
 )
 
 

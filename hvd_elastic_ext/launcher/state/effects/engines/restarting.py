@@ -106,7 +106,7 @@ def _cause_of(job: JobState, decision: WorldDecision, situation: Situation) -> s
     return "cooldown over" if decision.cause == "hosts added" and back else decision.cause
 
 
-def begun(job: JobState) -> None:
+def world_begun(job: JobState) -> None:
     """What has ended the last world is over."""
     change, job.restarting.change = job.restarting.change, None
     job.restarting.done.clear()
@@ -204,7 +204,7 @@ def _cause_of_end(job: JobState, worker: Worker, ending: Ending, code: int) -> E
     return ending
 
 
-def not_begun(job: JobState, generation: int, why: str) -> None:
+def world_not_begun(job: JobState, generation: int, why: str) -> None:
     """What starts the processes of a world has ended without having done so, or before they were done.
 
     Its slots are given back, and it counts as a world that ended without a failed process.

@@ -40,7 +40,7 @@ def with_error(worker: Worker, how: str) -> str:
     return how if worker.failure is None or worker.killed is not None else f"{how}: {worker.failure[1]}"
 
 
-def left(job: JobState, worker: Worker, how: str, *, members: tuple[ProcessId, ...]) -> JobFailed | None:
+def process_left(job: JobState, worker: Worker, how: str, *, members: tuple[ProcessId, ...]) -> JobFailed | None:
     """Note that a process left without an order. Return why that ends the job, or None.
 
     One process may leave at any time. The job ends when all have left too often.

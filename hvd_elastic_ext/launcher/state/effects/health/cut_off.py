@@ -47,7 +47,7 @@ def cut_off_dead(job: JobState, agent: Agent, reason: str) -> None:
     """Cut off an agent that is known to be dead, with its memory. It is not a strike."""
     log.warning("%s is cut off: %s", agent.host.name, reason)
     job.record("fenced", host=agent.host.name, reason=reason)
-    job.roster.commits.ended(agent.host.name, reason)
+    job.roster.commits.agent_ended(agent.host.name, reason)
     cut_off(job, agent, reason, strike=False)
     job.fleet.unreachable.pop(agent.host.name, None)
 
@@ -60,7 +60,7 @@ def cut_off(job: JobState, agent: Agent, reason: str, *, strike: bool) -> None:
     # An agent that was never heard since the host's successor came has died with its pod.
     strike = strike and agent.heard > agent.inherited_at
     del job.roster.agents[name]
-    job.roster.commits.lost(name, heard=agent.heard, why=reason)
+    job.roster.commits.agent_lost(name, heard=agent.heard, why=reason)
     for worker in job.roster.on(name):
         job.roster.remove(worker)
         job.rendezvous.ended(worker.life)

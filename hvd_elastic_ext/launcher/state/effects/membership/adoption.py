@@ -71,7 +71,7 @@ def _counted(number: int, noun: str, ending: str) -> str:
     return f"{number} {noun}{'' if number == 1 else ending}"
 
 
-def came(job: JobState, host: str) -> None:
+def agent_joined(job: JobState, host: str) -> None:
     """An agent has joined. A late one belongs to the inherited world, if that stands."""
     job.adoption.failed.pop(host, None)
     job.adoption.handed_over.pop(host, None)

@@ -51,10 +51,10 @@ def may_form(job: JobState) -> tuple[bool, CommitLoss | None]:
     return not job.custody.holds_back, decision.loss
 
 
-def formed(job: JobState, loss: CommitLoss | None) -> int | None:
+def world_formed(job: JobState, loss: CommitLoss | None) -> int | None:
     """Note that a world has formed. Return the steps that it does again; None if no step is known."""
-    progress = job.roster.commits.formed([life.seat for life in job.world.members])
-    transfers.formed(job)
+    progress = job.roster.commits.world_formed([life.seat for life in job.world.members])
+    transfers.world_formed(job)
     if loss is None:
         return None if progress is None else progress.lost
     stored = job.checkpoints.stored

@@ -49,7 +49,7 @@ def _see_recreated(job: JobState, host: Host) -> None:
     elif agent is not None and agent.host.uid not in ("", host.uid):
         cut_off.cut_off_dead(job, agent, "its pod was recreated")
     elif agent is None and uid not in ("", host.uid):  # it was cut off before
-        job.roster.commits.ended(host.name, "its pod was recreated")
+        job.roster.commits.agent_ended(host.name, "its pod was recreated")
     _forget_former(job, host.name)
 
 

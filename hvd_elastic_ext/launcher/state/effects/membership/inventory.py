@@ -31,7 +31,7 @@ def joined(job: JobState, name: str, hello: Mapping[str, Any]) -> list[tuple[Wor
     agent.identity = str(hello.get("agent") or "")
     # It may be a new agent. Orders to end and notices are repeated, so forget them here.
     agent.finishing, agent.dismissed, agent.leaves_by, agent.notice_reason = False, False, None, None
-    job.roster.commits.came(name, agent.identity, hello.get("seats") or {})
+    job.roster.commits.agent_joined(name, agent.identity, hello.get("seats") or {})
     return _take_stock(job, agent, hello.get("seats") or {}, now)
 
 

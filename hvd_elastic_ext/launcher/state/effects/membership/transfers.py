@@ -29,7 +29,7 @@ RETURNS: Final = 3
 them for ever."""
 
 
-def formed(job: JobState) -> None:
+def world_formed(job: JobState) -> None:
     """A world has formed: forget earlier failures."""
     job.transfers.failures.clear()
     job.transfers.looked.clear()
@@ -86,13 +86,13 @@ def cancel(job: JobState) -> None:
         _drop(job, transfer)
 
 
-def lost(job: JobState, host: str) -> None:
+def agent_lost(job: JobState, host: str) -> None:
     """A connection was lost, perhaps with an answer."""
     if job.transfers.current is not None and host in job.transfers.current.hosts:
         _failed(job, f"the connection to {host} was lost", blame=False)
 
 
-def came(job: JobState, host: str) -> None:
+def agent_joined(job: JobState, host: str) -> None:
     """An agent is connected again: earlier tries may have failed because its connection was broken."""
     now = job.now
     for seat, each in job.transfers.failures.items():

@@ -47,9 +47,9 @@ async def test_who_has_come_by_itself_while_its_start_stood_in_line_is_not_start
     tasks = {name: asyncio.create_task(launches.run(carrier, name, b"")) for name in "abc"}
     for name, task in tasks.items():
         launches.put(name, task)
-    launches.came("c")  # before its way was known
+    launches.agent_joined("c")  # before its way was known
     await asyncio.sleep(0)
-    launches.came("a")
+    launches.agent_joined("a")
     carrier.turn.set()
     ended = await asyncio.gather(*tasks.values(), return_exceptions=True)
     assert carrier.carried == ["b"]
