@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any, Final, cast
 
 import torch
 from torch import Tensor
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.comms import Comms, Pending
+from hvd_elastic_ext.worker.comms import Comms, Pending, torch_distributed
 from hvd_elastic_ext.worker.comms.pinned_tensors import PinnedLibrary
 from hvd_elastic_ext.worker.comms.tensors import Finished, copy_back, pieces, reducible
 from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE, Fence
@@ -92,6 +93,14 @@ class HorovodComms(Comms):
         _pending.clear()
         hvd.shutdown()
         join_world()
+
+    def begun_by_script(self) -> int | None:
+        """Counted where they begin, in Horovod and in torch.distributed. None without the pinned library."""
+        library = mpi_ops.mpi_lib
+        in_torch = torch_distributed.begun_by_script() if torch_distributed.is_initialised() else 0
+        if in_torch is None or not isinstance(library, PinnedLibrary) or "mpi4py.MPI" in sys.modules:
+            return None
+        return in_torch + library.begun_by_script
 
 
 class _PendingMax:
@@ -182,7 +191,7 @@ def fence_horovod() -> Fence:
     known: Fence | None = getattr(hvd.init, "hvd_elastic_fence", None)
     if known is not None:
         return known
-    fence, pins = HOROVOD_FENCE, PinnedLibrary(mpi_ops.mpi_lib)
+    fence, pins = HOROVOD_FENCE, PinnedLibrary(mpi_ops.mpi_lib, own=_PREFIX.encode())
     join = fence.tracking(hvd.init)
 
     @functools.wraps(join)

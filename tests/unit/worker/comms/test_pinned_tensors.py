@@ -57,7 +57,7 @@ def library() -> Library:
 
 @pytest.fixture
 def pinned(library) -> PinnedLibrary:
-    return PinnedLibrary(library)
+    return PinnedLibrary(library, own=b"own.")
 
 
 def uses(*tensors: Tensor) -> list[int]:
@@ -120,6 +120,14 @@ def test_functions_without_tensors_are_looked_up_once_and_other_attributes_each_
     assert (library.looked_up, pinned.begun) == (1, 1)
     with pytest.raises(AttributeError, match="horovod_torch_no_such_thing"):
         _ = pinned.horovod_torch_no_such_thing
+
+
+def test_operations_of_the_script_are_counted_and_our_own_are_not(pinned):
+    tensor = torch.ones(2)
+    for name in (b"gradient", b"own.agreement", None):
+        pinned.horovod_torch_allreduce_async_torch_FloatTensor(tensor, tensor, name)
+    pinned.horovod_torch_poll(1)
+    assert pinned.begun_by_script == 2
 
 
 def test_each_wait_is_within_the_context_that_was_asked_for(pinned, library):
