@@ -178,15 +178,22 @@ def note_averaging() -> None:
 def begun_by_script() -> int | None:
     """Return how many collectives the script has begun: torch numbers those of each group, also what DDP begins in C++.
 
-    Our own group counts only what :func:`note_averaging` says. None where a backend has no numbers.
+    Our own group counts only what :func:`note_averaging` says. None where torch does not number: our group has begun
+    some, each State syncs first.
     """
     ours = [host for _, host in _host_groups.values()]
-    known: list[Any] = [group for group in cast(Any, dist.distributed_c10d)._world.pg_map if group not in ours]
     try:
-        backends = [group._get_backend(device) for group in known for device in group._device_types]
-        return _averaged[0] + sum(int(backend._get_sequence_number_for_group()) for backend in backends)
+        if ours and not all(map(_number, ours)):
+            return None
+        known = [group for group in cast(Any, dist.distributed_c10d)._world.pg_map if group not in ours]
+        return _averaged[0] + sum(map(_number, known))
     except (AttributeError, RuntimeError):
         return None
+
+
+def _number(group: Any) -> int:
+    backends = [group._get_backend(device) for device in group._device_types]
+    return sum(int(backend._get_sequence_number_for_group()) for backend in backends)
 
 
 def _host_group() -> dist.ProcessGroup:
