@@ -43,7 +43,7 @@ class WheelCache:
 
     def why_not(self, facts: WheelFacts) -> str | None:
         """Return what the most similar wheel of this Python and torch has been built with instead; None without one."""
-        found = []
+        found: list[list[str]] = []
         for path in sorted(self.directory.glob("wheels/*/facts.json")):
             had = json.loads(path.read_text())
             if (had["torch"], had["python_tag"]) == (facts.torch, facts.python_tag) and any(path.parent.glob("*.whl")):
