@@ -48,7 +48,8 @@ class WheelCache:
             had = json.loads(path.read_text())
             if (had["torch"], had["python_tag"]) == (facts.torch, facts.python_tag) and any(path.parent.glob("*.whl")):
                 found.append(differences(had, facts))
-        return "; ".join(min(found, key=len)) if found else None
+        fewest = min(found, key=len, default=None)
+        return None if fewest is None else "; ".join(fewest)
 
     def log(self, facts: WheelFacts) -> Path:
         """Return the path of the build's log."""
