@@ -9,10 +9,14 @@ Numbers = tuple[int | None, int | None]
 
 
 def by_host(job: JobState) -> dict[str, list[Numbers]]:
-    """The living processes of each host, in the order of their ranks; those in no world come last."""
+    """The living processes of each host, hosts and processes in the order of ranks; those in no world come last."""
     found: dict[str, list[Numbers]] = {}
     for seat, worker in sorted(job.roster.workers.items()):
         found.setdefault(seat.host, []).append((job.rank(worker.life) if worker.generation else None, worker.pid))
     for numbers in found.values():
-        numbers.sort(key=lambda each: (each[0] is None, each[0] or 0))
-    return found
+        numbers.sort(key=_by_rank)
+    return dict(sorted(found.items(), key=lambda host: _by_rank(host[1][0])))
+
+
+def _by_rank(numbers: Numbers) -> tuple[bool, int]:
+    return (numbers[0] is None, numbers[0] or 0)
