@@ -27,15 +27,12 @@ class PinnedLibrary:
 
     A successful operation releases its tensors. A failed one keeps them until :meth:`forget`, when its world's thread
     has ended.
-
-    ``own`` is how names of our own operations begin.
     """
 
-    def __init__(self, library: Any, *, own: bytes) -> None:
+    def __init__(self, library: Any) -> None:
         self._library = library
-        self._own = own
-        self.begun_by_script = 0
-        """Operations with tensors, but not our own."""
+        self.operations = 0
+        """Operations with tensors that have begun."""
         self._pins: dict[int, list[Tensor]] = {}
         self._failed: list[list[Tensor]] = []
         self.around_wait: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -61,7 +58,7 @@ class PinnedLibrary:
             handle = begin(*args)
             if pins:
                 self._pins[handle] = pins
-                self.begun_by_script += not any(isinstance(arg, bytes) and arg.startswith(self._own) for arg in args)
+                self.operations += 1
             return handle
 
         return beginning
