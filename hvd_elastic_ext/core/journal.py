@@ -25,7 +25,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "started": "the launcher began; run (another name than before: a new run begins), job, command, version, "
     "checkpoints (where they go; null: none are made)",
     "published": "a new host list was accepted; number, hosts, departing, added, removed, grown, shrunk",
-    "refused": "a host list was read and not accepted; reason",
+    "refused": "a host list was read and not accepted; reason, kept: whether earlier hosts stay in use",
     "spawned": "a training process was started; host, slot, pid, where it is planned: rank, local_rank, and warm if "
     "its imports were done before (--preload)",
     "standby": "a newcomer's processes were started without interrupting anyone; host, slot",

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -104,6 +103,7 @@ def copy_to(wheel: Path, directory: Path) -> Path:
 
 def ensure_wheel(request: Request) -> Path:
     """Return the path of a wheel that fits the request, from the cache or newly built."""
+    WheelCache(cache_directory(os.environ)).sweep()
     prerequisites.require(prerequisites.Purpose(python=request.python, mpi=request.mpi, cuda=request.cuda))
     interpreter = examine(request.python)
     if interpreter.torch is not None and fits(interpreter.torch, request.torch):
@@ -120,20 +120,14 @@ def _wheel_with_its_own_torch(interpreter: Interpreter, request: Request) -> Pat
     version = request.torch or PINNED_TORCH
     say(f"{interpreter.path} has {f'torch {interpreter.torch}' if interpreter.torch else 'no torch'}.")
     say(f"Downloading torch {version} and numpy into a temporary environment; {interpreter.path} stays as it is.")
-    with tempfile.TemporaryDirectory(prefix="hvd-torch-", dir=_scratch()) as directory:
-        environment = Path(directory) / "venv"
-        make_environment(environment, interpreter.path, log=Path(directory) / "venv.log")
+    # Not in /tmp, which may be small, or in memory: torch with CUDA takes 8 GB.
+    with WheelCache(cache_directory(os.environ)).work_folder("torch") as directory:
+        environment = directory / "venv"
+        make_environment(environment, interpreter.path, log=directory / "venv.log")
         index = ["--extra-index-url", request.torch_index] if request.torch_index else []
         pinned = ["-c", str(CONSTRAINTS)] if version == PINNED_TORCH else []
         pip_install(environment, [*pinned, *index, f"torch=={version}", "numpy"], label=f"Installing torch {version}")
         return _wheel_for(examine(str(environment / "bin/python")), request)
-
-
-def _scratch() -> Path:
-    # Not in /tmp, which may be small, or in memory: torch with CUDA takes 8 GB.
-    path = cache_directory(os.environ) / "work"
-    path.mkdir(parents=True, exist_ok=True)
-    return path
 
 
 def _wheel_for(interpreter: Interpreter, request: Request) -> Path:
@@ -146,6 +140,8 @@ def _wheel_for(interpreter: Interpreter, request: Request) -> Path:
     if found := cache.find(facts):
         say(f"Horovod {HOROVOD_VERSION} for torch {interpreter.torch}: built before, {found}")
         return found
+    if why := cache.why_not(facts):
+        say(f"The cache has a wheel for this torch and Python, but of other facts, so it is built again: {why}.")
     return cache.get_or_build(facts, lambda work: _build(work, interpreter, settled, log=cache.log(facts)))
 
 
@@ -210,19 +206,19 @@ def _sdist(venv: Path) -> Path:
 
 def _download_sdist(venv: Path, place: Path) -> None:
     say(f"Downloading the source of Horovod {HOROVOD_VERSION} (3.5 MB).")
-    with tempfile.TemporaryDirectory(prefix="sdist-", dir=_scratch()) as directory:
-        requirement = Path(directory) / "requirement.txt"
+    with WheelCache(cache_directory(os.environ)).work_folder("sdist") as directory:
+        requirement = directory / "requirement.txt"
         requirement.write_text(f"horovod=={HOROVOD_VERSION} --hash=sha256:{SDIST_SHA256}\n")
         # pip runs the setup.py of the download to learn its name, so `venv` has the build requirements.
         _pip(
             venv,
             [
                 *("download", "--no-deps", "--no-binary", "horovod", "--no-build-isolation", "--require-hashes"),
-                *("-d", directory, "-r", str(requirement)),
+                *("-d", str(directory), "-r", str(requirement)),
             ],
             label="Downloading Horovod's source",
         )
-        (Path(directory) / place.name).replace(place)
+        (directory / place.name).replace(place)
 
 
 def make_environment(place: Path, python: str, *, log: Path) -> None:

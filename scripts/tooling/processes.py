@@ -54,12 +54,14 @@ def say(text: str) -> None:
 
 
 def raise_on_sigterm() -> None:
-    """Make SIGTERM work like Ctrl-C, so that children end and locks are released."""
+    """Make SIGTERM, and SIGHUP of a closed terminal, work like Ctrl-C: children end, and nothing half done is kept."""
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+        signal.signal(signal.SIGHUP, interrupt)
 
 
 def output_of(command: list[str], *, environment: Mapping[str, str]) -> str:

@@ -1,20 +1,22 @@
 """The cache of wheels: one process builds each wheel once, and it appears complete or not at all.
 
 CACHE/wheels/KEY/horovod-….whl, facts.json      finished
-CACHE/work/KEY/                                 being built, or left by a killed build
-CACHE/locks/KEY                                 held while building
+CACHE/work/KEY/, CACHE/work/PREFIX-…/           in use, or left by a killed process
+CACHE/locks/KEY, CACHE/locks/PREFIX-…           held meanwhile
 CACHE/sdist/, CACHE/logs/
 """
 
 import contextlib
 import fcntl
+import json
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from .processes import say
-from .wheel_key import WheelFacts
+from .wheel_key import WheelFacts, differences
 
 Builder = Callable[[Path], Path]
 """Builds a wheel in the given empty directory, and returns the wheel's path."""
@@ -39,6 +41,16 @@ class WheelCache:
         found = sorted((self.directory / "wheels" / facts.key()).glob("*.whl"))
         return found[0] if found else None
 
+    def why_not(self, facts: WheelFacts) -> str | None:
+        """Return what the most similar wheel of this Python and torch has been built with instead; None without one."""
+        found: list[list[str]] = []
+        for path in sorted(self.directory.glob("wheels/*/facts.json")):
+            had = json.loads(path.read_text())
+            if (had["torch"], had["python_tag"]) == (facts.torch, facts.python_tag) and any(path.parent.glob("*.whl")):
+                found.append(differences(had, facts))
+        fewest = min(found, key=len, default=None)
+        return None if fewest is None else "; ".join(fewest)
+
     def log(self, facts: WheelFacts) -> Path:
         """Return the path of the build's log."""
         return self.directory / "logs" / f"{facts.key()}.log"
@@ -51,6 +63,31 @@ class WheelCache:
             self.directory / "locks" / facts.key(), waiting="Another process is building the same Horovod wheel"
         ):
             return self.find(facts) or self._build(facts, build)
+
+    def sweep(self) -> None:
+        """Remove work folders that no process uses: a killed build, or one that lost its machine, left them."""
+        for folder in sorted((self.directory / "work").glob("*")):
+            lock = self.directory / "locks" / folder.name
+            lock.parent.mkdir(exist_ok=True)
+            with lock.open("w") as file, contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                say(f"Removing what an unfinished build left: {folder}")
+                shutil.rmtree(folder, ignore_errors=True)
+                if "-" in folder.name:  # others may wait for the lock of a wheel
+                    lock.unlink()
+
+    @contextlib.contextmanager
+    def work_folder(self, prefix: str) -> Iterator[Path]:
+        """Make a new folder for the block; :meth:`sweep` removes it if this process is killed."""
+        folder = self.directory / "work" / f"{prefix}-{secrets.token_hex(4)}"
+        lock = self.directory / "locks" / folder.name
+        with locked(lock, waiting="A work folder is in use"):
+            folder.mkdir(parents=True)
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+                lock.unlink()
 
     def _build(self, facts: WheelFacts, build: Builder) -> Path:
         work = self.directory / "work" / facts.key()

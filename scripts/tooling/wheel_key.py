@@ -50,6 +50,17 @@ class WheelFacts:
         return json.dumps(asdict(self), sort_keys=True, indent=2) + "\n"
 
 
+NAMES = {"patch": "our changes to its source, version", "python_tag": "Python", "machine": "processor"}
+"""Facts whose names say little."""
+
+
+def differences(had: Mapping[str, object], facts: WheelFacts) -> list[str]:
+    """Return in words what of the facts in a `facts.json` differs from these."""
+    wanted = json.loads(facts.describe())
+    changed = sorted(name for name in wanted if had.get(name) != wanted[name])
+    return [f"{NAMES.get(name, name)} {had.get(name) or 'none'}, now {wanted[name] or 'none'}" for name in changed]
+
+
 def facts_of_this_machine(*, torch: str, python_tag: str, mpi: bool, cuda: bool) -> WheelFacts:
     """Return the facts for a build on this machine."""
     return WheelFacts(

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from hvd_elastic_ext.core.errors import HOSTS_KEPT
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,11 @@ def _published(_: int, fields: Fields) -> str:
     changes = [] if from_none else [f"{sign}{host}" for sign, key in signs for host in fields[key]]
     hosts = ", ".join(f"{host}:{slots}" for host, slots in fields["hosts"].items()) or "none"
     return f"hosts: {hosts}" + (f" ({', '.join(changes)})" if changes and fields["number"] > 1 else "")
+
+
+def _refused(_: int, fields: Fields) -> str:
+    kept = f"{HOSTS_KEPT} until a list is accepted" if fields.get("kept") else ""
+    return f"the host list is refused: {fields['reason'].removesuffix(HOSTS_KEPT)}{kept}"
 
 
 def _resized(generation: int, fields: Fields) -> str:
@@ -105,7 +111,7 @@ def _reason(prefix: str) -> Callable[[int, Fields], str]:
 
 LINES: Final[Mapping[str, Callable[[int, Fields], str]]] = {
     "published": _published,
-    "refused": _reason("the host list is refused: "),
+    "refused": _refused,
     "standby": lambda _, fields: f"{_place(fields)} starts a process beside the training",
     "resized": _resized,
     "exited": _exited,

@@ -1,5 +1,6 @@
 """``hvd-elastic status``: what a job does at this moment, in one line.
 
+With ``--pids``, a line for each host follows; ``--pid RANK`` prints one number instead.
 Of a job that its launcher did not end, it says what may still run, and what to do about that.
 """
 
@@ -22,6 +23,9 @@ from hvd_elastic_ext.launcher.job.interfaces import is_this_machine
 from hvd_elastic_ext.launcher.rules.health import host_requests
 from hvd_elastic_ext.launcher.state.saved import Saved
 
+Processes = Mapping[str, Sequence[tuple[int | None, int | None]]]
+"""By host, rank and pid of each process; None where there is none."""
+
 AGAIN: Final = "the same `hvd-elastic run` command as before"
 HOW_LONG: Final = (
     "to the end of training, or until one of them ends or waits for a new world; then their agents end them all, but "
@@ -38,18 +42,51 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--job", metavar="NAME", help="the same as JOB")
     parser.add_argument("--state-dir", metavar="DIR", type=Path, help="the job's folder (default: ./.hvd-elastic/JOB)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--pids", action="store_true", help="also the processes of each host, as RANK:PID")
+    which.add_argument("--pid", metavar="RANK", type=int, help="only the pid of this rank, for kill or py-spy")
     options = parser.parse_args(argv, argparse.Namespace(do="status"))
     options.job = one_job(options.named, options.job)
     folder = hosts.folder_of(options, os.environ)
     hosts.check(folder)
-    answer = hosts.asked(folder, {"do": "status"})
+    more = options.pids or options.pid is not None
+    answer = hosts.asked(folder, {"do": "status", **({"processes": True} if more else {})})
     if answer is None:
         sys.stdout.write(f"{folder.name}: {_without_launcher(folder)}\n")
         return 1
     if "error" in answer:
         raise UsageError(str(answer["error"]))
+    processes = _checked(answer.get("processes"))
+    if options.pid is not None:
+        sys.stdout.write(f"{_pid_of(options.pid, processes, folder.name, is_this_machine)}\n")
+        return 0
     sys.stdout.write(f"{folder.name}: {answer['said']}\n")
+    sys.stdout.writelines(f"{line}\n" for line in host_lines(processes))
     return 0
+
+
+def _checked(said: object) -> Processes:
+    """The processes that an answer names."""
+    return said if isinstance(said, dict) else {}
+
+
+def host_lines(processes: Processes) -> Iterator[str]:
+    """One line for each host: its processes as RANK:PID, and ``-`` for a process in no world."""
+    width = max(map(len, processes), default=0)
+    for host, numbers in processes.items():
+        each = (f"{'-' if rank is None else rank}:{'?' if pid is None else pid}" for rank, pid in numbers)
+        yield f"  {host:{width}}  {' '.join(each)}"
+
+
+def _pid_of(rank: int, processes: Processes, job: str, is_here: Callable[[str], bool]) -> int:
+    """Raises :class:`UsageError` if there is no such rank here: a pid means another process elsewhere."""
+    for host, numbers in processes.items():
+        pid = dict(numbers).get(rank)
+        if pid is not None and not is_here(host):
+            raise UsageError(f"rank {rank} of {job} is on {host}, with pid {pid} there")
+        if pid is not None:
+            return pid
+    raise UsageError(f"{job} has no rank {rank} now; `hvd-elastic status --pids` shows its processes")
 
 
 def _end_of(saved: Saved) -> Iterator[str]:

@@ -1,4 +1,7 @@
-"""Output of training processes: to the terminal with the rank that each has now, and to files that are appended to."""
+"""Output of training processes: to the terminal with the rank that each has now, and to files that are appended to.
+
+Files get every line; the terminal gets a mistake of the script that all ranks tell in the same words once.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hvd_elastic_ext.launcher.job.output import LineAssembler, Outlets, Write
+from hvd_elastic_ext.launcher.job.repeats import Repeats
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 
@@ -23,6 +27,7 @@ class Console:
         self._terminals = {"stdout": outlets.stdout, "stderr": outlets.stderr}
         self._files: dict[tuple[str, str], Write] = {}
         self._partial: dict[tuple[ProcessId, str], LineAssembler] = {}
+        self._repeats = Repeats()
 
     def take(self, life: ProcessId, stream: str, text: str) -> None:
         """Take output of a process; ``stream`` is "stdout" or "stderr"."""
@@ -36,6 +41,8 @@ class Console:
             rest = self._partial.pop((life, stream), None)
             for line in rest.flush() if rest is not None else ():
                 self._write(life, stream, line)
+        for line in self._repeats.rest(life):
+            self._show("stderr", f"[{self._who(life)}]<stderr>:", line)
 
     def remark(self, host: str, line: str) -> None:
         """Write a line of an agent or its transport."""
@@ -47,13 +54,17 @@ class Console:
             self.ended(life)
 
     def _write(self, life: ProcessId, stream: str, line: str) -> None:
-        rank = self._rank(life)
-        who = str(life.seat) if rank is None else str(rank)
-        self._show(stream, f"[{who}]<{stream}>:", line)
+        who = self._who(life)
+        for shown in self._repeats.next(life, line) if stream == "stderr" else [line]:
+            self._show(stream, f"[{who}]<{stream}>:", shown)
         if self._folder is not None:
             if (who, stream) not in self._files:
                 self._files[who, stream] = self._outlets.file(self._folder / f"rank.{who}" / stream)
             self._files[who, stream](line)
+
+    def _who(self, life: ProcessId) -> str:
+        rank = self._rank(life)
+        return str(life.seat) if rank is None else str(rank)
 
     def _show(self, stream: str, label: str, line: str) -> None:
         time_of_day = time.asctime() if self._timestamps else ""  # as horovodrun writes it

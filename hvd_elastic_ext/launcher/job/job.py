@@ -32,7 +32,7 @@ from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.health import host_requests
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
-from hvd_elastic_ext.launcher.state.facts import waits
+from hvd_elastic_ext.launcher.state.facts import processes, waits
 from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, Wait
 from hvd_elastic_ext.launcher.state.saved import Saved
 from hvd_elastic_ext.launcher.suspend import releaser
@@ -248,7 +248,10 @@ class Job:
 
     def _answer_admin(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         if request.get("do") == "status":
-            return {"said": self._status()}
+            wanted = request.get("processes") is True
+            return {"said": self._status()} | (
+                {"processes": processes.by_host(self._session.driver.job)} if wanted else {}
+            )
         driver, now = self._session.driver, self._clock.mono()
         known, published = driver.job.faults.ledger, self._feed.hosts()
         training = {life.seat.host for life in driver.job.world.members} if driver.job.standing else set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 
@@ -9,6 +10,8 @@ from hvd_elastic_ext.core.errors import HOSTS_KEPT, ElasticError, SourceUnavaila
 from hvd_elastic_ext.core.hosts import HostSet, diff, keep_seniority
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.publication import Departure, Publication
+
+log = logging.getLogger(__name__)
 
 
 class HostFeed:
@@ -39,8 +42,11 @@ class HostFeed:
             hosts = keep_seniority(self._hosts, publication.hosts)
             change = diff(self._hosts, hosts)
             said_before = not change and publication.says_the_same(self._accepted)
-            self._accepted, self._hosts, self._reason = publication, hosts, None
+            refused, self._reason = self._reason, None
+            self._accepted, self._hosts = publication, hosts
             if said_before:
+                if refused is not None:
+                    log.info("the host list is accepted again; it names the same hosts as before")
                 return
             self._number += 1
             self._journal.record(
@@ -65,7 +71,8 @@ class HostFeed:
             if reason == self._reason:
                 return
             self._reason = reason
-            self._journal.record("refused", generation=self.generation, reason=self._reason)
+            more = {"kept": True} if self._hosts else {}
+            self._journal.record("refused", generation=self.generation, reason=self._reason, **more)
         self.listener()
 
     def hosts(self) -> HostSet:

@@ -62,5 +62,12 @@ class Comms(Protocol):
         An earlier one of this name may still be pending; where the engine cannot have two, this waits for that one.
         """
 
+    def begun_by_script(self) -> int | None:
+        """Collectives that the script itself has begun in this process, those of this object left out; it only grows.
+
+        None where that cannot be told: a script's calls of ``mpi4py`` are not seen.
+        """
+        return None
+
     def reset(self) -> None:
         """Leave the present world and join the next one. Blocks until it has formed."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any, Final, cast
 
 import torch
 from torch import Tensor
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.comms import Comms, Pending
+from hvd_elastic_ext.worker.comms import Comms, Pending, torch_distributed
 from hvd_elastic_ext.worker.comms.pinned_tensors import PinnedLibrary
 from hvd_elastic_ext.worker.comms.tensors import Finished, copy_back, pieces, reducible
 from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE, Fence
@@ -27,6 +28,10 @@ _PIECE: Final = 1 << 30
 AVERAGE: Final[Any] = hvd.Average if PRESENT else None
 
 _NATIVE: Final = (torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
+
+
+_own_operations: Final = [0]
+"""Operations of ours that have begun."""
 
 
 class HorovodComms(Comms):
@@ -61,7 +66,9 @@ class HorovodComms(Comms):
         if self.size() == 1:
             return
         for index, piece in enumerate(parts):
-            hvd.synchronize(hvd.broadcast_async_(piece, root, f"{_PREFIX}.{name}.{index}"))
+            handle = hvd.broadcast_async_(piece, root, f"{_PREFIX}.{name}.{index}")
+            _own_operations[0] += 1
+            hvd.synchronize(handle)
 
     def sum(self, data: Tensor, *, name: str) -> None:
         """Over Horovod; blocks until all ranks call it. Without NCCL a CUDA tensor goes through host memory.
@@ -71,7 +78,9 @@ class HorovodComms(Comms):
         carried = reducible(data, _NATIVE, device="cuda" if data.is_cuda and hvd.nccl_built() else "cpu")
         if self.size() == 1 or data.numel() == 0:
             return
-        hvd.synchronize(hvd.allreduce_async_(carried, op=hvd.Sum, name=f"{_PREFIX}.{name}"))
+        handle = hvd.allreduce_async_(carried, op=hvd.Sum, name=f"{_PREFIX}.{name}")
+        _own_operations[0] += 1
+        hvd.synchronize(handle)
         copy_back(carried, data)
 
     def start_max(self, number: int, *, name: str) -> Pending:
@@ -93,6 +102,14 @@ class HorovodComms(Comms):
         hvd.shutdown()
         join_world()
 
+    def begun_by_script(self) -> int | None:
+        """Counted where they begin, in Horovod and in torch.distributed. None without the pinned library."""
+        library = mpi_ops.mpi_lib
+        in_torch = torch_distributed.begun_by_script() if torch_distributed.is_initialised() else 0
+        if in_torch is None or not isinstance(library, PinnedLibrary) or "mpi4py.MPI" in sys.modules:
+            return None
+        return in_torch + library.operations - _own_operations[0]
+
 
 class _PendingMax:
     """A pending maximum, bound to the world in which it began.
@@ -105,6 +122,7 @@ class _PendingMax:
         self._world = mpi_ops._handle_map
         self._result: int | None = None
         self._handle = hvd.allreduce_async(torch.tensor([number]), op=hvd.Max, name=f"{_PREFIX}.{name}")
+        _own_operations[0] += 1
 
     @property
     def alive(self) -> bool:

@@ -31,6 +31,8 @@ class PinnedLibrary:
 
     def __init__(self, library: Any) -> None:
         self._library = library
+        self.operations = 0
+        """Operations with tensors that have begun."""
         self._pins: dict[int, list[Tensor]] = {}
         self._failed: list[list[Tensor]] = []
         self.around_wait: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -56,6 +58,7 @@ class PinnedLibrary:
             handle = begin(*args)
             if pins:
                 self._pins[handle] = pins
+                self.operations += 1
             return handle
 
         return beginning

@@ -98,6 +98,10 @@ class TorchDistributedComms(Comms):
         """
         _leave("this world is over")
 
+    def begun_by_script(self) -> int | None:
+        """Counted by torch, in each group but ours, and by ``elastic.wrap``, which uses ours."""
+        return begun_by_script()
+
 
 class _PendingMax:
     """A pending maximum. torch keeps the operation and its memory until it ends."""
@@ -161,6 +165,35 @@ def _operation(name: str, *tensors: Tensor) -> Iterator[None]:
 
 _host_groups: Final[dict[int, tuple[dist.ProcessGroup, dist.ProcessGroup]]] = {}
 """Our Gloo group by the id of its world. The world is kept, so that its id stays unique."""
+
+
+_averaged: Final = [0]
+
+
+def note_averaging() -> None:
+    """``elastic.wrap`` averages for the script, though in our group."""
+    _averaged[0] += 1
+
+
+def begun_by_script() -> int | None:
+    """Return how many collectives the script has begun: torch numbers those of each group, also what DDP begins in C++.
+
+    Our own group counts only what :func:`note_averaging` says. None where torch does not number: our group has begun
+    some, each State syncs first.
+    """
+    ours = [host for _, host in _host_groups.values()]
+    try:
+        if ours and not all(map(_number, ours)):
+            return None
+        known = [group for group in cast(Any, dist.distributed_c10d)._world.pg_map if group not in ours]
+        return _averaged[0] + sum(map(_number, known))
+    except (AttributeError, RuntimeError):
+        return None
+
+
+def _number(group: Any) -> int:
+    backends = [group._get_backend(device) for device in group._device_types]
+    return sum(int(backend._get_sequence_number_for_group()) for backend in backends)
 
 
 def _host_group() -> dist.ProcessGroup:

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import Comms, choose
 from hvd_elastic_ext.worker.comms import horovod as with_horovod
+from hvd_elastic_ext.worker.comms.torch_distributed import note_averaging
 
 BUCKET: Final = 32 << 20
 """Bytes of small gradients sent together; a larger gradient is sent alone, uncopied."""
@@ -128,6 +129,7 @@ class Averaging:
         size = self._comms.size()
         if size == 1:
             return
+        note_averaging()
         parameters = self._parameters()
         self._refuse_sparse(parameters)
         have = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.int32)

@@ -312,8 +312,26 @@ def _time_steps(mpi_ops: Any) -> None:
     from torch.optim import optimizer
 
     process = standby.current()
-    pace = StepTimer(process.link.status, say=process.going_on)
+    on_step = _tell_if_alone() if mpi_ops is not None else lambda: None
+    pace = StepTimer(process.link.status, say=process.going_on, on_step=on_step)
     if mpi_ops is not None:
         mpi_ops.mpi_lib.around_wait = pace.waiting
     optimizer.register_optimizer_step_pre_hook(pace.before_step)
     optimizer.register_optimizer_step_post_hook(pace.after_step)
+
+
+def _tell_if_alone() -> Callable[[], None]:
+    """Return what follows the steps of a script without a State of ours: those follow them by themselves."""
+    from hvd_elastic_ext.core.clock import SystemClock
+    from hvd_elastic_ext.worker.comms.horovod import HorovodComms, is_initialised
+    from hvd_elastic_ext.worker.sync.training_alone import TrainingAlone
+
+    alone = TrainingAlone(HorovodComms(), SystemClock())
+
+    def stepped() -> None:
+        if is_initialised():
+            alone.stepped()
+        else:
+            alone.world_ended()
+
+    return stepped

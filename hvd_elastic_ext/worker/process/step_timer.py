@@ -17,6 +17,7 @@ class StepTimer:
     """Fill in ``status`` from hooks around optimizer steps and Horovod's waits. For one thread.
 
     ``say`` reports the first step of each world, with the seconds without a step before it, less one usual step.
+    ``on_step`` is called after each step while no State of ours counts them.
     """
 
     def __init__(
@@ -25,10 +26,12 @@ class StepTimer:
         now: Callable[[], float] = time.perf_counter,
         *,
         say: Callable[..., object] = lambda what, **fields: None,
+        on_step: Callable[[], None] = lambda: None,
     ) -> None:
         self._status = status
         self._now = now
         self._say = say
+        self._on_step = on_step
         self._usual: float | None = None
         self._under_way: list[int] = []
         self._last: float | None = None
@@ -70,6 +73,7 @@ class StepTimer:
         self._last, self._waited = now, 0.0
         if not self._status.own_step:
             self._status.step += 1
+            self._on_step()
 
     def _pause(self, now: float) -> float | None:
         """Seconds without a step; None before the first step."""

@@ -11,6 +11,7 @@ from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.sync.agreement import Agreement, missed_deadline
 from hvd_elastic_ext.worker.sync.commit_interval import CommitSchedule
 from hvd_elastic_ext.worker.sync.host_updates import Inbox
+from hvd_elastic_ext.worker.sync.training_alone import TrainingAlone
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ class Stopping:
         self._comms = comms
         self._clock = clock
         self._agreement = Agreement(comms)
+        self._alone = TrainingAlone(comms, clock)
         self._in_world = False
         self._due = False
         self._deferred: int | None = None
@@ -43,6 +45,7 @@ class Stopping:
         """An optimizer step is done."""
         if self._in_world:
             self._agreement.stepped(self._wanted())
+            self._alone.stepped()
             if self._checked_at is None:
                 self._warn_of_no_check()
 
@@ -88,6 +91,7 @@ class Stopping:
     def drop(self) -> None:
         """Drop pending reductions and answers, but keep the notices."""
         self._agreement.drop()
+        self._alone.world_ended()
         self._in_world = self._due = False
         self._deferred = None
         self._schedule.reset()

@@ -48,6 +48,7 @@ EVERYWHERE = (
     "wrapped_with_clipping",
     "wrapped_with_a_loss_scaler",
     "accumulating_between_passes_only",
+    "what_the_script_begins_is_counted",
 )
 NOT_HOROVOD = (
     "wrapped_with_a_scheduler_made_first",

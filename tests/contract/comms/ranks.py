@@ -19,6 +19,8 @@ import horovod.torch as hvd
 import torch
 from horovod.common.exceptions import HorovodInternalError
 from horovod.torch import mpi_ops
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.comms import Comms, choose
@@ -147,6 +149,37 @@ def two_doors_to_one_world(comms: Comms) -> Any:
     other = choose.init(sys.argv[1])
     mine, others = comms.start_max(comms.rank(), name="door.a"), other.start_max(comms.rank() + 20, name="door.b")
     return [mine.wait(), others.wait()]
+
+
+def what_the_script_begins_is_counted(comms: Comms) -> Any:
+    """By what was done, whether it counts; what a State does itself does not."""
+
+    def ours() -> None:
+        comms.broadcast(torch.zeros(3, dtype=torch.uint8), root=0, name="ours")
+        comms.sum(torch.ones(3), name="ours")
+        comms.max(3, name="ours")
+
+    def its_own() -> None:
+        if sys.argv[1] == "horovod":
+            hvd.allreduce(torch.ones(3))
+        else:
+            distributed.all_reduce(torch.ones(3))
+
+    def with_ddp() -> None:
+        net = DistributedDataParallel(torch.nn.Linear(3, 1))
+        begun = comms.begun_by_script()  # DDP compares parameters when it is made
+        net(torch.ones(3)).sum().backward()
+        assert comms.begun_by_script() > begun
+
+    done = {"ours": ours, "wrapped": lambda: wrapping.together(comms, wrapping.sgd)}
+    done |= {"its own": its_own} if sys.argv[1] != "mpi" else {}
+    done |= {"with DDP": with_ddp} if sys.argv[1] == "torch" else {}
+    seen = {}
+    for name, do in done.items():
+        before = comms.begun_by_script()
+        do()
+        seen[name] = before if before is None else comms.begun_by_script() > before
+    return seen
 
 
 def _reset(comms: Comms) -> None:

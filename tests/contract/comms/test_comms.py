@@ -40,6 +40,20 @@ def test_every_library_gives_every_rank_the_right_result(saw, check, expected):
     assert saw[check] == expected
 
 
+@pytest.mark.parametrize(
+    ("world", "counted"),
+    [
+        ("horovod", {"ours": False, "wrapped": True, "its own": True}),
+        ("torch", {"ours": False, "wrapped": True, "its own": True, "with DDP": True}),
+        ("mpi", {"ours": None, "wrapped": None}),  # a script's calls of mpi4py are not seen
+    ],
+    ids=["horovod", "torch", "mpi"],
+    indirect=["world"],
+)
+def test_collectives_of_the_script_are_counted_and_those_of_a_state_are_not(world, counted):
+    assert world.saw["what_the_script_begins_is_counted"] == [counted] * RANKS
+
+
 def test_every_numeric_type_is_added_up(saw):
     for rank in saw["sums_of_every_type"]:
         assert set(map(repr, rank.values())) <= {repr(TOTALS), repr([[float(n) for n in row] for row in TOTALS])}

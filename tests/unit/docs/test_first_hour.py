@@ -7,21 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from hvd_elastic_ext.launcher.cli import hosts, status
+
 PAGE = Path(__file__).parents[3] / "docs/first-hour.md"
-RUN = "env/bin/hvd-elastic run --adopt --hosts-file hosts"
 
 
-@pytest.mark.parametrize(
-    ("command", "found"),
-    [
-        ("/home/me/env/bin/python3 pytorch_mnist_elastic.py --epochs 40", True),
-        ("/home/me/.venv/bin/python pytorch_mnist_elastic.py", True),
-        ("python3.11 pytorch_mnist_elastic.py", True),
-        (f"/home/me/env/bin/python3 {RUN} pytorch_mnist_elastic.py --epochs 40", False),
-        (f"/home/me/env/bin/python3 {RUN} python3 pytorch_mnist_elastic.py", False),
-        ("/bin/sh -c python3 pytorch_mnist_elastic.py", False),
-    ],
-)
-def test_the_pattern_that_names_a_worker_to_kill_is_that_of_workers_only(command: str, found: bool) -> None:
-    (pattern,) = re.findall(r"pgrep -n -f '([^']+)'", PAGE.read_text(encoding="utf-8"))
-    assert bool(re.search(pattern, command)) is found
+def test_the_worker_to_kill_is_found_by_its_rank_and_no_child_of_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (words,) = re.findall(r"kill -9 \$\(env/bin/hvd-elastic status ([^)]+)\)", PAGE.read_text(encoding="utf-8"))
+    monkeypatch.setattr(hosts, "folder_of", lambda options, environ: tmp_path)
+    monkeypatch.setattr(
+        hosts, "asked", lambda folder, request: {"said": "world 1", "processes": {"localhost": [[0, 41], [1, 42]]}}
+    )
+    assert status.main(words.split()) == 0
+    assert capsys.readouterr().out == "42\n"

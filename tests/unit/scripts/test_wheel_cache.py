@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,35 @@ def test_a_killed_build_leaves_no_wheel_and_the_next_one_succeeds(tmp_path: Path
         assert second.communicate(timeout=20)[0].startswith("building\n")
     assert len(list(tmp_path.glob("wheels/*/*.whl"))) == 1
     assert list(tmp_path.glob("work/*")) == []
+
+
+def test_what_a_killed_process_left_is_removed_and_said_and_what_is_in_use_stays(
+    tmp_path: Path, root: Path, facts: WheelFacts, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache = WheelCache(tmp_path)
+    (tmp_path / "work" / "torch-1234abcd").mkdir(parents=True)
+    with build(root, tmp_path, "hang") as first, cache.work_folder("sdist") as used:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "building\n"
+        cache.sweep()
+        assert capsys.readouterr().err == f"Removing what an unfinished build left: {tmp_path}/work/torch-1234abcd\n"
+        assert used.exists()
+        first.kill()
+        first.wait(10)
+        cache.sweep()
+        assert list((tmp_path / "work").iterdir()) == [used]
+    assert list((tmp_path / "work").iterdir()) == []
+    assert [path.name for path in (tmp_path / "locks").iterdir() if "-" in path.name] == []
+
+
+def test_a_wheel_of_other_facts_is_named_with_what_differs(tmp_path: Path, facts: WheelFacts) -> None:
+    cache = WheelCache(tmp_path)
+    assert cache.why_not(facts) is None
+    cache.get_or_build(facts, write_wheel)
+    cache.get_or_build(replace(facts, compiler="clang 15", mpi=None), write_wheel)
+    assert cache.why_not(replace(facts, patch=2)) == "our changes to its source, version 1, now 2"
+    assert cache.why_not(replace(facts, mpi=None)) == "mpi mpirun (Open MPI) 4.1.4, now none"
+    assert cache.why_not(replace(facts, torch="2.12.0")) is None
 
 
 def test_a_second_process_says_that_it_waits_and_takes_the_first_ones_wheel(tmp_path: Path, root: Path) -> None:

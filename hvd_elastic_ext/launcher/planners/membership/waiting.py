@@ -1,10 +1,15 @@
-"""Says what a job that does not train waits for. It decides nothing."""
+"""Says what a job that does not train waits for, and what starts slowly while it trains. It decides nothing."""
 
 from __future__ import annotations
 
-from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, say, waits_for
+import logging
+
+from hvd_elastic_ext.launcher.state.facts import health
+from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, beside, say, some, waits_for
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+
+log = logging.getLogger(__name__)
 
 
 def plan(job: JobState) -> Plan:
@@ -12,6 +17,8 @@ def plan(job: JobState) -> Plan:
     wait = waits_for(job)
     if wait is None:
         job.log_wait_at = None
+        _say_beside(job)
+        _say_needed(job)
         return NOTHING
     lasts = wait.since is not None and job.now - wait.since >= SAY_S
     due = lasts if job.log_wait_at is None else job.now >= job.log_wait_at
@@ -20,3 +27,28 @@ def plan(job: JobState) -> Plan:
     if due or job.log_wait_at is None:
         job.log_wait_at = job.now + SAY_S
     return Plan(job.log_wait_at)
+
+
+def _say_beside(job: JobState) -> None:
+    """Say once of each host, with the limit, that what was started there beside the training is not ready."""
+    found = beside(job)
+    began = {host: job.now - one.since_s for host, one in found.items()}
+    new = [host for host in began if began[host] > job.logged_beside.get(host, -1.0) + SAY_S]
+    job.logged_beside.update({host: began[host] for host in new})
+    if new:
+        log.info("beside the training: %s", some([f"{host}: {found[host]}" for host in new]))
+
+
+def _say_needed(job: JobState) -> None:
+    """Say once of each host that it is not listed any more, and why it does not leave."""
+    needed = health.needed_unlisted(job)
+    new = [name for name, since in needed.items() if job.now - since >= SAY_S and name not in job.logged_needed]
+    job.logged_needed = {name for name in needed if name in job.logged_needed or name in new}
+    if new:
+        least = job.options.limits.least
+        log.info(
+            "no longer listed, but still in use: %s; without it the world is below --min-np %d; no limit: it "
+            "leaves when another host can take its place",
+            some(new),
+            least,
+        )

@@ -35,7 +35,7 @@ class StepPause:
     """``still_s``: for how long no rank has made progress, as far as heartbeats tell.
 
     ``usual_s``: seconds of a usual step; 0 if unknown. ``lag``: ranks that do not wait for others; ``waiting``: how
-    many do; ``finished``: members that are done with training.
+    many do; ``finished``: members that are done with training; ``unbegun``: those that have reported no progress yet.
     """
 
     still_s: float
@@ -43,6 +43,7 @@ class StepPause:
     lag: tuple[Member, ...]
     waiting: int
     finished: tuple[Member, ...] = ()
+    unbegun: tuple[Member, ...] = ()
 
     @property
     def text(self) -> str:
@@ -60,6 +61,9 @@ class StepPause:
         if self.finished:
             have = "has" if len(self.finished) == 1 else "have"
             return f"{named(self.finished)} {have} finished training and {_are(self.finished)} waited for"
+        if self.unbegun:
+            have = "has" if len(self.unbegun) == 1 else "have"
+            return f"{named(self.unbegun)} {have} not begun a step yet and {_are(self.unbegun)} waited for"
         return f"all {count} ranks wait for one another" if count > 1 else "the only rank waits; there is no other one"
 
 
@@ -68,11 +72,17 @@ def _are(members: Sequence[Member]) -> str:
 
 
 def pause(
-    now: float, members: Sequence[Member], recent: Iterable[Sequence[float]], finished: Sequence[Member] = ()
+    now: float,
+    members: Sequence[Member],
+    recent: Iterable[Sequence[float]],
+    finished: Sequence[Member] = (),
+    *,
+    unbegun: Sequence[Member] = (),
 ) -> StepPause | None:
     """Whether no member makes progress for longer than usual. ``recent``: the last steps of each, in seconds.
 
-    ``finished``: those that are done with training, which may be why the others wait.
+    ``finished``: those that are done with training, which may be why the others wait; ``unbegun``: as in
+    :class:`StepPause`.
     """
     still = min((now - member.moved_at for member in members), default=0.0)
     if still < SOON_S:
@@ -81,7 +91,7 @@ def pause(
     if still < FACTOR * usual:
         return None
     lag = tuple(member for member in members if not member.waiting)
-    return StepPause(still, usual, lag, len(members) - len(lag), tuple(finished))
+    return StepPause(still, usual, lag, len(members) - len(lag), tuple(finished), tuple(unbegun))
 
 
 def usual_s(steps: Sequence[float]) -> float:

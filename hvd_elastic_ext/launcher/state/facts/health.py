@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -40,6 +41,20 @@ def left_out(job: JobState, *, brief: bool = False) -> list[str]:
         for slot in sorted(set(range(host.slots)).difference(usable)):
             found.append(_left_out(str(Seat(host.name, slot)), ledger.blocked(now, host, slot), words, now))
     return found
+
+
+def needed_unlisted(job: JobState) -> dict[str, float]:
+    """Hosts that train on though they are not listed any more: without them the world is below ``--min-np``.
+
+    Since when they are not listed (mono). Where no host is listed, all are kept for another reason.
+    """
+    listed = job.fleet.hosts
+    gone = {name: agent.unlisted_at for name, agent in job.roster.agents.items() if name not in listed}
+    if not gone or not listed.names or not job.formed:
+        return {}
+    on = Counter(life.seat.host for life in job.world.members)
+    stays = on.total() - sum(on[name] for name in gone) >= job.options.limits.least
+    return {} if stays else {name: since for name, since in gone.items() if on[name]}
 
 
 def _left_out(name: str, status: BlockStatus, words: Sequence[tuple[str, str]], now: float) -> str:

@@ -27,7 +27,12 @@ def pause_of(job: JobState) -> StepPause | None:
         return None  # as a rule the first one: a look at a world that trains costs nothing
     members = [_member(job, worker) for worker in watched]
     finished = [_member(job, worker) for worker in present if worker.done]
-    return pause(job.now, members, (worker.steps_s for worker in watched), finished)
+    unbegun = [
+        _member(job, worker)
+        for worker in present
+        if worker.killed is None and not (worker.done or worker.progress or worker.waiting)
+    ]
+    return pause(job.now, members, (worker.steps_s for worker in watched), finished, unbegun=unbegun)
 
 
 def _member(job: JobState, worker: Worker) -> Member:

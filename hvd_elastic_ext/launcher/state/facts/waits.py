@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import longest_s
-from hvd_elastic_ext.launcher.rules.health.host_requests import Starting
+from hvd_elastic_ext.launcher.rules.health.host_requests import NEEDED, Starting
 from hvd_elastic_ext.launcher.rules.membership.next_world import STILL_FORMING, Stage
 from hvd_elastic_ext.launcher.state.facts import health, memory, pace
 from hvd_elastic_ext.launcher.state.helpers import Purpose
@@ -81,7 +81,9 @@ def status(job: JobState) -> str:
     if newcomers := sum(worker.stage is not Stage.LIVE for worker in job.roster.workers.values()):
         parts.append(f"newcomers: {newcomers}")
     if blocked := health.left_out(job):
-        parts.append(f"left out: {_some(blocked)}")
+        parts.append(f"left out: {some(blocked)}")
+    if needed := health.needed_unlisted(job):
+        parts.append(f"not listed, but needed: {_names(needed)}")
     return ", ".join(parts)
 
 
@@ -131,6 +133,14 @@ def starting(job: JobState, now: float) -> dict[str, Starting]:
     return found
 
 
+def beside(job: JobState) -> dict[str, Starting]:
+    """As :func:`starting`, what takes :data:`SAY_S` or more while the job trains. It costs little if there is none."""
+    roster = job.roster
+    if len(roster.workers) <= len(job.world.members) and all(agent.heard for agent in roster.agents.values()):
+        return {}
+    return {host: one for host, one in starting(job, job.now).items() if one.since_s >= SAY_S}
+
+
 def kept(job: JobState, published: HostSet) -> dict[Host, str]:
     """Hosts in use that the newest list, ``published``, does not name, and why they are in use."""
     if job.outcome.over:
@@ -138,12 +148,13 @@ def kept(job: JobState, published: HostSet) -> dict[Host, str]:
     if job.fleet.empty_list_refused:
         why = "the newest list names no host: those known before are kept while they work"
         return {host: why for host in job.fleet.hosts if host.name not in published}
-    found = {}
+    found, needed = {}, health.needed_unlisted(job)
     for name, agent in job.roster.agents.items():
         if name in job.adoption.missing:
             found[agent.host] = "an earlier launcher started its agent, which has not connected to this one yet"
         elif name not in published:
             leaves = ", and leaves at its next step" if job.roster.on(name) else ""
+            leaves = NEEDED if name in needed else leaves
             found[agent.host] = f"it is not listed any more{leaves}"
     return {host: why for host, why in found.items() if host.name not in published}
 
@@ -155,7 +166,7 @@ def _end(job: JobState) -> Wait | None:
     if job.outcome.failure is None and job.roster.workers and (wait := _ends_of_the_done(job)) is not None:
         return wait
     if state.gone_by is not None:
-        names = _some(sorted(state.pending | (state.asked & job.roster.agents.keys())))
+        names = some(sorted(state.pending | (state.asked & job.roster.agents.keys())))
         return Wait(f"for the end on {names}, told without a connection", state.gone_by) if names else None
     names = _names(state.running or job.roster.agents)
     if not names:
@@ -170,7 +181,7 @@ def _ends_of_the_done(job: JobState) -> Wait | None:
     members = job.roster.present(job.world.members)
     if not members or not all(worker.done for worker in members):
         return None
-    names = _some([str(worker.seat) for worker in members])
+    names = some([str(worker.seat) for worker in members])
     after = "" if job.final_checkpoint.over else ", and then the last checkpoint is made"
     last_step = max(worker.moved_at for worker in members) or None  # 0 of a process that did none
     what = f"for the end of {names}: training is done, the script is not{after}"
@@ -207,9 +218,9 @@ def _saving(job: JobState) -> str:
     state, attempt = job.before_sleep, job.checkpoints.attempt
     if attempt is not None:
         if absent := [str(life.seat) for life in attempt.ranks if life not in attempt.kept]:
-            return f"the commit is not kept yet by {_some(absent)}"
+            return f"the commit is not kept yet by {some(absent)}"
         step = next(iter(attempt.kept.values())).step
-        hosts = _some(sorted(job.helpers[Purpose.CHECKPOINT]))
+        hosts = some(sorted(job.helpers[Purpose.CHECKPOINT]))
         return f"step {step} is {'completed' if attempt.sealing else 'written'} by {hosts}"
     if not job.helpers[Purpose.SLEEP]:
         return ""
@@ -230,7 +241,7 @@ def _failing(job: JobState) -> Wait | None:
     who = "it" if len(failing) == 1 else str(first.seat)
     raised = "" if first.failure is None else first.failure[1]
     ends = FAILED if job.now - first.failed_at < EXITS_S else FAILED_LONG
-    return Wait(f"for the end of {_some(names)}: {who} raised {raised}", since=first.failed_at, ends=ends)
+    return Wait(f"for the end of {some(names)}: {who} raised {raised}", since=first.failed_at, ends=ends)
 
 
 def _forming(job: JobState) -> Wait:
@@ -238,7 +249,7 @@ def _forming(job: JobState) -> Wait:
     what = f"world {job.generation} forms"
     if not absent:
         return Wait(what, ends=ARRIVES)
-    what += f": not there yet: {_some([str(life.seat) for life in absent])}"
+    what += f": not there yet: {some([str(life.seat) for life in absent])}"
     workers = [worker for life in absent if (worker := job.roster.alive(life)) is not None]
     new = [worker.live_at for worker in workers if not worker.generation and worker.live_at is not None]
     if len(new) < len(absent):
@@ -255,12 +266,12 @@ def _first_step(job: JobState) -> Wait | None:
         members = job.roster.present(job.world.members)
         outside = [str(worker.seat) for worker in members if worker.generation < job.generation]
         if outside and len(members) == 1:
-            return Wait(f"{what}: not initialized yet: {_some(outside)}", ends=INITIALIZED)
+            return Wait(f"{what}: not initialized yet: {some(outside)}", ends=INITIALIZED)
         if outside:
-            return Wait(f"{what}: not connected to the others yet: {_some(outside)}", ends=CONNECTED)
+            return Wait(f"{what}: not connected to the others yet: {some(outside)}", ends=CONNECTED)
         behind = [str(worker.seat) for worker in members if worker.agreed < job.generation]
         if behind and any(worker.loops for worker in members):  # without an elastic loop they may train already
-            return Wait(f"{what}: no agreement on the state yet: {_some(behind)}", ends=AGREED)
+            return Wait(f"{what}: no agreement on the state yet: {some(behind)}", ends=AGREED)
     change = job.resize.change
     if change is None:
         return None
@@ -299,12 +310,12 @@ def _shortage(job: JobState, *, brief: bool) -> Wait:
     if not job.fleet.hosts.names:
         what.append("no host is published")
     if done := [str(worker.seat) for worker in job.roster.present(job.world.members) if worker.done]:
-        what.append(f"the others go on when processes that are done with training have ended: {_some(done)}")
+        what.append(f"the others go on when processes that are done with training have ended: {some(done)}")
     if starting := {name: agent for name, agent in job.roster.agents.items() if not agent.heard}:
         left_s = min(agent.since for agent in starting.values()) + job.roster.join_timeout_s - job.now
         what.append(f"the agent {NOT_CONNECTED}: {_names(starting)} (at most {max(0.0, left_s):.0f} s more)")
     if blocked := health.left_out(job, brief=brief):
-        what.append(f"left out: {_some(blocked)}")
+        what.append(f"left out: {some(blocked)}")
     if job.before_sleep.will_sleep:
         then = ", then it saves what memory holds and sleeps (--sleep-after)"
         return Wait("; ".join(what), memory.next_look(job), then)
@@ -323,9 +334,10 @@ def _why_so_many(job: JobState) -> str:
 
 
 def _names(hosts: Mapping[str, object]) -> str:
-    return _some(list(hosts))
+    return some(list(hosts))
 
 
-def _some(names: list[str]) -> str:
+def some(names: list[str]) -> str:
+    """The first :data:`NAMES` of these, and how many more there are."""
     more = len(names) - NAMES
     return ", ".join(names[:NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -32,6 +32,14 @@ COOLS = {**STRUCK, "cooldown_s": 20.0, "host_blocked_s": 20.0}
         ),
         ("published", {**LISTED, "added": ["a", "b"], "removed": [], "shrunk": []}, "hosts: a:2, b:1"),
         ("refused", {"reason": "hosts:1: no"}, "the host list is refused: hosts:1: no"),
+        *(
+            (
+                "refused",
+                {"reason": reason, "kept": True},
+                "the host list is refused: hosts:1: no; keeping the hosts known so far until a list is accepted",
+            )
+            for reason in ("hosts:1: no", "hosts:1: no; keeping the hosts known so far")
+        ),
         (
             "resized",
             {**WORLD, "downtime_s": 2.04, "steps_lost": 1},

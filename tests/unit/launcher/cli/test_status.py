@@ -41,6 +41,41 @@ def test_the_launcher_of_the_job_is_asked(
     assert capsys.readouterr().out == f"{job}: status at {job}\n"
 
 
+PROCESSES = {"localhost": [[0, 4711], [2, 4713], [None, None]], "node-17": [[1, 4711]]}
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        admin_socket,
+        "ask",
+        lambda path, request, timeout: {
+            "said": "world 1, size 3",
+            **({"processes": PROCESSES} if request.get("processes") else {}),
+        },
+    )
+
+
+@pytest.mark.usefixtures("answered")
+def test_the_processes_of_a_host_are_one_line_with_their_ranks_and_pids(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status.main(["--pids"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "new: world 1, size 3",
+        "  localhost  0:4711 2:4713 -:?",
+        "  node-17    1:4711",
+    ]
+
+
+@pytest.mark.usefixtures("answered")
+def test_the_pid_of_one_rank_is_printed_alone_if_it_is_on_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status.main(["--pid", "2"]) == 0
+    assert capsys.readouterr().out == "4713\n"
+    with pytest.raises(UsageError, match=r"^rank 1 of new is on node-17, with pid 4711 there$"):
+        status.main(["--pid", "1"])
+    with pytest.raises(UsageError, match="new has no rank 3 now; `hvd-elastic status --pids` shows its processes"):
+        status.main(["--pid", "3"])
+
+
 def test_a_job_without_a_launcher_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert status.main([]) == 1
     assert capsys.readouterr().out == "new: no launcher runs; `hvd-elastic events new` shows how it ended\n"

@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -81,6 +82,19 @@ def test_a_good_list_ends_a_refusal_and_the_same_fault_is_then_news_again() -> N
         feed.offer(publication(sequence, a=sequence))
         assert feed.reason is None
     assert len(lines(sink, "refused")) == 2
+
+
+def test_after_a_refusal_a_list_of_the_same_hosts_is_told_to_be_accepted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    feed, sink = make()
+    for sequence in (1, 2):
+        feed.offer(publication(sequence, a=1))
+    assert caplog.messages == []
+    feed.refuse(BadHosts("hosts", 1, "bad"))
+    for sequence in (3, 4):
+        feed.offer(publication(sequence, a=1))
+    assert caplog.messages == ["the host list is accepted again; it names the same hosts as before"]
+    assert lines(sink, "refused")[-1]["kept"] is True
 
 
 def test_a_recreated_host_is_removed_and_added_at_once() -> None:

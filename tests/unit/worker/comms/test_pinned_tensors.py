@@ -122,6 +122,17 @@ def test_functions_without_tensors_are_looked_up_once_and_other_attributes_each_
         _ = pinned.horovod_torch_no_such_thing
 
 
+def test_operations_that_begin_are_counted_and_other_calls_are_not(pinned, library):
+    tensor = torch.ones(2)
+    for _ in range(2):
+        begin(pinned, tensor, tensor)
+    pinned.horovod_torch_poll(1)
+    library.fails = True
+    with pytest.raises(ValueError, match="duplicate name"):
+        begin(pinned, tensor, tensor)
+    assert pinned.operations == 2
+
+
 def test_each_wait_is_within_the_context_that_was_asked_for(pinned, library):
     seen = []
 

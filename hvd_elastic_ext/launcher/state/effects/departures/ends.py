@@ -71,6 +71,8 @@ def _ending(job: JobState, worker: Worker, code: int, *, oom: bool) -> Ending:
     )
     if code == 0 and found.cause is Cause.LEFT and worker.stage is Stage.BOOTING:
         found = Ending(found.cause, "ended with exit code 0 without having asked for a world")
+    elif code == 0 and found.cause is Cause.LEFT and not worker.loops:
+        found = Ending(found.cause, "ended with exit code 0; it began no elastic loop")
     return engine_of(job).cause_of_end(job, worker, found, code)
 
 

@@ -61,6 +61,11 @@ class Stock(Plain):
         Cluster._lose(self, process, generation)
 
 
+def test_a_process_that_ends_well_without_a_loop_is_not_said_to_have_left_before_the_end() -> None:
+    cluster = play("train a b; run 3; well b; run 3; well a; run 3", Plain)
+    assert {each["reason"] for each in cluster.events("exited")} == {"ended with exit code 0; it began no elastic loop"}
+
+
 OVER = "train a b; run 3; "
 OVER_SOON = "train a b elastic_timeout_s=60; run 3; "
 PLAIN = {

@@ -80,6 +80,21 @@ def test_who_has_finished_is_named_if_all_others_wait(members: list[Member], fin
 
 
 @pytest.mark.parametrize(
+    ("unbegun", "who"),
+    [
+        ([busy(1, 3.0)], "rank 1 (b[0]) has not begun a step yet and is waited for"),
+        ([busy(1, 3.0), busy(2, 3.0)], "ranks 1 and 2 have not begun a step yet and are waited for"),
+    ],
+)
+def test_a_rank_that_waits_for_others_before_their_first_step_is_not_said_to_be_alone(
+    unbegun: list[Member], who: str
+) -> None:
+    found = pause(NOW, [waits(0, 3.0)], [[]], unbegun=unbegun)
+    assert found is not None
+    assert found.text == f"no step for 3 s: {who}"
+
+
+@pytest.mark.parametrize(
     ("steps", "usual"), [([], 0.0), ([20.0], 20.0), ([20.0, 0.2], 0.2), ([60.0, 0.2, 3.0], 3.0), (FAST, 0.2)]
 )
 def test_the_second_longest_step_is_usual(steps: list[float], usual: float) -> None:

@@ -315,6 +315,56 @@ def test_the_only_rank_is_not_said_to_wait_for_others(hosts: tuple[str, ...], wh
     assert waits_for(job) == Wait(f"for the first step of world 1: {what}", ends=ends)
 
 
+def beside(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.getMessage().startswith("beside the training: ")]
+
+
+def test_what_starts_slowly_beside_the_training_is_told_once_with_its_limit(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = running("a", "b")
+    cluster.join_s["c"], cluster.boot_s["a"] = 30.0, 100.0
+    cluster.hosts(a=2, b=1, c=1)
+    cluster.run(SAY_S - 0.5)
+    assert beside(caplog) == []
+    cluster.run(20.0)
+    (line,) = beside(caplog)
+    assert re.fullmatch(
+        r"beside the training: c: its agent has not connected yet \(started [45] s ago, at most 5\d s more\), "
+        r"a: the process in slot 1 has not called hvd.init\(\) yet \(started [45] s ago, at most 59\d s more: "
+        r"--standby-timeout\)",
+        line,
+    )
+
+
+def test_a_host_that_min_np_keeps_beyond_its_removal_is_told_with_what_it_waits_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = running("a", "b", options=JobOptions(WorldLimits(start=2, least=2)))
+    cluster.hosts(a=1)
+    cluster.run(20.0)
+    job = cluster.driver.job
+    told = [each.getMessage() for each in caplog.records if "no longer listed" in each.getMessage()]
+    assert told == [
+        "no longer listed, but still in use: b; without it the world is below --min-np 2; no limit: it leaves when "
+        "another host can take its place"
+    ]
+    assert status(job).endswith("not listed, but needed: b")
+    (why,) = kept(job, job.fleet.hosts).values()
+    assert why == "it is not listed any more; it trains on until others can do without it (--min-np)"
+    cluster.hosts(a=1, c=1)
+    cluster.run(20.0)
+    assert {life.seat.host for life in job.world.members} == {"a", "c"}
+    assert "needed" not in status(job)
+    assert len([each for each in caplog.records if "no longer listed" in each.getMessage()]) == 1
+
+
+def test_newcomers_that_are_ready_soon_are_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = running("a", "b")
+    cluster.hosts(a=1, b=1, c=1)
+    cluster.run(20.0)
+    assert len(cluster.driver.job.world.members) == 3
+    assert beside(caplog) == []
+
+
 def test_the_status_of_a_job_is_one_short_line() -> None:
     cluster = running("a", "b")
     cluster.run(20.0)

@@ -1,0 +1,50 @@
+"""A mistake in the script that ends each process in the same words is shown once."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hvd_elastic_ext.core import errors
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
+
+BEGINS: Final = "Traceback (most recent call last):"
+OURS: Final = f"{errors.__name__}."
+"""How the last line of an error of ours begins: it tells a mistake, and how to mend it."""
+LONGEST: Final = 100
+"""Lines of a traceback that are held back until its last one. Those of our errors end at the script's own line."""
+
+
+class Repeats:
+    """Passes on lines of standard error, without tracebacks of our errors that another process has shown.
+
+    A process that comes to the same error again, as after a restart, shows it again.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[ProcessId, list[str]] = {}
+        self._said: dict[str, set[Seat]] = {}
+        """By traceback, the processes that had it since it was shown."""
+
+    def next(self, life: ProcessId, line: str) -> list[str]:
+        """Take a line of a process. Return the lines to show now."""
+        if line.startswith(BEGINS):
+            before, self._held[life] = self.rest(life), [line]
+            return before
+        held = self._held.get(life)
+        if held is not None and line.startswith(" ") and len(held) < LONGEST:
+            held.append(line)
+            return []
+        whole = [*self.rest(life), line]
+        return [] if line.startswith(OURS) and self._repeats(life.seat, "".join(whole)) else whole
+
+    def rest(self, life: ProcessId) -> list[str]:
+        """Return what is held back of a process: no more of it comes."""
+        return self._held.pop(life, [])
+
+    def _repeats(self, seat: Seat, text: str) -> bool:
+        said = self._said.setdefault(text, set())
+        repeats = bool(said) and seat not in said
+        if not repeats:
+            said.clear()
+        said.add(seat)
+        return repeats

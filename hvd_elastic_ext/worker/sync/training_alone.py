@@ -1,0 +1,68 @@
+"""Ranks of one world that train, each by itself: nothing averages their gradients, and no error says so."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, NamedTuple
+
+from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.worker.comms import Comms
+
+log = logging.getLogger(__name__)
+
+STEPS: Final = 100
+"""Steps without a collective before a script is told. Scripts that average their weights now and then do so after some
+tens of steps."""
+SECONDS: Final = 30.0
+"""The same in seconds. Steps that are shorter than 0.3 s may be more than :data:`STEPS` between two averages."""
+
+
+class _Window(NamedTuple):
+    """When it began, and what the script had begun by then."""
+
+    at: float
+    begun: int | None
+
+
+class TrainingAlone:
+    """Tells a script once that its ranks train alone: they step, and begin no collective of their own.
+
+    A count of collectives is read at the beginning and the end of each window of :data:`STEPS` and :data:`SECONDS`; a
+    step in between only adds one.
+    """
+
+    def __init__(self, comms: Comms, clock: Clock) -> None:
+        self._comms = comms
+        self._clock = clock
+        self._window: _Window | None = None
+        self._steps = 0
+        self._told = False
+
+    def world_ended(self) -> None:
+        """What was counted belongs to a world that has ended."""
+        self._window = None
+
+    def stepped(self) -> None:
+        """An optimizer step of the present world is done."""
+        self._steps += 1
+        if self._told or (self._window is not None and self._steps < STEPS):
+            return
+        now = self._clock.mono()
+        if self._window is not None and now - self._window.at < SECONDS:
+            return
+        before, self._steps = self._window, 0
+        self._window = _Window(now, self._comms.begun_by_script())
+        if before is not None and before.begun is not None and before.begun == self._window.begun:
+            self._tell(now - before.at)
+
+    def _tell(self, seconds: float) -> None:
+        size = self._comms.size()
+        if size == 1:
+            return
+        self._told = True
+        if self._comms.rank() == 0:
+            log.warning(
+                "each of the %d ranks trains alone: nothing was averaged over them for %.0f s; wrap the optimizer with "
+                "hvd.DistributedOptimizer or elastic.wrap, or under torch.distributed the model with "
+                "DistributedDataParallel (a script that averages its weights less often can ignore this)", size, seconds
+            )  # fmt: skip

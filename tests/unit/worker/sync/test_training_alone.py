@@ -1,0 +1,101 @@
+"""A script whose ranks step and average nothing is told. What the libraries count: tests/contract/comms."""
+
+from __future__ import annotations
+
+import pytest
+
+from hvd_elastic_ext.worker.comms.alone import AloneComms
+from hvd_elastic_ext.worker.sync.commit_interval import CommitSchedule
+from hvd_elastic_ext.worker.sync.interrupts import Stopping
+from hvd_elastic_ext.worker.sync.training_alone import SECONDS, STEPS, TrainingAlone
+from tests.support.clock import ManualClock
+
+WORDS = "each of the 2 ranks trains alone"
+
+
+class Comms(AloneComms):
+    """A world whose library has counted ``begun`` collectives of the script."""
+
+    def __init__(self, *, size: int = 2, rank: int = 0, begun: int | None = 0) -> None:
+        self.world, self.place, self.begun = size, rank, begun
+        self.asked = 0
+
+    def size(self) -> int:
+        return self.world
+
+    def rank(self) -> int:
+        return self.place
+
+    def begun_by_script(self) -> int | None:
+        self.asked += 1
+        return self.begun
+
+
+def train(comms: Comms, *, steps: int, each_s: float, begins: int = 0, clock: ManualClock | None = None) -> None:
+    clock = clock or ManualClock()
+    alone = TrainingAlone(comms, clock)
+    for step in range(1, steps + 1):
+        clock.advance(each_s)
+        if begins and step % begins == 0:
+            comms.begun += 1
+        alone.stepped()
+
+
+def test_a_script_without_any_collective_is_told_once_and_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    train(Comms(), steps=STEPS, each_s=1.0)
+    assert caplog.text == ""
+    train(Comms(), steps=5 * STEPS, each_s=1.0)
+    assert caplog.text.count(WORDS) == 1
+    assert "hvd.DistributedOptimizer" in caplog.text
+    assert "DistributedDataParallel" in caplog.text
+
+
+def test_fast_steps_are_given_half_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    train(Comms(), steps=int(SECONDS / 0.01) - 1, each_s=0.01)
+    assert caplog.text == ""
+    train(Comms(), steps=int(SECONDS / 0.01) + 2, each_s=0.01)
+    assert caplog.text.count(WORDS) == 1
+
+
+@pytest.mark.parametrize("begins", [1, STEPS - 1], ids=["each step", "now and then, as in local SGD"])
+def test_a_script_that_averages_is_told_nothing(begins: int, caplog: pytest.LogCaptureFixture) -> None:
+    train(Comms(), steps=20 * STEPS, each_s=1.0, begins=begins)
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    "comms", [Comms(size=1), Comms(rank=1), Comms(begun=None)], ids=["one rank", "not rank 0", "cannot be counted"]
+)
+def test_without_a_sure_sign_and_on_other_ranks_nothing_is_said(comms: Comms, caplog: pytest.LogCaptureFixture) -> None:
+    train(comms, steps=20 * STEPS, each_s=1.0)
+    assert caplog.text == ""
+
+
+def test_the_count_is_read_once_a_window_and_not_at_each_step() -> None:
+    comms = Comms()
+    train(comms, steps=10 * STEPS, each_s=1.0, begins=1)
+    assert comms.asked <= 11
+
+
+def test_steps_of_a_world_that_has_ended_do_not_count(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    stopping = Stopping(Comms(), clock, CommitSchedule())
+    for _ in range(10):
+        stopping.enter()
+        for _ in range(STEPS):
+            clock.advance(1.0)
+            stopping.stepped()
+            stopping.due()
+        stopping.drop()
+    assert caplog.text == ""
+
+
+def test_the_next_world_is_told_nothing_again(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    alone = TrainingAlone(Comms(), clock)
+    for _ in range(3):
+        for _ in range(3 * STEPS):
+            clock.advance(1.0)
+            alone.stepped()
+        alone.world_ended()
+    assert caplog.text.count(WORDS) == 1
