@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,6 +20,15 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("tests")
+
+
+LIGHT_TORCH = str(Path(__file__).parent / "support/light_torch")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def light_torch() -> None:
+    """Processes that tests start import less of torch; those with an environment of their own import all of it."""
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [LIGHT_TORCH, os.environ.get("PYTHONPATH")]))
 
 
 @pytest.fixture(autouse=True)

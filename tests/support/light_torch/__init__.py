@@ -1,0 +1,1 @@
+"""A folder for ``PYTHONPATH``: torch without its compiler, in the processes that tests start."""
