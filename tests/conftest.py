@@ -3,10 +3,11 @@
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.light_torch import FOLDER
 
 pytest_plugins = ["tests.support.pytest_plugin", "tests.support.nethosts"]
 
@@ -22,13 +23,10 @@ settings.register_profile(
 settings.load_profile("tests")
 
 
-LIGHT_TORCH = str(Path(__file__).parent / "support/light_torch")
-
-
 @pytest.fixture(scope="session", autouse=True)
 def light_torch() -> None:
     """Processes that tests start import less of torch; those with an environment of their own import all of it."""
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [LIGHT_TORCH, os.environ.get("PYTHONPATH")]))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [FOLDER, os.environ.get("PYTHONPATH")]))
 
 
 @pytest.fixture(autouse=True)
