@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.light_torch import FOLDER
+
 pytest_plugins = ["tests.support.pytest_plugin", "tests.support.nethosts"]
 
 # Machines differ in speed and are shared: no test may fail for being slow, but for the timeout of pytest itself.
@@ -19,6 +21,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("tests")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def light_torch() -> None:
+    """Processes that tests start import less of torch; those with an environment of their own import all of it."""
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [FOLDER, os.environ.get("PYTHONPATH")]))
 
 
 @pytest.fixture(autouse=True)

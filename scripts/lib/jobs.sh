@@ -7,6 +7,6 @@ if ! [[ "$JOBS" =~ ^[1-9][0-9]*$ ]]; then
     exit 2
 fi
 SIDE_BY_SIDE=()
-# In the order of the folders: the short unit tests come last, so no long test is left over at the end.
+# In the order that tests/support/pytest_plugin.py gives the files: the longest first.
 # shellcheck disable=SC2034  # for whoever sources this
 if ((JOBS > 1)); then SIDE_BY_SIDE=(-n "$JOBS" --dist loadfile --no-loadscope-reorder); fi

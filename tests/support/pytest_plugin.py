@@ -7,6 +7,7 @@
 * ``HVD_TEST_STRICT=1`` turns skips into failures, but for a missing GPU, cluster or right to make cgroups.
 * An ``async def`` test runs in an event loop of its own, within its arguments that ``async with`` takes.
 * ``@pytest.mark.gpu`` skips where there is no CUDA device.
+* Files whose tests may take longest run first, so that none of them is left over for the end of a run.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import contextlib
 import inspect
 import itertools
 import os
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,8 @@ FRESH = {
 CLUSTER = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 """What a test starts finds the cluster that the test names: never the one that it runs in, or the user's."""
 ASYNC_TEST_S = 90.0
+SLOW_S = 120
+"""What a slow test may take that does not say."""
 ALLOWED_SKIPS = ("needs a GPU", "needs a cluster", "needs a memory cgroup")
 
 
@@ -87,12 +91,34 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     return [f"removed what a killed session had left: {line}" for line in leftovers.remove_leftovers()]
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file whose text shows that none of its tests has a marker that ``-m`` asks for."""
+    if not collection_path.name.startswith("test_") or collection_path.suffix != ".py":
+        return None
+    wanted = [f"mark.{name}" for name in config.getoption("markexpr").split(" and ") if name.isidentifier()]
+    text = collection_path.read_text() if wanted else ""
+    return True if any(mark not in text for mark in wanted) else None
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    limits = Counter[Path]()
+    for item in items:
+        limits[item.path] += _limit_s(item)
+    items.sort(key=lambda item: -limits[item.path])
     wanting = [item for item in items if item.get_closest_marker("gpu") is not None]
     missing = _missing_gpu() if wanting else None
     for item in wanting:
         if missing is not None:
             item.add_marker(pytest.mark.skip(reason=missing))
+
+
+def _limit_s(item: pytest.Item) -> int:
+    """How long a test may take. Only the order of files rests on it."""
+    said = item.get_closest_marker("timeout")
+    if said is not None:
+        return int(said.args[0])
+    return SLOW_S if item.get_closest_marker("soak") is not None else 0
 
 
 def _missing_gpu() -> str | None:

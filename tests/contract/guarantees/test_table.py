@@ -146,7 +146,7 @@ Lives = list[tuple[int, bool, int]]
 @functools.cache
 def lives(*wanted: str, seed: int = 0, anew: int = 1) -> dict[str, Lives]:
     command = [sys.executable, "-m", "tests.contract.guarantees.killed_processes", str(seed), str(anew), *wanted]
-    env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(run_worlds.ROOT)}
+    env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": run_worlds.PYTHONPATH}
     with run_process(command, cwd=run_worlds.ROOT, env=env) as process:
         assert process.wait(timeout=350) == 0, process.output
         return {kind: [tuple(life) for life in seen] for kind, seen in json.loads(process.stdout).items()}

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.support import light_torch
 from tests.support.processes import run_process
 
 ROOT = Path(__file__).parents[3]
+PYTHONPATH = os.pathsep.join([light_torch.FOLDER, str(ROOT)])
 LIMIT_S = 300
 HOROVODRUN = Path(sys.executable).with_name("horovodrun")
 
@@ -37,7 +40,7 @@ def saw(world: World) -> dict[str, Saw]:
 def _run(world: World, directory: Path) -> dict[str, Saw]:
     command = [HOROVODRUN, "-np", str(world.ranks), "-H", f"localhost:{world.ranks}", "--gloo"]
     command += [sys.executable, "-m", "tests.contract.worker.world", world.flavour, directory, *world.checks]
-    env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": PYTHONPATH}
     with run_process(command, cwd=ROOT, env=env, orderly=True) as process:
         process.wait(LIMIT_S)
     seen = {}

@@ -88,31 +88,21 @@ def check_that_a_notice_and_a_sleep_cost_no_step(report: JobReport) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(340)
-def test_the_quick_demo_shows_every_event(tmp_path: Path) -> None:
+@pytest.mark.timeout(600)
+def test_the_whole_demo_shows_every_event_and_writes_into_its_folder_only(tmp_path: Path) -> None:
     out = tmp_path / "out"
     elsewhere = {name: str(tmp_path / name) for name in ("HOME", "TMPDIR")}
     for folder in elsewhere.values():
         Path(folder).mkdir()
     env = {**elsewhere, "XDG_CACHE_HOME": None, "XDG_CONFIG_HOME": None}
-    with run_process(demo("--quick", "--out", out), cwd=tmp_path, env=env) as process:
-        assert process.wait(320.0) == 0, process.output
-        check_a_whole_demo(out, process.stdout)
-        assert process.tree() == []
-    outside = [path for path in tmp_path.rglob("*") if out not in (path, *path.parents)]
-    assert sorted(outside) == sorted(map(Path, elsewhere.values())), "the demo wrote outside its folder"
-
-
-@pytest.mark.alone
-@pytest.mark.soak
-@pytest.mark.timeout(600)
-def test_the_whole_demo_shows_every_event(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with run_process(demo("--out", out), cwd=tmp_path) as process:
+    with run_process(demo("--out", out), cwd=tmp_path, env=env) as process:
         assert process.wait(580.0) == 0, process.output
         check_a_whole_demo(out, process.stdout)
-        records, _ = read_journal(out / "journal.jsonl")
-        assert [row.cause for row in build_report(records).resizes].count("worker failed") == 2
+        assert process.tree() == []
+    records, _ = read_journal(out / "journal.jsonl")
+    assert [row.cause for row in build_report(records).resizes].count("worker failed") == 2
+    outside = [path for path in tmp_path.rglob("*") if out not in (path, *path.parents)]
+    assert sorted(outside) == sorted(map(Path, elsewhere.values())), "the demo wrote outside its folder"
 
 
 @pytest.mark.soak

@@ -137,7 +137,6 @@ def test_a_full_disk_under_journal_state_and_output_stops_nothing(training: Trai
     assert "Traceback" not in process.stderr
 
 
-@pytest.mark.alone
 @pytest.mark.soak
 @pytest.mark.timeout(400)
 def test_of_eight_ranks_on_one_machine_one_leaves_and_seven_continue(training: Training) -> None:

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 BENCHMARKS = [sys.executable, "-m", "benchmarks", "--quick"]
 WORKER = f"{sys.executable} -c import time"
 """How the command line of a training process of ``hosts-change-to-driver`` begins; its launchers' only contain it."""
-TWINS = {"growth-slow-boot", "kill-recovery-3", "check-4", "commit-small", "commit-gpu-small"}
+TWINS = {"growth-slow-boot", "kill-recovery-3", "removal-16", "check-4", "commit-small", "commit-gpu-small"}
 """Cases that another one measures with the same code and other sizes."""
 TESTED_ELSEWHERE = {"successor"}
 """Cases that wait long for what a test of their own tries: ``test_warm_starts.py``."""
@@ -80,7 +80,8 @@ def test_a_quick_run_of_each_kind_of_case_measures_both_sides(tmp_path: Path) ->
     names = {case.name for case in CASES if not (case.missing() or "").startswith("needs a GPU")}
     assert {case.name for case in CASES} > TWINS | TESTED_ELSEWHERE
     names -= TWINS | TESTED_ELSEWHERE
-    with run_process([*BENCHMARKS, *sorted(names)], cwd=ROOT, env={"TMPDIR": str(tmp_path)}) as process:
+    light = [sys.executable, "-m", "tests.integration.benchmarks.light", "--quick"]
+    with run_process([*light, *sorted(names)], cwd=ROOT, env={"TMPDIR": str(tmp_path)}) as process:
         assert process.wait(1500) == 0, process.output
     rows = table_cells(process.stdout)[2:]
     assert {row[0] for row in rows} == names

@@ -65,7 +65,6 @@ def test_a_python_that_does_not_run_gives_one_line(fresh_tree: Path, bare_enviro
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.alone
 @pytest.mark.soak
 @pytest.mark.timeout(1500)
 def test_a_killed_set_up_finishes_the_next_time_and_then_has_nothing_to_do(

@@ -254,3 +254,21 @@ def test_a_file_that_skips_itself_fails_in_strict_mode(pytest_on):
         assert "no_such_module_anywhere" in process.output
     with pytest_on(text) as process:
         assert process.wait() == 5  # nothing collected
+
+
+def test_files_whose_tests_may_take_longest_run_first(pytest_on, tmp_path):
+    (tmp_path / "test_long.py").write_text(
+        "import pytest\n\n\n@pytest.mark.timeout(9)\ndef test_takes_long():\n    print('long')\n"
+    )
+    with pytest_on("def test_is_short():\n    print('short')\n") as process:
+        assert process.wait() == 0, process.output
+    assert process.output.index("long\n") < process.output.index("short\n")
+
+
+def test_a_file_without_the_wanted_marker_is_not_imported(pytest_on, tmp_path):
+    (tmp_path / "test_marked.py").write_text("import pytest\n\n\n@pytest.mark.gpu\ndef test_it():\n    pass\n")
+    text = "raise RuntimeError('imported')"
+    with pytest_on(text, PYTEST_ADDOPTS="-m gpu") as process:
+        assert process.wait() == 0, process.output
+    with pytest_on(text, PYTEST_ADDOPTS="-m 'not gpu'") as process:
+        assert process.wait() == 2, process.output

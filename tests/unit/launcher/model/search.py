@@ -13,7 +13,7 @@ from tests.unit.launcher.model.play import play, shrunk
 
 FIRST: Final = int(os.environ.get("HVD_TEST_SEED", "0"))
 """Seed of the first history. Without one the same histories are played each time, wherever that is."""
-COUNT: Final = int(os.environ.get("HVD_TEST_HISTORIES", "50000"))
+COUNT: Final = int(os.environ.get("HVD_TEST_HISTORIES", "25000"))
 """How many are played by a soak."""
 
 
