@@ -312,6 +312,8 @@ class Session:
             self._superseded = True
         else:
             self.driver.tell(event)
+        if isinstance(event, News) and event.news["event"] == "beats":
+            return  # the loop wakes by itself when one is missing
         match event:
             case News(host, {"event": "output" | "ended" as what, **news}):
                 life = seat_of(host, news.get("slot"), news.get("life"))
@@ -323,7 +325,7 @@ class Session:
                 self._launches.came(host)
                 self._save_soon()  # the next launcher must find this host, even before there is a world
                 self.driver.tell(PeersChanged(host))
-        if not (isinstance(event, News) and event.news["event"] in ("output", "beats")):
+        if not (isinstance(event, News) and event.news["event"] == "output"):
             self._look_soon.set()
 
     def health_changed(self, ledger: HealthLedger, event: str, fields: Mapping[str, Any]) -> None:
