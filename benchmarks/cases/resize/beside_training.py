@@ -1,4 +1,4 @@
-"""What launcher and agents take from a training of 8 ranks on this machine, with a step of 10 ms, while nothing happens.
+"""What launcher and agents take from a training of 8 ranks on this machine with a step of 10 ms. Nothing happens.
 
 All processes of the job count but those that train, and their children that have ended: stock's script too.
 """
@@ -27,9 +27,7 @@ BAR_PERCENT: Final = 1.0
 def measure(trial: Trial) -> Values:
     """One window of a job that trains."""
     ranks, window_s = trial.pick((RANKS, WINDOW_S), (QUICK_RANKS, QUICK_WINDOW_S))
-    shape = jobs.Shape(
-        hosts=(f"{jobs.HOSTS[0]}:{ranks}",), max_np=ranks, within=("env", f"BENCH_PAUSE_S={STEP_S:g}")
-    )
+    shape = jobs.Shape(hosts=(f"{jobs.HOSTS[0]}:{ranks}",), max_np=ranks, within=("env", f"BENCH_PAUSE_S={STEP_S:g}"))
     with jobs.training(trial, shape) as job:
         job.settle(ranks, steps_each=STEPS, timeout=START_S)
         begun, before = time.monotonic(), cpu_s(job)
