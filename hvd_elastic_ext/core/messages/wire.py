@@ -82,21 +82,22 @@ def _no_constant(name: str) -> float:
 
 _encode: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 _decoder: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_no_constant)
-_scan: Final = _decoder.scan_once
 
 
 def decode(text: str) -> Any:
     """Strict: what it reads can be written as JSON again. Raises ``ValueError`` or ``RecursionError``."""
     try:
-        value, end = _scan(text, 0)
-    except StopIteration:  # no JSON begins here; perhaps after blanks
-        return _decoder.decode(text)
+        value, end = _decoder.raw_decode(text)  # without a search for blanks around it
+    except ValueError:
+        end = -1
     return value if end == len(text) else _decoder.decode(text)
 
 
 class _SigningKey:
-    """HMAC-SHA256 with one key. Both hashes begin with the key, once: doing it for each frame would take longer than the
-    rest, and a copy of an ``hmac`` object takes twice as long as copies of the two hashes."""
+    """HMAC-SHA256 with one key. Both hashes take in the key once: for each frame that would take longer than the rest.
+
+    A copy of an ``hmac`` object takes twice as long as copies of the two hashes.
+    """
 
     def __init__(self, key: bytes) -> None:
         self._inner, self._outer = (hashlib.sha256(bytes(byte ^ pad for byte in key.ljust(64, b"\0"))) for pad in _PADS)
