@@ -312,7 +312,7 @@ class Session:
             self._superseded = True
         else:
             self.driver.tell(event)
-        if isinstance(event, News) and _changes_no_plan(event.news):
+        if isinstance(event, News) and changes_no_plan(event.news):
             return
         match event:
             case News(host, {"event": "output" | "ended" as what, **news}):
@@ -442,7 +442,7 @@ class Session:
             self._tell(End(JobFailed(f"a defect of hvd-elastic: {type(error).__name__}: {error}")))
 
 
-def _changes_no_plan(news: Mapping[str, Any]) -> bool:
+def changes_no_plan(news: Mapping[str, Any]) -> bool:
     """Heartbeats, whose absence the loop notices, and questions for keys, which are answered without a look.
 
     When a world forms each process asks for the addresses of all others, twice: hundreds of looks.
