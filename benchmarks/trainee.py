@@ -4,7 +4,7 @@
 
 Each step adds a line to STAMPS; see ``benchmarks/steps.py``. On HOST it pauses before large imports. Each line of
 STAMPS.notified says when a process learned of a change of hosts: by an update or by an interrupt.
-Only State and decorator differ between the sides.
+Each step pauses for $BENCH_PAUSE_S (0.02). Only State and decorator differ between the sides.
 """
 
 import importlib
@@ -22,7 +22,7 @@ from horovod.common.elastic import notification_manager
 from horovod.common.exceptions import HostsUpdatedInterrupt
 
 SIDE, STAMPS, LIMIT_S = sys.argv[1], sys.argv[2], float(sys.argv[3])
-PAUSE_S = 0.02
+PAUSE_S = float(os.environ.get("BENCH_PAUSE_S", "0.02"))
 COMMIT_EVERY = 5
 
 elastic = importlib.import_module("hvd_elastic_ext.torch" if SIDE == "ours" else "horovod.torch.elastic")

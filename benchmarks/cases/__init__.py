@@ -10,6 +10,7 @@ from typing import Final
 
 from benchmarks.cases.daemon import cluster, cluster_outage, discover_script
 from benchmarks.cases.resize import (
+    beside_training,
     first_step,
     growth,
     hosts_change_to_driver,
@@ -29,6 +30,7 @@ CASES: Final[tuple[Case, ...]] = (
     *growth.CASES,
     *shrink.CASES,
     successor.CASE,
+    beside_training.CASE,
     large_job.CASE,
     join_crowded.CASE,
     *in_process.CASES,

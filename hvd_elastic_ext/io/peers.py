@@ -62,11 +62,18 @@ def owner(connection: socket.socket, lookup: OwnerLookup) -> int | None:
     """
     try:
         uid = lookup(connection.getpeername(), connection.getsockname())
-        # As long as this end is connected no other process can have the other one's address and port.
-        state = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
     except (OSError, ValueError):
         return None
-    return uid if state == _ESTABLISHED else None
+    # As long as this end is connected no other process can have the other one's address and port.
+    return uid if is_whole(connection) else None
+
+
+def is_whole(connection: socket.socket) -> bool:
+    """Whether a TCP connection is open in both directions."""
+    try:
+        return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _ESTABLISHED
+    except OSError:
+        return False
 
 
 def is_trusted(uid: int | None) -> bool:

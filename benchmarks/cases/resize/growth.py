@@ -1,6 +1,7 @@
 """A second host comes: how long the first one pauses for it, and how long until both train.
 
-Once with a newcomer that starts at once, once with one that needs 20 s more: survivors must not wait for it.
+Once with a newcomer that starts at once, once with one that needs 20 s more: survivors must not wait for it. Then the
+newcomer is killed. No change of a world can take less than that one: the floor of the pause, in the same job.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from benchmarks.model import BenchmarkError, Case, Figure, Timing, Trial, Values
 
 STALL: Final = "survivor's longest pause"
 JOINED: Final = "hosts file to first step at size 2"
+LOST: Final = "kill -9 of the newcomer to the survivor's next step"
 DEADLINE_S: Final = 90.0
 STEPS, QUICK_STEPS = 60, 8
 SLOW_S, QUICK_SLOW_S = 20.0, 1.0
 BAR_S, BAR_RATIO = 0.25, 1 / 8
+BAR_FLOOR: Final = 1.2
+KILL_S: Final = 60.0
 
 
 def measure(trial: Trial, *, slowly: bool) -> Values:
@@ -33,7 +37,15 @@ def measure(trial: Trial, *, slowly: bool) -> Values:
             job.settle(2, steps_each=settle, timeout=DEADLINE_S)
         except jobs.TooLate:
             return {STALL: [Timing(DEADLINE_S, at_least=True)], JOINED: [Timing(DEADLINE_S, at_least=True)]}
-        return figures(job.stamps(), survivor=survivor, changed=changed)
+        found = figures(job.stamps(), survivor=survivor, changed=changed)
+        newcomer = next(s.pid for s in steps.members(job.stamps()).values() if s.pid != survivor)
+        killed = job.kill(newcomer).mono
+
+        def step() -> float | None:
+            first = steps.first_at(job.stamps(), size=1, after=killed)
+            return None if first is None else first.mono
+
+        return {**found, LOST: [job.time_until("step of the survivor", step, since=killed, deadline=KILL_S)]}
 
 
 def figures(stamps: list[steps.Stamp], *, survivor: int, changed: float) -> Values:
@@ -53,7 +65,11 @@ def case(name: str, about: str, *, slowly: bool, repeats: int) -> Case:
     return Case(
         name=name,
         about=about,
-        figures=(Figure(STALL, bar_s=BAR_S, bar_ratio=BAR_RATIO), Figure(JOINED)),
+        figures=(
+            Figure(STALL, bar_s=BAR_S, bar_ratio=BAR_RATIO, floor=LOST, bar_floor=BAR_FLOOR),
+            Figure(JOINED),
+            Figure(LOST),
+        ),
         measure=partial(measure, slowly=slowly),
         repeats=repeats,
     )

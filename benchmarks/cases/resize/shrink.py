@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Final
 
 from benchmarks import jobs, netns, steps
-from benchmarks.model import BenchmarkError, Case, Figure, Timing, Trial, Values
+from benchmarks.model import SIDES, BenchmarkError, Case, Figure, Side, Timing, Trial, Values
 
 REMOVAL: Final = "hosts file to first step at size {}"
 KILL: Final = "kill to next step, {} to {} workers"
 CUT: Final = "link cut to first step at size 1"
 STEPS: Final = (40, 8)
-RANKS: Final = (16, 3)
-"""Of ``removal-16``, and of its quick run."""
+QUICK_RANKS: Final = 3
+"""In a quick run of ``removal-16`` and ``removal-32``."""
 LINK_TIMEOUT_S: Final = 3
 MANY_START_S: Final = 180.0
 """For many interpreters that import torch, and for stock's start over ssh, step by step."""
@@ -57,23 +57,35 @@ def removal(trial: Trial) -> Values:
     return measure(trial, REMOVAL.format(1), shape, lose, size=2)
 
 
-def removal_of_many(trial: Trial) -> Values:
+def removal_of_many(trial: Trial, most: int) -> Values:
     """All ranks but one are on one host, the last one on another, which is removed.
 
     The time depends on how processes find one another: each asks for the addresses of all others.
     """
-    ranks = trial.pick(*RANKS)
+    ranks = trial.pick(most, QUICK_RANKS)
     staying = f"{jobs.HOSTS[0]}:{ranks - 1}"
     shape = jobs.Shape(hosts=(staying, jobs.HOSTS[1]), max_np=ranks)
     return measure(
         trial,
-        REMOVAL.format(RANKS[0] - 1),
+        REMOVAL.format(most - 1),
         shape,
         lambda job: unlist(job, trial, staying),
         size=ranks,
         steps_each=8,
         start_s=MANY_START_S,
         deadline_s=90.0,
+    )
+
+
+def removal_case(ranks: int, *, bar_ratio: float | None = None, sides: tuple[Side, ...] = SIDES) -> Case:
+    """One rank of so many leaves."""
+    return Case(
+        name=f"removal-{ranks}",
+        about=f"one of {ranks} ranks on one machine leaves; the others train on",
+        figures=(Figure(REMOVAL.format(ranks - 1), bar_ratio=bar_ratio),),
+        measure=lambda trial: removal_of_many(trial, ranks),
+        repeats=2,
+        sides=sides,
     )
 
 
@@ -137,11 +149,6 @@ CASES: Final = (
         figures=(Figure(REMOVAL.format(1), bar_s=0.25, bar_ratio=1 / 3),),
         measure=removal,
     ),
-    Case(
-        name="removal-16",
-        about=f"one of {RANKS[0]} ranks on one machine leaves; the others train on",
-        figures=(Figure(REMOVAL.format(RANKS[0] - 1), bar_ratio=1 / 5),),
-        measure=removal_of_many,
-        repeats=2,
-    ),
+    removal_case(16, bar_ratio=1 / 5),
+    removal_case(32, sides=("ours",)),  # stock's takes minutes
 )

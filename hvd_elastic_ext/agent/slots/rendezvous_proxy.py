@@ -1,6 +1,7 @@
 """Horovod's rendezvous server for the processes of a slot, on 127.0.0.1: it passes each question on to the launcher.
 
-A question stays open until the launcher answers or the client disconnects. Only malformed requests are answered here.
+A question stays open until the launcher answers or the client disconnects. Answered here: malformed requests, and a
+question that is the same as the one just answered: Gloo asks for each address twice, first whether it is there.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final, NamedTuple
 from hvd_elastic_ext.agent.slots.http import BadRequest, Reader, Request, response
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import heard
-from hvd_elastic_ext.io.peers import is_trusted, owner, owner_lookup
+from hvd_elastic_ext.io.peers import is_trusted, is_whole, owner, owner_lookup
 
 MAX_CLIENTS: Final = 256
 """Open connections; further ones wait in the kernel's queue."""
@@ -21,6 +22,11 @@ TIMEOUT_S: Final = 10.0
 """Seconds in which a client sends its request, and in which it reads the answer."""
 REGISTRATION: Final = "/worker_addresses/"
 """Where a stock worker registers for notifications, pickled. Never read: updates come over the link."""
+
+
+RANK: Final = "rank_and_size"
+"""In the path of a question for a rank. All others are about keys."""
+_OK: Final = 200
 
 
 class Question(NamedTuple):
@@ -65,6 +71,8 @@ class RendezvousProxy:
         self._clients: dict[int, _Client] = {}
         self._waiting: dict[int, _Client] = {}
         self._count = 0
+        self._just_told: tuple[Request, bytes] | None = None
+        """The last question and its answer, if it was for a key and has one."""
         self._paused_until: float | None = None
         self.life = 0
         self.port: int = self._listener.getsockname()[1]
@@ -80,8 +88,12 @@ class RendezvousProxy:
     def answer(self, number: int, status: int, body: bytes) -> None:
         """Answer a question. Ignored if its client has disconnected."""
         client = self._waiting.pop(number, None)
-        if client is not None:
-            self._reply(client, status, body)
+        if client is None:
+            return
+        question = client.question
+        if status == _OK and number == self._count and question is not None and _is_for_a_key(question.request):
+            self._just_told = (question.request, body)
+        self._reply(client, status, body)
 
     def due(self) -> float | None:
         """When the next client times out, or None."""
@@ -100,6 +112,7 @@ class RendezvousProxy:
 
     def end_of_life(self) -> None:
         """Disconnect all clients: all processes of the slot have ended."""
+        self._just_told = None
         for client in list(self._clients.values()):
             self._hang_up(client)
 
@@ -164,11 +177,15 @@ class RendezvousProxy:
             return
         if request is None:
             return
-        if not self._is_ours(client.connection):  # checked again: it may have disconnected since
+        if self._lookup is not None and not is_whole(client.connection):  # it has disconnected since it was checked
             self._hang_up(client)
             return
         if request.method == "PUT" and request.path.startswith(REGISTRATION):
             self._reply(client, 200, b"")
+            return
+        just_told, self._just_told = self._just_told, None  # once: a key may get another value in the next world
+        if just_told is not None and just_told[0] == request:
+            self._reply(client, _OK, just_told[1])
             return
         self._count += 1
         client.question, client.deadline = Question(self._count, self.life, request), None
@@ -201,3 +218,7 @@ class RendezvousProxy:
         if client.question is not None and self._waiting.pop(client.question.number, None) is not None:
             self._withdrawn(client.question.number)
         self._listen()
+
+
+def _is_for_a_key(request: Request) -> bool:
+    return request.method == "GET" and RANK not in request.path

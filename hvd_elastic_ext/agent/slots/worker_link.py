@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import binascii
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hvd_elastic_ext.agent.orders.orders import AnswerQuestion, Start
-from hvd_elastic_ext.agent.slots.rendezvous_proxy import Question, RendezvousProxy
+from hvd_elastic_ext.agent.slots.rendezvous_proxy import RANK, Question, RendezvousProxy
 from hvd_elastic_ext.agent.slots.socket_link import SocketLink
 from hvd_elastic_ext.agent.slots.worker_status import RateLimit, WorkerStatus
 from hvd_elastic_ext.agent.system.cpu_activity import CpuActivity, used_s
@@ -15,9 +15,6 @@ from hvd_elastic_ext.agent.system.oom import OutOfMemory
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.agent.slots.supervisor import SupervisorPipes
-
-RANK: Final = "rank_and_size"
-"""Path component of Horovod's request for a rank."""
 
 
 class WarmFork(Protocol):

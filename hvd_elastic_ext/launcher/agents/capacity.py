@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 HOSTS_A_SECOND: Final = 128.0
 """Heartbeats a second that the launcher handles easily."""
-FIGURES_A_SECOND: Final = 48.0
+FIGURES_A_SECOND: Final = 32.0
 """Full heartbeats (with the figures of all processes) a second that it handles."""
 MOST_SELDOM: Final = 5
 """At least one heartbeat in so many is full."""

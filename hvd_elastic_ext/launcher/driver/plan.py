@@ -42,8 +42,8 @@ MAX_PAUSE_S: Final = 20.0
 class Planner(NamedTuple):
     """``ending``: also asked while the job ends.
 
-    ``moving``: when to ask it again (mono), in place of :attr:`Plan.again_at`. Each heartbeat moves that time and is no
-    reason for a look, so a time of the last look would cause looks at thousands of processes with nothing to see.
+    ``moving``: when to ask it again (mono), by what has come since :attr:`Plan.again_at`. Heartbeats and questions for
+    keys move that time and are no reason for a look: there are hundreds a second.
     ``is_due``: whether to ask it now, by what was heard since the last look.
     """
 
@@ -69,7 +69,8 @@ asked for their ranks, the last question is asked again, by what they hold then.
 PLANNERS: Final = (
     Planner(waiting.plan, ending=True),  # prints what the job waits for since the last look
     Planner(pace.plan),  # prints that the world makes no step
-    Planner(world.answer_due, ending=True),  # questions of processes that wait for their world
+    # questions of processes that wait for their world
+    Planner(world.answer_due, ending=True, moving=world.answers_due_at, is_due=world.is_answer_due),
     Planner(custody.note, ending=True),  # the newest commit is saved for the next launcher
     Planner(link_loss.plan, ending=True),  # has the launcher lost its own link? adoption.plan stops the look for that
     Planner(silence.plan, ending=True, moving=silence.due_at, is_due=silence.is_due),  # silent hosts and processes

@@ -47,7 +47,7 @@ from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.health.causes import SSH_FAILED
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat, is_for_a_rank
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.state import events
 from hvd_elastic_ext.launcher.state.events import (
@@ -312,6 +312,8 @@ class Session:
             self._superseded = True
         else:
             self.driver.tell(event)
+        if isinstance(event, News) and changes_no_plan(event.news):
+            return
         match event:
             case News(host, {"event": "output" | "ended" as what, **news}):
                 life = seat_of(host, news.get("slot"), news.get("life"))
@@ -323,7 +325,7 @@ class Session:
                 self._launches.agent_joined(host)
                 self._save_soon()  # the next launcher must find this host, even before there is a world
                 self.driver.tell(PeersChanged(host))
-        if not (isinstance(event, News) and event.news["event"] in ("output", "beats")):
+        if not (isinstance(event, News) and event.news["event"] == "output"):
             self._look_soon.set()
 
     def health_changed(self, ledger: HealthLedger, event: str, fields: Mapping[str, Any]) -> None:
@@ -438,3 +440,13 @@ class Session:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a defect of hvd-elastic", exc_info=error)
             self._tell(End(JobFailed(f"a defect of hvd-elastic: {type(error).__name__}: {error}")))
+
+
+def changes_no_plan(news: Mapping[str, Any]) -> bool:
+    """Heartbeats, whose absence the loop notices, and questions for keys, which are answered without a look.
+
+    When a world forms each process asks for the addresses of all others, twice: hundreds of looks.
+    """
+    if news["event"] == "asked":
+        return not is_for_a_rank(str(news.get("method")), str(news.get("path")))
+    return str(news["event"]) == "beats"

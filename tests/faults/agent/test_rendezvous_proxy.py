@@ -106,6 +106,24 @@ def test_put_delete_and_get_carry_their_bodies(agent: Agent, proxy_port: int) ->
         assert asking.wait() == (200, answered)
 
 
+def test_what_gloo_asks_twice_in_a_row_is_passed_on_once(agent: Agent, proxy_port: int) -> None:
+    def ask(method: str, path: str, answer: bytes | None, status: int = 200) -> tuple[int, bytes]:
+        asking, before = Asking(proxy_port, method, path), len(agent.news("asked", slot=0))
+        if answer is not None:
+            reply(agent, agent.wait_for("asked", 0, count=before + 1), status, answer)
+        return asking.wait()
+
+    assert ask("GET", "/global/1", b"here") == (200, b"here")
+    assert ask("GET", "/global/1", None) == (200, b"here")
+    assert ask("GET", "/global/1", b"there") == (200, b"there")  # a third time is another world's
+    assert ask("PUT", "/global/0", b"") == (200, b"")
+    assert ask("GET", "/global/1", b"elsewhere") == (200, b"elsewhere")  # not when something came between
+    assert ask("GET", "/global/2", b"", 404) == (404, b"")
+    assert ask("GET", "/global/2", b"now") == (200, b"now")  # nor when it was not there
+    assert ask("GET", "/rank_and_size/h1:0", b"0,2,0,1,0,2") == (200, b"0,2,0,1,0,2")
+    assert ask("GET", "/rank_and_size/h1:0", b"1,2,0,1,1,2") == (200, b"1,2,0,1,1,2")  # nor a rank
+
+
 class Code:
     """Runs code when it is unpickled, as an attacker's would."""
 

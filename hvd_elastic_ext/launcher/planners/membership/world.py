@@ -47,6 +47,17 @@ def answer_due(job: JobState) -> Plan:
     return Plan(job.rendezvous.next_due())
 
 
+def answers_due_at(job: JobState) -> float | None:
+    """When the next one has; a question for a key is no reason for a look."""
+    return job.rendezvous.next_due()
+
+
+def is_answer_due(job: JobState) -> bool:
+    """Whether one has waited long enough now."""
+    at = job.rendezvous.next_due()
+    return at is not None and at <= job.now
+
+
 def plan(job: JobState) -> Plan:
     """Give ranks when all members of the newest world have asked, and call the others again."""
     _deal(job, job.wanted)

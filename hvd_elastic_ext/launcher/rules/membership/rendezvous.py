@@ -226,7 +226,7 @@ class Rendezvous:
 
     def repeats(self, question: Question) -> bool:
         """Whether a question for a rank was answered before. It comes again because the answer may be lost."""
-        return _is_for_a_rank(question) and self._answered.get(question.life) == question.number
+        return is_for_a_rank(question.method, question.path) and self._answered.get(question.life) == question.number
 
     def ask(self, question: Question, now: float) -> list[RendezvousAnswer]:
         """Answer a question, and those that it makes answerable; nothing if it has to wait."""
@@ -235,7 +235,7 @@ class Rendezvous:
         if self.repeats(question):
             # If its world is lost by now, the process finds that out in it, and asks again.
             return [_answer(question, OK, self._worlds[question.life].places[question.life].text().encode())]
-        if _is_for_a_rank(question):
+        if is_for_a_rank(question.method, question.path):
             if question.number > self._answered.get(question.life, -1):  # else it was answered: messages may come twice
                 self._waiting[question.life] = question
             return []
@@ -290,8 +290,9 @@ class Rendezvous:
         return [_answer(self._held.pop(key)[0], OK, world.keys[path]) for key in found]
 
 
-def _is_for_a_rank(question: Question) -> bool:
-    return question.method == "GET" and question.path.lstrip("/").partition("/")[0] == _RANK
+def is_for_a_rank(method: str, path: str) -> bool:
+    """Whether a question is one for a rank; all others are about keys."""
+    return method == "GET" and path.lstrip("/").partition("/")[0] == _RANK
 
 
 def _answer(question: Question, status: int, body: bytes = b"") -> RendezvousAnswer:

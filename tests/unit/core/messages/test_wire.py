@@ -95,6 +95,13 @@ def test_a_stream_that_is_not_what_was_sent_is_refused(tamper):
         opened(b"".join(frames))
 
 
+def test_a_frame_is_signed_as_rfc_2104_has_it():
+    key, payload = bytes(range(32)), b'{"event":"beats"}'
+    frame = Sealer(key, b"a").seal({"event": "beats"})
+    assert frame[4:36] == hmac.digest(key, b"a" + bytes(8) + payload, "sha256")
+    assert frame[36:] == payload
+
+
 def test_a_frame_that_is_sent_back_to_its_sender_is_refused():
     with pytest.raises(WireError, match="not signed"):
         opened(sealed({}, direction=b"l")[0])

@@ -37,11 +37,11 @@ def test_the_more_hosts_the_more_seldom_each_of_them_beats(
     ("hosts", "progress", "every"),
     [
         (1, None, 1),
-        (48, None, 1),
-        (49, None, 2),
-        (512, None, 4),  # 154 heartbeats a second
+        (32, None, 1),
+        (33, None, 2),
+        (512, None, 5),  # 154 heartbeats a second
         (10_000, None, 5),  # never older than that
-        (512, 600.0, 4),
+        (512, 600.0, 5),
         (512, 25.0, 2),  # three of them still fit into the time in which there must be progress
         (512, 1.0, 1),
     ],

@@ -7,7 +7,7 @@ import pytest
 from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.rules.membership import next_world
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldDecision
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import HOLD_S, Question
 from hvd_elastic_ext.launcher.state.effects.engines.engine import Engine
 from hvd_elastic_ext.launcher.state.events import News
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -56,6 +56,20 @@ def test_between_two_looks_silence_is_noticed_all_the_same() -> None:
     cluster.driver.look()
     assert not cluster.driver.is_due()
     assert {event["host"] for event in cluster.events("fenced")} == {"b"}
+
+
+def test_a_question_for_a_key_is_answered_in_time_though_it_causes_no_look() -> None:
+    cluster = steady("a")
+    (worker,) = cluster.driver.job.roster.workers.values()
+    asked = {"event": "asked", "slot": 0, "life": worker.life.number, "id": 99, "method": "GET", "path": "/global/9"}
+    cluster.driver.tell(News("a", asked))
+    assert not cluster.driver.is_due()
+    at = cluster.driver.due_at()
+    assert at == pytest.approx(cluster.clock.mono() + HOLD_S)
+    cluster.clock.advance(HOLD_S)
+    assert cluster.driver.is_due()
+    cluster.driver.look()
+    assert not cluster.driver.is_due()
 
 
 @pytest.mark.parametrize(("others", "blamed"), [(0, True), (30, False)])
