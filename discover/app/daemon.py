@@ -134,6 +134,7 @@ class Daemon:
         self._leaving = leaving
         self._reasons = ReasonLog()
         self._problem = ""
+        self._change = ""
         self._published_at = clock.mono()
 
     def run(self) -> int:
@@ -155,6 +156,7 @@ class Daemon:
             # Fast changes that change no host do not lead to a check of the published files each time.
             if news or due or self._clock.mono() >= self._published_at + TICK:
                 self._publish()
+            self._report_change()
             self._vitals.loop_turned()
             event = self._next_event(TICK)
             if isinstance(event, StopRequested):
@@ -172,10 +174,16 @@ class Daemon:
         self._reasons.say("source", decision.problem, level=logging.WARNING)
         if decision.problem and not decision.followed:
             self._metrics.refused.inc()
-        if decision.news and decision.state.last is not None:
-            self._metrics.published(decision.state.last)
-            LOG.info("hosts: sequence=%d: %s", decision.state.last.sequence, reason)
+        if decision.news:
+            self._change = reason
         return decision.news or decision.problem != before
+
+    def _report_change(self) -> None:
+        """After the publication, which must not wait for it: on busy cores even a millisecond may end a turn."""
+        change, self._change = self._change, ""
+        if change and self._state.last is not None:
+            self._metrics.published(self._state.last)
+            LOG.info("hosts: sequence=%d: %s", self._state.last.sequence, change)
 
     def _see(self) -> Seen:
         try:

@@ -13,8 +13,8 @@ from typing import Protocol
 from discover.publishing.file_lock import FileLock
 from discover.publishing.overlap import Overlap
 from hvd_elastic_ext.core.errors import BadHosts, Transient
-from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.core.publication import Publication, parse_hosts_text, render_hosts_text
+from hvd_elastic_ext.core.hosts import HostSet, same_ends
+from hvd_elastic_ext.core.publication import Publication, hosts_line, parse_hosts_text
 
 
 class PublishFailed(Transient):
@@ -130,7 +130,8 @@ class HostsFile:
         self.path, self.where = self._file.path, self._file.where
         self.own, self.close = self._file.own, self._file.close
         self._overlap = overlap
-        self._rendered: tuple[HostSet | None, bytes] = (None, b"")
+        self._shown = HostSet()
+        self._lines: list[str] = []
 
     def published_before(self) -> HostSet:
         """Return the hosts of an earlier run, in their order; none if they cannot be read."""
@@ -147,9 +148,10 @@ class HostsFile:
             self._overlap.publish(publication, before=self.published_before, write=self._write)
 
     def _write(self, hosts: HostSet) -> None:
-        if self._rendered[0] is not hosts:  # the same hosts come every second
-            self._rendered = (hosts, render_hosts_text(hosts).encode("ascii"))
-        self._file.write(self._rendered[1])
+        start, end = same_ends(self._shown.hosts, hosts.hosts)  # most lines are as they were
+        self._lines[start : len(self._lines) - end] = map(hosts_line, hosts.hosts[start : len(hosts) - end])
+        self._shown = hosts
+        self._file.write("".join(self._lines).encode("ascii"))
 
 
 class Script:

@@ -140,7 +140,7 @@ def decide_published(
         damped=bool(damped),
         looking_since=since,
         started=started,
-        observation=_observation(hosts, found.leaving, state.observation if unchanged else None) if started else None,
+        observation=_observation(hosts, found.leaving, state.observation, unchanged=unchanged) if started else None,
     )
     ends = {verdict.pod.key: silent[verdict.pod.uid] + limits.damper for verdict in damped}
     kept = {key: f"kept for another {end - now:.0f} s: most hosts fell silent at once" for key, end in ends.items()}
@@ -278,29 +278,39 @@ def _unique(found: _Pods, damped: Iterable[Verdict], state: DampingState) -> tup
     return hosts, clashes
 
 
-def _observation(hosts: Mapping[str, Host], leaving: Iterable[Verdict], before: Observation | None) -> Observation:
-    """``before``: the observation with the same hosts, if any. Its parts are used again."""
-    usable = HostSet(tuple(hosts.values())) if before is None else before.hosts
-    departing = _departures(leaving, usable)
-    return before if before is not None and before.departing == departing else Observation(usable, departing)
+def _observation(
+    hosts: Mapping[str, Host], leaving: Iterable[Verdict], before: Observation | None, *, unchanged: bool
+) -> Observation:
+    """``before``: what was shown last, with the same hosts if ``unchanged``. Its parts are used again."""
+    usable = before.hosts if before is not None and unchanged else HostSet(tuple(hosts.values()))
+    departing = _departures(leaving, usable, () if before is None else before.departing)
+    if before is not None and unchanged and before.departing == departing:
+        return before
+    return Observation(usable, departing)
 
 
-def _departures(leaving: Iterable[Verdict], staying: HostSet) -> tuple[Departure, ...]:
+def _departures(leaving: Iterable[Verdict], staying: HostSet, before: Iterable[Departure]) -> tuple[Departure, ...]:
     """The hosts that go, each name once with its earliest deadline, and none that stays."""
     departures: dict[str, Departure] = {}
+    shown = {each.host: each for each in before}
     for verdict in leaving:
         if verdict.host is None or verdict.host.name in staying:
             continue
-        known = departures.get(verdict.host.name)
-        if known is None or _or(verdict.deadline, float("inf")) < _or(known.deadline, float("inf")):
-            departures[verdict.host.name] = Departure(verdict.host.name, verdict.reason, verdict.deadline)
+        name, reason, deadline = verdict.host.name, verdict.reason, verdict.deadline
+        known = departures.get(name)
+        if known is None or _or(deadline, float("inf")) < _or(known.deadline, float("inf")):
+            was = shown.get(name)
+            same = was is not None and (was.reason, was.deadline) == (reason, deadline)
+            departures[name] = was if was is not None and same else Departure(name, reason, deadline)
     return tuple(departures.values())
 
 
 def _causes(before: DampingState, after: DampingState, facts: DampingFacts) -> tuple[tuple[str, float], ...]:
     """Does not count delayed changes when they are published: their latency is that of the delay."""
     causes = []
-    gone, come = (one.published.keys() - other.published.keys() for one, other in ((before, after), (after, before)))
+    gone = before.published.keys() - after.published.keys()
+    some = len(before.published) - len(gone) < len(after.published)
+    come = after.published.keys() - before.published.keys() if some else ()
     if facts.seen_at is not None and not gone <= before.silent.keys():
         causes.append((REMOVAL, facts.seen_at))
     since = [at for uid in come if (at := before.usable_since.get(uid, facts.seen_at)) is not None]

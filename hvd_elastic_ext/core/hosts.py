@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import compress, count
+from operator import is_not
 from typing import Any
 
 MAX_NAME = 253
@@ -167,23 +169,31 @@ class HostChange:
 def diff(before: HostSet, after: HostSet) -> HostChange:
     """Name what has to change to come from ``before`` to ``after``; order alone is no change."""
     added, removed, grown, shrunk = [], [], [], []
-    find = after._index().get
-    for host in before.hosts:
-        now = find(host.name)
-        if now is not host and (now is None or not host.same_life(now)):
+    start, end = same_ends(before.hosts, after.hosts)
+    for host in before.hosts[start : len(before) - end]:
+        now = after.get(host.name)
+        if now is None or not _lives_on(host, now):
             removed.append(host.name)
-    find = before._index().get
-    for host in after.hosts:
-        was = find(host.name)
-        if was is host:
-            continue
-        if was is None or not was.same_life(host):
+    for host in after.hosts[start : len(after) - end]:
+        was = before.get(host.name)
+        if was is None or not _lives_on(was, host):
             added.append(host.name)
         elif host.slots > was.slots:
             grown.append(host.name)
         elif host.slots < was.slots:
             shrunk.append(host.name)
     return HostChange(tuple(added), tuple(removed), tuple(grown), tuple(shrunk))
+
+
+def same_ends(one: Sequence[object], other: Sequence[object]) -> tuple[int, int]:
+    """Return how many objects both begin with, and with how many more they end.
+
+    Few of many hosts change at once: what is between is all that has to be looked at one by one.
+    """
+    shorter = min(len(one), len(other))
+    start = next(compress(count(), map(is_not, one, other)), shorter)
+    end = next(compress(count(), map(is_not, reversed(one), reversed(other))), shorter)
+    return start, min(end, shorter - start)
 
 
 def keep_seniority(before: HostSet, now: Iterable[Host], *, newcomers: Callable[[Host], Any] | None = None) -> HostSet:
@@ -194,13 +204,14 @@ def keep_seniority(before: HostSet, now: Iterable[Host], *, newcomers: Callable[
     them by instead.
     """
     current = now if isinstance(now, HostSet) else HostSet(tuple(now))
-    find = current._index().get
-    staying = [host for old in before.hosts if (host := find(old.name)) is not None and _lives_on(old, host)]
-    if len(staying) == len(current):
-        return HostSet(tuple(staying))
-    find = before._index().get
-    come = [host for host in current.hosts if (old := find(host.name)) is None or not _lives_on(old, host)]
-    return HostSet((*staying, *(come if newcomers is None else sorted(come, key=newcomers))))
+    start, end = same_ends(before.hosts, current.hosts)
+    old_ones, new_ones = before.hosts[start : len(before) - end], current.hosts[start : len(current) - end]
+    staying = [host for old in old_ones if (host := current.get(old.name)) is not None and _lives_on(old, host)]
+    come = [host for host in new_ones if (old := before.get(host.name)) is None or not _lives_on(old, host)]
+    if newcomers is not None:
+        come.sort(key=newcomers)
+    hosts = (*current.hosts[:start], *staying, *current.hosts[len(current) - end :], *come)
+    return current if hosts == current.hosts else HostSet(hosts)
 
 
 def _lives_on(old: Host, host: Host) -> bool:

@@ -70,6 +70,7 @@ class Disk:
         self.struck = False
         self._fault, self._at = fault, at
         self._open: dict[int, Node] = {}
+        self._past_cache: set[int] = set()
         self._next = 100
 
     def after(self, end: End) -> Disk:
@@ -92,6 +93,8 @@ class Disk:
             raise _error(errno.ENOTDIR)
         self._next += 1
         self._open[self._next] = node
+        if flags & os.O_DIRECT:
+            self._past_cache.add(self._next)
         return self._next
 
     def close(self, fd: int) -> None:
@@ -117,13 +120,20 @@ class Disk:
             raise _error(errno.EEXIST)
         folder.put(name, Node())
 
-    def writev(self, fd: int, buffers: Sequence[memoryview], /) -> int:
+    def pwritev(self, fd: int, buffers: Sequence[memoryview], offset: int, /) -> int:
         data = b"".join(buffers)
         target = self._open[fd].data
         assert target is not None
+        assert len(target) >= offset, "there is no hole"
+        if fd in self._past_cache and (offset % 512 or any(len(buffer) % 512 for buffer in buffers)):
+            raise _error(errno.EINVAL)
         half = data[: len(data) // 2]
-        self._change(half=lambda: target.extend(half))
-        target.extend(data)
+
+        def put(some: bytes) -> None:
+            target[offset : offset + len(some)] = some
+
+        self._change(half=lambda: put(half))
+        put(data)
         return len(data)
 
     def preadv(self, fd: int, buffers: Sequence[memoryview], offset: int, /) -> int:

@@ -29,6 +29,8 @@ REMOVED: Final = "pod deleted to hosts file without it"
 ADDED: Final = "pod ready to hosts file with it, less --settle"
 ON_DISK: Final = "the same removal, hosts file on a disk"
 BARE: Final = "the same removal, a bare watch loop"
+BUSY_REMOVED: Final = "pod deleted to hosts file without it, a busy loop beside each core"
+BUSY_BARE: Final = "the same, a bare watch loop"
 SYNCED: Final = "start of the process to 10,000 hosts in the file"
 MEMORY: Final = "peak memory of the daemon"
 LAG: Final = "pod deleted to hosts file without it, 1,000 changes a second"
@@ -37,6 +39,7 @@ IDLE: Final = "daemon's CPU, nothing happening"
 PODS, QUICK_PODS = 1000, 50
 NODES: Final = 100
 CHANGES, QUICK_CHANGES = 100, 5
+TURNS, QUICK_TURNS = 4, 1
 MANY, QUICK_MANY = 10_000, 200
 RATE: Final = 1000.0
 RATE_S, QUICK_RATE_S = 60.0, 2.0
@@ -92,8 +95,7 @@ class Follower:
     """A program that keeps a hosts file, in memory unless ``on_disk``."""
 
     def __init__(self, trial: Trial, name: str, *, on_disk: bool = False) -> None:
-        self.folder = trial.folder / name
-        self.folder.mkdir()
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=trial.folder))
         in_memory = IN_MEMORY.is_dir() and not on_disk
         self._place = Path(tempfile.mkdtemp(prefix="hvd-bench-", dir=IN_MEMORY)) if in_memory else self.folder
         # Kept open: tests that clean up shared memory see that it is in use.
@@ -200,6 +202,44 @@ def measure_changes(trial: Trial) -> Values:
     return {REMOVED: removed, ADDED: added, ON_DISK: slower, BARE: bare}
 
 
+BUSY_LOOPS: Final = """
+import os
+for _ in range(1, os.cpu_count() or 1):
+    if os.fork() == 0:
+        break
+while True:
+    pass
+"""
+
+
+@contextlib.contextmanager
+def busy_cores(trial: Trial) -> Iterator[None]:
+    """As many busy loops as there are cores."""
+    folder = trial.folder / "busy"
+    folder.mkdir()
+    job = jobs.Job(trial.side, folder)
+    try:
+        job.launch([sys.executable, "-c", BUSY_LOOPS])
+        yield
+    finally:
+        job.end()
+
+
+def measure_busy(trial: Trial) -> Values:
+    """Pods go one by one, while the daemon follows and while the bare loop does, in turns."""
+    pods, changes = trial.pick((PODS, CHANGES), (QUICK_PODS, QUICK_CHANGES))
+    turns = trial.pick(TURNS, QUICK_TURNS)
+    found: dict[bool, list[Timing]] = {False: [], True: []}
+    with cluster(trial, pods) as at, busy_cores(trial):
+        names = (f"p{number}" for number in range(pods))
+        for _ in range(turns):
+            for bare in (False, True):
+                with following(trial, at, bare=bare) as one:
+                    one.job.wait_for("first hosts file", lambda: one.count() > 0, timeout=READY_S)
+                    found[bare] += [removal(at, one, next(names)) for _ in range(changes // turns)]
+    return {BUSY_REMOVED: found[False], BUSY_BARE: found[True]}
+
+
 def measure_many(trial: Trial) -> Values:
     """All pods at once; then 1,000 changes a second with a deletion each second; then nothing."""
     pods = trial.pick(MANY, QUICK_MANY)
@@ -259,6 +299,19 @@ CASES: Final = (
             Figure(BARE, "p99"),
         ),
         measure=measure_changes,
+        repeats=1,
+        sides=("ours",),
+    ),
+    Case(
+        name="cluster-busy",
+        about=f"{PODS:,} pods on a cluster, and a busy loop beside each core; pods go",
+        figures=(
+            Figure(BUSY_REMOVED, floor=BUSY_BARE, bar_floor=1.5),
+            Figure(BUSY_REMOVED, "p99"),
+            Figure(BUSY_BARE),
+            Figure(BUSY_BARE, "p99"),
+        ),
+        measure=measure_busy,
         repeats=1,
         sides=("ours",),
     ),

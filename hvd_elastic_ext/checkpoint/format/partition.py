@@ -16,7 +16,7 @@ from typing import Final
 
 from hvd_elastic_ext.checkpoint.format import safetensors_header
 from hvd_elastic_ext.checkpoint.format.safetensors_header import Piece
-from hvd_elastic_ext.checkpoint.format.tensor_places import ALIGNMENT, Places
+from hvd_elastic_ext.checkpoint.format.tensor_places import SECTOR, Places
 from hvd_elastic_ext.core.errors import Permanent
 
 CUT_ABOVE: Final = 1 << 20
@@ -76,10 +76,10 @@ def _cuts(places: Places, numbers: Sequence[int], ends: Sequence[int], parts: in
         if at == len(ends):
             yield total
             continue
-        length = places.all[numbers[at]].length
+        offset, length = places.all[numbers[at]].offset, places.all[numbers[at]].length
         inside = wanted - (ends[at] - length)
         if length >= CUT_ABOVE:
-            yield wanted - inside % ALIGNMENT
+            yield wanted - min(inside, (offset + inside) % SECTOR)
         else:
             yield wanted - inside + (length if inside * 2 > length else 0)
 

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from hvd_elastic_ext.checkpoint.format.tensor_places import ALIGNMENT, WIDTHS, Places
+from hvd_elastic_ext.checkpoint.format.tensor_places import SECTOR, WIDTHS, Places
 from hvd_elastic_ext.core.json_text import to_text
 
 WORDS: Final = {
@@ -45,14 +45,17 @@ class Piece(NamedTuple):
 
 
 def encode(pieces: Sequence[Piece], places: Places, facts: Mapping[str, str]) -> bytes:
-    """The header for a file that has ``pieces`` in it one after another. Its length is a multiple of 64 bytes."""
+    """The header for a file that has ``pieces`` in it one after another.
+
+    Its length is a multiple of :data:`SECTOR`, so that what is aligned in memory is aligned in the file.
+    """
     entries: dict[str, Any] = {"__metadata__": dict(facts) | _metadata(pieces, places)}
     at = 0
     for piece in pieces:
         entries[_name(piece, places)] = {**_kind(piece, places), "data_offsets": [at, at + piece.end - piece.start]}
         at += piece.end - piece.start
     text = to_text(entries).encode()
-    text += b" " * (-(LENGTH.size + len(text)) % ALIGNMENT)
+    text += b" " * (-(LENGTH.size + len(text)) % SECTOR)
     return LENGTH.pack(len(text)) + text
 
 

@@ -17,6 +17,8 @@ from hvd_elastic_ext.core.errors import Permanent
 
 ALIGNMENT: Final = 64
 """Bytes; a cache line, and enough for every type of element."""
+SECTOR: Final = 4096
+"""Bytes; a multiple of what a disk writes at once. No machine's page is shorter."""
 _WIDEST: Final = 1 << 62
 """No length is beyond this: what is more has been made up."""
 _DIMENSIONS: Final = 64

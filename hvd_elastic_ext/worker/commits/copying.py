@@ -70,7 +70,7 @@ def _copy_cuda(pairs: Sequence[tuple[Tensor, Tensor]], device: torch.device) -> 
 
 def pin(side: Side, tensors: Sequence[Tensor]) -> None:
     """Pin a side's memory, once a mapping, if any of ``tensors`` is on a CUDA device. Unpinned it is only slower."""
-    if side.pinned or not any(tensor.is_cuda for tensor in tensors):
+    if side.pinned or not torch.cuda.is_initialized() or not any(tensor.is_cuda for tensor in tensors):  # type: ignore[no-untyped-call]
         return
     runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
     mapping = side.bytes.untyped_storage()  # from its first byte, by which torch judges whether a tensor is pinned

@@ -57,23 +57,27 @@ class Layout:
         return [place.view(data) for place in self.places]
 
 
-Key = tuple[list[Any], list[bool]]
+Key = tuple[list[Any], list[tuple[int, tuple[int, ...]]], list[bool]]
 
 
 def key_of(tensors: Sequence[Tensor], firm: Sequence[bool]) -> Key:
-    """Equal for tensors that can be copied into each other's places."""
-    return [(tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in tensors], list(firm)
+    """Equal for tensors that can be copied into each other's places.
+
+    A place of fewer than two dimensions is the same whatever the stride (:func:`_dense_stride`).
+    """
+    strides = [(number, tensor.stride()) for number, tensor in enumerate(tensors) if tensor.dim() > 1]
+    return [(tensor.shape, tensor.dtype, tensor.device) for tensor in tensors], strides, list(firm)
 
 
 def has_key(tensors: Sequence[Tensor], firm: Sequence[bool], key: Key) -> bool:
     """Whether :func:`key_of` is ``key``. It is asked for every commit, and makes no list of its own."""
-    rows, known = key
+    rows, strides, known = key
     if len(rows) != len(tensors) or list(firm) != known:
         return False
-    for tensor, (shape, stride, dtype, device) in zip(tensors, rows, strict=True):
-        if tensor.dtype is not dtype or tensor.shape != shape or tensor.stride() != stride or tensor.device != device:
+    for tensor, (shape, dtype, device) in zip(tensors, rows, strict=True):
+        if tensor.dtype is not dtype or tensor.shape != shape or tensor.device != device:
             return False
-    return True
+    return all(tensors[number].stride() == stride for number, stride in strides)
 
 
 def plan(tensors: Sequence[Tensor], firm: Sequence[bool]) -> Layout:

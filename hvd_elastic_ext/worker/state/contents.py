@@ -115,7 +115,8 @@ class Inventory:
         for name, part in self.parts.items():
             known = len(tensors)
             texts[name] = write_one(name, part.capture(), tensors)
-            firm += [part.firm or is_parameter(tensor) for tensor in tensors[known:]]
+            new = tensors[known:]
+            firm += [True] * len(new) if part.firm else map(is_parameter, new)
         known = len(tensors)
         classes = self._classes()
         texts[VALUES] = _write_values(self.values() | ({CLASSES: classes} if classes else {}), tensors)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from hvd_elastic_ext.checkpoint.archive import write
-from hvd_elastic_ext.checkpoint.programs import agent_requests
+from hvd_elastic_ext.checkpoint.programs import agent_requests, checkpoint_requests
 from hvd_elastic_ext.checkpoint.stores import open_store
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values.read import read
@@ -103,7 +103,7 @@ def test_a_commit_that_is_replaced_while_it_is_written_is_no_part(
             one.buffer.relabel(IDENTITY._replace(number=10))
             return files
 
-        monkeypatch.setattr(agent_requests, "write", SimpleNamespace(write_part=replaced))
+        monkeypatch.setattr(checkpoint_requests, "write", SimpleNamespace(write_part=replaced))
         assert agent_requests.answered(written(tmp_path, one))["for_good"]
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.core.hosts import Host, HostChange, HostSet, diff, keep_seniority, name_error
+from hvd_elastic_ext.core.hosts import Host, HostChange, HostSet, diff, keep_seniority, name_error, same_ends
 from tests.unit.core import strategies as some
 
 BAD_NAMES = {
@@ -122,3 +122,18 @@ def test_a_set_that_is_made_lean_answers_as_before():
     assert hosts.without_index() is hosts
     assert (hosts.get("b"), "a" in hosts, "c" in hosts) == (Host("b", 2), True, False)
     assert hosts.without_index() == HostSet.of({"a": 1, "b": 2})
+
+
+@given(some.small_sets, some.small_sets)
+def test_what_lies_between_the_ends_that_two_lists_share_is_all_that_differs(one, other):
+    start, end = same_ends(one.hosts, other.hosts)
+    assert one.hosts[:start] == other.hosts[:start]
+    assert one.hosts[len(one) - end :] == other.hosts[len(other) - end :]
+    assert start + end <= min(len(one), len(other))
+
+
+def test_a_set_without_some_hosts_of_the_last_one_is_kept_as_it_is():
+    hosts = [Host(name, 1) for name in "abcdefg"]
+    now = HostSet(tuple(host for host in hosts if host.name not in "cf"))
+    assert keep_seniority(HostSet(tuple(hosts)), now) is now
+    assert diff(HostSet(tuple(hosts)), now) == HostChange(removed=("c", "f"))

@@ -12,7 +12,7 @@ from safetensors import deserialize
 
 from hvd_elastic_ext.checkpoint.format import partition, safetensors_header
 from hvd_elastic_ext.checkpoint.format.partition import CUT_ABOVE, share
-from hvd_elastic_ext.checkpoint.format.tensor_places import WIDTHS
+from hvd_elastic_ext.checkpoint.format.tensor_places import SECTOR, WIDTHS
 from hvd_elastic_ext.core.errors import Permanent
 from tests.unit.checkpoint.layouts import layouts, placed
 
@@ -41,11 +41,20 @@ def test_the_shares_of_ranks_differ_by_no_more_than_two_cuts(sizes: list[int], p
 
 
 def test_one_large_tensor_is_shared_by_all() -> None:
-    places = placed([["float32", [10_000_000], [1], "cpu", 1]])
+    places = placed([["float32", [1 << 22], [1], "cpu", 1]])
     found = share(places, 4)
-    assert [[piece.end - piece.start for piece in one.pieces] for one in found] == [[10_000_000]] * 4
+    assert [[piece.end - piece.start for piece in one.pieces] for one in found] == [[1 << 22]] * 4
     names = [list(json.loads(one.header[8:]))[1] for one in found]
-    assert names[:2] == ["0[0:2500000]", "0[2500000:5000000]"]
+    assert names[:2] == ["0[0:1048576]", "0[1048576:2097152]"]
+
+
+@given(st.lists(st.integers(CUT_ABOVE, 3 * CUT_ABOVE), min_size=1, max_size=9), worlds)
+def test_what_is_cut_begins_at_a_sector_of_memory_and_of_the_file(sizes: list[int], parts: int) -> None:
+    places = placed([["uint8", [size], [1], "cpu", 1] for size in sizes])
+    for one in share(places, parts):
+        assert len(one.header) % SECTOR == 0
+        for piece in one.pieces[:1]:
+            assert piece.start == 0 or piece.span(places)[0] % SECTOR == 0
 
 
 def test_the_first_writer_has_less_to_share_if_much_is_its_own() -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hvd_elastic_ext.checkpoint.programs import agent_requests
+from hvd_elastic_ext.checkpoint.programs import agent_requests, checkpoint_requests
 
 NO_ROOM = """
 import resource, signal, sys
@@ -42,7 +42,7 @@ def test_storage_that_was_full_when_it_was_to_be_marked_is_marked_once_there_is_
 
 
 def test_a_mark_whose_maker_was_killed_before_it_had_written_holds_up_one_attempt_only(tmp_path: Path) -> None:
-    (tmp_path / agent_requests.MARK).touch()
+    (tmp_path / checkpoint_requests.MARK).touch()
     answer = write_nothing(tmp_path)
     assert answer["for_good"] is False
     assert "was empty" in answer["failed"]

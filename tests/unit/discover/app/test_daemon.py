@@ -156,6 +156,18 @@ def test_a_full_volume_is_tried_again_with_growing_pauses(manual_clock):
     assert "no space left" in rig.vitals.ready()[1]
 
 
+def test_hosts_are_published_before_they_are_logged(manual_clock, caplog):
+    class Witness(Stuck):
+        def publish(self, publication: Publication) -> None:
+            logged.append((publication.sequence, f"sequence={publication.sequence}:" in caplog.text))
+
+    caplog.set_level(logging.INFO)
+    logged: list[tuple[int, bool]] = []
+    Rig(manual_clock, A, AB, publishers=[Witness()]).run(Note.CHANGED, STOP)
+    assert logged == [(1, False), (2, False)]
+    assert "sequence=2: 2 hosts" in caplog.text
+
+
 def test_once_there_is_room_again_all_is_well(manual_clock):
     stuck = Stuck()
     rig = Rig(manual_clock, A, publishers=[stuck])

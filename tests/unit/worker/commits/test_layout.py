@@ -188,3 +188,11 @@ def test_garbage_is_refused_or_is_a_layout_of_dense_tensors(garbage: bytes) -> N
         return
     if layout.length < 1 << 20:
         layout.views(torch.zeros(layout.length, dtype=torch.uint8))
+
+
+def test_a_layout_depends_on_strides_only_where_there_are_two_dimensions_or_more() -> None:
+    line, square = torch.zeros(6), torch.zeros(4, 4)
+    mine = key_of([line, square], [True, True])
+    assert has_key([torch.zeros(12)[::2], square], [True, True], mine)
+    assert plan([torch.zeros(12)[::2]], [True]).encoded == plan([line], [True]).encoded
+    assert not has_key([line, square.t()], [True, True], mine)

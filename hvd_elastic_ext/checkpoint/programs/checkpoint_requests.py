@@ -1,0 +1,226 @@
+"""Requests about checkpoints: writing, sealing, loading, looking. See :mod:`agent_requests`."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from hvd_elastic_ext.checkpoint.archive import catalog, read, retention, write
+from hvd_elastic_ext.checkpoint.archive.read import Checkpoint
+from hvd_elastic_ext.checkpoint.archive.retention import Entry, Retention
+from hvd_elastic_ext.checkpoint.format.errors import Damaged, Missing
+from hvd_elastic_ext.checkpoint.format.manifest import (
+    LOCAL,
+    File,
+    file_from_json,
+    record_from_json,
+    record_to_json,
+)
+from hvd_elastic_ext.checkpoint.format.naming import name_of
+from hvd_elastic_ext.checkpoint.programs.requests import HelperAnswer, Request, Say
+from hvd_elastic_ext.checkpoint.stores import Store, open_store
+from hvd_elastic_ext.checkpoint.transfer import slot_memory
+from hvd_elastic_ext.core.commit_record import PAGE, Identity, Record
+from hvd_elastic_ext.core.errors import ElasticError, Permanent, Transient
+
+MARK: Final = ".store"
+"""File by which a host's storage is known for the same as another's."""
+
+
+def answer(request: Request, say: Say) -> HelperAnswer:
+    """Return the only answer."""
+    return _DO[request["do"]](request)
+
+
+def _write(request: Request) -> HelperAnswer:
+    store, identity = open_store(request["place"]), Identity(*request["commit"])
+    first: Record | None = None
+    files: list[File] = []
+    for slot, (part, rank, side) in request["shares"].items():
+        descriptor = request["sides"][slot][side]
+        record = _demanded(descriptor, identity)
+        commit = memoryview(mmap.mmap(descriptor, 0, prot=mmap.PROT_READ))[PAGE:]
+        files += write.write_part(store, record, commit, part=part, parts=request["parts"], rank=rank)
+        if _demanded(descriptor, identity) != record:
+            raise Permanent(f"commit {name_of(identity)} was replaced in memory while it was written")
+        first = record if part == 0 else first
+    return {
+        "record": None if first is None else record_to_json(first),
+        "receipts": [asdict(file) for file in files],
+        "bytes": sum(file.bytes for file in files),
+        "store": _which(request["place"]),
+    }
+
+
+def _demanded(descriptor: int, identity: Identity) -> Record:
+    (found,) = slot_memory.sealed([descriptor])
+    if found is None or found.record.identity != identity:
+        raise Permanent(f"commit {name_of(identity)} is not in that memory")
+    return found.record
+
+
+def _which(place: str) -> str:
+    """Tell storage of the same path apart: hosts that share none must not each write a part of the same checkpoint."""
+    if "://" in place:
+        return place
+    mark = Path(place, MARK)
+    with contextlib.suppress(FileExistsError):
+        _make(mark)
+    # Two hosts may be at it at once: the one that reads before the other has written reads again.
+    for _ in range(100):
+        if word := mark.read_text():
+            return word
+        time.sleep(0.01)
+    mark.unlink(missing_ok=True)  # or nothing would ever be written here again
+    raise Transient(f"{mark} was empty, since its writer was killed; the next attempt writes it again")
+
+
+def _make(mark: Path) -> None:
+    with mark.open("x") as file:
+        try:
+            file.write(secrets.token_hex(16))
+            file.flush()
+        except OSError:
+            mark.unlink(missing_ok=True)  # a full disk, say
+            raise
+
+
+def _seal(request: Request) -> HelperAnswer:
+    store, written = open_store(request["place"]), request["written"]
+    made = write.seal(
+        store,
+        record_from_json(next(each["record"] for each in written if each["record"] is not None)),
+        [file_from_json(receipt) for each in written for receipt in each["receipts"]],
+        parts=request["parts"],
+        world=request["world"],
+        facts=request.get("facts"),
+    )
+    told = {"path": _path(request, name_of(made.record.identity)), "bytes": made.bytes}
+    try:
+        catalog.prune(store, Retention(last=request["keep"]))
+    except ElasticError as error:
+        told["not_removed"] = " ".join(str(error).split())
+    return told
+
+
+def _load(request: Request) -> HelperAnswer:
+    store, passed_over = open_store(request["place"]), list[str]()
+    entries = catalog.listing(store)
+    for entry in entries:
+        why = entry.why
+        if entry.whole:
+            try:
+                return {**_loaded(request, store, entry, entries), "passed_over": passed_over}
+            except (Damaged, Missing) as error:
+                why = error.why if isinstance(error, Damaged) else "it was removed"
+        if entry.sealed:
+            passed_over.append(f"{entry.name}: {why}")
+    if not passed_over:
+        return {}
+    place = request["place"]
+    raise Permanent(
+        f"{len(passed_over)} checkpoints in {place} and none is whole ({passed_over[0]}); look with "
+        f"`hvd-elastic checkpoints verify {place}`, or name another --checkpoint-dir to start training from scratch"
+    )
+
+
+def _loaded(request: Request, store: Store, entry: Entry, entries: Sequence[Entry]) -> HelperAnswer:
+    """Load one checkpoint. Raises :class:`Damaged` before anything of it is sealed in memory."""
+    told: HelperAnswer = {"path": _path(request, entry.name), "step": entry.step}
+    if request.get("done") and entry.facts.get("finished") == request["done"]:
+        return {**told, "done": True}
+    checkpoint = read.opened(store, entry.name)
+    ranks, identity = _who(request, checkpoint), _beyond(entry.identity, entries)
+    into = [slot for slot in ranks if not _is_past(request["sides"][slot], identity)]
+    _fill(checkpoint, identity, {slot: request["sides"][slot] for slot in into}, ranks)
+    _, held = slot_memory.held(request["sides"][next(iter(ranks))]) or (0, None)
+    return {
+        **told,
+        "generation": identity.generation,
+        "facts": entry.facts,
+        "commit": identity[1:],  # a slot may hold a newer one
+        "slots": [int(slot) for slot in ranks],
+        "held": None if held is None else slot_memory.commit_numbers(held.record),
+    }
+
+
+def _fill(
+    checkpoint: Checkpoint, identity: Identity, memories: Mapping[str, Sequence[int]], ranks: Mapping[str, int]
+) -> None:
+    """Give it to slots, sealed last of all that lies there: that is what a process takes up."""
+    own = {slot: checkpoint.local(ranks[slot]) or b"" for slot in memories}
+    with contextlib.ExitStack() as stack:
+        first: memoryview | None = None
+        for slot, memory in memories.items():
+            target = stack.enter_context(slot_memory.writing(memory))
+            record = checkpoint.record(own[slot])._replace(identity=identity)
+            into = stack.enter_context(slot_memory.room(target.descriptor, record.total))
+            if first is None:
+                checkpoint.fill(into, own[slot])
+                first = into
+            else:
+                into[: record.shared] = first[: record.shared]
+            target.seal(record, own[slot])
+
+
+def _beyond(identity: Identity, entries: Sequence[Entry]) -> Identity:
+    """The loaded commit's identity, in a world that is as late as any that left something here.
+
+    What follows is newer then than what was passed over: it is found first, and kept longer.
+    """
+    worlds = [(each.identity.incarnation, each.identity.generation) for each in entries if each.sealed]
+    incarnation, generation = max([(identity.incarnation, identity.generation), *worlds])
+    return identity._replace(incarnation=incarnation, generation=generation)
+
+
+def _who(request: Request, checkpoint: Checkpoint) -> dict[str, int]:
+    """For each slot, the rank from which its own state comes."""
+    there = [file.number for file in checkpoint.manifest.files if file.kind == LOCAL]
+    own = {slot: rank for slot, rank in request["ranks"].items() if rank in there}
+    return own or {min(request["ranks"], key=int): min(there, default=0)}
+
+
+def _is_past(memory: Sequence[int], identity: Identity) -> bool:
+    """Whether a slot's memory has outlived its processes and their launcher, and with it a commit as new as that."""
+    lying = [found.record.identity for found in slot_memory.sealed(memory) if found is not None]
+    return any(each.lineage and each[1:] >= identity[1:] for each in lying)
+
+
+def _held(request: Request) -> HelperAnswer:
+    held = {}
+    for slot, memory in request["sides"].items():
+        if (found := slot_memory.held(memory)) is not None:
+            side, sealed = found
+            held[slot] = [list(sealed.record.identity), sealed.record.step, side]
+    newest = retention.newest(catalog.listing(open_store(request["place"])), request.get("skip", ()))
+    if newest is None:
+        return {"held": held, "newest": None}
+    told = {"name": newest.name, "path": _path(request, newest.name), "finished": newest.facts.get("finished")}
+    return {"held": held, "newest": {**told, "identity": list(newest.identity), "step": newest.step}}
+
+
+def _verify(request: Request) -> HelperAnswer:
+    try:
+        read.verify(open_store(request["place"]), request["name"])
+    except Damaged as error:
+        return {"whole": False, "why": error.why}
+    return {"whole": True, "why": ""}
+
+
+def _path(request: Request, name: str) -> str:
+    return f"{request['place']}/{name}"
+
+
+_DO: Final = {
+    "write": _write,
+    "seal": _seal,
+    "load": _load,
+    "held": _held,
+    "verify": _verify,
+}

@@ -1,0 +1,10 @@
+"""What the programs of agents share: the types of requests and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Request = Mapping[str, Any]
+HelperAnswer = dict[str, Any]
+Say = Callable[[HelperAnswer], None]
