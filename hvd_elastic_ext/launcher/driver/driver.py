@@ -49,11 +49,14 @@ class Driver:
         if isinstance(event, AgentJoined) and (problem := self._unfit(event.host)) is not None:
             self.tell(AgentUnfit(event.host, problem))
 
-    def look(self) -> float | None:
-        """Compare desired with actual, and act. When to look again at the latest (mono); None if the job is over."""
+    def look(self, *, longest_s: float | None = None) -> float | None:
+        """Compare desired with actual, and act. When to look again at the latest (mono); None if the job is over.
+
+        ``longest_s``: see :func:`plan.look`.
+        """
         self.job.now = self._clock.mono()
         with self._recording_errors(Look()):
-            again_at = plan.look(self.job)
+            again_at = plan.look(self.job, longest_s=longest_s)
         self._act(Look(), again_at)
         return again_at
 
