@@ -12,8 +12,10 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.simulate import measured as journals
 from hvd_elastic_ext.simulate import options, study, table
 from hvd_elastic_ext.simulate.job import Work, simulate
+from hvd_elastic_ext.simulate.measured import Measured
 from hvd_elastic_ext.simulate.restart import restarted
 from hvd_elastic_ext.simulate.study import Study
 from hvd_elastic_ext.simulate.traces import rows, synthetic
@@ -42,6 +44,9 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument("trace", nargs="?", type=Path, help="CSV of time,host,event,notice,slots,kind (a sample)")
     found.add_argument("--synthetic", metavar="NAME=VALUE,…", help="make a trace: hosts, days, mtbf, notice, zones, …")
+    found.add_argument(
+        "--from-journal", metavar="FILE", type=Path, help="times of a real job, and its hosts unless a trace is given"
+    )
     found.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is random (0)")
     found.add_argument("--seeds", type=int, default=1, metavar="N", help="simulate so many jobs, from --seed on (1)")
     found.add_argument("--times", metavar="NAME=VALUE,…", help="how long things take, such as step=1s,boot=45s")
@@ -69,10 +74,14 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("--recommend chooses among the combinations of --compare; name some")
     usual, kinds = options.price(args.price)
     given = {name: getattr(args, name) for name in options.RUN if getattr(args, name) is not None}
+    measured = None if args.from_journal is None else journals.read(args.from_journal)
     found = Study(
-        _traces(args), given, options.times(args.times), range(args.seed, args.seed + args.seeds),
+        _traces(args, measured),
+        given,
+        options.times(args.times, None if measured is None else measured.times),
+        range(args.seed, args.seed + args.seeds),
         Work(args.work, usual, kinds),
-    )  # fmt: skip
+    )
     if args.compare is not None:
         return _compare(args, found)
     results = [_journalled(args, found)] if args.journal is not None else found.results()
@@ -85,15 +94,18 @@ def main(argv: Sequence[str]) -> int:
     else:
         sys.stdout.write(table.of_job(results, priced=args.price is not None))
         sys.stdout.write("\n" + table.versus(results, others) if others else "")
+        if measured is not None and args.trace is None and args.synthetic is None:
+            sys.stdout.write("\n" + table.beside(results, measured))
     return 0
 
 
-def _traces(args: argparse.Namespace) -> Callable[[int], Trace]:
+def _traces(args: argparse.Namespace, measured: Measured | None) -> Callable[[int], Trace]:
     if args.synthetic is not None:
         if args.trace is not None:
             raise UsageError(f"both {args.trace} and --synthetic are given; leave one out")
         return synthetic.parsed(args.synthetic).trace
-    trace = rows.read(args.trace or SAMPLE)
+    own = measured is not None and args.trace is None
+    trace = measured.trace if measured is not None and own else rows.read(args.trace or SAMPLE)
     return lambda seed: trace
 
 

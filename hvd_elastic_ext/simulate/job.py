@@ -118,6 +118,9 @@ class _Job:
         self._there: dict[str, Row] = {}
         self._listed: dict[str, int] = {}
         self._departing: dict[str, tuple[float, float | None]] = {}
+        self._recorded: dict[str, int] = {}
+        self._recorded_departing: list[str] = []
+        self._numbers = 0
         self._asleep: Saved | None = None
         self._restarts = self._idle_wakes = self._sleeps = self._looks = 0
         self._trained = False
@@ -125,6 +128,7 @@ class _Job:
         self._failed: str | None = None
         self._cost = 0.0
         self._ends = BEGIN_S + trace.ends
+        cluster.training.records = not isinstance(journal, NoJournal)
         cluster.absent |= trace.slots.keys()
         if work.rank_steps is not None:
             cluster.training.last_step = self._last_step
@@ -226,12 +230,34 @@ class _Job:
     def _publish(self) -> None:
         self._accounts.count()
         self._accounts.published = sum(self._listed.values())
+        self._record_hosts()
         leaves = {
             host: None if by is None else max(0.0, by - self._sim.now) for host, (_, by) in self._departing.items()
         }
         self._cluster.publish(dict(self._listed), leaves)
         if self._asleep is not None:
             self._may_wake()
+
+    def _record_hosts(self) -> None:
+        before, now = self._recorded, dict(self._listed)
+        departing = sorted(self._departing)
+        if (now, departing) == (before, self._recorded_departing):
+            return
+        self._numbers += 1
+        self._recorded, self._recorded_departing = now, departing
+        both = now.keys() & before.keys()
+        self._journal.record(
+            "published",
+            generation=0 if self._cluster.launcher is None else self._cluster.launcher.driver.job.generation,
+            number=self._numbers,
+            source="trace",
+            hosts=now,
+            departing=departing,
+            added=[host for host in now if host not in before],
+            removed=[host for host in before if host not in now],
+            grown=[host for host in both if now[host] > before[host]],
+            shrunk=[host for host in both if now[host] < before[host]],
+        )
 
     # --- sessions
 

@@ -81,7 +81,7 @@ def settings(given: Mapping[str, Any], trace: Trace) -> RunSettings:
         ("simulated",),
         Sources(hosts_file=Path("trace")),
         start,
-        told.pop("min_num_proc", None) or start,
+        told.pop("min_num_proc", start),
         cooldown_s=DEFAULT_COOLDOWN_S,
         allowed_sizes=() if sizes is None else _sizes(str(sizes)),
         commit_every=None if commits is None else parse_commit_every(str(commits)),

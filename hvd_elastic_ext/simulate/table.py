@@ -10,6 +10,7 @@ from hvd_elastic_ext.io.tables import plain
 from hvd_elastic_ext.launcher.rules.health.host_requests import duration
 from hvd_elastic_ext.simulate.accounting import HEAPS
 from hvd_elastic_ext.simulate.job import Result
+from hvd_elastic_ext.simulate.measured import Measured
 from hvd_elastic_ext.simulate.restart import Restarted
 from hvd_elastic_ext.simulate.study import Choice, Spread, spread
 
@@ -103,6 +104,21 @@ def versus(results: Sequence[Result], others: Sequence[Restarted]) -> str:
     interval = duration(statistics.fmean(each.interval_s for each in others))
     starts = _mean([float(each.starts) for each in others])
     return f"{text}\n{more:.2f} times the steps are kept; the other job starts {starts} times, saves every {interval}\n"
+
+
+def beside(results: Sequence[Result], measured: Measured) -> str:
+    """What the journal's own job has done, beside the prediction for it."""
+    rows = [
+        ("steps", f"{measured.steps:,}", _mean([float(each.steps) for each in results])),
+        ("steps done again", f"{measured.lost:,}", _mean([_again(each) for each in results])),
+        ("worlds", str(measured.worlds), _mean([float(each.worlds) for each in results])),
+    ]
+    return plain(("the journal's job", "was", "predicted"), rows, right=("was", "predicted"))
+
+
+def _again(result: Result) -> float:
+    """Steps done again, of a world of mean size."""
+    return (result.done - result.kept) * result.steps / max(1, result.kept)
 
 
 def as_json(results: Sequence[Result]) -> list[Mapping[str, Any]]:

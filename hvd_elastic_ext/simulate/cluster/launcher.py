@@ -40,7 +40,7 @@ WAITING_S: Final = 10.0
 """The same while processes start, or wait for hosts."""
 MOVING_S: Final = 1.0
 """The same while a world changes, or a host cannot be reached."""
-SHARE: Final = 0.4
+SHARE: Final = 0.8
 """Of ``--heartbeat-timeout``: hosts are heard again after it, before a look."""
 ALIVE: Final = Message({"event": "beats", "slots": {}, "part": True})
 """A heartbeat that tells of no process."""

@@ -108,6 +108,8 @@ class Training:
         self.sync_s = times.sync_s
         self.thin = 1
         """One in so many calls of ``commit()`` commits."""
+        self.records = False
+        """The journal has steps, sampled."""
         self.finishing = False
         """Training is done at the next commit."""
         self.last_step: Callable[[World], int | None] = lambda world: None
@@ -285,6 +287,10 @@ class Training:
                 process.agent.say(process, "going_on", pause_s=None if last is None else now - last)
             process.stepped_at = now
         world.fresh = False
+        if self.records:
+            first = next(process for process in world.members if process.rank == 0)
+            fields = {"step": world.batch, "rank": 0, "size": world.size}
+            first.agent.say(first, "record", event="stepped", fields=fields)
         if commits:
             self._commit(world, commits)
         elif world.ends_at is not None and world.batch >= world.ends_at:
