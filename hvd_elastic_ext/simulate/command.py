@@ -18,7 +18,7 @@ from hvd_elastic_ext.simulate.job import Work, simulate
 from hvd_elastic_ext.simulate.measured import Measured
 from hvd_elastic_ext.simulate.restart import restarted
 from hvd_elastic_ext.simulate.study import Study
-from hvd_elastic_ext.simulate.traces import rows, synthetic
+from hvd_elastic_ext.simulate.traces import counts, rows, synthetic
 from hvd_elastic_ext.simulate.traces.rows import Trace
 
 SAMPLE: Final = Path(__file__).parent / "sample.csv"
@@ -43,6 +43,10 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     found.add_argument("trace", nargs="?", type=Path, help="CSV of time,host,event,notice,slots,kind (a sample)")
+    group = found.add_argument_group("a trace that tells only how many hosts there are: time,count")
+    group.add_argument("--notice", type=float, default=0.0, metavar="S", help="seconds before a host goes (0)")
+    group.add_argument("--untold", type=float, default=0.0, metavar="SHARE", help="share of hosts without notice (0)")
+    group.add_argument("--slots", type=int, default=1, metavar="N", help="of each host (1)")
     found.add_argument("--synthetic", metavar="NAME=VALUE,…", help="make a trace: hosts, days, mtbf, notice, zones, …")
     found.add_argument(
         "--from-journal", metavar="FILE", type=Path, help="times of a real job, and its hosts unless a trace is given"
@@ -104,8 +108,15 @@ def _traces(args: argparse.Namespace, measured: Measured | None) -> Callable[[in
         if args.trace is not None:
             raise UsageError(f"both {args.trace} and --synthetic are given; leave one out")
         return synthetic.parsed(args.synthetic).trace
-    own = measured is not None and args.trace is None
-    trace = measured.trace if measured is not None and own else rows.read(args.trace or SAMPLE)
+    if measured is not None and args.trace is None:
+        trace = measured.trace
+    else:
+        where = args.trace or SAMPLE
+        text = rows.text_of(where)
+        if counts.is_counts(text):
+            told = {"notice": args.notice, "untold": args.untold, "slots": args.slots}
+            return counts.parsed(text, where=str(where), **told).trace
+        trace = rows.parsed(text, where=str(where))
     return lambda seed: trace
 
 

@@ -58,14 +58,18 @@ def seconds(text: str) -> float | None:
     return None if found is None else float(found[1]) * UNITS[found[2] or ""]
 
 
-def read(path: Path) -> Trace:
-    """Read a file. Raises :class:`UsageError` that names the line, and says how to write it."""
+def text_of(path: Path) -> str:
+    """What a file holds. Raises :class:`UsageError`."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise UsageError(f"{path}: cannot be read: {why}; give a CSV file of {','.join(NEEDED)}") from None
-    return parsed(text, where=str(path))
+
+
+def read(path: Path) -> Trace:
+    """Read a file. Raises :class:`UsageError` that names the line, and says how to write it."""
+    return parsed(text_of(path), where=str(path))
 
 
 def parsed(text: str, *, where: str) -> Trace:
