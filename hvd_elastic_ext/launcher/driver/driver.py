@@ -6,8 +6,7 @@ so repairs what was lost: a message, or a whole launcher.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import JobFailed
@@ -43,8 +42,11 @@ class Driver:
     def tell(self, event: Event) -> None:
         """Apply an event."""
         self.job.now = self._clock.mono()
-        with self._recording_errors(event):
+        try:
             reduce(self.job, event)
+        except Exception as error:
+            self._record_error(event, error)
+            raise
         self._act(event)
         if isinstance(event, AgentJoined) and (problem := self._unfit(event.host)) is not None:
             self.tell(AgentUnfit(event.host, problem))
@@ -55,8 +57,11 @@ class Driver:
         ``longest_s``: see :func:`plan.look`.
         """
         self.job.now = self._clock.mono()
-        with self._recording_errors(Look()):
+        try:
             again_at = plan.look(self.job, longest_s=longest_s)
+        except Exception as error:
+            self._record_error(Look(), error)
+            raise
         self._act(Look(), again_at)
         return again_at
 
@@ -64,17 +69,13 @@ class Driver:
         wanted = self.job.take_actions()
         if self._recorder is not None:
             self._recorder.happened(self.job.now, event, wanted, again_at)
-        self.executor.do(wanted)
+        if wanted:  # most heartbeats want nothing
+            self.executor.do(wanted)
 
-    @contextlib.contextmanager
-    def _recording_errors(self, event: Event) -> Iterator[None]:
+    def _record_error(self, event: Event, error: Exception) -> None:
         """A defect's event is recorded with its error: the recording is for finding defects."""
-        try:
-            yield
-        except Exception as error:
-            if self._recorder is not None:
-                self._recorder.happened(self.job.now, event, (), error=error_text(error))
-            raise
+        if self._recorder is not None:
+            self._recorder.happened(self.job.now, event, (), error=error_text(error))
 
     @property
     def over(self) -> bool:

@@ -41,7 +41,10 @@ WAITING_S: Final = 10.0
 MOVING_S: Final = 1.0
 """The same while a world changes, or a host cannot be reached."""
 SHARE: Final = 0.8
-"""Of ``--heartbeat-timeout``: hosts are heard again after it, before a look."""
+"""Of ``--heartbeat-timeout``: the longest for which a host that can be reached is not heard, before a look."""
+WHOLE_S: Final = 60.0
+"""Shortest time between two heartbeats in which all hosts tell of their processes."""
+WHOLE_PER_HOST_S: Final = 0.5
 ALIVE: Final = Message({"event": "beats", "slots": {}, "part": True})
 """A heartbeat that tells of no process."""
 
@@ -76,7 +79,7 @@ class Launcher:
         """Since when it stands still, if it does."""
         self.written: list[tuple[float, Saved]] = [(self.born, saved)]
         """States, and when each has been written."""
-        self._heard_at = self.born
+        self._heard_at = self._told_at = self.born
         """When all hosts were heard last, where their heartbeats are not messages of their own."""
         self.looks = 0
         self.driver = self._driver(saved, expects)
@@ -197,11 +200,15 @@ class Launcher:
         for world in self._cluster.training.worlds:
             if world.phase == "training" and world.members:
                 self.hears(world.members[0].agent, whole=True)  # how many steps were done by now
-        if now - self._heard_at < (1.0 if whole else timeout_s * SHARE):
+        whole = whole and now - self._told_at >= max(WHOLE_S, WHOLE_PER_HOST_S * len(self.lines))
+        if not whole and now - self._heard_at < timeout_s * SHARE / 2:
             return
-        self._heard_at = now
-        for line in list(self.lines.values()):
-            self.hears(line.agent, whole=whole)
+        self._heard_at, agents = now, self.driver.job.roster.agents
+        self._told_at = now if whole else self._told_at
+        for host, line in list(self.lines.items()):
+            known = agents.get(host)
+            if whole or (known is not None and now - known.heard >= timeout_s * SHARE / 2):
+                self.hears(line.agent, whole=whole)
 
     def hears(self, agent: Agent, *, whole: bool) -> None:
         """An agent's heartbeat arrives now."""

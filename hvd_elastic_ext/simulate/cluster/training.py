@@ -93,6 +93,8 @@ class World:
     writing: int = 0
     wake_at: float | None = None
     ends_at: int | None = None
+    asked: Process | None = None
+    """One of those that were told of a commit to keep."""
 
     @property
     def batch(self) -> int:
@@ -255,7 +257,7 @@ class Training:
             at.append(batch + 1)
         if world.interrupted or self.finishing:
             at.append(self._next_commit(world))
-        wanted = next((each for each in world.members if each.wanted is not None), None)
+        wanted = world.asked
         if wanted is not None and wanted.held is not None and wanted.wanted is not None:
             commits = max(1, wanted.wanted[2] - wanted.held.number)
             at.append(self._next_commit(world) + (commits - 1) * world.every)
@@ -335,7 +337,9 @@ class Training:
         self.settle(process.world)
         self.keep(process)
         if process.world is not None:
-            if process.wanted is not None:
+            first = process.world.asked
+            if process.wanted is not None and (first is None or first is process or first.wanted != process.wanted):
+                process.world.asked = process
                 self._wake(process.world)
             if process.stays:
                 self.may_stall(process.world)
@@ -353,10 +357,13 @@ class Training:
         """So many hosts of a world more, or less, write a checkpoint: its steps take another time then."""
         if world is None or self._times.every_step:
             return
-        self.settle(world)
-        world.writing = max(0, world.writing + hosts)
-        if world.phase == "training":
-            self._change_step(world)
+        before, world.writing = world.writing, max(0, world.writing + hosts)
+        if bool(before) != bool(world.writing) and world.phase == "training":
+            now, world.writing = world.writing, before
+            self.settle(world)
+            world.writing = now
+            if world.phase == "training":
+                self._change_step(world)
 
     def commits_thinly(self, every: int) -> None:
         """One in ``every`` calls of ``commit()`` commits from now on."""
