@@ -20,7 +20,7 @@ def of_job(results: Sequence[Result], *, priced: bool = False) -> str:
     rows = []
     for name, what in HEAPS.items():
         share = spread([100.0 * result.share(name) for result in results])
-        if share.mean or name == "useful":
+        if round(share.mean, 3) or name == "useful":
             label = "goodput" if name == "useful" else name.replace("_", " ")
             rows.append((label, *_cells(share), what))
     text = plain(("hosts' time", "%", "±", "what"), rows, right=("%", "±"))

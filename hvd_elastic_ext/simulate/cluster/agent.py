@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 AGAIN_S: Final = 0.2
 """First pause before a lost connection is made again; they double up to :data:`AGAIN_MOST_S`."""
 AGAIN_MOST_S: Final = 5.0
+MANY: Final = 64
 LATELY_S: Final = 1.0
 """What was said so shortly before a connection broke is said once more: it may not have arrived."""
 
@@ -136,7 +137,12 @@ class Agent:
             self._kept.append(message)
         else:
             self._lately.append((self._sim.now, message))
+            if len(self._lately) > MANY:
+                self._lately = self._said_lately()
             self._cluster.up(self.line, message)
+
+    def _said_lately(self) -> list[tuple[float, Message]]:
+        return [each for each in self._lately if self._sim.now - each[0] <= LATELY_S + AGAIN_S]
 
     def _beat(self) -> None:
         if not self.alive:
@@ -219,7 +225,7 @@ class Agent:
         self._incarnation = launcher.incarnation
         self.line = Line(self, launcher)
         self._cluster.up(self.line, self._hello())
-        again = [message for at, message in self._lately if self._sim.now - at <= LATELY_S + AGAIN_S]
+        again = [message for _, message in self._said_lately()]
         self._lately.clear()
         kept, self._kept = [*again, *self._kept], []
         for message in kept:
