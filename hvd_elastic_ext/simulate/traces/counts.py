@@ -1,7 +1,7 @@
 """Traces that tell only how many hosts there are: ``time,count``, as Bamboo (NSDI '23) has published them.
 
 Which host goes, and whether that was announced, is drawn from the seed. A host that comes has a new name. Such a file
-has the header ``time,count``, or none; the newest count of a time holds.
+has the header ``time,count``, or none; the newest count of a time holds. The trace begins with its first host.
 """
 
 from __future__ import annotations
@@ -70,4 +70,7 @@ def parsed(text: str, *, where: str, notice: float = 0.0, untold: float = 0.0, s
         last, found[at] = at, int(words[1])
     if not any(found.values()):
         raise UsageError(f"{where}: tells of no host; write lines of {HEADER}")
-    return Counts(tuple(found.items()), where, notice, untold, slots)
+    first = next(at for at, count in found.items() if count)
+    return Counts(
+        tuple((at - first, count) for at, count in found.items() if at >= first), where, notice, untold, slots
+    )

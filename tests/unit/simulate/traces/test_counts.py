@@ -16,13 +16,13 @@ def test_a_file_with_two_numbers_a_line_is_one_of_counts() -> None:
     assert not is_counts("time,host,event\n0,a,up\n")
 
 
-def test_so_many_hosts_are_there_at_each_time_as_it_says() -> None:
+def test_so_many_hosts_are_there_at_each_time_from_the_first_one_on() -> None:
     trace = parsed(TEXT, where="t", notice=30.0, untold=0.5, slots=2).trace(0)
     there, seen = 0, {}
     for row in trace.rows:
         there += 1 if row.event == "up" else -1
         seen[row.at] = there
-    assert seen == {100.0: 4, 200.0: 1, 300.0: 3}
+    assert seen == {0.0: 4, 100.0: 1, 200.0: 3}
     assert trace.slots == dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6"), 2)
     assert {row.notice for row in trace.rows if row.event == "down"} <= {0.0, 30.0}
 
