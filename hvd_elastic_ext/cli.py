@@ -29,6 +29,9 @@ COMMANDS: Final = {
     "demo": Command("hvd_elastic_ext.demo.command", "watch a real elastic job on this machine lose and regain hosts"),
     "status": Command("hvd_elastic_ext.launcher.cli.status", "what a job does at this moment, in one line"),
     "events": Command("hvd_elastic_ext.report.command", "what happened in a job and why, from its journal"),
+    "simulate": Command(
+        "hvd_elastic_ext.simulate.command", "what a job would get out of hosts that come and go, and which options suit"
+    ),
     "hosts": Command("hvd_elastic_ext.launcher.cli.hosts", "see and change which hosts a job may use"),
     "checkpoints": Command(
         "hvd_elastic_ext.checkpoint.programs.cli", "list, verify, export and prune what a job left on storage"

@@ -51,11 +51,14 @@ class Driver:
         if isinstance(event, AgentJoined) and (problem := self._unfit(event.host)) is not None:
             self.tell(AgentUnfit(event.host, problem))
 
-    def look(self) -> float | None:
-        """Compare desired with actual, and act. When to look again at the latest (mono); None if the job is over."""
+    def look(self, *, longest_s: float | None = None) -> float | None:
+        """Compare desired with actual, and act. When to look again at the latest (mono); None if the job is over.
+
+        ``longest_s``: see :func:`plan.look`.
+        """
         self.job.now = self._clock.mono()
         try:
-            again_at = plan.look(self.job)
+            again_at = plan.look(self.job, longest_s=longest_s)
         except Exception as error:
             self._record_defect(Look(), error)
             raise
@@ -66,7 +69,7 @@ class Driver:
         wanted = self.job.take_actions()
         if self._recorder is not None:
             self._recorder.happened(self.job.now, event, wanted, again_at)
-        if wanted:
+        if wanted:  # most heartbeats want nothing
             self.executor.do(wanted)
 
     def _record_defect(self, event: Event, error: Exception) -> None:

@@ -109,8 +109,10 @@ PLANNERS: Final = (
 )
 
 
-def look(job: JobState) -> float | None:
+def look(job: JobState, *, longest_s: float | None = None) -> float | None:
     """Ask the planners in their order; return when to look again at the latest (mono), None if the job is over.
+
+    ``longest_s`` takes the place of :data:`LOOK_S` and its like.
 
     A planner that stops the look is the last one asked. If the job begins to end in this look, whether or not that has
     stopped it, those that are also asked while it ends are asked again at once.
@@ -126,11 +128,13 @@ def look(job: JobState) -> float | None:
         if plan.stop:
             break
     if job.ending and not was_ending:
-        return look(job)  # once: now it ends from the first planner on
+        return look(job, longest_s=longest_s)  # once: now it ends from the first planner on
     if job.outcome.over:
         return None
-    pause = min(MAX_PAUSE_S, PAUSE_PER_PROCESS_S * len(job.roster.workers)) if job.steady and not job.ending else 0.0
-    return min([*times, job.now + max(LOOK_S, pause)])
+    if longest_s is None:
+        steady = job.steady and not job.ending
+        longest_s = max(LOOK_S, min(MAX_PAUSE_S, PAUSE_PER_PROCESS_S * len(job.roster.workers)) if steady else 0.0)
+    return min([*times, job.now + longest_s])
 
 
 def due_at(job: JobState) -> float | None:

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.unit.launcher.model.commits import Commit
-from tests.unit.launcher.model.training import STEP_S, Process, World
+from hvd_elastic_ext.simulate.cluster.commits import Commit
+from hvd_elastic_ext.simulate.cluster.observer import Observer
+from hvd_elastic_ext.simulate.cluster.training import Process, World
 
 if TYPE_CHECKING:
-    from tests.unit.launcher.model.agent import Agent
-    from tests.unit.launcher.model.cluster import Cluster
-    from tests.unit.launcher.model.launcher import Launcher
+    from hvd_elastic_ext.simulate.cluster.agent import Agent
+    from hvd_elastic_ext.simulate.cluster.cluster import Cluster
+    from hvd_elastic_ext.simulate.cluster.launcher import Launcher
 
 NOTED_S: Final = 2.5
 """What a launcher heard so shortly before its end the next one need not know: it notes what is newest every second."""
@@ -61,7 +62,7 @@ class Loss:
 
 
 @dataclass
-class Oracle:
+class Oracle(Observer):
     """See the module's docstring. Raises :class:`Broken` where it happens."""
 
     cluster: Cluster
@@ -275,12 +276,12 @@ class Oracle:
 
     # --- worlds
 
-    def steps(self, world: World) -> None:
+    def steps(self, world: World, count: int) -> None:
         """A world does a step: no other one does, unless nobody could tell it to stop."""
         now = self.cluster.sim.now
         self.trained_at = now
         for other in self.cluster.training.worlds:
-            if other is world or other.phase != "training" or now - other.stepped_at > 1.5 * STEP_S:
+            if other is world or other.phase != "training" or now - other.stepped_at > 1.5 * self.cluster.times.step_s:
                 continue
             older, newer = sorted((world, other), key=lambda each: each.key)
             outdated = older.interrupted and older.elected < newer.elected  # its next commit is its last, and no newer

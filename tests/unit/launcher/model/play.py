@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
-from tests.unit.launcher.model.cluster import BOOT_S, Cluster
 from tests.unit.launcher.model.history import Event, History
 from tests.unit.launcher.model.oracle import TOLD_S, Broken
+from tests.unit.launcher.model.short import SHORT, Cluster
 
 WELL_S: Final = 10.0
 """So long after the last event all is well again, unless a script says when."""
@@ -230,7 +230,7 @@ class _Play:
             self._cluster.cont(process)
 
     def _slow(self, event: Event) -> None:
-        self._cluster.boot_s[event.host] = event.value or BOOT_S
+        self._cluster.boot_s[event.host] = event.value or SHORT.boot_s
 
     def _never(self, event: Event) -> None:
         self._cluster.boot_s[event.host] = None

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hvd_elastic_ext.simulate.cluster.commits import Candidate, Commit, elect
 from hvd_elastic_ext.worker.sync import election
-from tests.unit.launcher.model.commits import Candidate, Commit, elect
 from tests.unit.launcher.model.history import Event, History, drawn, script
 from tests.unit.launcher.model.play import Failure, play, shrunk
 

@@ -7,25 +7,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tests.unit.launcher.model.commits import Commit
-from tests.unit.launcher.model.training import EVERY, STEP_S, WITHIN, Process
+from hvd_elastic_ext.simulate.cluster.commits import Commit
+from hvd_elastic_ext.simulate.cluster.training import WITHIN, Process
 
 if TYPE_CHECKING:
-    from tests.unit.launcher.model.cluster import Cluster
-    from tests.unit.launcher.model.launcher import Launcher
+    from hvd_elastic_ext.simulate.cluster.cluster import Cluster
+    from hvd_elastic_ext.simulate.cluster.launcher import Launcher
 
-LATENCY_S: Final = 0.001
-BEAT_S: Final = 1.0
 AGAIN_S: Final = 0.2
 """First pause before a lost connection is made again; they double up to :data:`AGAIN_MOST_S`."""
 AGAIN_MOST_S: Final = 5.0
+MANY: Final = 64
 LATELY_S: Final = 1.0
 """What was said so shortly before a connection broke is said once more: it may not have arrived."""
-ENDS_S: Final = 0.05
-GO_S: Final = 0.03
-"""From the word to go live until it asks for its rank."""
-GRACE_S: Final = 2.0
-"""Of an agent that was sent SIGTERM."""
 
 
 class Message(NamedTuple):
@@ -54,6 +48,8 @@ class Agent:
 
     def __init__(self, cluster: Cluster, host: str, itself: str) -> None:
         self.host, self.identity = host, itself
+        self.kind = cluster.kinds.get(host, "")
+        """Of its host: see :class:`~hvd_elastic_ext.simulate.cluster.times.Times`."""
         self.memory: dict[int, Commit] = {}
         self.before: dict[int, Commit] = {}
         """The commit before that: it lies in memory, too, until the next one takes its place."""
@@ -70,10 +66,12 @@ class Agent:
         self.going: dict[str, Any] | None = None
         self.going_since = 0.0
         self.going_by: float | None = None
+        self.booted: tuple[float, float] | None = None
+        """When it has started processes last, and how long they take to be ready."""
         self.helpers: dict[int, tuple[int, ...]] = {}
         """Slots of each helper that is under way."""
         self._cluster = cluster
-        self._sim = cluster.sim
+        self._sim, self._times = cluster.sim, cluster.times
         self._needed = False
         """It was sent SIGTERM, and stays until its launcher says that nobody needs its commits."""
         self._ended: dict[int, tuple[int, int, bool]] = {}
@@ -84,7 +82,8 @@ class Agent:
         """A process has ended or asked since the launcher was lost, or was asking then."""
         self._questions = 0
         self._incarnation = 0
-        self._sim.later(BEAT_S, self._beat)
+        if self._times.every_step:
+            self._sim.later(self._times.beat_s, self._beat)
 
     # --- what it tells
 
@@ -94,15 +93,18 @@ class Agent:
 
     def synced(self, process: Process) -> None:
         """A process has agreed with the others of its world."""
-        assert process.commit is not None
+        assert process.commit is not None  # of that very moment
         message = {"say": "synced", "step": process.batch, "commit": process.commit.name}
         self._send(self._news("said", process, message=message), ((process.slot, process.commit),))
 
     def keeps(self, process: Process, commit: Commit) -> None:
         """A process keeps a commit for a checkpoint."""
         whole = [commit.lineage, *commit.name]
+        if process.rank == 0:
+            self._heard()
         self._cluster.helpers.kept[tuple(whole)] = commit
-        self.say(process, "kept", commit=whole, step=commit.batch, side=1)
+        more = {"stall_s": self._times.stall_s} if self._times.stall_s else {}
+        self.say(process, "kept", commit=whole, step=commit.batch, side=1, **more)
 
     def asks(self, process: Process) -> None:
         """A process asks for a rank, and has said before what it holds."""
@@ -135,27 +137,46 @@ class Agent:
             self._kept.append(message)
         else:
             self._lately.append((self._sim.now, message))
+            if len(self._lately) > MANY:
+                self._lately = self._said_lately()
             self._cluster.up(self.line, message)
+
+    def _said_lately(self) -> list[tuple[float, Message]]:
+        return [each for each in self._lately if self._sim.now - each[0] <= LATELY_S + AGAIN_S]
 
     def _beat(self) -> None:
         if not self.alive:
             return
+        if self.line is not None:
+            self._cluster.up(self.line, self.beats())
+        self._sim.later(self._times.beat_s, self._beat)
+
+    def _heard(self) -> None:
+        """Where heartbeats are no events of their own: the driver needs to know how many steps were done."""
+        if self.line is not None:
+            self.line.launcher.hears(self, whole=True)
+
+    def beats(self) -> Message:
+        """The heartbeats of its processes."""
         now, slots, told = self._sim.now, {}, []
+        training, times = self._cluster.training, self._times
         for process in self.processes.values():
+            training.settle(process.world)
             if process.state != "booting":
                 batch, commit = process.sample
                 if not process.stopped:
                     process.sample, process.sampled_at = (process.batch, process.commit), now
-                beat = {"step": batch, "commit": commit.name if commit else None, "progress": batch}
-                beat |= {"every": 1, "commit_s": 0.0, "call_s": STEP_S * EVERY}
+                if not times.every_step:
+                    batch, commit = process.sample  # it is heard at once
+                beat: dict[str, Any] = {"step": batch, "commit": commit.name if commit else None, "progress": batch}
+                beat |= {"every": training.thin, "commit_s": times.commit_s, "call_s": times.step_s * times.every}
                 slots[str(process.slot)] = {"life": process.life, "age": now - process.sampled_at, "beat": beat}
                 if commit is not None:
                     told.append((process.slot, commit))
-        if self.line is not None:
-            self._cluster.up(self.line, Message({"event": "beats", "slots": slots}, tuple(told)))
-        self._sim.later(BEAT_S, self._beat)
+        return Message({"event": "beats", "slots": slots}, tuple(told))
 
     def _hello(self) -> Message:
+        self.settle()
         more: dict[str, Any] = {}
         if self.ends_by is not None:
             more["notice"] = {"reason": "SIGTERM", "grace_s": max(0.0, self.ends_by - self._sim.now)}
@@ -164,6 +185,11 @@ class Agent:
         slots = sorted({*self._ended, *self.processes, *self.memory})
         seats = {str(slot): self._status(slot) for slot in slots}
         return Message({"agent": self.identity, "facts": {}, "seats": seats, **more}, tuple(self.memory.items()))
+
+    def settle(self) -> None:
+        """Do the steps of its processes that are due by now."""
+        for process in list(self.processes.values()):
+            self._cluster.training.settle(process.world)
 
     def _left_s(self) -> float | None:
         return None if self.going_by is None else max(0.0, self.going_by - self._sim.now)
@@ -199,7 +225,7 @@ class Agent:
         self._incarnation = launcher.incarnation
         self.line = Line(self, launcher)
         self._cluster.up(self.line, self._hello())
-        again = [message for at, message in self._lately if self._sim.now - at <= LATELY_S + AGAIN_S]
+        again = [message for _, message in self._said_lately()]
         self._lately.clear()
         kept, self._kept = [*again, *self._kept], []
         for message in kept:
@@ -244,7 +270,7 @@ class Agent:
                     if process is not None and process.life == life:
                         self._told(process, order["message"])
             case "kill" | "stop" if (process := self.processes.get(order["slot"])) is not None:
-                code, ends_s = (137, 0.0) if order["do"] == "kill" else (143, ENDS_S)
+                code, ends_s = (137, 0.0) if order["do"] == "kill" else (143, self._times.ends_s)
                 self._sim.later(ends_s, self.ended, process, code)
             case "answer" if (process := self.processes.get(order["slot"])) is not None:
                 self._answered(process, order)
@@ -252,7 +278,7 @@ class Agent:
                 self._forget(order["slot"])
             case "finish":
                 self.finishing, self._needed = True, False
-                self._sim.later(ENDS_S, self._see_out)
+                self._sim.later(self._times.ends_s, self._see_out)
             case "errand":
                 self._cluster.helpers.begin(self, order)
             case "drop":
@@ -260,13 +286,15 @@ class Agent:
 
     def _start(self, order: Mapping[str, Any]) -> None:
         slot, life = order["slot"], order["life"]
-        assert self.line is not None
+        if self.line is None:
+            return
         if self.finishing or slot in self.processes:
             reason = "about to end" if self.finishing else "in use"
             self._send({"event": "refused", "slot": slot, "life": None, "reason": reason})
             return
         process = Process(self, slot, life, self.line.launcher.incarnation, sampled_at=self._sim.now)
         self.processes[slot] = process
+        self._cluster.observer.moved(process, "")
         self._tell("started", process, pid=1)
         self._cluster.boots(process)
 
@@ -287,14 +315,14 @@ class Agent:
     def park(self, process: Process) -> None:
         """A process is ready."""
         if process.state == "booting" and not process.stopped:
-            process.state = "parked"
+            self._cluster.training.moves(process, "parked")
             self.say(process, "parked")
 
     def _told(self, process: Process, message: Mapping[str, Any]) -> None:
         training = self._cluster.training
         match message["tell"]:
             case "go" if process.state == "parked" and not process.stopped:
-                self._sim.later(GO_S, self._goes, process)
+                self._sim.later(self._times.go_s, self._goes, process)
             case "world":
                 process.told_world = message["generation"]
             case "update" if process.world is not None:
@@ -303,9 +331,13 @@ class Agent:
                 wanted = message["commit"]
                 process.wanted, process.stays = None if wanted is None else list(wanted), False
                 process.stay = bool(message.get("stay"))
-                training.keep(process)
+                training.asked_to_keep(process)
+            case "thin":
+                training.commits_thinly(message["every"])
             case "fence" if process.world is not None:
-                training.lose(process.world, process)
+                training.settle(process.world)
+                if process.world is not None:
+                    training.lose(process.world, process)
 
     def _goes(self, process: Process) -> None:
         if process.state == "parked":
@@ -317,7 +349,7 @@ class Agent:
         process.asked = None
         rank, size = map(int, base64.b64decode(order["body"]).decode().split(",")[:2])
         process.rank, incarnation = rank, self.line.launcher.incarnation
-        self._cluster.oracle.dealt(process, incarnation=incarnation, rank=rank)
+        self._cluster.observer.dealt(process, incarnation=incarnation, rank=rank)
         self._cluster.training.answered(process, incarnation=incarnation, size=size)
 
     # --- ends
@@ -335,7 +367,7 @@ class Agent:
         self._unsettled = True
         self.lease()
         if self.finishing:
-            self._sim.later(ENDS_S, self._see_out)
+            self._sim.later(self._times.ends_s, self._see_out)
 
     def terminate(self) -> None:
         """It was sent SIGTERM: it starts nothing any more, and ends with its processes or when its grace is over."""
@@ -343,9 +375,9 @@ class Agent:
             return
         self._needed = bool(self.memory)
         busy = bool(self.processes) or self._needed
-        self.finishing, self.ends_by = True, self._sim.now + (GRACE_S if busy and self.line else 0.0)
+        self.finishing, self.ends_by = True, self._sim.now + (self._times.grace_s if busy and self.line else 0.0)
         self._send({"event": "notice", "reason": "SIGTERM", "grace_s": self.ends_by - self._sim.now})
-        self._sim.later(max(ENDS_S, self.ends_by - self._sim.now), self._stop_all)
+        self._sim.later(max(self._times.ends_s, self.ends_by - self._sim.now), self._stop_all)
 
     def _stop_all(self) -> None:
         self._needed = False
@@ -379,6 +411,8 @@ class Agent:
         sealed: Commit | None = None,
     ) -> None:
         """A helper says something. ``sealed``: a checkpoint of this commit is on storage."""
+        if sealed is not None:
+            self._heard()
         self._send({"event": "errand", "id": number, "answer": answer}, told, sealed)
 
     def tell_held(self, slots: Iterable[int]) -> None:

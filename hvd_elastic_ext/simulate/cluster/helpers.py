@@ -6,32 +6,31 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.unit.launcher.model.commits import Commit
-from tests.unit.launcher.model.training import WITHIN
+from hvd_elastic_ext.simulate.cluster.commits import Commit
+from hvd_elastic_ext.simulate.cluster.training import WITHIN, World
 
 if TYPE_CHECKING:
-    from tests.unit.launcher.model.agent import Agent
-    from tests.unit.launcher.model.cluster import Cluster
+    from hvd_elastic_ext.simulate.cluster.agent import Agent
+    from hvd_elastic_ext.simulate.cluster.cluster import Cluster
 
-BEGIN_S: Final = 0.05
-"""What it takes to start a helper's process."""
 WAIT_S: Final = 60.0
 """How long a sender waits for its receiver."""
-BYTES: Final = 1 << 20
 
 
 class Helpers:
     """See the module's docstring. ``transfer_s``: how long a transfer takes."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.transfer_s = 0.4
+        self.transfer_s = cluster.times.transfer_s
         self.kept: dict[tuple[int, ...], Commit] = {}
         """What processes were asked to keep for checkpoints: lineage, incarnation, generation, number."""
         self.shared = True
         """Hosts share their storage; else each has its own."""
         self._stored: dict[str, Commit] = {}
         """Of the newest checkpoint on each storage."""
-        self._cluster, self._sim = cluster, cluster.sim
+        self._facts: dict[str, Mapping[str, Any]] = {}
+        """What its manifest notes."""
+        self._cluster, self._sim, self._times = cluster, cluster.sim, cluster.times
         self._offers: dict[int, tuple[Agent, int, Mapping[str, Any]]] = {}
         """By port: who offers what, by which helper."""
         self._ports = itertools.count(40000)
@@ -50,8 +49,9 @@ class Helpers:
             "seal": self._seal,
             "load": self._load,
             "held": self._held,
+            "verify": self._verify,
         }[order["request"]["do"]]
-        self._sim.later(BEGIN_S, what, agent, order["id"], order["request"])
+        self._sim.later(self._times.helper_s, what, agent, order["id"], order["request"])
 
     def drop(self, agent: Agent, slots: list[int]) -> None:
         """Nobody waits for the helpers of these slots any more."""
@@ -75,6 +75,7 @@ class Helpers:
 
     def _found(self, agent: Agent, slot: int, request: Mapping[str, Any]) -> Commit | None:
         """The commit that is asked for, if it lies in memory."""
+        agent.settle()
         sides = (agent.memory.get(slot), agent.before.get(slot))
         return next((side for side in sides if side is not None and side.name == list(request["commit"])), None)
 
@@ -102,7 +103,9 @@ class Helpers:
         if sender is None or not reached or offer["transfer"] != request["transfer"]:
             self._fails(agent, number, "the sender cannot be reached")
             return
-        self._sim.later(self.transfer_s, self._arrives, agent, number, request, sender, offered, offer["slot"])
+        self._sim.later(
+            self._cluster.drawn(self.transfer_s), self._arrives, agent, number, request, sender, offered, offer["slot"]
+        )
 
     def _copy(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
         if number not in agent.helpers or not agent.alive:
@@ -111,23 +114,45 @@ class Helpers:
             self._fails(agent, number, "the memory does not hold that commit", for_good=True)
             return
         whole = {**request, "slot": request["to"]}
-        self._sim.later(self.transfer_s, self._arrives, agent, number, whole, agent, number, request["from"])
+        self._sim.later(
+            self._cluster.drawn(self.transfer_s), self._arrives, agent, number, whole, agent, number, request["from"]
+        )
 
     # --- storage
 
     def _write(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
-        self._ends(agent, number, {"record": {}, "receipts": [], "bytes": BYTES, "store": self._store(agent)})
+        if agent.alive and number in agent.helpers:
+            worlds = self._worlds(agent)
+            for world in worlds:
+                self._cluster.training.writes(world, 1)
+            self._sim.later(self._cluster.drawn(self._times.write_s), self._written, agent, number, worlds)
+
+    def _written(self, agent: Agent, number: int, worlds: list[World]) -> None:
+        for world in worlds:
+            self._cluster.training.writes(world, -1)
+        more = {"bytes": self._times.bytes, "store": self._store(agent)}
+        self._ends(agent, number, {"record": {}, "receipts": [], **more})
+
+    def _worlds(self, agent: Agent) -> list[World]:
+        return list(dict.fromkeys(each.world for each in agent.processes.values() if each.world is not None))
 
     def _store(self, agent: Agent) -> str:
         return "shared" if self.shared else agent.host
 
     def _seal(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
+        self._sim.later(self._times.seal_s, self._sealed, agent, number, request)
+
+    def _sealed(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
         commit = self.kept[tuple(request["commit"])]
         if agent.alive and number in agent.helpers:
             store = self._store(agent)
             self._stored[store] = max(commit, self._stored.get(store, commit))
-            answer = {"path": f"{request['place']}/{commit.number}", "bytes": BYTES}
+            self._facts[store] = request.get("facts", {})
+            answer = {"path": f"{request['place']}/{commit.number}", "bytes": self._times.bytes}
             self._ends(agent, number, answer, sealed=commit if self.shared else None)
+
+    def _verify(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
+        self._ends(agent, number, {"whole": True, "why": ""})
 
     def _load(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
         if not agent.alive or number not in agent.helpers:
@@ -135,7 +160,7 @@ class Helpers:
         if self._store(agent) not in self._stored:
             self._ends(agent, number, {})
         else:
-            self._sim.later(self.transfer_s, self._loads, agent, number, request)
+            self._sim.later(self._cluster.drawn(self._times.load_s), self._loads, agent, number, request)
 
     def _loads(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
         if not agent.alive or number not in agent.helpers:
@@ -146,16 +171,23 @@ class Helpers:
                 agent.seal(slot, stored)
         held = agent.memory[slots[0]]
         told = {"path": f"{request['place']}/{stored.number}", "step": stored.batch, "generation": stored.generation}
-        more = {"slots": slots, "passed_over": [], "facts": {}, "held": held.held, "commit": [*stored.name]}
+        more = {
+            "slots": slots,
+            "passed_over": [],
+            "facts": self._facts[self._store(agent)],
+            "held": held.held,
+            "commit": [*stored.name],
+        }
         self._ends(agent, number, {**told, **more}, told=tuple((slot, agent.memory[slot]) for slot in slots))
 
     def _held(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
+        agent.settle()
         held, stored = {}, self._stored.get(self._store(agent))
         for slot, commit in agent.memory.items():
             identity = [commit.lineage, *commit.name]
             self.kept[tuple(identity)] = commit
             held[str(slot)] = [identity, commit.batch, 0]
-        newest = None
+        newest: dict[str, Any] | None = None
         if stored is not None:
             name = str(stored.number)
             newest = {"name": name, "path": f"{request['place']}/{name}", "identity": [stored.lineage, *stored.name]}
@@ -190,7 +222,7 @@ class Helpers:
         if (there := agent.memory.get(slot)) is None or there < commit:
             agent.seal(slot, commit)
         commit = agent.memory[slot]
-        took = {"bytes": BYTES, "seconds": self.transfer_s}
+        took = {"bytes": self._times.bytes, "seconds": self.transfer_s}
         self._over(agent, number, {"held": commit.held, **took}, told=((slot, commit),))
         if offered != number:
-            self._over(sender, offered, {"sent": BYTES, "seconds": self.transfer_s})
+            self._over(sender, offered, {"sent": self._times.bytes, "seconds": self.transfer_s})

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
+import math
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
@@ -25,25 +26,48 @@ from hvd_elastic_ext.launcher.state.events import (
     PeersChanged,
 )
 from hvd_elastic_ext.launcher.state.saved import Saved, job_of, saved_of
-from tests.unit.launcher.model.agent import LATENCY_S, Agent, Line, Message
+from hvd_elastic_ext.simulate.cluster.agent import Agent, Line, Message
+from hvd_elastic_ext.simulate.cluster.times import LATENCY_S
 
 if TYPE_CHECKING:
-    from tests.unit.launcher.model.cluster import Cluster
+    from hvd_elastic_ext.simulate.cluster.cluster import Cluster
 
-START_S: Final = 0.2
-"""What it takes to start an agent, or to find the one that is there."""
 NO_ROUTE_S: Final = 1.0
+CALM_S: Final = 120.0
+"""Longest time between two looks while a world trains, and nothing else goes on."""
+CALM_PER_HOST_S: Final = 0.05
+WAITING_S: Final = 10.0
+"""The same while processes start, or wait for hosts."""
+MOVING_S: Final = 1.0
+"""The same while a world changes, or a host cannot be reached."""
+SHARE: Final = 0.8
+"""Of ``--heartbeat-timeout``: the longest for which a host that can be reached is not heard, before a look."""
+WHOLE_S: Final = 60.0
+"""Shortest time between two heartbeats in which all hosts tell of their processes."""
+WHOLE_PER_HOST_S: Final = 0.5
+ALIVE: Final = Message({"event": "beats", "slots": {}, "part": True})
+"""A heartbeat that tells of no process."""
+
+
+class Motion(Enum):
+    """What goes on in a cluster."""
+
+    CALM = "one world trains"
+    WAITING = "processes start, or wait"
+    MOVING = "a world changes"
 
 
 class Launcher:
     """``saved``: what the one before had written. ``lines``: connections, by host."""
 
-    def __init__(self, cluster: Cluster, incarnation: int, saved: Saved) -> None:
+    def __init__(self, cluster: Cluster, incarnation: int, saved: Saved, *, expects: str | None = None) -> None:
         self.incarnation, self.born = incarnation, cluster.sim.now
         self.alive = True
         self.lines: dict[str, Line] = {}
         self.dirty = True
         """Something has happened: the driver is to look."""
+        self._due = False
+        """Only time has passed."""
         self.look_at: float | None = self.born
         self._cluster, self._sim = cluster, cluster.sim
         self._commands: dict[str, object] = {}
@@ -55,24 +79,32 @@ class Launcher:
         """Since when it stands still, if it does."""
         self.written: list[tuple[float, Saved]] = [(self.born, saved)]
         """States, and when each has been written."""
-        self.driver = self._driver(saved)
+        self._heard_at = self._told_at = self.born
+        """When all hosts were heard last, where their heartbeats are not messages of their own."""
+        self.looks = 0
+        self.driver = self._driver(saved, expects)
         left = HostSet(saved.hosts_left)
         if left:
             self.driver.tell(Expected(tuple(left), self.born + cluster.options.orphan_grace_s))
         self._left = left
         self.publish()
 
-    def _driver(self, saved: Saved) -> Driver:
+    def _driver(self, saved: Saved, expects: str | None) -> Driver:
         cluster, time = self._cluster, self._sim.time
         write_noted_change(saved, journal=Journal(cluster.journal, time), clock=time)
-        helpers = secrets.randbelow(1 << 48)
-        job = job_of(saved, cluster.options, now=time.mono(), wall=time.wall(), helper_number=helpers)
+        helpers = cluster.chance.randrange(1 << 48)
+        job = job_of(saved, cluster.options, now=time.mono(), wall=time.wall(), helper_number=helpers, expects=expects)
         recorder = cluster.recorder
         if recorder is not None:
-            recorder.job_started(start_of(saved, job, wall=time.wall(), expects=None))
+            recorder.job_started(start_of(saved, job, wall=time.wall(), expects=expects))
         return Driver(
             job, self, journal=Journal(cluster.journal, time), clock=time, changed=self._changed, recorder=recorder
         )
+
+    @property
+    def starting(self) -> bool:
+        """Whether agents are being started."""
+        return any(not isinstance(each, Agent) for each in self._commands.values())
 
     def publish(self) -> None:
         """Tell the driver of the newest list."""
@@ -112,13 +144,13 @@ class Launcher:
         if not (known if "event" in message.news else agent.alive):
             return  # both ends prove who they are before a hello: an agent that has died does not get so far
         for slot, commit in message.told:
-            self._cluster.oracle.told(agent, slot, commit)
+            self._cluster.observer.told(agent, slot, commit)
         if message.sealed is not None:
-            self._cluster.oracle.sealed(message.sealed)
+            self._cluster.observer.sealed(message.sealed)
         if agent.down_since is not None and host not in self._cluster.cut:
             agent.reached()
         if message.news.get("event") == "exited":
-            self._cluster.oracle.heard_end(agent, message.news["slot"])
+            self._cluster.observer.heard_end(agent, message.news["slot"])
         if "event" in message.news:
             self.driver.tell(News(host, message.news))
             self.dirty = self.dirty or message.news["event"] != "beats"
@@ -134,13 +166,58 @@ class Launcher:
 
     def look(self) -> None:
         """Have the driver look."""
-        self.dirty = False
+        due, self.dirty, self._due = self._due, False, False
         if self._missed is not None:
             return
-        self.look_at = self.driver.look()
+        self.looks += 1
+        if self._cluster.times.every_step:
+            self.look_at = self.driver.look()
+        else:
+            self._hear_all(whole=due)
+            self._look_ahead()
         if self._to_save:
             self._to_save = False
             self._save()
+
+    def due(self) -> None:
+        """A planner has asked for a look at this time."""
+        self.dirty = self._due = True
+
+    def _look_ahead(self) -> None:
+        """Look, and again when a planner has asked for it: what nobody has asked for is not missed in calm times."""
+        at = self.driver.look(longest_s=math.inf)
+        motion = self._cluster.motion()
+        every = self.driver.job.options.durability
+        steps = None if every is None else every.every.steps
+        calm_s = CALM_S + CALM_PER_HOST_S * len(self.lines)
+        calm_s = calm_s if steps is None else min(calm_s, max(1.0, steps * self._cluster.times.step_s / 4))
+        pause_s = {Motion.CALM: calm_s, Motion.WAITING: WAITING_S, Motion.MOVING: MOVING_S}[motion]
+        self.look_at = None if at is None else min(at, self._sim.now + pause_s)
+
+    def _hear_all(self, *, whole: bool) -> None:
+        """Hosts that can be reached have sent heartbeats. ``whole``: with what they say of their processes."""
+        now, timeout_s = self._sim.now, self.driver.job.options.heartbeat_timeout_s
+        for world in self._cluster.training.worlds:
+            if world.phase == "training" and world.members:
+                self.hears(world.members[0].agent, whole=True)  # how many steps were done by now
+        whole = whole and now - self._told_at >= max(WHOLE_S, WHOLE_PER_HOST_S * len(self.lines))
+        if not whole and now - self._heard_at < timeout_s * SHARE / 2:
+            return
+        self._heard_at, agents = now, self.driver.job.roster.agents
+        self._told_at = now if whole else self._told_at
+        for host, line in list(self.lines.items()):
+            known = agents.get(host)
+            if whole or (known is not None and now - known.heard >= timeout_s * SHARE / 2):
+                self.hears(line.agent, whole=whole)
+
+    def hears(self, agent: Agent, *, whole: bool) -> None:
+        """An agent's heartbeat arrives now."""
+        line = self.lines.get(agent.host)
+        if line is None or line.agent is not agent or not agent.alive or agent.host in self._cluster.cut:
+            return
+        if self._cluster.times.every_step:
+            return
+        self.hear(line, agent.beats() if whole else ALIVE)
 
     def lost(self, line: Line, reason: str) -> None:
         """A connection breaks, and this end notices."""
@@ -185,20 +262,20 @@ class Launcher:
 
     def start_agent(self, host: Host) -> None:
         token = self._commands[host.name] = object()
-        self._sim.later(START_S, self._start, host.name, token)
+        self._sim.later(self._cluster.start_s(host.name), self._start, host.name, token)
 
     def _start(self, host: str, token: object) -> None:
         cluster = self._cluster
         if not self.alive or self._commands.get(host) is not token:
             return
         agent = cluster.agents.get(host)
-        if host in cluster.cut:
+        if host in cluster.cut or host in cluster.absent:
             self._sim.later(NO_ROUTE_S, self._not_started, host, token)
         elif agent is None:
             agent = self._commands[host] = cluster.new_agent(host)
             agent.connect()
         elif agent.finishing:
-            self._sim.later(START_S, self._start, host, token)
+            self._sim.later(self._cluster.start_s(host), self._start, host, token)
         else:
             agent.connect()
             del self._commands[host]
@@ -219,11 +296,11 @@ class Launcher:
             return False
         match order["do"]:
             case "answer":
-                self._cluster.oracle.deals(self)
+                self._cluster.observer.deals(self)
             case "kill":
-                self._cluster.oracle.kills(line.agent, order["slot"])
+                self._cluster.observer.kills(line.agent, order["slot"])
             case "finish" | "forget":
-                self._cluster.oracle.lets_go(line.agent, order.get("slot"))
+                self._cluster.observer.lets_go(line.agent, order.get("slot"))
         self._cluster.down(line, dict(order))
         return True
 
@@ -243,7 +320,7 @@ class Launcher:
             self.dirty = True
 
     def end_agent(self, host: Host) -> None:
-        self._sim.later(START_S, self._end_agent, host.name)
+        self._sim.later(self._cluster.times.agent_s, self._end_agent, host.name)
 
     def _end_agent(self, host: str) -> None:
         if not self.alive:

@@ -6,23 +6,29 @@ import heapq
 import itertools
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
+
+BEGIN_S: Final = 100.0
+"""The monotonic clock when a simulation begins: 0 has a meaning of its own in some states of a job."""
 
 
 class Time:
     """A clock that only :class:`Sim` moves. It needs no lock, as nobody else is there."""
 
     def __init__(self) -> None:
-        self.now = 100.0
+        self.now = BEGIN_S
 
     def mono(self) -> float:
+        """As :class:`~hvd_elastic_ext.core.clock.Clock` has it."""
         return self.now
 
     def wall(self) -> float:
+        """Always the same one at the beginning."""
         return 1_000_000.0 + self.now
 
     def wait(self, event: threading.Event, timeout: float | None) -> bool:
-        raise AssertionError("nobody waits in virtual time")
+        """Never called: nobody waits in virtual time."""
+        raise NotImplementedError
 
 
 class Sim:
@@ -30,11 +36,14 @@ class Sim:
 
     def __init__(self) -> None:
         self.time = Time()
+        self.happened = 0
+        """Events so far."""
         self._queue: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._count = itertools.count()
 
     @property
     def now(self) -> float:
+        """The present moment (mono)."""
         return self.time.now
 
     @property
@@ -43,9 +52,11 @@ class Sim:
         return self._queue[0][0] if self._queue else None
 
     def later(self, seconds: float, act: Callable[..., object], *args: Any) -> None:
+        """Plan a call in some seconds."""
         self.at(self.time.now + seconds, act, *args)
 
     def at(self, when: float, act: Callable[..., object], *args: Any) -> None:
+        """Plan a call at a time (mono)."""
         heapq.heappush(self._queue, (when, next(self._count), act, args))
 
     def happen(self, when: float) -> None:
@@ -54,4 +65,5 @@ class Sim:
         self.time.now = max(self.time.now, when)
         while queue and queue[0][0] <= self.time.now:
             _, _, act, args = heapq.heappop(queue)
+            self.happened += 1
             act(*args)

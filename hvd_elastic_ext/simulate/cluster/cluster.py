@@ -3,54 +3,64 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass, field
-from typing import Any, Final
+import math
+import random
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.rules.health.ledger import Subject
-from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.state.events import HealthChanged
+from hvd_elastic_ext.launcher.state.options import JobOptions
 from hvd_elastic_ext.launcher.state.saved import Saved
-from tests.unit.launcher.model.agent import LATENCY_S, Agent, Line, Message
-from tests.unit.launcher.model.helpers import Helpers
-from tests.unit.launcher.model.launcher import Launcher
-from tests.unit.launcher.model.oracle import Oracle
-from tests.unit.launcher.model.training import Process, Training
-from tests.unit.launcher.model.virtual_time import Sim
-from tests.unit.launcher.simulated_cluster import JobOptions
+from hvd_elastic_ext.simulate.cluster.agent import Agent, Line, Message
+from hvd_elastic_ext.simulate.cluster.helpers import Helpers
+from hvd_elastic_ext.simulate.cluster.launcher import Launcher, Motion
+from hvd_elastic_ext.simulate.cluster.observer import Observer
+from hvd_elastic_ext.simulate.cluster.times import LATENCY_S, Times
+from hvd_elastic_ext.simulate.cluster.training import Process, Training
+from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
 
-BOOT_S: Final = 1.0
 LOST_S: Final = 10.0
 """A connection counts as lost when the other end has acknowledged nothing for so long."""
 
 
-@dataclass
-class ShortOptions(JobOptions):
-    """The rules of a job, all times short."""
+class Sink(Protocol):
+    """Where the journal goes."""
 
-    limits: WorldLimits = field(default_factory=lambda: WorldLimits(settle_s=0.3, settle_cap_s=2.0))
-    cooldown_s: tuple[float, float] = (2.0, 8.0)
-    heartbeat_timeout_s: float = 3.0
-    standby_timeout_s: float = 15.0
-    orphan_grace_s: float = 8.0
-    elastic_timeout_s: float = 120.0
-    commit_wait_s: float = 6.0
-    failure_budget: int = 1000
+    def write(self, text: str, /) -> object:
+        """Take in a line."""
+
+    def flush(self) -> object:
+        """Whatever was written is to be there."""
 
 
 class Cluster:
     """``boot_s`` by host: None never gets ready. ``late_s``: how late all messages of a host are. ``cut``: no network.
 
-    ``listed`` and ``departing``: the newest list that was accepted.
-    ``launcher_dies: it will, so that what it saves matters; ``save_s``: how long that takes.
+    ``absent``: hosts that are not there. ``kinds``: of hosts, where they have one. ``listed`` and ``departing``: the
+    newest list that was accepted. ``chance`` is all that is random.
+    ``launcher_dies``: it will, so that what it saves matters; ``save_s``: how long that takes.
     """
 
-    def __init__(self, options: ShortOptions | None = None, *, launcher_dies: bool = True) -> None:
-        self.sim, self.options = Sim(), options or ShortOptions()
+    def __init__(
+        self,
+        options: JobOptions,
+        times: Times,
+        observer: Observer,
+        *,
+        seed: int = 0,
+        launcher_dies: bool = False,
+        journal: Sink | None = None,
+    ) -> None:
+        self.sim, self.options, self.times, self.observer = Sim(), options, times, observer
+        self.chance = random.Random(seed)  # noqa: S311 a simulation
         self.launcher_dies = launcher_dies
-        self.journal = io.StringIO()
+        self.journal: Any = io.StringIO() if journal is None else journal
         self.cut: set[str] = set()
+        self.absent: set[str] = set()
+        self.kinds: dict[str, str] = {}
         self.boot_s: dict[str, float | None] = {}
         self.late_s: dict[str, float] = {}
         self.save_s = 0.02
@@ -58,8 +68,7 @@ class Cluster:
         self.departing: dict[str, float | None] = {}
         self.agents: dict[str, Agent] = {}
         self.launcher: Launcher | None = None
-        self.oracle = Oracle(self)
-        self.training = Training(self.sim, self.oracle, self.cut)
+        self.training = Training(self.sim, self.observer, self.cut, times)
         self.helpers = Helpers(self)
         self._lives = 0
         self.recorder: Recorder | None = None
@@ -67,18 +76,30 @@ class Cluster:
         self._saved = Saved()
         self._incarnation = 0
 
+    def drawn(self, seconds: float) -> float:
+        """A time that varies around its median."""
+        spread = self.times.spread
+        return seconds * math.exp(self.chance.gauss(0.0, spread)) if spread else seconds
+
+    def start_s(self, host: str) -> float:
+        """How long the start of an agent takes."""
+        return self.drawn(self.times.of(self.kinds.get(host, ""), "agent_s"))
+
     # --- time
 
-    def run(self, until: float) -> None:
-        """Let time pass until then, or until the job is over."""
+    def run(self, until: float, *, stops: Callable[[Launcher], bool] = lambda launcher: False) -> None:
+        """Let time pass until then, or until ``stops``, which is asked after each look."""
         sim = self.sim
         while sim.now < until:
             launcher = self.launcher
             if launcher is not None and launcher.dirty:
                 launcher.look()
+                if stops(launcher):
+                    return
             at = min(until, until if sim.next_at is None else sim.next_at)
             if launcher is not None and launcher.look_at is not None and launcher.look_at < at:
-                at, launcher.dirty = launcher.look_at + 1e-6, True
+                at = launcher.look_at + 1e-6
+                launcher.due()
             sim.happen(at)
         if self.launcher is not None and self.launcher.dirty:
             self.launcher.look()
@@ -89,8 +110,12 @@ class Cluster:
         """Start a launcher, after another one or as the first; there is one at most."""
         if self.launcher is None:
             self._incarnation += 1
-            launcher = Launcher(self, self._incarnation, self._saved)
-            self.launcher = launcher
+            self.launcher = Launcher(self, self._incarnation, self._saved)
+
+    def next_session(self, saved: Saved, *, expects: str | None) -> None:
+        """The launcher's job goes on after a sleep, or a failure. ``expects``: a checkpoint that was made."""
+        self.launcher, self._incarnation = None, self._incarnation + 1
+        self.launcher = Launcher(self, self._incarnation, saved, expects=expects)
 
     def kill_launcher(self) -> None:
         """As by ``kill -9``."""
@@ -98,12 +123,29 @@ class Cluster:
         if launcher is None:
             return
         self._saved, launcher.alive = launcher.left, False
-        self.oracle.launcher_died(launcher)
+        self.observer.launcher_died(launcher)
         for agent in self.agents.values():
             if (line := agent.line) is not None and line.launcher is launcher:
                 line.open = False
                 agent.down_since = self.sim.now if agent.down_since is None else agent.down_since
                 self.tell_loss(line)
+
+    def motion(self) -> Motion:
+        """What goes on."""
+        launcher, worlds = self.launcher, self.training.worlds
+        if launcher is None or self.cut or len(worlds) > 1:
+            return Motion.MOVING
+        trains = len(worlds) == 1 and worlds[0].phase == "training"
+        if worlds and (not trains or worlds[0].interrupted or worlds[0].fresh or worlds[0].stalled_at is not None):
+            return Motion.MOVING
+        members, count = worlds[0].members if worlds else (), 0
+        for agent in self.agents.values():
+            count += len(agent.processes)
+            if agent.finishing:
+                return Motion.MOVING
+        if launcher.driver.job.decision.members is not None:
+            return Motion.MOVING
+        return Motion.CALM if trains and len(members) == count and not launcher.starting else Motion.WAITING
 
     # --- messages
 
@@ -149,8 +191,12 @@ class Cluster:
         """A host loses its network."""
         if host in self.cut:
             return
-        self.cut.add(host)
         agent = self.agents.get(host)
+        if agent is not None and self.launcher is not None:
+            self.launcher.hears(agent, whole=True)
+        self.cut.add(host)
+        for process in [] if agent is None else list(agent.processes.values()):
+            self.training.may_stall(process.world)
         if agent is not None:
             agent.down_since = self.sim.now if agent.down_since is None else agent.down_since
             if agent.line is not None:
@@ -189,6 +235,7 @@ class Cluster:
     # --- agents and processes
 
     def new_agent(self, host: str) -> Agent:
+        """An agent starts on a host."""
         self._lives += 1
         agent = self.agents[host] = Agent(self, host, f"{host}-{self._lives}")
         return agent
@@ -197,7 +244,7 @@ class Cluster:
         """An agent ends, and all that it has with it."""
         if not agent.alive:
             return
-        self.oracle.dies(agent)
+        self.observer.dies(agent)
         agent.alive = False
         del self.agents[agent.host]
         for process in list(agent.processes.values()):
@@ -209,17 +256,22 @@ class Cluster:
 
     def boots(self, process: Process) -> None:
         """A process was started."""
-        boot_s = self.boot_s.get(process.agent.host, BOOT_S)
+        agent = process.agent
+        boot_s = self.boot_s.get(agent.host, self.times.of(agent.kind, "boot_s"))
         if boot_s is not None:
-            self.sim.later(boot_s, process.agent.park, process)
+            if agent.booted is None or agent.booted[0] != self.sim.now:
+                agent.booted = (self.sim.now, self.drawn(boot_s))  # processes of one host take about as long
+            self.sim.later(agent.booted[1], agent.park, process)
 
     def process(self, host: str, slot: int) -> Process | None:
+        """The process in a slot; None if there is none."""
         agent = self.agents.get(host)
         return None if agent is None else agent.processes.get(slot)
 
     def stop(self, process: Process) -> None:
         """As by SIGSTOP."""
         process.stopped = True
+        self.training.may_stall(process.world)
 
     def cont(self, process: Process) -> None:
         """As by SIGCONT. What it was told meanwhile it may have missed: its launcher tells it again."""
@@ -234,7 +286,7 @@ class Cluster:
         now = self.sim.now
         self.listed = HostSet.of(hosts)
         self.departing = {host: None if in_s is None else now + in_s for host, in_s in (departing or {}).items()}
-        self.oracle.listed(self.listed.names, self.departing)
+        self.observer.listed(self.listed.names, self.departing)
         if self.launcher is not None:
             self.launcher.publish()
 
@@ -255,5 +307,5 @@ class Cluster:
                     ledger = ledger.cleared(subject)
             self._health(launcher, ledger, "cleared", host)
 
-    def _health(self, launcher: Launcher, ledger: Any, event: str, host: str) -> None:
+    def _health(self, launcher: Launcher, ledger: HealthLedger, event: str, host: str) -> None:
         launcher.driver.tell(HealthChanged(ledger, event, {"host": host, "reason": ""}))

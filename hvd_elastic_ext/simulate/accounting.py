@@ -1,0 +1,172 @@
+"""What a simulated job's hosts did with their time: every slot-second that was there is in one of a few heaps.
+
+A step counts once training has gone on from it: one that is rolled back has been lost, and so is its time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+from hvd_elastic_ext.simulate.cluster.commits import Commit
+from hvd_elastic_ext.simulate.cluster.observer import Observer
+from hvd_elastic_ext.simulate.cluster.times import Times
+from hvd_elastic_ext.simulate.cluster.training import Process, World
+from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
+
+HEAPS: Final = {
+    "useful": "steps that training has kept",
+    "rollback": "steps done again, cut short, or held up",
+    "checkpoint": "commits, and slower steps while checkpoints are written",
+    "resize": "ready processes that wait for their world",
+    "boot": "agents and processes that start",
+    "below_min": "fewer slots than training needs",
+    "asleep": "the job sleeps",
+    "uneven": "faster hosts wait for slower ones",
+    "unused": "slots that the job does not use",
+    "over": "training has ended",
+}
+"""Where time goes, in the order of the table."""
+WAITS: Final = ("parked", "asking", "joining", "syncing")
+
+
+@dataclass(slots=True)
+class Segment:
+    """Steps that one world did in a row: up to ``last``, each worth ``own`` slot-seconds of ``size`` ranks."""
+
+    key: tuple[int, int]
+    first: int
+    last: int
+    size: int
+    own: float
+
+
+@dataclass
+class Accounts(Observer):
+    """``least``: fewest slots with which the job trains. Times are slot-seconds, but for ``segments``."""
+
+    sim: Sim
+    times: Times
+    least: int = 1
+    heaps: dict[str, float] = field(default_factory=lambda: dict.fromkeys(HEAPS, 0.0))
+    phase: str = "running"
+    """running, asleep or over."""
+    slots: int = 0
+    """That are there; ``published``: of hosts that are listed, and not about to go."""
+    published: int = 0
+    missing: int = 0
+    """Wanted processes that are not started."""
+    away: set[str] = field(default_factory=set)
+    """Hosts that have vanished: what their processes do is not counted."""
+    worlds: int = 0
+    rollbacks: int = 0
+    rank_steps: int = 0
+    """That were done; the kept ones are :attr:`kept`."""
+    checkpoints: int = 0
+    _states: Counter[str] = field(default_factory=Counter)
+    _segments: list[Segment] = field(default_factory=list)
+    _at: float = 0.0
+    _training: float = 0.0
+    _told: float = 0.0
+    """Slot-seconds in training that are accounted for."""
+
+    # --- time
+
+    def begin(self) -> None:
+        """Time counts from now on."""
+        self._at = self.sim.now
+
+    def count(self) -> None:
+        """Account for the time until now; to be called before anything changes."""
+        now, states, heaps = self.sim.now, self._states, self.heaps
+        passed, self._at = now - self._at, now
+        if passed <= 0.0:
+            return
+        training = states["training"]
+        self._training += training * passed
+        rest = (self.slots - training) * passed
+        if self.phase != "running":
+            heaps[self.phase] += rest
+        elif self.published < self.least:
+            heaps["below_min"] += rest
+        else:
+            waits, boots = sum(states[name] for name in WAITS), states["booting"]
+            none = self.slots - training - waits - boots
+            boots += min(none, self.missing)
+            heaps["resize"] += waits * passed
+            heaps["boot"] += boots * passed
+            heaps["unused"] += (self.slots - training - waits - boots) * passed
+
+    def close(self) -> None:
+        """Account for all of it."""
+        self.count()
+        self.heaps["useful"] = sum((each.last - each.first) * each.own for each in self._segments)
+        self.heaps["rollback"] += self._training - self._told
+
+    @property
+    def kept(self) -> int:
+        """Steps of all ranks that training has kept."""
+        return sum((each.last - each.first) * each.size for each in self._segments)
+
+    @property
+    def batch(self) -> int:
+        """The newest step."""
+        return self._segments[-1].last if self._segments else 0
+
+    # --- what happens
+
+    def moved(self, process: Process, before: str) -> None:
+        """A process has another state than ``before``."""
+        if process.agent.host in self.away:
+            return
+        self.count()
+        if before:
+            self._states[before] -= 1
+        if process.state != "gone":
+            self._states[process.state] += 1
+
+    def vanished(self, host: str, processes: list[Process]) -> None:
+        """A host has no slots any more; its processes are not counted."""
+        self.count()
+        self.away.add(host)
+        for process in processes:
+            self._states[process.state] -= 1
+
+    def sealed(self, commit: Commit) -> None:
+        """A checkpoint is whole."""
+        self.checkpoints += 1
+
+    def agreed(self, world: World, elected: Commit | None) -> None:
+        """A world goes on from a commit: steps behind it were for nothing."""
+        self.worlds += 1
+        batch = 0 if elected is None else elected.batch
+        if self.batch > batch:
+            self.rollbacks += 1
+        while self._segments and self._segments[-1].last > batch:
+            newest = self._segments[-1]
+            kept = max(newest.first, batch)
+            self.heaps["rollback"] += (newest.last - kept) * newest.own
+            newest.last = kept
+            if newest.first == kept:
+                self._segments.pop()
+        kinds = Counter(process.agent.kind for process in world.members)
+        own = sum(count * self.times.of(kind, "step_s") for kind, count in kinds.items())
+        self._segments.append(Segment(world.key, batch, batch, len(world.members), own))
+
+    def steps(self, world: World, count: int) -> None:
+        """A world has done steps: what they took beyond the hosts' own times has other reasons."""
+        now = self._segments[-1]
+        now.last += count
+        self.rank_steps += count * now.size
+        commit_s = self.times.commit_s / world.every
+        took = count * world.step_s
+        trained = took / (1.0 + self.times.slowed if world.writing else 1.0)
+        self.heaps["checkpoint"] += (took - trained + count * commit_s) * now.size
+        self.heaps["uneven"] += (trained - count * commit_s) * now.size - count * now.own
+        self._told += took * now.size
+
+    def held_up(self, world: World, stall_s: float) -> None:
+        """A world has stood still for a checkpoint."""
+        self.heaps["checkpoint"] += stall_s * len(world.members)
+        self._told += stall_s * len(world.members)

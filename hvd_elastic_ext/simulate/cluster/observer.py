@@ -1,0 +1,65 @@
+"""What happens in a simulated cluster, told to whoever wants to know: nothing follows from it there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from hvd_elastic_ext.simulate.cluster.commits import Commit
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.simulate.cluster.agent import Agent
+    from hvd_elastic_ext.simulate.cluster.launcher import Launcher
+    from hvd_elastic_ext.simulate.cluster.training import Process, World
+
+
+class Observer:
+    """Every method is called at its moment, and does nothing here."""
+
+    # --- worlds
+
+    def moved(self, process: Process, before: str) -> None:
+        """A process has another state than ``before``; an empty one: it was started."""
+
+    def agreed(self, world: World, elected: Commit | None) -> None:
+        """The ranks of a world have agreed on their state; None: it begins anew."""
+
+    def steps(self, world: World, count: int) -> None:
+        """A world has done steps."""
+
+    def held_up(self, world: World, stall_s: float) -> None:
+        """A world stands still for a checkpoint."""
+
+    def dealt(self, process: Process, *, incarnation: int, rank: int) -> None:
+        """A process was told its rank."""
+
+    # --- what launchers hear and do
+
+    def sealed(self, commit: Commit) -> None:
+        """A launcher has heard that a checkpoint of a commit is whole."""
+
+    def told(self, agent: Agent, slot: int, commit: Commit) -> None:
+        """A launcher has heard of a commit."""
+
+    def heard_end(self, agent: Agent, slot: int) -> None:
+        """A launcher has heard of the end of a process."""
+
+    def kills(self, agent: Agent, slot: int) -> None:
+        """A launcher has a process killed."""
+
+    def deals(self, launcher: Launcher) -> None:
+        """A launcher tells ranks."""
+
+    def lets_go(self, agent: Agent, slot: int | None = None) -> None:
+        """A launcher has an agent end, or a slot's memory thrown away."""
+
+    def launcher_died(self, launcher: Launcher) -> None:
+        """A launcher was killed."""
+
+    # --- hosts
+
+    def listed(self, hosts: Iterable[str], departing: Mapping[str, float | None]) -> None:
+        """A new list was accepted."""
+
+    def dies(self, agent: Agent) -> None:
+        """An agent ends."""

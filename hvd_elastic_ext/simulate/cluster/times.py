@@ -1,0 +1,63 @@
+"""How long everything takes in a simulated cluster, in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+LATENCY_S: Final = 0.001
+"""A message between launcher and agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """``agent_s``: from the order to start an agent until it connects. ``boot_s``: from the start of a process until it
+    is ready. ``go_s``: from the word to go live until it asks for its rank. ``join_s``: from the ranks until all are
+    connected. ``sync_s``: until they agree on the state. ``notice_s``: until a lost peer is noticed.
+
+    ``step_s``, ``agent_s`` and ``boot_s`` may differ by kind of host: see :meth:`of`. ``spread``: standard deviation of
+    the logarithm of ``agent_s``, ``boot_s``, ``transfer_s``, ``write_s`` and ``load_s``; 0 makes them constants.
+    ``every``: calls of ``commit()``, in steps. ``commit_s``: what one commit adds to its step.
+    ``stall_s`` and ``slowed``: what a checkpoint costs at its commit, and the share by which steps are slower while it
+    is written, which takes ``write_s``; ``seal_s`` completes it.
+    ``every_step``: each step is an event of its own. Else many steps are one event, and hosts are heard when the driver
+    looks: a large job, or a long one, takes less time.
+    """
+
+    step_s: float = 1.0
+    every: int = 1
+    commit_s: float = 0.0
+    agent_s: float = 2.0
+    boot_s: float = 30.0
+    go_s: float = 0.1
+    join_s: float = 1.0
+    sync_s: float = 1.0
+    notice_s: float = 0.01
+    ends_s: float = 0.05
+    grace_s: float = 5.0
+    gloo_s: float = 30.0
+    """How long Gloo waits for a peer that sends nothing, until the world is lost."""
+    beat_s: float = 1.0
+    helper_s: float = 0.3
+    """The start of a helper's process."""
+    transfer_s: float = 2.0
+    write_s: float = 10.0
+    seal_s: float = 0.2
+    load_s: float = 10.0
+    stall_s: float = 0.0
+    slowed: float = 0.0
+    bytes: int = 1 << 20
+    """Of a commit."""
+    publish_s: float = 1.0
+    """From a change of the hosts until it is published."""
+    spread: float = 0.0
+    every_step: bool = False
+    kinds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By kind of host, the times that differ there."""
+
+    def of(self, kind: str, name: str) -> float:
+        """A time, by its field's name, on a host of a kind."""
+        own = self.kinds.get(kind)
+        value: float = getattr(self, name) if own is None or name not in own else own[name]
+        return value

@@ -1,0 +1,489 @@
+"""Processes that train: they meet in worlds, agree on the newest commit, step together, and lose each other.
+
+Ranks of one world are in lockstep. One that is stopped, or has no network, holds up all of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from hvd_elastic_ext.simulate.cluster.commits import Candidate, Commit, elect
+from hvd_elastic_ext.simulate.cluster.observer import Observer
+from hvd_elastic_ext.simulate.cluster.times import Times
+from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.simulate.cluster.agent import Agent
+
+WITHIN: Final = ("joining", "syncing", "training")
+"""States of processes that are in a world, or about to be."""
+ROUNDING: Final = 1e-9
+"""Share of a step that a sum of times may be short of it."""
+
+
+@dataclass(eq=False, slots=True)
+class Process:
+    """``state``: booting, parked, asking (for a rank), joining, syncing, training, or gone.
+
+    ``entered``: the newest generation of the State that it was part of, which is not the launcher's number of a world.
+    ``told_world``: the launcher's. ``sample``: what it last beat, (batch, commit); ``commit``: the one it may tell of.
+    """
+
+    agent: Agent
+    slot: int
+    life: int
+    incarnation: int
+    state: str = "booting"
+    generation: int = 0
+    agreed: int = 0
+    told_world: int = 0
+    asked: int | None = None
+    rank: int = -1
+    world: World | None = None
+    batch: int = 0
+    entered: int | None = None
+    commit: Commit | None = None
+    sample: tuple[int, Commit | None] = (0, None)
+    sampled_at: float = 0.0
+    stopped: bool = False
+    wanted: list[int] | None = None
+    """The commit that it is to keep for a checkpoint."""
+    stay: bool = False
+    """It is to go no further than that commit; ``stays``: it has come there."""
+    stays: bool = False
+    leave: bool = False
+    done: bool = False
+    stepped_at: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Its host and slot."""
+        return f"{self.agent.host}[{self.slot}]"
+
+    @property
+    def held(self) -> Commit | None:
+        """What its slot's memory holds."""
+        return self.agent.memory.get(self.slot)
+
+
+@dataclass(eq=False, slots=True)
+class World:
+    """``key``: incarnation of the launcher that formed it, and its generation.
+
+    ``every``: steps from one commit to the next. ``writing``: hosts of it that write a checkpoint. ``wake_at``: the
+    next event, where not every step is one. ``ends_at``: the step after which training is done, if that is known.
+    """
+
+    key: tuple[int, int]
+    size: int
+    members: list[Process] = field(default_factory=list)
+    phase: str = "joining"
+    interrupted: bool = False
+    fresh: bool = True
+    elected: tuple[int, int] = (0, 0)
+    """Incarnation and generation of its commits."""
+    stepped_at: float = -1.0
+    stalled_at: float | None = None
+    every: int = 1
+    step_s: float = 1.0
+    writing: int = 0
+    wake_at: float | None = None
+    ends_at: int | None = None
+    asked: Process | None = None
+    """One of those that were told of a commit to keep."""
+
+    @property
+    def batch(self) -> int:
+        """The number of its newest step."""
+        return self.members[0].batch
+
+
+class Training:
+    """All worlds. ``cut``: hosts without a network; ``sync_s``: how long the ranks take to agree."""
+
+    def __init__(self, sim: Sim, observer: Observer, cut: set[str], times: Times) -> None:
+        self.worlds: list[World] = []
+        self.sync_s = times.sync_s
+        self.thin = 1
+        """One in so many calls of ``commit()`` commits."""
+        self.records = False
+        """The journal has steps, sampled."""
+        self.finishing = False
+        """Training is done at the next commit."""
+        self.last_step: Callable[[World], int | None] = lambda world: None
+        """The step after which the training of a world is done, if that is known when it begins."""
+        self._sim, self._observer, self._cut, self._times = sim, observer, cut, times
+        self._lineages = itertools.count(1)
+
+    def moves(self, process: Process, state: str) -> None:
+        """Give a process another state."""
+        before, process.state = process.state, state
+        self._observer.moved(process, before)
+
+    def stalled(self, world: World) -> bool:
+        """Whether some rank holds up the others."""
+        if any(process.stopped or process.stays for process in world.members):
+            return True
+        if not self._cut:
+            return False
+        hosts = {process.agent.host for process in world.members}
+        return len(hosts) > 1 and not hosts.isdisjoint(self._cut)
+
+    def _held_up(self, world: World, act: Callable[[World], None]) -> bool:
+        """Whether a world is stalled: then ``act`` is tried again, until Gloo gives up."""
+        if not self.stalled(world):
+            world.stalled_at = None
+            return False
+        now = self._sim.now
+        world.stalled_at = now if world.stalled_at is None else world.stalled_at
+        if now - world.stalled_at < self._times.gloo_s:
+            self._sim.later(self._times.step_s, act, world)
+            return True
+        world.phase = "lost"
+        for process in [each for each in world.members if not each.stopped]:
+            self._sim.later(self._times.notice_s, self._notice, world, process.agent.host)
+        return True
+
+    # --- into a world
+
+    def answered(self, process: Process, *, incarnation: int, size: int) -> None:
+        """A process was told its rank: it connects to the others of its world."""
+        key = (incarnation, process.told_world)
+        world = next((each for each in self.worlds if each.key == key and each.phase == "joining"), None)
+        if world is None:
+            world = World(key, size)
+            self.worlds.append(world)
+        process.world, process.leave = world, False
+        self.moves(process, "joining")
+        world.members.append(process)
+        if len(world.members) == world.size:
+            self._sim.later(self._times.join_s, self._enter, world)
+        self._sim.later(self._times.gloo_s, self._gives_up, process, world)
+
+    def _gives_up(self, process: Process, world: World) -> None:
+        if process.world is world and world.phase in ("joining", "lost") and not process.stopped:
+            self.lose(world, process)
+
+    def _enter(self, world: World) -> None:
+        if world.phase != "joining":
+            return
+        if self._held_up(world, self._enter):
+            return
+        world.phase = "syncing"
+        for process in world.members:
+            process.generation = process.told_world
+            self.moves(process, "syncing")
+            if process.entered is None:
+                process.entered = process.held.generation if process.held else 0
+            process.agent.say(process, "entered", generation=process.generation)
+            process.agent.say(process, "looping")
+        self._sim.later(self.sync_s, self._synced, world)
+
+    def _synced(self, world: World) -> None:
+        if world.phase != "syncing":
+            return
+        if self._held_up(world, self._synced):
+            return
+        members = sorted(world.members, key=lambda process: process.rank)
+        lineage = next(self._lineages)
+        elected = elect([_candidate(process) for process in members], lineage=lineage)
+        world.phase, world.elected = "training", (elected.incarnation, elected.generation)
+        world.every = self._times.every * self.thin
+        world.step_s = self._step_s(world)
+        for process in members:
+            self._seal(process, elected.commit)
+            process.entered, process.batch = elected.generation, elected.commit.batch
+        self._observer.agreed(world, None if elected.anew else elected.commit)
+        for process in members:
+            self.moves(process, "training")
+            process.agreed = process.generation
+            process.agent.synced(process)
+        if self._times.every_step:
+            self._sim.later(self._times.step_s, self._step, world)
+        else:
+            world.stepped_at, world.ends_at = self._sim.now, self.last_step(world)
+            self._wake(world)
+
+    # --- steps
+
+    def _step_s(self, world: World) -> float:
+        """Seconds of a step: that of the slowest host, its part of a commit, and of a checkpoint that is written."""
+        times = self._times
+        kinds = {process.agent.kind for process in world.members}
+        slowest = max((times.of(kind, "step_s") for kind in kinds), default=times.step_s)
+        return (slowest + times.commit_s / world.every) * (1.0 + (times.slowed if world.writing else 0.0))
+
+    def _step(self, world: World) -> None:
+        if world.phase != "training":
+            return
+        if self._held_up(world, self._step):
+            return
+        world.stepped_at = self._sim.now
+        if self._times.every_step:
+            self._advance(world, 1)
+            if world.phase == "training":
+                self._sim.later(self._times.step_s, self._step, world)
+        else:
+            self._wake(world)  # it was held up, and goes on
+
+    def settle(self, world: World | None) -> None:
+        """Do the steps that are due by now, where not every step is an event."""
+        if world is None or self._times.every_step or world.phase != "training" or world.stalled_at is not None:
+            return
+        due = math.floor((self._sim.now - world.stepped_at) / world.step_s + ROUNDING)
+        if due > 0:
+            world.stepped_at += due * world.step_s
+            self._advance(world, due)
+
+    def may_stall(self, world: World | None) -> None:
+        """Something has happened that may hold up a world."""
+        if world is None or self._times.every_step or world.phase != "training" or world.stalled_at is not None:
+            return
+        self.settle(world)
+        if world.phase == "training" and self.stalled(world):
+            world.wake_at = None
+            self._step(world)
+
+    def _wake(self, world: World) -> None:
+        """Plan the next event of a world."""
+        if self._times.every_step or world.phase != "training" or world.stalled_at is not None:
+            return
+        batch, at = world.batch, [] if world.ends_at is None else [world.ends_at]
+        if world.fresh:
+            at.append(batch + 1)
+        if world.interrupted or self.finishing:
+            at.append(self._next_commit(world))
+        wanted = world.asked
+        if wanted is not None and wanted.held is not None and wanted.wanted is not None:
+            commits = max(1, wanted.wanted[2] - wanted.held.number)
+            at.append(self._next_commit(world) + (commits - 1) * world.every)
+        if at:
+            wake_at = world.stepped_at + max(1, min(at) - batch) * world.step_s
+            if world.wake_at is None or wake_at < world.wake_at or world.wake_at < self._sim.now:
+                world.wake_at = wake_at
+                self._sim.at(max(self._sim.now, wake_at), self._woken, world, wake_at)
+
+    def _woken(self, world: World, wake_at: float) -> None:
+        if world.wake_at == wake_at:
+            world.wake_at = None
+            self.settle(world)
+            self._wake(world)
+
+    def _next_commit(self, world: World) -> int:
+        return (world.batch // world.every + 1) * world.every
+
+    def _advance(self, world: World, count: int) -> None:
+        """Do steps of a world, the last one now."""
+        now = self._sim.now if self._times.every_step else world.stepped_at
+        before = world.batch
+        commits = (before + count) // world.every - before // world.every
+        self._observer.steps(world, count)
+        for process in world.members:
+            process.batch += count
+            if world.fresh:
+                last = process.stepped_at
+                process.agent.say(process, "going_on", pause_s=None if last is None else now - last)
+            process.stepped_at = now
+        world.fresh = False
+        if self.records:
+            first = next(process for process in world.members if process.rank == 0)
+            fields = {"step": world.batch, "rank": 0, "size": world.size}
+            first.agent.say(first, "record", event="stepped", fields=fields)
+        if commits:
+            self._commit(world, commits)
+        elif world.ends_at is not None and world.batch >= world.ends_at:
+            self._finish(world)
+
+    def _commit(self, world: World, commits: int) -> None:
+        left = world.batch % world.every
+        named = any(process.wanted is not None for process in world.members)
+        for process in world.members:
+            self._seal(process, self._next(process, world, commits, left))
+            if named:
+                self.keep(process)
+        if self.finishing or (world.ends_at is not None and world.batch >= world.ends_at):
+            self._finish(world)
+        elif world.interrupted and not left:
+            self._part(world)
+        elif named:
+            self._stall(world)
+            self.may_stall(world)
+
+    def _stall(self, world: World) -> None:
+        """What a checkpoint takes at its commit delays the next step."""
+        stall_s = 0.0 if self._times.every_step else self._times.stall_s
+        if stall_s and not any(process.wanted is not None for process in world.members):
+            world.stepped_at += stall_s
+            self._observer.held_up(world, stall_s)
+
+    def keep(self, process: Process) -> None:
+        """Say whether a process has the commit that is wanted for a checkpoint, as soon as it can tell."""
+        wanted, commit = process.wanted, process.commit
+        if wanted is None or commit is None or commit.name < wanted:
+            return
+        process.wanted = None
+        if commit.name > wanted:
+            process.agent.say(process, "not_kept", wanted=wanted, newest=commit.name)
+            return
+        process.stays = process.stay
+        process.agent.keeps(process, commit)
+
+    def asked_to_keep(self, process: Process) -> None:
+        """A process was told which commit to keep, or that it need keep none."""
+        self.settle(process.world)
+        self.keep(process)
+        if process.world is not None:
+            first = process.world.asked
+            if process.wanted is not None and (first is None or first is process or first.wanted != process.wanted):
+                process.world.asked = process
+                self._wake(process.world)
+            if process.stays:
+                self.may_stall(process.world)
+
+    def _next(self, process: Process, world: World, commits: int = 1, left: int = 0) -> Commit:
+        held = process.held
+        assert held is not None  # sealed when the world agreed
+        return Commit(*world.elected, held.number + commits, process.batch - left, held.lineage)
+
+    def _seal(self, process: Process, commit: Commit) -> None:
+        process.agent.seal(process.slot, commit)
+        process.commit = commit
+
+    def writes(self, world: World | None, hosts: int) -> None:
+        """So many hosts of a world more, or less, write a checkpoint: its steps take another time then."""
+        if world is None or self._times.every_step:
+            return
+        before, world.writing = world.writing, max(0, world.writing + hosts)
+        if bool(before) != bool(world.writing) and world.phase == "training":
+            now, world.writing = world.writing, before
+            self.settle(world)
+            world.writing = now
+            if world.phase == "training":
+                self._change_step(world)
+
+    def commits_thinly(self, every: int) -> None:
+        """One in ``every`` calls of ``commit()`` commits from now on."""
+        self.thin = every
+        for world in self.worlds:
+            if world.phase == "training" and world.every != self._times.every * every:
+                self.settle(world)
+                world.every = self._times.every * every
+                self._change_step(world)
+
+    def _change_step(self, world: World) -> None:
+        before, world.step_s = world.step_s, self._step_s(world)
+        if world.step_s != before and world.stalled_at is None:
+            done = (self._sim.now - world.stepped_at) / before
+            world.stepped_at = self._sim.now - done * world.step_s
+            world.wake_at = None
+            self._wake(world)
+
+    def _finish(self, world: World) -> None:
+        members = self._close(world)
+        for process in members:
+            process.done = True
+            process.agent.say(process, "done")
+        for process in members:
+            process.agent.ended(process, 0)
+
+    def _part(self, world: World) -> None:
+        """All ranks leave the world at the same commit, for a change of it."""
+        for process in self._close(world):
+            if process.leave:
+                process.agent.ended(process, 0)
+            else:
+                self.ask(process)
+
+    def _close(self, world: World) -> list[Process]:
+        world.phase = "lost"
+        self.worlds.remove(world)
+        members, world.members = world.members, []
+        for process in members:
+            process.world = None
+        return members
+
+    # --- out of it
+
+    def ask(self, process: Process) -> None:
+        """Ask for a rank in the next world."""
+        process.wanted, process.stays = None, False
+        self.moves(process, "asking")
+        process.agent.asks(process)
+
+    def interrupt(self, process: Process, *, leave: bool) -> None:
+        """A member was told of the next world: all ranks leave this one at the next commit."""
+        world = process.world
+        if world is None:
+            return
+        self.settle(world)
+        process.leave = process.leave or leave
+        if world.phase == "training" and not world.interrupted:
+            world.interrupted = True
+            self._wake(world)
+        world.interrupted = True
+        if world.phase == "joining" and len(world.members) < world.size:
+            self.lose(world, process)  # the launcher answers none of its questions for addresses any more
+
+    def ahead(self, process: Process, *, others: bool) -> None:
+        """If the next batch ends with a commit, a process, or all ``others``, have sealed it already."""
+        world = process.world
+        if world is None or world.phase != "training" or (process.batch + 1) % world.every or self.stalled(world):
+            return
+        for each in [each for each in world.members if each is not process] if others else [process]:
+            each.batch += 1
+            self._seal(each, self._next(each, world))
+
+    def lose(self, world: World, by: Process | None, *, host: str = "") -> None:
+        """The world is lost through a process, or one that was on ``host``; its members notice as soon as they can."""
+        world.phase = "lost"
+        where = by.agent.host if by is not None else host
+        self._sim.later(self._times.notice_s, self._notice, world, where)
+
+    def _notice(self, world: World, where: str) -> None:
+        for process in list(world.members):
+            host = process.agent.host
+            unreachable = host != where and (host in self._cut or where in self._cut)
+            if process.world is world and not process.stopped and not unreachable:
+                self._rolls_back(process)
+        if not world.members and world in self.worlds:
+            self.worlds.remove(world)
+
+    def _rolls_back(self, process: Process) -> None:
+        world = process.world
+        assert world is not None  # its caller has asked
+        was, held = process.state, process.held
+        world.members.remove(process)
+        process.world = None
+        if was == "training" and held is not None:
+            lost, process.batch = process.batch - held.batch, held.batch
+            fields = {"step": held.batch, "steps_lost": lost, "rank": process.rank}
+            process.agent.say(process, "record", event="rolled_back", fields=fields)
+        self.ask(process)
+
+    def look_again(self, hosts: Iterable[str]) -> None:
+        """Processes on these hosts go on, or hear again: they notice what they have missed."""
+        known = set(hosts)
+        for world in list(self.worlds):
+            if world.phase == "lost" and any(process.agent.host in known for process in world.members):
+                self._sim.later(self._times.notice_s, self._notice, world, "")
+
+    def gone(self, process: Process) -> None:
+        """A process has ended. Its peers notice."""
+        self.settle(process.world)
+        world, process.world = process.world, None
+        self.moves(process, "gone")
+        if world is not None:
+            world.members.remove(process)
+            self.lose(world, None, host=process.agent.host)
+
+
+def _candidate(process: Process) -> Candidate:
+    """Commits of a later world are newer than those of any before, also of one that none of its members was in."""
+    held = process.held
+    before = process.told_world - 1
+    entered = max(process.entered or 0, held.generation if held else 0, before)
+    return Candidate(held, entered, process.incarnation)

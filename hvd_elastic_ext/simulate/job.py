@@ -1,0 +1,403 @@
+"""One job over a trace, from its start to the end of its training or of the trace."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from hvd_elastic_ext.core.errors import Asleep, JobFailed
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
+from hvd_elastic_ext.launcher.options.policy import options_of
+from hvd_elastic_ext.launcher.options.settings import RunSettings
+from hvd_elastic_ext.launcher.rules.suspend import sleep_policy
+from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import SleepAction, SleepFacts
+from hvd_elastic_ext.launcher.state.saved import Saved, saved_of
+from hvd_elastic_ext.simulate.accounting import HEAPS, Accounts
+from hvd_elastic_ext.simulate.cluster.cluster import Cluster, Sink
+from hvd_elastic_ext.simulate.cluster.launcher import Launcher
+from hvd_elastic_ext.simulate.cluster.times import Times
+from hvd_elastic_ext.simulate.cluster.training import World
+from hvd_elastic_ext.simulate.cluster.virtual_time import BEGIN_S, Sim
+from hvd_elastic_ext.simulate.traces.rows import Row, Trace
+
+CUT_S: Final = 600.0
+"""How long a host that has vanished counts as one without a network."""
+CHUNK_S: Final = 3600.0
+
+
+class NoJournal:
+    """Takes in lines, and drops them."""
+
+    def write(self, text: str, /) -> object:
+        """Nothing is kept."""
+
+    def flush(self) -> object:
+        """Nothing is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """``rank_steps``: after so many steps of all ranks training is done; None: it ends with the trace.
+
+    ``price``: of a slot for an hour; ``prices``: those of kinds of hosts.
+    """
+
+    rank_steps: int | None = None
+    price: float = 0.0
+    prices: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """``heaps``: slot-seconds by name, see :data:`HEAPS`. ``took_s``: until training was done; None if it was not.
+
+    ``kept``: steps of all ranks that training has kept, ``done``: all of them, ``steps``: the newest step.
+    ``failed``: why the job has ended, if it was not done. ``events``, ``looks``: what the simulation itself did.
+    """
+
+    heaps: Mapping[str, float]
+    lasted_s: float
+    took_s: float | None
+    kept: int
+    done: int
+    steps: int
+    worlds: int
+    rollbacks: int
+    checkpoints: int
+    sleeps: int
+    failed: str | None
+    cost: float
+    events: int
+    looks: int
+
+    @property
+    def capacity(self) -> float:
+        """All slot-seconds that were there."""
+        return sum(self.heaps.values())
+
+    @property
+    def goodput(self) -> float:
+        """The share of them that is useful."""
+        return self.heaps["useful"] / self.capacity if self.capacity else 0.0
+
+    def share(self, name: str) -> float:
+        """The share of one heap."""
+        return self.heaps[name] / self.capacity if self.capacity else 0.0
+
+
+def simulate(
+    trace: Trace,
+    settings: RunSettings,
+    times: Times,
+    *,
+    work: Work | None = None,
+    seed: int = 0,
+    journal: Sink | None = None,
+) -> Result:
+    """Run one job. The same arguments give the same result."""
+    with _quiet():
+        return _Job(trace, settings, times, work or Work(), seed, journal or NoJournal()).run()
+
+
+class _Job:
+    def __init__(self, trace: Trace, settings: RunSettings, times: Times, work: Work, seed: int, journal: Sink) -> None:
+        self._trace, self._settings, self._times, self._work = trace, settings, times, work
+        options = options_of(settings)
+        self._accounts = Accounts(Sim(), times, options.limits.least)
+        self._cluster = cluster = Cluster(options, times, self._accounts, seed=seed, journal=journal)
+        self._sim = self._accounts.sim = cluster.sim
+        self._journal = Journal(cluster.journal, cluster.sim.time)
+        self._there: dict[str, Row] = {}
+        self._listed: dict[str, int] = {}
+        self._departing: dict[str, tuple[float, float | None]] = {}
+        self._recorded: dict[str, int] = {}
+        self._recorded_departing: list[str] = []
+        self._numbers = 0
+        self._asleep: Saved | None = None
+        self._restarts = self._idle_wakes = self._sleeps = self._looks = 0
+        self._trained = False
+        self._done_at: float | None = None
+        self._failed: str | None = None
+        self._cost = 0.0
+        self._ends = BEGIN_S + trace.ends
+        cluster.training.records = not isinstance(journal, NoJournal)
+        cluster.absent |= trace.slots.keys()
+        if work.rank_steps is not None:
+            cluster.training.last_step = self._last_step
+
+    def run(self) -> Result:
+        """From the first row to the last."""
+        cluster, accounts = self._cluster, self._accounts
+        accounts.begin()
+        for row in self._trace.rows:
+            self._sim.at(BEGIN_S + row.at, self._happens, row)
+            if row.notice:
+                self._sim.at(max(self._sim.now, BEGIN_S + row.at - row.notice), self._notified, row)
+        self._sim.happen(BEGIN_S)
+        self._publish()
+        cluster.start_launcher()
+        while self._sim.now < self._ends and accounts.phase != "over":
+            cluster.run(self._ends, stops=self._launcher_ended)
+            self._after_session()
+        for world in cluster.training.worlds:
+            cluster.training.settle(world)
+        accounts.close()
+        self._pay()
+        return self._result()
+
+    def _launcher_ended(self, launcher: Launcher) -> bool:
+        job = launcher.driver.job
+        missing = len(job.wanted) - len(job.roster.workers)
+        if missing != self._accounts.missing:
+            self._accounts.count()
+            self._accounts.missing = max(0, missing)
+        return launcher.driver.over
+
+    # --- hosts
+
+    def _happens(self, row: Row) -> None:
+        accounts, cluster = self._accounts, self._cluster
+        accounts.count()
+        self._pay()
+        if row.event == "up":
+            self._comes(row)
+        elif row.event == "crash":
+            agent = cluster.agents.get(row.host)
+            if agent is not None and agent.processes:
+                agent.ended(agent.processes[min(agent.processes)], 1)
+        else:
+            self._goes(row)
+
+    def _comes(self, row: Row) -> None:
+        cluster = self._cluster
+        cluster.absent.discard(row.host)
+        if row.host in cluster.cut:
+            self._ends_for_good(row.host)
+        self._accounts.away.discard(row.host)
+        self._there[row.host] = row
+        self._accounts.slots += row.slots
+        cluster.kinds[row.host] = row.kind
+        if self._sim.now > BEGIN_S:
+            self._sim.later(self._times.publish_s, self._list, row)
+        else:
+            self._listed[row.host] = row.slots
+
+    def _list(self, row: Row) -> None:
+        if self._there.get(row.host) is row and row.host not in self._departing:
+            self._listed[row.host] = row.slots
+            self._publish()
+
+    def _goes(self, row: Row) -> None:
+        cluster, accounts = self._cluster, self._accounts
+        was = self._there.pop(row.host)
+        agent = cluster.agents.get(row.host)
+        if row.event == "lost":
+            accounts.vanished(row.host, [] if agent is None else list(agent.processes.values()))
+            cluster.cut_off(row.host)
+            self._sim.later(CUT_S, self._ends_for_good, row.host)
+        elif agent is not None:
+            cluster.agent_dies(agent)
+        cluster.absent.add(row.host)
+        accounts.slots -= was.slots
+        self._sim.later(self._times.publish_s, self._unlist, row.host)
+
+    def _ends_for_good(self, host: str) -> None:
+        if (agent := self._cluster.agents.get(host)) is not None and host in self._cluster.cut:
+            self._cluster.agent_dies(agent)
+        self._cluster.cut.discard(host)
+
+    def _unlist(self, host: str) -> None:
+        if host not in self._there:
+            self._listed.pop(host, None)
+            self._departing.pop(host, None)
+            self._publish()
+
+    def _notified(self, row: Row) -> None:
+        if row.host in self._there:
+            self._accounts.count()
+            self._listed.pop(row.host, None)
+            self._departing[row.host] = (self._sim.now, BEGIN_S + row.at)
+            self._sim.later(self._times.publish_s, self._publish)
+
+    def _publish(self) -> None:
+        self._accounts.count()
+        self._accounts.published = sum(self._listed.values())
+        self._record_hosts()
+        leaves = {
+            host: None if by is None else max(0.0, by - self._sim.now) for host, (_, by) in self._departing.items()
+        }
+        self._cluster.publish(dict(self._listed), leaves)
+        if self._asleep is not None:
+            self._may_wake()
+
+    def _record_hosts(self) -> None:
+        before, now = self._recorded, dict(self._listed)
+        departing = sorted(self._departing)
+        if (now, departing) == (before, self._recorded_departing):
+            return
+        self._numbers += 1
+        self._recorded, self._recorded_departing = now, departing
+        both = now.keys() & before.keys()
+        self._journal.record(
+            "published",
+            generation=0 if self._cluster.launcher is None else self._cluster.launcher.driver.job.generation,
+            number=self._numbers,
+            source="trace",
+            hosts=now,
+            departing=departing,
+            added=[host for host in now if host not in before],
+            removed=[host for host in before if host not in now],
+            grown=[host for host in both if now[host] > before[host]],
+            shrunk=[host for host in both if now[host] < before[host]],
+        )
+
+    # --- sessions
+
+    def _after_session(self) -> None:
+        """The launcher's job is over: it is done, or sleeps, or has failed."""
+        launcher = self._cluster.launcher
+        if launcher is None or not launcher.driver.over:
+            return
+        accounts, outcome = self._accounts, launcher.driver.outcome
+        accounts.count()
+        self._looks += launcher.looks
+        launcher.alive = False
+        time = self._sim.time
+        saved = saved_of(launcher.driver.job, incarnation=launcher.incarnation, ports={}, wall=time.wall(), run=None)
+        if outcome is None:
+            self._done_at, accounts.phase = self._sim.now, "over"
+            return
+        begun = launcher.driver.job.world.begun
+        self._expects = launcher.driver.job.checkpoints.newest[0] or self._expects
+        if isinstance(outcome, Asleep):
+            self._falls_asleep(launcher, saved, outcome, begun=begun)
+            return
+        pause = pause_before_restart(
+            outcome, self._restarts, policy=self._settings.restart_policy, limit=self._settings.backoff_limit
+        )
+        if pause is None:
+            self._fails(outcome)
+            return
+        self._restarts, self._trained = self._restarts + 1, self._trained or begun
+        self._cluster.launcher = None
+        self._sim.later(pause, self._goes_on, saved)
+
+    _expects: str | None = None
+
+    def _fails(self, outcome: JobFailed) -> None:
+        self._failed, self._accounts.phase = outcome.line, "over"
+        if self._sim.now < self._ends:  # its hosts stay, for nothing
+            self._cluster.launcher = None
+            for agent in list(self._cluster.agents.values()):
+                self._cluster.agent_dies(agent)
+            self._cluster.run(self._ends)
+
+    def _falls_asleep(self, launcher: Launcher, saved: Saved, outcome: Asleep, *, begun: bool) -> None:
+        self._idle_wakes = self._idle_wakes + 1 if self._trained and not begun and self._sleeps else 0
+        self._trained, self._asleep = True, saved
+        self._accounts.phase = "asleep"
+        self._sleeps += 1
+        self._slept_at, self._enough_since = self._sim.now, None
+        self._ledger = launcher.driver.job.faults.ledger
+        self._known = frozenset(self._listed)
+        self._journal.record("slept", generation=saved.generation, reason=str(outcome))
+        self._cluster.launcher = None
+        self._may_wake()
+
+    _slept_at = 0.0
+    _enough_since: float | None = None
+    _known: frozenset[str] = frozenset()
+
+    def _may_wake(self) -> None:
+        """As ``launcher/suspend/sleep.py`` has it: the same rule, in virtual time."""
+        if self._asleep is None:
+            return
+        now = self._sim.now
+        hosts = HostSet.of(self._listed)
+        here = frozenset(hosts.names)
+        self._known &= here
+        usual = self._cluster.options.limits
+        idle = self._idle_wakes if here == self._known else 0
+        limits = replace(usual, settle_s=sleep_policy.settle_s(usual.settle_s, idle))
+        slots = sleep_policy.slots_there(now, hosts, self._ledger)
+        enough = bool(limits.size(slots, begun=True))
+        self._enough_since = (self._enough_since or now) if enough else None
+        facts = SleepFacts(self._slept_at, slots, self._enough_since, None, self._ledger.next_release(now))
+        decision = sleep_policy.decide(now, facts, limits, self._settings.max_wait_s)
+        if decision.act is SleepAction.END:
+            self._asleep = None
+            self._fails(JobFailed(decision.reason))
+        elif decision.act is SleepAction.WAKE:
+            saved, self._asleep = self._asleep, None
+            self._journal.record(
+                "woke", generation=saved.generation, reason=decision.reason, slept_s=round(now - self._slept_at, 3)
+            )
+            self._goes_on(saved)
+        elif decision.again_at is not None:
+            self._sim.at(decision.again_at + 1e-6, self._may_wake)
+
+    def _goes_on(self, saved: Saved) -> None:
+        self._accounts.count()
+        self._accounts.phase = "running"
+        self._cluster.options = options_of(self._settings, woken=True)
+        self._cluster.next_session(saved, expects=self._expects)
+
+    def _last_step(self, world: World) -> int | None:
+        wanted = self._work.rank_steps
+        assert wanted is not None  # else nobody asks
+        return self._accounts.batch + max(1, math.ceil((wanted - self._accounts.kept) / max(1, len(world.members))))
+
+    # --- what comes out
+
+    _paid_at = BEGIN_S
+
+    def _pay(self) -> None:
+        """For the hosts that were there until now."""
+        hours, self._paid_at = (self._sim.now - self._paid_at) / 3600.0, self._sim.now
+        if self._work.price or self._work.prices:
+            kinds = Counter[str]()
+            for row in self._there.values():
+                kinds[row.kind] += row.slots
+            per_hour = sum(count * self._work.prices.get(kind, self._work.price) for kind, count in kinds.items())
+            self._cost += hours * per_hour
+
+    def _result(self) -> Result:
+        accounts, launcher = self._accounts, self._cluster.launcher
+        return Result(
+            {name: accounts.heaps[name] for name in HEAPS},
+            self._sim.now - BEGIN_S,
+            None if self._done_at is None else self._done_at - BEGIN_S,
+            accounts.kept,
+            accounts.rank_steps,
+            accounts.batch,
+            accounts.worlds,
+            accounts.rollbacks,
+            accounts.checkpoints,
+            self._sleeps,
+            self._failed,
+            self._cost,
+            self._sim.happened,
+            self._looks + (launcher.looks if launcher is not None else 0),
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Nothing of what the driver logs is wanted; and its objects are many, and none is garbage."""
+    before, collects = logging.root.manager.disable, gc.isenabled()
+    logging.disable(logging.CRITICAL)
+    gc.disable()
+    try:
+        yield
+    finally:
+        logging.disable(before)
+        if collects:
+            gc.enable()

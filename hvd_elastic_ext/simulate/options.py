@@ -1,0 +1,167 @@
+"""Options of ``run`` that a simulation knows, and its own: times, work and prices as ``name=value`` lists."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.io.option_parser import nearest
+from hvd_elastic_ext.launcher.options.settings import RunSettings, Sources
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import (
+    AUTO,
+    Durability,
+    parse_checkpoint_every,
+    parse_commit_every,
+)
+from hvd_elastic_ext.launcher.rules.health.ledger import DEFAULT_COOLDOWN_S
+from hvd_elastic_ext.simulate.cluster.times import Times
+from hvd_elastic_ext.simulate.traces.rows import Trace, seconds
+
+STORE: Final = "/store"
+"""Where simulated checkpoints lie."""
+NUMBERS: Final = ("failure_budget", "backoff_limit", "num_proc", "min_num_proc", "max_num_proc", "reset_limit")
+SECONDS: Final = (
+    "settle_s", "standby_timeout_s", "heartbeat_timeout_s", "commit_wait_s", "elastic_timeout_s", "sleep_after_s",
+    "max_wait_s", "orphan_grace_s",
+)  # fmt: skip
+FLAGS: Final = {
+    "num_proc": ("-np", "--num-proc"),
+    "min_num_proc": ("--min-np", "--min-num-proc"),
+    "max_num_proc": ("--max-np", "--max-num-proc"),
+    "backoff_limit": ("--job-backoff-limit",),
+    "restart_policy": ("--job-restart-policy",),
+    "max_wait_s": ("--max-wait-time",),
+}
+"""Options with other names than their fields."""
+CHOICES: Final = {"below_min": ("wait", "sleep", "fail"), "restart_policy": ("Never", "OnFailure")}
+OWN: Final = ("checkpoint_every", "commit_every", "allowed_sizes")
+
+
+def flags_of(field: str) -> tuple[str, ...]:
+    """How an option of ``run`` is written."""
+    return FLAGS.get(field) or (f"--{field.removesuffix('_s').replace('_', '-')}",)
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """The options of ``run`` that matter; their meanings and defaults are those of ``run``."""
+    group = parser.add_argument_group("options of run, as the job would have them")
+    for name in NUMBERS:
+        group.add_argument(*flags_of(name), dest=name, type=int, metavar="N")
+    for name in SECONDS:
+        group.add_argument(*flags_of(name), dest=name, type=float, metavar="S")
+    for name, choices in CHOICES.items():
+        group.add_argument(*flags_of(name), dest=name, choices=choices)
+    group.add_argument("--checkpoint-every", metavar="auto|N|Ns|notice")
+    group.add_argument("--commit-every", metavar="auto|N")
+    group.add_argument("--allowed-sizes", metavar="N,N,…")
+    group.add_argument("--restart-from-scratch", action="store_true", default=None)
+
+
+RUN: Final = (*NUMBERS, *SECONDS, *CHOICES, *OWN, "restart_from_scratch")
+"""The fields that :func:`settings` reads."""
+
+
+def settings(given: Mapping[str, Any], trace: Trace) -> RunSettings:
+    """What ``run`` would make of these options for a job over this trace. Raises :class:`UsageError`."""
+    known = {field.name for field in fields(RunSettings)}
+    told = {name: value for name, value in given.items() if name in known and name not in OWN and value is not None}
+    first = sum(row.slots for row in trace.rows if row.event == "up" and row.at == 0.0)
+    most = told.get("max_num_proc")
+    start = told.pop("num_proc", None)
+    if start is None:
+        start = max(1, first if most is None else min(first, most))
+    sizes = given.get("allowed_sizes")
+    commits = given.get("commit_every")
+    return RunSettings(
+        ("simulated",),
+        Sources(hosts_file=Path("trace")),
+        start,
+        told.pop("min_num_proc", start),
+        cooldown_s=DEFAULT_COOLDOWN_S,
+        allowed_sizes=() if sizes is None else _sizes(str(sizes)),
+        commit_every=None if commits is None else parse_commit_every(str(commits)),
+        durability=_durability(given),
+        **told,
+    )
+
+
+def _durability(given: Mapping[str, Any]) -> Durability | None:
+    every = given.get("checkpoint_every")
+    if every is None and given.get("below_min") != "sleep":
+        return None
+    return Durability(STORE, AUTO if every is None else parse_checkpoint_every(str(every)), mark="simulated")
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    words = text.split(",")
+    if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
+        raise UsageError(f"--allowed-sizes {text!r}: write whole numbers above 0, such as 2,4,8")
+    return tuple(sorted(map(int, words)))
+
+
+# --- times
+
+NAMES: Final = {field.name.removesuffix("_s"): field.name for field in fields(Times)}
+"""What times are called in ``--times``."""
+UNSET: Final = ("every_step", "kinds")
+PLAIN: Final = ("every", "spread", "slowed", "bytes")
+"""Numbers that are no seconds."""
+BY_KIND: Final = ("step_s", "agent_s", "boot_s")
+
+
+def pairs(text: str, *, where: str) -> list[tuple[str, str]]:
+    """Read ``name=value, name=value``. Raises :class:`UsageError`."""
+    found = [part.partition("=") for part in text.replace(";", ",").split(",") if part.strip()]
+    wrong = next((name for name, equals, value in found if not (equals and name.strip() and value.strip())), None)
+    if wrong is not None:
+        raise UsageError(f"{where} {text!r}: {wrong.strip()!r} has no value; write name=value, name=value")
+    return [(name.strip(), value.strip()) for name, _, value in found]
+
+
+def times(text: str | None, before: Times | None = None, *, where: str = "--times") -> Times:
+    """Read ``step=1s, boot=45s, a100:step=0.5s``: the rest is as ``before``. Raises :class:`UsageError`."""
+    before = before or Times()
+    own: dict[str, float | int] = {}
+    kinds = {kind: dict(each) for kind, each in before.kinds.items()}
+    for name, value in pairs(text or "", where=where):
+        kind, colon, short = name.rpartition(":")
+        field = NAMES.get(short)
+        if field is None or field in UNSET:
+            known = [each for each, field in NAMES.items() if field not in UNSET]
+            raise UsageError(f"{where}: there is no time {short!r}; {nearest(short, known)}")
+        number = _number(value) if field in PLAIN else seconds(value)
+        if number is None or (field in ("step_s", "every", "bytes") and number <= 0):
+            raise UsageError(f"{where} {name}={value}: write a number{' of seconds' * (field not in PLAIN)}, such as 2")
+        if colon and field not in BY_KIND:
+            names = ", ".join(each.removesuffix("_s") for each in BY_KIND)
+            raise UsageError(f"{where} {name}={value}: only {names} may differ by kind of host")
+        (kinds.setdefault(kind, {}) if colon else own)[field] = number
+    for name in ("every", "bytes"):
+        if name in own:
+            own[name] = max(1, int(own[name]))
+    return dataclasses.replace(before, **own, kinds=kinds)  # type: ignore[arg-type]
+
+
+def _number(text: str) -> float | None:
+    found = seconds(text)
+    return found if found is not None and text[-1:].isdigit() else None
+
+
+def price(text: str | None) -> tuple[float, dict[str, float]]:
+    """Read ``0.9`` or ``0.9, a100=2.1``: of a slot for an hour, and by kind. Raises :class:`UsageError`."""
+    usual, kinds = 0.0, dict[str, float]()
+    for part in (text or "").split(","):
+        kind, equals, value = part.strip().rpartition("=")
+        number = _number(value) if value else 0.0
+        if number is None or (equals and not kind):
+            raise UsageError(f"--price {text!r}: write the price of a slot for an hour, such as 0.9 or 0.9,a100=2.1")
+        if equals:
+            kinds[kind] = number
+        elif part.strip():
+            usual = number
+    return usual, kinds

@@ -1,0 +1,125 @@
+"""The same trace for a job that is restarted from its last checkpoint whenever a process of it ends.
+
+That is stock in a loop, and torchrun: every change of the world is a new start. It needs no driver, and none is
+simulated. Doubts are settled in its favour: it knows at once that a host has gone, unless that vanishes; its ``auto``
+interval is the best one for the failures of this very trace; and it takes in hosts that come either by a restart, or at
+its next one, whichever is better over the whole trace.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from hvd_elastic_ext.launcher.options.settings import RunSettings
+from hvd_elastic_ext.launcher.rules.checkpoints.interval import best_interval
+from hvd_elastic_ext.simulate.cluster.times import Times
+from hvd_elastic_ext.simulate.traces.rows import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """``useful``: slot-seconds of steps that were kept. ``interval_s``: of checkpoints."""
+
+    useful: float
+    capacity: float
+    kept: int
+    starts: int
+    interval_s: float
+    took_s: float | None
+
+    @property
+    def goodput(self) -> float:
+        """The useful share of all slot-seconds."""
+        return self.useful / self.capacity if self.capacity else 0.0
+
+
+def restarted(trace: Trace, settings: RunSettings, times: Times, *, rank_steps: int | None = None) -> Restarted:
+    """What such a job gets out of a trace."""
+    both = [_Loop(trace, settings, times, rank_steps, grows=grows).run() for grows in (False, True)]
+    return max(both, key=lambda each: (each.kept, -(each.took_s or 0.0)))
+
+
+class _Loop:
+    def __init__(
+        self, trace: Trace, settings: RunSettings, times: Times, rank_steps: int | None, *, grows: bool
+    ) -> None:
+        self._grows = grows
+        self._trace, self._settings, self._times, self._wanted = trace, settings, times, rank_steps
+        goes = sum(row.event != "up" for row in trace.rows)
+        self.interval_s = self._interval(goes)
+        self._start_s = times.agent_s + times.boot_s + times.join_s + times.sync_s + times.load_s
+        self._there: dict[str, int] = {}
+        self._of: dict[str, int] = {}
+        """The hosts of the present world, with their slots."""
+        self._begun: float | None = None
+        """When its first step begins."""
+        self._kept = self._starts = 0
+        self._useful = self._capacity = 0.0
+        self._took: float | None = None
+
+    def _interval(self, goes: int) -> float:
+        every = None if self._settings.durability is None else self._settings.durability.every
+        if every is not None and every.seconds is not None:
+            return every.seconds
+        if every is not None and every.steps is not None:
+            return every.steps * self._times.step_s
+        best = best_interval(self._times.write_s, goes / self._trace.ends if self._trace.ends else 0.0)
+        return max(self._times.step_s, min(best, self._trace.ends))
+
+    def run(self) -> Restarted:
+        at = 0.0
+        for row in [*self._trace.rows, None]:
+            now = self._trace.ends if row is None else row.at
+            if now > at:
+                if self._begun is None:
+                    self._start(at)
+                self._capacity += sum(self._there.values()) * (now - at)
+            if row is None:
+                self._stop(now, ended=True)
+                break
+            if row.event == "up":
+                self._there[row.host] = row.slots
+                if self._grows and self._begun is not None and row.at > 0.0:
+                    self._stop(now)
+                    self._start(now)
+            else:
+                within = row.host in self._of
+                if row.event != "crash":
+                    self._there.pop(row.host, None)
+                if within:
+                    self._stop(now)
+                    self._start(now + (self._times.gloo_s if row.event == "lost" else 0.0))
+            if self._took is not None:
+                break
+            at = now
+        return Restarted(self._useful, self._capacity, self._kept, self._starts, self.interval_s, self._took)
+
+    def _start(self, at: float) -> None:
+        """Start with all hosts that are there, if they are enough."""
+        slots, most = sum(self._there.values()), self._settings.max_num_proc
+        if slots < self._settings.min_num_proc:
+            self._of, self._begun = {}, None
+            return
+        self._of = dict(self._there)
+        self._size = slots if most is None else min(slots, most)
+        self._starts += 1
+        self._begun = at + self._start_s
+
+    def _stop(self, now: float, *, ended: bool = False) -> None:
+        """Keep what is on storage; at the end of the trace, all."""
+        if self._begun is None or now <= self._begun:
+            return
+        trained, step_s = now - self._begun, self._times.step_s
+        write_s = self._times.write_s
+        cycle = self.interval_s + write_s
+        whole = math.floor(trained / cycle)
+        steps = math.floor(whole * self.interval_s / step_s)
+        if ended:
+            steps += math.floor(min(self.interval_s, trained - whole * cycle) / step_s)
+        if self._wanted is not None and self._kept + steps * self._size >= self._wanted:
+            steps = math.ceil((self._wanted - self._kept) / self._size)
+            trains_s = steps * step_s
+            self._took = self._begun + trains_s + math.floor(trains_s / self.interval_s) * write_s
+        self._kept += steps * self._size
+        self._useful += steps * self._size * step_s

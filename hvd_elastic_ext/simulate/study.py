@@ -1,0 +1,168 @@
+"""Many simulated jobs: over seeds, over combinations of options, and what follows from comparing them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.io.option_parser import nearest
+from hvd_elastic_ext.simulate import options
+from hvd_elastic_ext.simulate.cluster.times import Times
+from hvd_elastic_ext.simulate.job import Result, Work, simulate
+from hvd_elastic_ext.simulate.traces.rows import Trace, seconds
+
+T_95: Final = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
+"""Student's t for 95 %, by degrees of freedom from 1; above it is near 2.0."""
+
+
+class Spread(NamedTuple):
+    """A mean and half of its 95 % confidence interval, which is None for one value."""
+
+    mean: float
+    half: float | None
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4g}" if self.half is None else f"{self.mean:.4g} ± {self.half:.2g}"
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """The mean of some values."""
+    mean, count = statistics.fmean(values), len(values)
+    if count < 2:
+        return Spread(mean, None)
+    t = T_95[count - 2] if count - 2 < len(T_95) else 2.0
+    return Spread(mean, t * statistics.stdev(values) / math.sqrt(count))
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What all its jobs have in common. ``trace``: by seed; ``given``: options of ``run`` by their fields' names."""
+
+    trace: Callable[[int], Trace]
+    given: Mapping[str, Any]
+    times: Times
+    seeds: Sequence[int] = (0,)
+    work: Work = field(default_factory=Work)
+
+    def results(self, changed: Mapping[str, Any] | None = None) -> list[Result]:
+        """A job for each seed, with some options changed. Raises :class:`UsageError` for options that cannot be."""
+        given = {**self.given, **(changed or {})}
+        return [self._result(given, seed) for seed in self.seeds]
+
+    def _result(self, given: Mapping[str, Any], seed: int) -> Result:
+        trace = self.trace(seed)
+        return simulate(trace, options.settings(given, trace), self.times, work=self.work, seed=seed)
+
+
+def combinations(text: str) -> list[dict[str, Any]]:
+    """Read ``min_np=2,4,8; checkpoint_every=auto,60s``: all combinations. Raises :class:`UsageError`."""
+    grid: dict[str, list[Any]] = {}
+    known = {flag.lstrip("-").replace("-", "_"): name for name in options.RUN for flag in options.flags_of(name)}
+    for part in filter(None, (each.strip() for each in text.split(";"))):
+        word, equals, values = part.partition("=")
+        name = known.get(word.strip().lstrip("-").replace("-", "_"))
+        found = [value.strip() for value in values.split(",") if value.strip()]
+        if name is None:
+            raise UsageError(f"--compare: {word.strip()!r} is no option of simulate; {nearest(word.strip(), known)}")
+        if not equals or not found or name in grid:
+            raise UsageError(f"--compare {part!r}: write an option once, with its values, such as min_np=2,4,8")
+        grid[name] = [_value(name, value) for value in found]
+    if not grid:
+        raise UsageError("--compare names no option; write some with their values, such as 'min_np=2,4,8'")
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+def _value(name: str, text: str) -> Any:
+    if name in options.CHOICES:
+        if text not in options.CHOICES[name]:
+            raise UsageError(f"--compare {name}={text}: choose of {', '.join(options.CHOICES[name])}")
+        return text
+    if name in options.NUMBERS and text.isdecimal():
+        return int(text)
+    if name in options.SECONDS and (number := seconds(text)) is not None:
+        return number
+    if name in options.OWN:
+        return text.replace("+", ",") if name == "allowed_sizes" else text
+    raise UsageError(f"--compare {name}={text}: write a number")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One combination, its results, and why it cannot be if there are none."""
+
+    changed: Mapping[str, Any]
+    results: Sequence[Result]
+    refused: str = ""
+
+    @property
+    def name(self) -> str:
+        """As options of ``run``."""
+        return " ".join(
+            f"{options.flags_of(name)[0]} {value:g}"
+            if isinstance(value, float)
+            else f"{options.flags_of(name)[0]} {value}"
+            for name, value in self.changed.items()
+        )
+
+    def values(self, of: Callable[[Result], float]) -> list[float]:
+        """A figure of each result."""
+        return [of(result) for result in self.results]
+
+
+def compared(study: Study, grid: Sequence[Mapping[str, Any]]) -> list[Choice]:
+    """A choice for each combination, the best first. All have the same traces and the same chance."""
+    return sorted(_choices(study, grid), key=lambda each: -merit(each, priced=bool(study.work.price)))
+
+
+def _choices(study: Study, grid: Sequence[Mapping[str, Any]]) -> Iterator[Choice]:
+    for changed in grid:
+        try:
+            yield Choice(changed, study.results(changed))
+        except UsageError as error:
+            yield Choice(changed, (), str(error))
+
+
+def merit(choice: Choice, *, priced: bool = False) -> float:
+    """What is worth most: training that ends, then the time it takes, or else the work that is kept."""
+    if not choice.results:
+        return -math.inf
+    if all(result.took_s is not None for result in choice.results):
+        return 1e12 / statistics.fmean(result.took_s or 1.0 for result in choice.results)
+    return statistics.fmean(choice.values(lambda result: float(result.kept)))
+
+
+def apart(one: Choice, other: Choice) -> bool:
+    """Whether one choice keeps more than another beyond chance: the same seeds are compared in pairs."""
+    pairs = zip(one.results, other.results, strict=True)
+    difference = spread([float(a.kept - b.kept) for a, b in pairs])
+    return difference.half is not None and difference.mean > difference.half
+
+
+def reason(choices: Sequence[Choice]) -> str:
+    """Why the first of the choices, the best first, is recommended."""
+    best, *others = [each for each in choices if each.results]
+    goodput = spread([100.0 * result.goodput for result in best.results])
+    what = f"{best.name}: goodput {goodput} %"
+    if not others:
+        return f"{what}; nothing else was tried"
+    second = others[0]
+    less = spread([100.0 * result.goodput for result in second.results])
+    sure = "beyond chance" if apart(best, second) else "which may be chance: try more --seeds"
+    return f"{what}, the most of {len(others) + 1}; next is {second.name} with {less} %, {sure}"
+
+
+def config(given: Mapping[str, Any], choice: Choice, why: str) -> str:
+    """A file for ``run --config`` with the chosen options, and those given."""
+    chosen = {**given, **choice.changed}
+    lines = [f"{_long(name)}: {json.dumps(value)}" for name, value in chosen.items()]
+    return "\n".join([f"# hvd-elastic simulate: {why}", *lines, ""])
+
+
+def _long(name: str) -> str:
+    return options.flags_of(name)[-1].lstrip("-")

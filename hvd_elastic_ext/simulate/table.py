@@ -1,0 +1,142 @@
+"""Results for people, and as JSON."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hvd_elastic_ext.io.tables import plain
+from hvd_elastic_ext.launcher.rules.health.host_requests import duration
+from hvd_elastic_ext.simulate.accounting import HEAPS
+from hvd_elastic_ext.simulate.job import Result
+from hvd_elastic_ext.simulate.measured import Measured
+from hvd_elastic_ext.simulate.restart import Restarted
+from hvd_elastic_ext.simulate.study import Choice, Spread, spread
+
+
+def of_job(results: Sequence[Result], *, priced: bool = False) -> str:
+    """Where the time of hosts went, one line each, and what the job has done."""
+    rows = []
+    for name, what in HEAPS.items():
+        share = spread([100.0 * result.share(name) for result in results])
+        if round(share.mean, 3) or name == "useful":
+            label = "goodput" if name == "useful" else name.replace("_", " ")
+            rows.append((label, *_cells(share), what))
+    text = plain(("hosts' time", "%", "±", "what"), rows, right=("%", "±"))
+    return text + "\n" + "".join(f"{line}\n" for line in _facts(results, priced=priced))
+
+
+def _cells(value: Spread) -> tuple[str, str]:
+    return f"{value.mean:.3f}", "" if value.half is None else f"{value.half:.3f}"
+
+
+def _facts(results: Sequence[Result], *, priced: bool) -> list[str]:
+    first, many = results[0], len(results) > 1
+    what = f"{len(results)} seeds, on average" if many else f"{duration(first.lasted_s)}"
+    counts = ", ".join(
+        f"{_mean([float(getattr(result, name)) for result in results])} {words}"
+        for name, words in (
+            ("steps", "steps"),
+            ("kept", "of all ranks"),
+            ("worlds", "worlds"),
+            ("rollbacks", "roll-backs behind a step"),
+            ("checkpoints", "checkpoints"),
+            ("sleeps", "sleeps"),
+        )
+    )
+    lines = [f"{what}: {counts}"]
+    took = [result.took_s for result in results if result.took_s is not None]
+    if took:
+        some = "" if len(took) == len(results) else f", with {len(took)} of {len(results)} seeds"
+        lines.append(f"training is done after {duration(statistics.fmean(took))}{some}")
+    if priced:
+        lines.append(f"cost: {spread([result.cost for result in results])}")
+    failed = [result.failed for result in results if result.failed is not None]
+    if failed:
+        many_failed = f" (with {len(failed)} of {len(results)} seeds)" if many else ""
+        lines.append(f"the job fails{many_failed}: {failed[0]}")
+    return lines
+
+
+def _mean(values: Sequence[float]) -> str:
+    mean = statistics.fmean(values)
+    return f"{mean:,.0f}" if mean >= 100 or mean == int(mean) else f"{mean:.1f}"
+
+
+def of_choices(choices: Sequence[Choice], *, priced: bool, timed: bool) -> str:
+    """One line for each combination, the best first."""
+    headings = [
+        "options",
+        "goodput %",
+        "± ",
+        "kept steps",
+        *(["time to finish"] if timed else []),
+        *(["cost"] if priced else []),
+        "fails",
+    ]
+    rows = []
+    for choice in choices:
+        if not choice.results:
+            rows.append([choice.name, *[""] * (len(headings) - 2), choice.refused])
+            continue
+        goodput = spread([100.0 * each for each in choice.values(lambda result: result.goodput)])
+        took = [result.took_s for result in choice.results if result.took_s is not None]
+        times = [duration(statistics.fmean(took)) if len(took) == len(choice.results) else "not in the trace"]
+        cost = [f"{spread(choice.values(lambda result: result.cost))}"]
+        failed = sum(result.failed is not None for result in choice.results)
+        kept = _mean(choice.values(lambda result: float(result.kept)))
+        fails = f"{failed} of {len(choice.results)}" if failed else ""
+        rows.append([choice.name, *_cells(goodput), kept, *(times if timed else []), *(cost if priced else []), fails])
+    return plain(headings, rows, right=("goodput %", "± ", "kept steps", "cost"))
+
+
+def versus(results: Sequence[Result], others: Sequence[Restarted]) -> str:
+    """What elasticity is worth on these traces."""
+    rows = []
+    for name, goodputs, kept in (
+        ("hvd-elastic run", [each.goodput for each in results], [each.kept for each in results]),
+        ("restarted from its last checkpoint", [each.goodput for each in others], [each.kept for each in others]),
+    ):
+        rows.append((name, *_cells(spread([100.0 * each for each in goodputs])), _mean([float(each) for each in kept])))
+    text = plain(("job", "goodput %", "±", "kept steps"), rows, right=("goodput %", "±", "kept steps"))
+    more = sum(each.kept for each in results) / max(1, sum(each.kept for each in others))
+    interval = duration(statistics.fmean(each.interval_s for each in others))
+    starts = _mean([float(each.starts) for each in others])
+    return f"{text}\n{more:.2f} times the steps are kept; the other job starts {starts} times, saves every {interval}\n"
+
+
+def beside(results: Sequence[Result], measured: Measured) -> str:
+    """What the journal's own job has done, beside the prediction for it."""
+    rows = [
+        ("steps", f"{measured.steps:,}", _mean([float(each.steps) for each in results])),
+        ("steps done again", f"{measured.lost:,}", _mean([_again(each) for each in results])),
+        ("worlds", str(measured.worlds), _mean([float(each.worlds) for each in results])),
+    ]
+    return plain(("the journal's job", "was", "predicted"), rows, right=("was", "predicted"))
+
+
+def _again(result: Result) -> float:
+    """Steps done again, of a world of mean size."""
+    return (result.done - result.kept) * result.steps / max(1, result.kept)
+
+
+def as_json(results: Sequence[Result]) -> list[Mapping[str, Any]]:
+    """Everything that is known of each job."""
+    names = (
+        "lasted_s",
+        "took_s",
+        "kept",
+        "done",
+        "steps",
+        "worlds",
+        "rollbacks",
+        "checkpoints",
+        "sleeps",
+        "failed",
+        "cost",
+    )
+    return [
+        {"goodput": each.goodput, "slot_seconds": dict(each.heaps), **{name: getattr(each, name) for name in names}}
+        for each in results
+    ]

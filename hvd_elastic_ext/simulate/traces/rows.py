@@ -1,0 +1,146 @@
+"""A trace: one row for each host that comes or goes, in order of time.
+
+    time,host,event,notice,slots,kind
+    0,a,up,,4,
+    0,b,up,,4,
+    3600,b,down,120,,
+    5400,b,up,,4,
+
+``time`` counts seconds from the start; ``1.5h`` and ``2d`` are times, too. Events: ``up``; ``down`` (the machine is
+taken away, with ``notice`` as long before, if there is any); ``lost`` (it vanishes, and its connections stay open);
+``crash`` (one of its training processes fails).
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.hosts import name_error
+
+EVENTS: Final = ("up", "down", "lost", "crash")
+COLUMNS: Final = ("time", "host", "event", "notice", "slots", "kind")
+NEEDED: Final = COLUMNS[:3]
+UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SECONDS: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[0-9]+)?)(s|m|h|d)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """``at`` and ``notice`` are seconds. ``slots`` and ``kind`` are those of a host that comes up."""
+
+    at: float
+    host: str
+    event: str
+    notice: float = 0.0
+    slots: int = 1
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """``ends``: when the trace ends, in seconds from its start."""
+
+    rows: tuple[Row, ...]
+    ends: float
+    slots: dict[str, int] = field(default_factory=dict)
+    """By host, the most slots that it ever has."""
+
+
+def seconds(text: str) -> float | None:
+    """A time such as ``90``, ``90s``, ``2m``, ``1.5h`` or ``7d`` in seconds; None if it is none."""
+    found = _SECONDS.fullmatch(text.strip())
+    return None if found is None else float(found[1]) * UNITS[found[2] or ""]
+
+
+def text_of(path: Path) -> str:
+    """What a file holds. Raises :class:`UsageError`."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UsageError(f"{path}: cannot be read: {why}; give a CSV file of {','.join(NEEDED)}") from None
+
+
+def read(path: Path) -> Trace:
+    """Read a file. Raises :class:`UsageError` that names the line, and says how to write it."""
+    return parsed(text_of(path), where=str(path))
+
+
+def parsed(text: str, *, where: str) -> Trace:
+    """Read the text of a trace. Raises :class:`UsageError`."""
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip() and line[0] != "#"]
+    if not lines:
+        raise UsageError(f"{where}: is empty; begin it with the line {','.join(COLUMNS)}")
+    header = [word.strip() for word in lines[0][1].split(",")]
+    wrong = [name for name in header if name not in COLUMNS] or [name for name in NEEDED if name not in header]
+    if wrong or len(set(header)) < len(header):
+        what = f"column {wrong[0]!r} is {'missing' if wrong[0] in NEEDED else 'unknown'}" if wrong else "a column twice"
+        raise UsageError(f"{where}:{lines[0][0]}: {what}; begin it with the line {','.join(COLUMNS)}")
+    rows = []
+    for number, line in lines[1:]:
+        words = [word.strip() for word in next(csv.reader([line]))]
+        try:
+            rows.append(_row(dict(zip(header, words, strict=len(words) > len(header)))))
+        except ValueError as error:
+            why = "more values than columns" if "argument" in str(error) else str(error)
+            raise UsageError(f"{where}:{number}: {why}") from None
+    return checked(rows, where=where, numbers=[number for number, _ in lines[1:]])
+
+
+def _row(values: dict[str, str]) -> Row:
+    at, host, event = (values.get(name, "") for name in NEEDED)
+    begun = seconds(at)
+    if begun is None:
+        raise ValueError(f"time {at!r} is no time; write seconds from the start, such as 90, or 1.5h")
+    if (problem := name_error(host)) is not None:
+        raise ValueError(problem)
+    if event not in EVENTS:
+        raise ValueError(f"event {event!r} is none of {', '.join(EVENTS)}")
+    notice, slots = values.get("notice") or "0", values.get("slots") or "1"
+    before = seconds(notice)
+    if before is None:
+        raise ValueError(f"notice {notice!r} is no time; write seconds, such as 120, or leave it empty")
+    if before and event != "down":
+        raise ValueError(f"notice of a host that is {event}; only one that is down has any")
+    if not slots.isdecimal() or not 1 <= int(slots) <= 1024:
+        raise ValueError(f"slots {slots!r}: write a whole number from 1 to 1024")
+    return Row(begun, host, event, before, int(slots), values.get("kind", ""))
+
+
+def checked(rows: Sequence[Row], *, where: str, numbers: Sequence[int] = (), ends: float | None = None) -> Trace:
+    """A trace of these rows. Raises :class:`UsageError` if hosts go that are not there, or time goes back."""
+    there: set[str] = set()
+    slots: dict[str, int] = {}
+    at = 0.0
+    for index, row in enumerate(rows):
+        line = f"{where}:{numbers[index]}" if numbers else where
+        if row.at < at:
+            raise UsageError(f"{line}: time {row.at:g} is before {at:g}, that of the row above; sort rows by time")
+        if (row.event == "up") == (row.host in there):
+            state = "up already" if row.host in there else "not up"
+            raise UsageError(f"{line}: {row.host} is {state}; leave the row out, or write what came before it")
+        at = row.at
+        if row.event == "up":
+            there.add(row.host)
+            slots[row.host] = max(row.slots, slots.get(row.host, 0))
+        elif row.event != "crash":
+            there.discard(row.host)
+    if not rows:
+        raise UsageError(f"{where}: has no row; write one of {','.join(COLUMNS)} for each host that comes or goes")
+    return Trace(tuple(rows), max(at, ends or 0.0), slots)
+
+
+def written(rows: Iterable[Row]) -> str:
+    """The text that :func:`parsed` reads."""
+    lines = [",".join(COLUMNS)]
+    for row in rows:
+        up = row.event == "up"
+        slots, notice = str(row.slots) if up else "", f"{row.notice:g}" if row.notice else ""
+        lines.append(f"{row.at:.12g},{row.host},{row.event},{notice},{slots},{row.kind if up else ''}")
+    return "\n".join(lines) + "\n"

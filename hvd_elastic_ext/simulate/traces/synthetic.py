@@ -1,0 +1,133 @@
+"""Traces made from a few numbers and a seed: hosts that fail, and are reclaimed with notice, or by zones."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Final
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.io.option_parser import nearest
+from hvd_elastic_ext.simulate.traces.rows import Row, Trace, checked, seconds
+
+DAY_S: Final = 86400.0
+BATCH_S: Final = 60.0
+"""A reclaim of a zone takes its hosts within so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Synthetic:
+    """Times are mean seconds. ``mtbf``: between two reclaims of one host. ``notice``: before each; ``untold``: the
+    share of reclaims without it. ``back``: until a host returns. ``crash``: between two crashes of a process on one
+    host, and ``lost``: between two times that it vanishes. ``zone_mtbf``: between two reclaims of a whole zone.
+    ``diurnal``: by what share all that is more frequent at the middle of each day than on the average.
+    """
+
+    hosts: int = 8
+    slots: int = 1
+    days: float = 7.0
+    mtbf: float = math.inf
+    notice: float = 0.0
+    untold: float = 0.0
+    back: float = 1800.0
+    crash: float = math.inf
+    lost: float = math.inf
+    zones: int = 1
+    zone_mtbf: float = math.inf
+    diurnal: float = 0.0
+
+    def trace(self, seed: int) -> Trace:
+        """The trace of a seed."""
+        return checked(list(_Maker(self, seed).rows()), where="--synthetic", ends=self.days * DAY_S)
+
+
+def parsed(text: str) -> Synthetic:
+    """Read ``mtbf=6h,hosts=16,days=7,notice=2m``. Raises :class:`UsageError`."""
+    kinds = {field.name: field.type for field in fields(Synthetic)}
+    given: dict[str, float | int] = {}
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        name, _, value = part.partition("=")
+        if name not in kinds:
+            raise UsageError(f"--synthetic: there is no {name!r}; {nearest(name, kinds)}")
+        number = seconds(value)
+        whole = kinds[name] == "int"
+        most = {"untold": 1.0, "diurnal": 1.0, "hosts": 100_000, "slots": 1024}.get(name, math.inf)
+        least = 0.0 if name in ("notice", "untold", "diurnal", "back") else 1.0 if whole else 1e-3
+        if number is None or not least <= number <= most or (whole and number % 1):
+            what = "a whole number" if whole else "a share from 0 to 1" if most == 1.0 else "a time, such as 6h"
+            raise UsageError(f"--synthetic {part}: write {what if name != 'days' else 'a number of days'}")
+        given[name] = int(number) if whole else number
+    return Synthetic(**given)  # type: ignore[arg-type]
+
+
+class _Maker:
+    def __init__(self, spec: Synthetic, seed: int) -> None:
+        self._spec, self._chance = spec, random.Random(f"hosts {seed}")  # noqa: S311 a simulation
+        self._ends = spec.days * DAY_S
+        width = len(str(spec.hosts))
+        self._names = [f"h{number:0{width}d}" for number in range(1, spec.hosts + 1)]
+        self._up = dict.fromkeys(self._names, 0)
+        """How often each has come; odd: it is up."""
+        self._queue: list[tuple[float, int, str, str, int]] = []
+        self._count = 0
+
+    def rows(self) -> Iterator[Row]:
+        spec = self._spec
+        for name in self._names:
+            self._plan(0.0, "up", name, 0)
+        for zone in range(spec.zones):
+            self._plan(self._gap(spec.zone_mtbf, 0.0), "zone", str(zone), 0)
+        while self._queue:
+            at, _, what, name, of = heapq.heappop(self._queue)
+            if at >= self._ends:
+                return
+            if what == "zone":
+                self._reclaim(at, int(name))
+            elif what == "up" and self._up[name] == of:
+                yield self._comes(at, name)
+            elif self._up[name] == of and of % 2:
+                yield from self._goes(at, what, name, of)
+
+    def _plan(self, at: float, what: str, name: str, of: int) -> None:
+        if at < self._ends:
+            self._count += 1
+            heapq.heappush(self._queue, (round(at, 3), self._count, what, name, of))
+
+    def _comes(self, at: float, name: str) -> Row:
+        spec = self._spec
+        of = self._up[name] = self._up[name] + 1
+        self._plan(self._gap(spec.mtbf, at), "down", name, of)
+        self._plan(self._gap(spec.lost, at), "lost", name, of)
+        self._plan(self._gap(spec.crash, at), "crash", name, of)
+        return Row(round(at, 3), name, "up", slots=spec.slots)
+
+    def _goes(self, at: float, what: str, name: str, of: int) -> Iterator[Row]:
+        spec = self._spec
+        if what == "crash":
+            self._plan(self._gap(spec.crash, at), "crash", name, of)
+            yield Row(at, name, "crash")
+            return
+        self._up[name] = of + 1
+        told = what == "down" and self._chance.random() >= spec.untold
+        self._plan(at + self._chance.expovariate(1.0) * spec.back, "up", name, of + 1)
+        yield Row(at, name, what, spec.notice if told else 0.0)
+
+    def _reclaim(self, at: float, zone: int) -> None:
+        for number, name in enumerate(self._names):
+            if number % self._spec.zones == zone and self._up[name] % 2:
+                self._plan(at + self._chance.random() * BATCH_S, "down", name, self._up[name])
+        self._plan(self._gap(self._spec.zone_mtbf, at), "zone", str(zone), 0)
+
+    def _gap(self, mean: float, at: float) -> float:
+        """When something happens next that happens once in ``mean`` seconds on the average."""
+        if mean == math.inf:
+            return math.inf
+        wave = self._spec.diurnal
+        while True:  # more often than the most there is, and left out as often as it is too much
+            at += self._chance.expovariate(1.0) * mean / (1.0 + wave)
+            rate = 1.0 - wave * math.cos(2.0 * math.pi * at / DAY_S)
+            if at >= self._ends or self._chance.random() * (1.0 + wave) < rate:
+                return at

@@ -1,0 +1,51 @@
+"""A job that restarts from its last checkpoint: what it loses is arithmetic."""
+
+from __future__ import annotations
+
+import pytest
+
+from hvd_elastic_ext.simulate import options
+from hvd_elastic_ext.simulate.cluster.times import Times
+from hvd_elastic_ext.simulate.restart import Restarted, restarted
+from hvd_elastic_ext.simulate.traces.rows import parsed
+
+TIMES = Times(step_s=1.0, agent_s=5.0, boot_s=10.0, join_s=2.0, sync_s=1.0, load_s=2.0, write_s=10.0)
+START_S = 20.0
+UP = "time,host,event,notice,slots\n0,a,up,,2\n0,b,up,,2\n"
+
+
+def played(rows: str, rank_steps: int | None = None, **given: object) -> Restarted:
+    trace = parsed(UP + rows, where="trace")
+    return restarted(trace, options.settings(given, trace), TIMES, rank_steps=rank_steps)
+
+
+def test_what_is_done_since_the_last_checkpoint_is_lost() -> None:
+    result = played("1000,a,crash,,\n1020,a,crash,,\n", checkpoint_every="100s")
+    whole = int((1000 - START_S) // 110)  # of 100 s of training and 10 s of writing each
+    assert result.kept == 4 * whole * 100
+    assert result.starts == 3
+
+
+def test_hosts_that_come_are_taken_in_at_once_or_later_whichever_is_better() -> None:
+    soon = played("1000,c,up,,4\n9000,c,crash,,\n", checkpoint_every="100s")
+    assert soon.starts == 3
+    late = played("8950,c,up,,4\n9000,c,crash,,\n", checkpoint_every="100s")
+    assert late.starts == 1
+
+
+def test_below_its_minimum_it_does_nothing() -> None:
+    result = played("1000,b,down,,\n3000,b,up,,2\n4000,b,down,,\n", checkpoint_every="100s")
+    assert result.starts == 2
+    assert result.capacity == pytest.approx(4 * 1000 + 2 * 2000 + 4 * 1000)
+
+
+def test_work_that_is_done_ends_it() -> None:
+    result = played("10000,b,down,,\n", rank_steps=2000, checkpoint_every="100s")
+    assert result.took_s == pytest.approx(START_S + 500 + 5 * 10)
+
+
+def test_auto_is_the_best_interval_for_the_failures_of_the_trace() -> None:
+    rows = "".join(f"{3600 * hour},a,crash,,\n" for hour in range(1, 20))
+    best = played(rows, checkpoint_every="auto")
+    assert best.interval_s == pytest.approx(270, rel=0.1)  # Young's sqrt(2 * 10 s * 1 h), a little more
+    assert all(best.kept >= played(rows, checkpoint_every=f"{every}s").kept for every in (60, 1200))
