@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.json_text import finite
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.simulate import measured as journals
 from hvd_elastic_ext.simulate import options, study, table
@@ -155,4 +156,4 @@ def _write(path: Path, text: str) -> None:
 
 
 def _print(found: object) -> None:
-    sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    sys.stdout.write(json.dumps(finite(found), indent=2, allow_nan=False) + "\n")

@@ -160,7 +160,7 @@ def reason(choices: Sequence[Choice]) -> str:
 def config(given: Mapping[str, Any], choice: Choice, why: str) -> str:
     """A file for ``run --config`` with the chosen options, and those given."""
     chosen = {**given, **choice.changed}
-    lines = [f"{_long(name)}: {json.dumps(value)}" for name, value in chosen.items()]
+    lines = [f"{_long(name)}: {json.dumps(value, allow_nan=False)}" for name, value in chosen.items()]
     return "\n".join([f"# hvd-elastic simulate: {why}", *lines, ""])
 
 

@@ -70,6 +70,7 @@ def test_memory_is_pinned_only_for_tensors_on_a_device_and_once_a_mapping(monkey
         cudaHostRegister=lambda address, length, flags: calls.append(("pin", address)) or 0,
         cudaHostUnregister=lambda address: calls.append(("unpin", address)) or 0,
     )
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
     side, _ = open_sides(None)
     side.reserve(1000)
@@ -94,6 +95,7 @@ def test_memory_that_cannot_be_pinned_serves_unpinned_and_is_asked_for_once(
 ) -> None:
     calls: list[int] = []
     runtime = SimpleNamespace(cudaHostRegister=lambda address, length, flags: calls.append(address) or 2)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
     monkeypatch.setattr(copying, "_forget_error", lambda: forgotten.append(True))
     forgotten: list[bool] = []
