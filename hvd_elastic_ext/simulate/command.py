@@ -27,7 +27,7 @@ DESCRIPTION: Final = """\
 Simulate an elastic job over a trace of hosts that come and go: the launcher's own decisions in virtual time.
 
 examples:
-  hvd-elastic simulate                                             the sample trace, with default options
+  hvd-elastic simulate --min-np 4                                  the sample trace
   hvd-elastic simulate spot.csv --min-np 4 --checkpoint-every auto
   hvd-elastic simulate --synthetic mtbf=6h,hosts=16,days=7,notice=2m --seeds 10
   hvd-elastic simulate spot.csv --compare 'min_np=2,4,8; checkpoint_every=auto,60s' --seeds 5
