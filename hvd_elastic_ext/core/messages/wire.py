@@ -18,7 +18,6 @@ so the connection is to be closed. Agents import this module: it must load fast.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
 import math
@@ -42,8 +41,6 @@ FROM_LAUNCHER: Final = b"l"
 
 _HEAD: Final = 4
 _MAC: Final = 32
-_PADS: Final = (0x36, 0x5C)
-"""RFC 2104, of the inner and of the outer hash."""
 
 
 class WireError(Exception):
@@ -81,39 +78,15 @@ def _no_constant(name: str) -> float:
 
 
 _encode: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
-_decoder: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_no_constant)
-
-
-def decode(text: str) -> Any:
-    """Strict: what it reads can be written as JSON again. Raises ``ValueError`` or ``RecursionError``."""
-    try:
-        value, end = _decoder.raw_decode(text)  # without a search for blanks around it
-    except ValueError:
-        end = -1
-    return value if end == len(text) else _decoder.decode(text)
-
-
-class _SigningKey:
-    """HMAC-SHA256 with one key. Both hashes take in the key once: for each frame that would take longer than the rest.
-
-    A copy of an ``hmac`` object takes twice as long as copies of the two hashes.
-    """
-
-    def __init__(self, key: bytes) -> None:
-        self._inner, self._outer = (hashlib.sha256(bytes(byte ^ pad for byte in key.ljust(64, b"\0"))) for pad in _PADS)
-
-    def sign(self, data: bytes) -> bytes:
-        inner, outer = self._inner.copy(), self._outer.copy()
-        inner.update(data)
-        outer.update(inner.digest())
-        return outer.digest()
+decode: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_no_constant).decode
+"""Strict: what it reads can be written as JSON again. Raises ``ValueError`` or ``RecursionError``."""
 
 
 class Sealer:
     """Makes frames of messages, for one direction of one connection."""
 
     def __init__(self, key: bytes, direction: bytes) -> None:
-        self._key = _SigningKey(key)
+        self._keyed = hmac.new(key, digestmod="sha256")
         self._direction = direction
         self._sequence = 0
 
@@ -126,7 +99,7 @@ class Sealer:
         size, limit = _MAC + len(payload), _limit(self._sequence)
         if size > limit:
             raise WireError(f"a message of {size} bytes cannot be sent; the limit is {limit}")
-        mac = self._key.sign(self._direction + self._sequence.to_bytes(8, "big") + payload)
+        mac = _sign(self._keyed, self._direction, self._sequence, payload=payload)
         self._sequence += 1
         return size.to_bytes(_HEAD, "big") + mac + payload
 
@@ -135,7 +108,7 @@ class Opener:
     """Makes messages of the bytes of one direction of one connection, in whatever pieces they come."""
 
     def __init__(self, key: bytes, direction: bytes) -> None:
-        self._key = _SigningKey(key)
+        self._keyed = hmac.new(key, digestmod="sha256")
         self._direction = direction
         self._sequence = 0
         self._buffer = bytearray()
@@ -167,7 +140,7 @@ class Opener:
 
     def _open(self, frame: bytes) -> dict[str, Any]:
         mac, payload = frame[:_MAC], frame[_MAC:]
-        if not hmac.compare_digest(mac, self._key.sign(self._direction + self._sequence.to_bytes(8, "big") + payload)):
+        if not hmac.compare_digest(mac, _sign(self._keyed, self._direction, self._sequence, payload=payload)):
             raise WireError("a frame is not signed with this job's key, or was altered, replayed or left out")
         try:
             message = decode(payload.decode("ascii"))
@@ -180,6 +153,12 @@ class Opener:
 
 def _limit(sequence: int) -> int:
     return MAX_FRAME if sequence else MAX_FIRST
+
+
+def _sign(keyed: hmac.HMAC, direction: bytes, sequence: int, *, payload: bytes) -> bytes:
+    mac = keyed.copy()  # to begin with the key each time takes longer than all the rest
+    mac.update(direction + sequence.to_bytes(8, "big") + payload)
+    return mac.digest()
 
 
 class _End:
