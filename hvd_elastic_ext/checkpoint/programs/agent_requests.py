@@ -4,7 +4,7 @@ One request of the launcher's, as JSON on standard input (``launcher/state/effec
 ``launcher/state/effects/membership/transfers.py``); one answer on standard output, two of ``send``. To the request the
 agent has added ``sides``: for each slot the descriptors of its commit memory; and ``secret`` to one with ``transfer``.
 It gives way to everything else that wants processor or disk, but where training waits for it, or with
-``"urgent": true``.::
+``"urgent": true``::
 
     {"do": "write", "place": P, "commit": [l, i, g, n], "parts": 3, "shares": {slot: [part, rank, side]}}
         some of the parts of a commit that is kept, and the own states of these ranks; part null: that alone
