@@ -36,7 +36,7 @@ def test_it_lists_what_is_there_the_newest_first(tmp_path: Path, capsys: pytest.
     assert [line.split()[0] for line in lines] == names[::-1]
     assert "never sealed" in lines[0]
     assert "damaged: shard-00001-of-00002" in lines[1]
-    assert lines[2].split()[1:] == ["200", "2", "1.63", "kB", "whole"]
+    assert lines[2].split()[1:] == ["200", "2", "9.24", "kB", "whole"]
 
 
 def test_a_list_as_json_has_every_checkpoint_newest_first_and_which_are_whole(
