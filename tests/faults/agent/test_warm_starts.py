@@ -154,6 +154,8 @@ def test_a_forked_process_may_start_processes_by_multiprocessing(host: Hosts, co
     assert one.start()["called_warm"]
     one.session.order({"do": "tell", "to": {"0": 2}, "message": {"tell": "end", "how": "pool", "context": context}})
     one.session.wait_for_text(0, b"the sum is 3\n")
+    assert one.session.wait_for("exited", count=2)["code"] == 0
+    one.session.wait_for("ended", count=2)
 
 
 def test_a_stop_ends_a_forked_process_and_all_that_it_started(host: Hosts) -> None:

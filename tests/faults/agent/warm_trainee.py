@@ -70,6 +70,7 @@ def end(message: dict[str, Any]) -> None:
         case "pool":
             with get_context(message["context"]).Pool(1) as pool:
                 print("the sum is", pool.apply(sum, ([1, 2],)), flush=True)
+            sys.exit(0)  # which removes the pool's semaphores
 
 
 if __name__ == "__main__":
