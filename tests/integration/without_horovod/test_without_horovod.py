@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -113,3 +114,8 @@ def test_daemon_and_doctor_need_no_horovod(environment: Environment, tmp_path: P
     said = environment.run(ELASTIC, "doctor", "--local", "--json", cwd=tmp_path)
     assert '"what": "Horovod is not installed"' in said
     assert sys.prefix not in said
+
+
+def test_a_simulation_needs_no_horovod(environment: Environment, tmp_path: Path) -> None:
+    said = environment.run(ELASTIC, "simulate", "--min-np", "4", "--work", "20000", "--json", cwd=tmp_path)
+    assert json.loads(said)[0]["kept"] == 20_000
