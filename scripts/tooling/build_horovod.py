@@ -148,7 +148,7 @@ def _wheel_for(interpreter: Interpreter, request: Request) -> Path:
 def _build(work: Path, interpreter: Interpreter, request: Request, *, log: Path) -> Path:
     jobs = parallel_jobs(len(os.sched_getaffinity(0)), _available_memory())
     say(f"Building Horovod {HOROVOD_VERSION} for torch {interpreter.torch} with {jobs} parallel compilers.")
-    say("This takes 2 to 5 minutes on two cores, and happens once.")
+    say("This takes 2 to 8 minutes on two cores, half of them in the last file, and happens once.")
     venv = work / "venv"
     make_environment(venv, interpreter.path, log=work / "venv.log")
     source = unpack(_sdist(venv), work)

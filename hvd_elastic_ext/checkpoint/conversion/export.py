@@ -131,7 +131,7 @@ def _write_safetensors(value: Any, path: Path) -> None:
         from safetensors import SafetensorError
         from safetensors.torch import save_file
     except ImportError:
-        raise UsageError(f"{path.suffix} needs safetensors; pip install safetensors") from None
+        raise UsageError("a .safetensors file needs the package safetensors; pip install safetensors") from None
     tensors: dict[str, Tensor] = {}
     rest = _without_tensors(value, (), tensors)
     # A tensor under two names is written twice: the format has no word for one that is shared.

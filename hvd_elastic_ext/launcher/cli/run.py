@@ -83,6 +83,8 @@ def _run(settings: RunSettings, outlets: Outlets) -> None:
         log = logging.getLogger(__name__)
         if (unused := unused_checkpoints(settings, saved)) is not None:
             log.warning("%s", unused)
+        if settings.misplaced is not None:
+            log.warning("%s, unless it is meant for the script, which gets it now", settings.misplaced)
         if done is None:
             _run_with_journal(settings, folder, saved, outlets)
         else:

@@ -73,6 +73,8 @@ def _checked(said: object) -> Processes:
 def host_lines(processes: Processes) -> Iterator[str]:
     """One line for each host: its processes as RANK:PID, and ``-`` for a process in no world."""
     width = max(map(len, processes), default=0)
+    if processes:
+        yield f"  {'':{width}}  RANK:PID"
     for host, numbers in processes.items():
         each = (f"{'-' if rank is None else rank}:{'?' if pid is None else pid}" for rank, pid in numbers)
         yield f"  {host:{width}}  {' '.join(each)}"

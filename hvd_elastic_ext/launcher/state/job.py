@@ -103,8 +103,8 @@ class JobState:
     resize: Resize = field(default_factory=Resize)
     log_wait_at: float | None = None
     """When to log next what the job waits for (mono); None if it waits for nothing."""
-    logged_beside: dict[str, float] = field(default_factory=dict)
-    """By host, when that was started (mono) whose start beside the training was logged last."""
+    log_beside_at: dict[str, float] = field(default_factory=dict)
+    """By host, when to log next that its start beside the training takes long (mono)."""
     logged_needed: set[str] = field(default_factory=set)
     """Hosts of which was logged that they are not listed any more, and needed."""
     transfers: Transfers = field(default_factory=Transfers)

@@ -17,7 +17,8 @@ log = logging.getLogger(__name__)
 
 SEPARATE: Final = (
     "no process asked for a world: {} programs have run, each by itself. If the script trains, it has trained as many "
-    "models: call hvd.init() or elastic.init(), or give --engine torchrun to a script that torchrun runs"
+    "models: call hvd.init() or elastic.init(); train in a function with @elastic.run if hvd_elastic_ext.torch is "
+    "imported; or give --engine torchrun to a script that torchrun runs"
 )
 
 REFUSED: Final = ": exit code 2"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from hvd_elastic_ext.launcher.rules.health.pace import log_again_s, said_again
 from hvd_elastic_ext.launcher.state.facts import health
 from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, beside, say, some, waits_for
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -30,13 +31,14 @@ def plan(job: JobState) -> Plan:
 
 
 def _say_beside(job: JobState) -> None:
-    """Say once of each host, with the limit, that what was started there beside the training is not ready."""
+    """Say of each host, with the limit, that what was started there beside the training is not ready."""
     found = beside(job)
-    began = {host: job.now - one.since_s for host, one in found.items()}
-    new = [host for host in began if began[host] > job.logged_beside.get(host, -1.0) + SAY_S]
-    job.logged_beside.update({host: began[host] for host in new})
-    if new:
-        log.info("beside the training: %s", some([f"{host}: {found[host]}" for host in new]))
+    job.log_beside_at = {host: at for host, at in job.log_beside_at.items() if host in found}
+    due = [host for host in found if job.now >= job.log_beside_at.get(host, 0.0)]
+    job.log_beside_at.update({host: job.now + log_again_s(found[host].since_s) for host in due})
+    if due:
+        again = said_again(max(found[host].since_s for host in due))
+        log.info("beside the training: %s%s", some([f"{host}: {found[host]}" for host in due]), again)
 
 
 def _say_needed(job: JobState) -> None:

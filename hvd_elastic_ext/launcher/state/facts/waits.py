@@ -25,7 +25,9 @@ SILENT: Final = 0.4
 jobs heartbeats are seconds apart.
 """
 NOT_CONNECTED: Final = "has not connected yet"
-NOT_READY: Final = "has not called hvd.init() yet"
+NOT_READY: Final = "is not at hvd.init() or elastic.run yet"
+STEPS_ALONE: Final = "does steps, alone: its training is not in a function with @elastic.run"
+"""Of a process that imports hvd_elastic_ext.torch: after hvd.init() it is in a world of its own, until the loop."""
 STANDBY: Final = "--standby-timeout"
 ARRIVES: Final = "it ends when that has come, or its holder is gone"
 INITIALIZED: Final = "it ends when that is, or when it has failed"
@@ -127,7 +129,8 @@ def starting(job: JobState, now: float) -> dict[str, Starting]:
         what, since_s = f"the process in slot {seat.slot}", now - worker.created
         one = Starting(what, since_s, "waits for its world")
         if worker.stage is Stage.BOOTING:
-            one = Starting(what, since_s, NOT_READY, worker.since + boot_s - now, STANDBY)
+            why = NOT_READY if worker.step_s is None else STEPS_ALONE
+            one = Starting(what, since_s, why, worker.since + boot_s - now, STANDBY)
         if seat.host not in found or found[seat.host].since_s < one.since_s:
             found[seat.host] = one
     return found
@@ -302,8 +305,12 @@ def _shortage(job: JobState, *, brief: bool) -> Wait:
     booting = {str(seat): worker for seat, worker in workers.items() if worker.stage is Stage.BOOTING}
     if booting and job.options.limits.size(len(workers), begun=job.world.begun):
         latest = min(worker.since for worker in booting.values()) + job.options.standby_timeout_s
-        boots = f"processes that have not called hvd.init() yet: {_names(booting)}"
-        return Wait(boots, latest, f" ({STANDBY})")
+        alone = [seat for seat, worker in booting.items() if worker.step_s is not None]
+        absent = [seat for seat in booting if seat not in alone]
+        boots = [f"processes that are not at hvd.init() or elastic.run yet: {some(absent)}"] if absent else []
+        if alone:
+            boots.append(f"processes that do steps, each alone, outside a function with @elastic.run: {some(alone)}")
+        return Wait("; ".join(boots), latest, f" ({STANDBY})")
     what = [job.decision.reason or "no world is formed yet"]
     if why := _why_so_many(job):
         what.append(why)

@@ -61,6 +61,7 @@ def test_the_processes_of_a_host_are_one_line_with_their_ranks_and_pids(capsys: 
     assert status.main(["--pids"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "new: world 1, size 3",
+        "             RANK:PID",
         "  localhost  0:4711 2:4713 -:?",
         "  node-17    1:4711",
     ]

@@ -192,7 +192,7 @@ def test_what_is_started_and_in_no_world_yet_is_known_by_host() -> None:
     found = {host: (each.what, each.lacks) for host, each in starting(cluster.driver.job, now).items()}
     assert found == {
         "a": ("the process in slot 0", "waits for its world"),
-        "b": ("the process in slot 0", "has not called hvd.init() yet"),
+        "b": ("the process in slot 0", "is not at hvd.init() or elastic.run yet"),
         "c": ("its agent", "has not connected yet"),
     }
     assert 9.0 < starting(cluster.driver.job, now)["c"].since_s < 10.1
@@ -206,7 +206,22 @@ def test_processes_that_import_for_long_are_named(caplog: pytest.LogCaptureFixtu
     cluster.boot_s["b"] = 30.0
     cluster.hosts(a=1, b=1)
     cluster.run(10.0)
-    assert "processes that have not called hvd.init() yet: b[0]; at most " in waits(caplog)[0]
+    assert "processes that are not at hvd.init() or elastic.run yet: b[0]; at most " in waits(caplog)[0]
+
+
+def test_processes_that_train_outside_the_loop_are_named_as_that() -> None:
+    """They are in worlds of their own, whatever ``hvd.size()`` has said."""
+    cluster = Cluster(JobOptions(WorldLimits(start=2)))
+    cluster.boot_s["b"] = 30.0
+    cluster.hosts(a=1, b=1)
+    cluster.run(10.0)
+    job = cluster.driver.job
+    job.roster.workers[Seat("b", 0)].step_s = 0.1  # as a heartbeat tells
+    wait = waits_for(job)
+    assert wait is not None
+    assert wait.what == "processes that do steps, each alone, outside a function with @elastic.run: b[0]"
+    found = starting(job, job.now)["b"]
+    assert found.lacks == "does steps, alone: its training is not in a function with @elastic.run"
 
 
 def test_lines_and_hosts_list_say_the_same_of_a_start() -> None:
@@ -222,7 +237,8 @@ def test_lines_and_hosts_list_say_the_same_of_a_start() -> None:
     assert "the agent has not connected yet: b (at most " in wait.what
     listed = starting(job, job.now)
     assert str(listed["a"]) == (
-        "the process in slot 0 has not called hvd.init() yet (started 10 s ago, at most 590 s more: --standby-timeout)"
+        "the process in slot 0 is not at hvd.init() or elastic.run yet "
+        "(started 10 s ago, at most 590 s more: --standby-timeout)"
     )
     left_s = re.search(r"the agent has not connected yet: b \(at most (\d+) s more", wait.what)
     assert left_s is not None
@@ -319,19 +335,21 @@ def beside(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.getMessage().startswith("beside the training: ")]
 
 
-def test_what_starts_slowly_beside_the_training_is_told_once_with_its_limit(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_starts_slowly_beside_the_training_is_told_with_its_limit_every_few_seconds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     cluster = running("a", "b")
     cluster.join_s["c"], cluster.boot_s["a"] = 30.0, 100.0
     cluster.hosts(a=2, b=1, c=1)
     cluster.run(SAY_S - 0.5)
     assert beside(caplog) == []
     cluster.run(20.0)
-    (line,) = beside(caplog)
+    assert len(beside(caplog)) == 5
     assert re.fullmatch(
         r"beside the training: c: its agent has not connected yet \(started [45] s ago, at most 5\d s more\), "
-        r"a: the process in slot 1 has not called hvd.init\(\) yet \(started [45] s ago, at most 59\d s more: "
-        r"--standby-timeout\)",
-        line,
+        r"a: the process in slot 1 is not at hvd.init\(\) or elastic.run yet "
+        r"\(started [45] s ago, at most 59\d s more: --standby-timeout\)",
+        beside(caplog)[0],
     )
 
 
