@@ -17,7 +17,15 @@ ROOT = Path(__file__).parents[3]
 BENCHMARKS = [sys.executable, "-m", "benchmarks", "--quick"]
 WORKER = f"{sys.executable} -c import time"
 """How the command line of a training process of ``hosts-change-to-driver`` begins; its launchers' only contain it."""
-TWINS = {"growth-slow-boot", "kill-recovery-3", "removal-16", "check-4", "commit-small", "commit-gpu-small"}
+TWINS = {
+    "growth-slow-boot",
+    "kill-recovery-3",
+    "removal-16",
+    "removal-32",
+    "check-4",
+    "commit-small",
+    "commit-gpu-small",
+}
 """Cases that another one measures with the same code and other sizes."""
 TESTED_ELSEWHERE = {"successor"}
 """Cases that wait long for what a test of their own tries: ``test_warm_starts.py``."""

@@ -132,7 +132,7 @@ def test_a_job_of_which_only_checkpoints_are_left_trains_on_to_the_same_bytes(
     lines = launched.journal.read_text()
     with launched.run(*command) as again:
         assert again.wait(110) == 0, again.output
-    [said] = [line for line in again.output.splitlines() if line]
+    [said] = [line for line in again.output.splitlines() if line and "starting for" not in line]  # on a busy machine
     assert all(each in said for each in ("the job is done", last["name"], "--train-on"))
     assert launched.journal.read_text() == lines, "the same command starts nothing"
     launched.set_hosts("localhost:1")
