@@ -1,4 +1,4 @@
-"""What a simulated job's hosts did with their time: every slot-second that was there is in one of a few heaps.
+"""What a simulated job's hosts did with their time: every slot-second that was there is in one category.
 
 A step counts once training has gone on from it: one that is rolled back has been lost, and so is its time.
 """
@@ -15,7 +15,7 @@ from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.cluster.training import Process, World
 from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
 
-HEAPS: Final = {
+CATEGORIES: Final = {
     "useful": "steps that training has kept",
     "rollback": "steps done again, cut short, or held up",
     "checkpoint": "commits, and slower steps while checkpoints are written",
@@ -49,7 +49,7 @@ class Accounts(Observer):
     sim: Sim
     times: Times
     least: int = 1
-    heaps: dict[str, float] = field(default_factory=lambda: dict.fromkeys(HEAPS, 0.0))
+    slot_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CATEGORIES, 0.0))
     phase: str = "running"
     """running, asleep or over."""
     slots: int = 0
@@ -79,7 +79,7 @@ class Accounts(Observer):
 
     def count(self) -> None:
         """Account for the time until now; to be called before anything changes."""
-        now, states, heaps = self.sim.now, self._states, self.heaps
+        now, states, slot_seconds = self.sim.now, self._states, self.slot_seconds
         passed, self._at = now - self._at, now
         if passed <= 0.0:
             return
@@ -87,22 +87,22 @@ class Accounts(Observer):
         self._training += training * passed
         rest = (self.slots - training) * passed
         if self.phase != "running":
-            heaps[self.phase] += rest
+            slot_seconds[self.phase] += rest
         elif self.published < self.least:
-            heaps["below_min"] += rest
+            slot_seconds["below_min"] += rest
         else:
             waits, boots = sum(states[name] for name in WAITS), states["booting"]
             none = self.slots - training - waits - boots
             boots += min(none, self.missing)
-            heaps["resize"] += waits * passed
-            heaps["boot"] += boots * passed
-            heaps["unused"] += (self.slots - training - waits - boots) * passed
+            slot_seconds["resize"] += waits * passed
+            slot_seconds["boot"] += boots * passed
+            slot_seconds["unused"] += (self.slots - training - waits - boots) * passed
 
     def close(self) -> None:
         """Account for all of it."""
         self.count()
-        self.heaps["useful"] = sum((each.last - each.first) * each.own for each in self._segments)
-        self.heaps["rollback"] += self._training - self._told
+        self.slot_seconds["useful"] = sum((each.last - each.first) * each.own for each in self._segments)
+        self.slot_seconds["rollback"] += self._training - self._told
 
     @property
     def kept(self) -> int:
@@ -146,7 +146,7 @@ class Accounts(Observer):
         while self._segments and self._segments[-1].last > batch:
             newest = self._segments[-1]
             kept = max(newest.first, batch)
-            self.heaps["rollback"] += (newest.last - kept) * newest.own
+            self.slot_seconds["rollback"] += (newest.last - kept) * newest.own
             newest.last = kept
             if newest.first == kept:
                 self._segments.pop()
@@ -162,11 +162,11 @@ class Accounts(Observer):
         commit_s = self.times.commit_s / world.every
         took = count * world.step_s
         trained = took / (1.0 + self.times.slowed if world.writing else 1.0)
-        self.heaps["checkpoint"] += (took - trained + count * commit_s) * now.size
-        self.heaps["uneven"] += (trained - count * commit_s) * now.size - count * now.own
+        self.slot_seconds["checkpoint"] += (took - trained + count * commit_s) * now.size
+        self.slot_seconds["uneven"] += (trained - count * commit_s) * now.size - count * now.own
         self._told += took * now.size
 
     def held_up(self, world: World, stall_s: float) -> None:
         """A world has stood still for a checkpoint."""
-        self.heaps["checkpoint"] += stall_s * len(world.members)
+        self.slot_seconds["checkpoint"] += stall_s * len(world.members)
         self._told += stall_s * len(world.members)

@@ -20,7 +20,7 @@ from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.suspend import sleep_policy
 from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import SleepAction, SleepFacts
 from hvd_elastic_ext.launcher.state.saved import Saved, saved_of
-from hvd_elastic_ext.simulate.accounting import HEAPS, Accounts
+from hvd_elastic_ext.simulate.accounting import CATEGORIES, Accounts
 from hvd_elastic_ext.simulate.cluster.cluster import Cluster, Sink
 from hvd_elastic_ext.simulate.cluster.launcher import Launcher
 from hvd_elastic_ext.simulate.cluster.times import Times
@@ -57,13 +57,13 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """``heaps``: slot-seconds by name, see :data:`HEAPS`. ``took_s``: until training was done; None if it was not.
+    """``slot_seconds``: by name, see :data:`CATEGORIES`. ``took_s``: until training was done; None if it was not.
 
     ``kept``: steps of all ranks that training has kept, ``done``: all of them, ``steps``: the newest step.
     ``failed``: why the job has ended, if it was not done. ``events``, ``looks``: what the simulation itself did.
     """
 
-    heaps: Mapping[str, float]
+    slot_seconds: Mapping[str, float]
     lasted_s: float
     took_s: float | None
     kept: int
@@ -81,16 +81,16 @@ class Result:
     @property
     def capacity(self) -> float:
         """All slot-seconds that were there."""
-        return sum(self.heaps.values())
+        return sum(self.slot_seconds.values())
 
     @property
     def goodput(self) -> float:
         """The share of them that is useful."""
-        return self.heaps["useful"] / self.capacity if self.capacity else 0.0
+        return self.slot_seconds["useful"] / self.capacity if self.capacity else 0.0
 
     def share(self, name: str) -> float:
-        """The share of one heap."""
-        return self.heaps[name] / self.capacity if self.capacity else 0.0
+        """The share of one category."""
+        return self.slot_seconds[name] / self.capacity if self.capacity else 0.0
 
 
 def simulate(
@@ -145,7 +145,7 @@ class _Job:
         self._publish()
         cluster.start_launcher()
         while self._sim.now < self._ends and accounts.phase != "over":
-            cluster.run(self._ends, stops=self._launcher_ended)
+            cluster.run(self._ends, stops=self._after_look)
             self._after_session()
         for world in cluster.training.worlds:
             cluster.training.settle(world)
@@ -153,12 +153,13 @@ class _Job:
         self._pay()
         return self._result()
 
-    def _launcher_ended(self, launcher: Launcher) -> bool:
+    def _after_look(self, launcher: Launcher) -> bool:
+        """Note how many wanted processes are missing; return whether the launcher has ended."""
         job = launcher.driver.job
-        missing = len(job.wanted) - len(job.roster.workers)
+        missing = max(0, len(job.wanted) - len(job.roster.workers))
         if missing != self._accounts.missing:
             self._accounts.count()
-            self._accounts.missing = max(0, missing)
+            self._accounts.missing = missing
         return launcher.driver.over
 
     # --- hosts
@@ -372,7 +373,7 @@ class _Job:
     def _result(self) -> Result:
         accounts, launcher = self._accounts, self._cluster.launcher
         return Result(
-            {name: accounts.heaps[name] for name in HEAPS},
+            {name: accounts.slot_seconds[name] for name in CATEGORIES},
             self._sim.now - BEGIN_S,
             None if self._done_at is None else self._done_at - BEGIN_S,
             accounts.kept,

@@ -8,7 +8,7 @@ from typing import Any
 
 from hvd_elastic_ext.io.tables import plain
 from hvd_elastic_ext.launcher.rules.health.host_requests import duration
-from hvd_elastic_ext.simulate.accounting import HEAPS
+from hvd_elastic_ext.simulate.accounting import CATEGORIES
 from hvd_elastic_ext.simulate.job import Result
 from hvd_elastic_ext.simulate.measured import Measured
 from hvd_elastic_ext.simulate.restart import Restarted
@@ -18,7 +18,7 @@ from hvd_elastic_ext.simulate.study import Choice, Spread, spread
 def of_job(results: Sequence[Result], *, priced: bool = False) -> str:
     """Where the time of hosts went, one line each, and what the job has done."""
     rows = []
-    for name, what in HEAPS.items():
+    for name, what in CATEGORIES.items():
         share = spread([100.0 * result.share(name) for result in results])
         if round(share.mean, 3) or name == "useful":
             label = "goodput" if name == "useful" else name.replace("_", " ")
@@ -137,6 +137,10 @@ def as_json(results: Sequence[Result]) -> list[Mapping[str, Any]]:
         "cost",
     )
     return [
-        {"goodput": each.goodput, "slot_seconds": dict(each.heaps), **{name: getattr(each, name) for name in names}}
+        {
+            "goodput": each.goodput,
+            "slot_seconds": dict(each.slot_seconds),
+            **{name: getattr(each, name) for name in names},
+        }
         for each in results
     ]

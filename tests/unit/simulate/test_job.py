@@ -29,14 +29,14 @@ def test_every_slot_second_is_in_one_heap() -> None:
         UP + "600,b,down,60,\n900,b,up,,2\n1200,a,crash,,\n2000,b,down,,\n",
         min_num_proc=1,
     )
-    assert sum(result.heaps.values()) == pytest.approx(4 * 600 + 2 * 300 + 4 * 1100)
-    assert all(value >= -1e-6 for value in result.heaps.values()), result.heaps
+    assert sum(result.slot_seconds.values()) == pytest.approx(4 * 600 + 2 * 300 + 4 * 1100)
+    assert all(value >= -1e-6 for value in result.slot_seconds.values()), result.slot_seconds
 
 
 def test_a_job_that_nothing_disturbs_trains_but_for_its_start() -> None:
     result = played(UP + "10000,b,down,,\n")
     assert result.worlds == 1
-    assert result.heaps["boot"] == pytest.approx(4 * 12.0, abs=1.0)
+    assert result.slot_seconds["boot"] == pytest.approx(4 * 12.0, abs=1.0)
     assert result.goodput > 0.998
     assert result.kept == result.done == 4 * result.steps
 
@@ -50,7 +50,7 @@ def test_steps_since_the_last_commit_are_lost_with_a_host_and_counted_so() -> No
     assert result.rollbacks == 1
     lost = result.done - result.kept
     assert 0 < lost <= 2 * 4 * 50  # each time at most what was done since a commit
-    assert result.heaps["rollback"] >= lost * 1.0
+    assert result.slot_seconds["rollback"] >= lost * 1.0
 
 
 def test_a_host_with_notice_costs_no_step() -> None:
@@ -62,11 +62,11 @@ def test_below_its_minimum_a_job_waits_and_fails_after_the_elastic_timeout() -> 
     text = UP + "500,b,down,,\n5000,a,crash,,\n"
     waits = played(text, elastic_timeout_s=10000.0)
     assert waits.failed is None
-    assert waits.heaps["below_min"] == pytest.approx(2 * 4500, rel=0.01)
+    assert waits.slot_seconds["below_min"] == pytest.approx(2 * 4500, rel=0.01)
     fails = played(text, elastic_timeout_s=100.0)
     assert fails.failed is not None
     assert "--elastic-timeout" in fails.failed
-    assert fails.heaps["over"] == pytest.approx(2 * 4400, rel=0.02)
+    assert fails.slot_seconds["over"] == pytest.approx(2 * 4400, rel=0.02)
 
 
 def test_a_job_sleeps_below_its_minimum_and_goes_on_from_its_checkpoint() -> None:
@@ -74,7 +74,7 @@ def test_a_job_sleeps_below_its_minimum_and_goes_on_from_its_checkpoint() -> Non
     result = played(text, below_min="sleep", checkpoint_every="100s")
     assert result.sleeps >= 1
     assert result.failed is None
-    assert result.heaps["asleep"] == pytest.approx(2 * 4000, rel=0.05)
+    assert result.slot_seconds["asleep"] == pytest.approx(2 * 4000, rel=0.05)
     assert result.kept > 4 * 4500  # before and after
 
 
@@ -87,7 +87,7 @@ def test_work_that_is_done_ends_the_job() -> None:
 def test_a_checkpoint_that_slows_steps_costs_what_it_costs() -> None:
     slowed = Times(step_s=1.0, boot_s=10.0, write_s=50.0, slowed=0.1)
     result = played(UP + "5000,b,down,,\n", times=slowed, checkpoint_every="100s")
-    share = result.heaps["checkpoint"] / result.capacity
+    share = result.slot_seconds["checkpoint"] / result.capacity
     assert 0.3 * 0.1 < share < 0.6 * 0.1  # about half of the time, by a tenth
     assert result.checkpoints > 30
 
@@ -96,13 +96,13 @@ def test_hosts_of_another_kind_hold_up_the_others() -> None:
     times = Times(step_s=1.0, boot_s=10.0, kinds={"slow": {"step_s": 2.0}})
     text = "time,host,event,kind\n0,a,up,\n0,b,up,slow\n1000,b,down,\n"
     result = played(text, times=times)
-    assert result.heaps["uneven"] / result.capacity == pytest.approx(0.25, abs=0.01)  # a waits half of its time
+    assert result.slot_seconds["uneven"] / result.capacity == pytest.approx(0.25, abs=0.01)  # a waits half of its time
 
 
 def test_a_host_that_vanishes_is_found_by_its_silence() -> None:
     found = played(UP + "1000,b,lost,,\n2000,a,crash,,\n", min_num_proc=1)
     gone = played(UP + "1000,b,down,,\n2000,a,crash,,\n", min_num_proc=1)
-    assert found.heaps["rollback"] > gone.heaps["rollback"] + 2 * 2.0  # a stands still meanwhile
+    assert found.slot_seconds["rollback"] > gone.slot_seconds["rollback"] + 2 * 2.0  # a stands still meanwhile
     assert found.worlds == gone.worlds
 
 
@@ -116,7 +116,7 @@ def test_the_same_seed_gives_the_same_result_and_another_one_another() -> None:
     times = Times(boot_s=20.0, spread=0.3)
     one, same, other = (played(text, times=times, seed=seed, min_num_proc=1) for seed in (1, 1, 2))
     assert one == same
-    assert one.heaps != other.heaps
+    assert one.slot_seconds != other.slot_seconds
 
 
 @pytest.mark.parametrize("seed", ["1", "77"])
