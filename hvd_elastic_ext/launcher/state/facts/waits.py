@@ -26,8 +26,8 @@ jobs heartbeats are seconds apart.
 """
 NOT_CONNECTED: Final = "has not connected yet"
 NOT_READY: Final = "is not at hvd.init() or elastic.run yet"
-STEPS_ALONE: Final = "does steps, alone: its training is not in a function with @elastic.run"
-"""Of a process that imports hvd_elastic_ext.torch: after hvd.init() it is in a world of its own, until the loop."""
+STEPS_ALONE: Final = "does steps, alone: before hvd.init(), or outside a function with @elastic.run"
+"""With hvd_elastic_ext.torch a process is in a world of its own from hvd.init() until the loop."""
 STANDBY: Final = "--standby-timeout"
 ARRIVES: Final = "it ends when that has come, or its holder is gone"
 INITIALIZED: Final = "it ends when that is, or when it has failed"
@@ -309,7 +309,8 @@ def _shortage(job: JobState, *, brief: bool) -> Wait:
         absent = [seat for seat in booting if seat not in alone]
         boots = [f"processes that are not at hvd.init() or elastic.run yet: {some(absent)}"] if absent else []
         if alone:
-            boots.append(f"processes that do steps, each alone, outside a function with @elastic.run: {some(alone)}")
+            where = "before hvd.init() or outside a function with @elastic.run"
+            boots.append(f"processes that do steps, each alone, {where}: {some(alone)}")
         return Wait("; ".join(boots), latest, f" ({STANDBY})")
     what = [job.decision.reason or "no world is formed yet"]
     if why := _why_so_many(job):

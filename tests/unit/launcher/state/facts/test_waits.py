@@ -219,9 +219,11 @@ def test_processes_that_train_outside_the_loop_are_named_as_that() -> None:
     job.roster.workers[Seat("b", 0)].step_s = 0.1  # as a heartbeat tells
     wait = waits_for(job)
     assert wait is not None
-    assert wait.what == "processes that do steps, each alone, outside a function with @elastic.run: b[0]"
+    assert wait.what == (
+        "processes that do steps, each alone, before hvd.init() or outside a function with @elastic.run: b[0]"
+    )
     found = starting(job, job.now)["b"]
-    assert found.lacks == "does steps, alone: its training is not in a function with @elastic.run"
+    assert found.lacks == "does steps, alone: before hvd.init(), or outside a function with @elastic.run"
 
 
 def test_lines_and_hosts_list_say_the_same_of_a_start() -> None:
