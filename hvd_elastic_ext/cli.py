@@ -33,6 +33,7 @@ COMMANDS: Final = {
         "hvd_elastic_ext.simulate.command", "what a job would get out of hosts that come and go, and which options suit"
     ),
     "hosts": Command("hvd_elastic_ext.launcher.cli.hosts", "see and change which hosts a job may use"),
+    "scale": Command("hvd_elastic_ext.launcher.cli.scale", "how many hosts a job asks for, by hand or by its policy"),
     "checkpoints": Command(
         "hvd_elastic_ext.checkpoint.programs.cli", "list, verify, export and prune what a job left on storage"
     ),

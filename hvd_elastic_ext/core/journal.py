@@ -73,6 +73,9 @@ EVENTS: Final[Mapping[str, str]] = {
     "resumed": "the job began, or went on, with a checkpoint; path, step, host, slot, seconds, reason",
     "training_restarted": "nothing of the training is left, and it starts from scratch; number, steps_lost, reason",
     "not_resized": "the world stays as it is, for the script has no elastic loop; cause, reason",
+    "scaled": "another number of hosts is asked for; hosts, before, leaving, reason",
+    "scale_recommended": "another number of hosts would suit; hosts, reason",
+    "not_scaled": "a request for hosts failed; hosts, reason",
     "job_restarted": "a job that failed is started again; number, pause_s, reason",
     "finished": "the job ended; code, reason",
 }

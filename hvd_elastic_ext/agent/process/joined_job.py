@@ -27,16 +27,20 @@ from hvd_elastic_ext.agent.process.loop import Agent, AgentExit
 from hvd_elastic_ext.agent.system.resolver import Found, Lookup
 from hvd_elastic_ext.agent.system.streams import warn
 from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.core.messages.slot_protocol import OBSERVE
 from hvd_elastic_ext.core.messages.wire import MAX_FIRST, WireError, key_from_hex
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.agent.notices.watch import CloudWatch
+    from hvd_elastic_ext.agent.system.usage import Usage
 
-TRANSIENT: Final = ("asked", "unasked")
+TRANSIENT: Final = ("asked", "unasked", "usage")
 """Events that are not kept for a new launcher: open questions are reported again."""
 FAILURES: Final = ("exited", "not_started", "asked")
 """Events that show that training needs a launcher."""
 REFUSED: Final = 125
+USAGE_S: Final = 10.0
+"""Seconds between two reports of how busy the host is."""
 TIMEOUT_S: Final = 30.0
 """Seconds that an agent may take to end, beyond its grace."""
 
@@ -128,6 +132,9 @@ class JoinedJob:
         self._cloud: CloudWatch | None = None
         self._warned = False
         """True once any of them has given a notice."""
+        self._usage: Usage | None = None
+        self._usage_at = agent.now() if self._setting(OBSERVE) else None
+        """When to report how busy the host is; None if nobody asks."""
         self._channel = Channel(agent, self, key)
         self._channel.aim(order.address)
         self._channel.tick()
@@ -185,6 +192,7 @@ class JoinedJob:
     def due(self) -> float | None:
         """The time, by the agent's clock, at which ``tick`` is needed next."""
         moments = [self._channel.due(), None if self._found is not None else self._lookup.due()]
+        moments += [self._usage_at]
         moments += [None if self._handover is None else self._handover.due(), self._look_at]
         moments += [None if self._cloud is None else self._cloud.due()]
         if self._lost_at is not None:
@@ -200,6 +208,7 @@ class JoinedJob:
             self.look_for_notices()
         if self._cloud is not None:
             self._cloud.tick()
+        self._tell_usage()
         self._channel.tick()
         if self._handover is not None:
             self._handover.tick()
@@ -208,6 +217,19 @@ class JoinedJob:
             trains = any(slot.trains for slot in self._agent.slots.values())
             if (self._failed or not trains) and not self._agent.ending:
                 self._agent.end_all(f"there has been no launcher for {self._grace_s:g} s")
+
+    def _tell_usage(self) -> None:
+        """Report how busy the host is, if the job asks for that."""
+        now = self._agent.now()
+        if self._usage_at is None or now < self._usage_at:
+            return
+        self._usage_at = now + USAGE_S
+        if self._usage is None:
+            from hvd_elastic_ext.agent.system.usage import Usage
+
+            self._usage = Usage()
+        if self.connected and (found := self._usage.look(now)):
+            self.put("usage", **found)
 
     def look_for_notices(self) -> None:
         """Read the notices from the notice files and the cloud, and report a change."""

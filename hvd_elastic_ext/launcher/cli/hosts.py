@@ -28,7 +28,7 @@ from hvd_elastic_ext.launcher.state.saved import Saved
 
 ROOT: Final = Path(FOLDERS)
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-CHANGING: Final = ("block", "clear")
+CHANGING: Final = ("block", "clear", "scale")
 """What changes a job: where several could be meant, its user has to name one. All else is asked of the newest one."""
 BEGINS_S: Final = 3.0
 """How long a launcher that holds the folder may take until it listens."""

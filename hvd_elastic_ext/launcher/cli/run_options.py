@@ -14,6 +14,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from hvd_elastic_ext.autoscale.policies import parse as parse_policy
 from hvd_elastic_ext.core.engines import DEFAULT, ENGINES
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
@@ -25,7 +26,7 @@ from hvd_elastic_ext.io.config_file import read_config
 from hvd_elastic_ext.launcher.agents.environment import too_large, why_not_elastic
 from hvd_elastic_ext.launcher.cli import own_options
 from hvd_elastic_ext.launcher.cli.parser import Words
-from hvd_elastic_ext.launcher.job import finished_check
+from hvd_elastic_ext.launcher.job import finished_check, scalers
 from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
     ELASTIC_TIMEOUT_S,
@@ -44,10 +45,12 @@ from hvd_elastic_ext.launcher.rules.checkpoints.schedule import (
 )
 from hvd_elastic_ext.launcher.rules.health.ledger import DEFAULT_COOLDOWN_S
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import limits_of
+from hvd_elastic_ext.launcher.sources import signals
 from hvd_elastic_ext.launcher.sources.sources import connector, read_hosts_file
+from hvd_elastic_ext.launcher.state.options import ScaleOptions
 
 PREFIX: Final = "HVD_ELASTIC_"
-RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE", "DEVICES", "NOTICE_FILE")
+RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE", "DEVICES", "NOTICE_FILE", "OBSERVE")
 """Environment names with our prefix that are no options of ``run``: workers and agents read them."""
 
 BUILD: Final = "hvd-elastic build-horovod builds its wheel (docs/install.md)"
@@ -281,6 +284,26 @@ def _of_sleep(add: Adders) -> None:
     add.seconds("--wake-timeout", default=600.0, help="seconds all may take to be ready then (600)")
 
 
+def _of_scaling(add: Adders) -> None:
+    add.option(
+        "--autoscale",
+        metavar="POLICY[:KEY=VALUE,…]",
+        help="how many hosts the job is worth: efficiency, threshold, deadline or cost (docs/autoscale.md)",
+    )
+    add.option(
+        "--scale-with",
+        metavar="KIND/NAME",
+        help="who makes hosts come and go: such as statefulset/digits, exec:COMMAND, file:PATH (default: recommend, "
+        "which only says it)",
+    )
+    add.option(
+        "--observe",
+        action="append",
+        metavar="NAME=SOURCE",
+        help="a signal for threshold: file:PATH with a number, or the URL of a Prometheus query (repeatable)",
+    )
+
+
 def _of_checkpoints(add: Adders) -> None:
     add.option(
         "--commit-every",
@@ -307,6 +330,7 @@ GROUPS: Final[Mapping[str, Callable[[Adders], None]]] = {
     "hvd-elastic: hosts": _of_hosts,
     "hvd-elastic: failures": _of_failures,
     "hvd-elastic: too few hosts": _of_sleep,
+    "hvd-elastic: how many hosts": _of_scaling,
     "hvd-elastic: commits and checkpoints": _of_checkpoints,
 }
 """Titles in ``--help``, and what adds their options."""
@@ -344,12 +368,27 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
         "journal": Path(args.journal or state_dir / FILE),
         "state_dir": state_dir,
         "releases": limits_of(args.sleep_releases, args.release_job, args.wake_every, args.wake_timeout),
+        "scaling": _scaling(args),
+        "scale_with": args.scale_with or scalers.RECOMMEND,
+        "observe": tuple(args.observe or ()),
         "durability": _durability(args, state_dir, mark=finished_check.mark_of(command)),
         "record_events": Path(args.record_events) if args.record_events else None,
         "notices": CloudNotices(args.notices_from, args.metadata_url or None),
         "env": env,
     }
     return RunSettings(**{**given, **made})
+
+
+def _scaling(args: argparse.Namespace) -> ScaleOptions | None:
+    if args.autoscale is None:
+        for option, given in (("--scale-with", args.scale_with), ("--observe", args.observe)):
+            if given is not None:
+                raise UsageError(f"{option} is for --autoscale POLICY; give both, or none")
+        return None
+    parse_policy(args.autoscale)
+    signals.sources(args.observe or ())
+    who = scalers.read(args.scale_with or scalers.RECOMMEND)
+    return ScaleOptions(args.autoscale, acts=who.acts, ordered=who.ordered)
 
 
 def _sources(args: argparse.Namespace, hosts: str | None) -> Sources:

@@ -53,6 +53,9 @@ class ExecutorBackend(Protocol):
     def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
         """Start what the engine starts for a world with known ranks. ``hosts``: the host of each rank."""
 
+    def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
+        """Ask for so many hosts; those that are ``leaving`` are not needed any more. :class:`Scaled` follows."""
+
     def unfit(self, host: Host) -> str | None:
         """Why a host cannot be used, and what to do; None if it can."""
 
@@ -105,6 +108,8 @@ class Executor:
                 self._backend.end_agent(host)
             case actions.BeginWorld(generation, hosts):
                 self._backend.begin_world(generation, hosts)
+            case actions.Scale(count, leaving, reason):
+                self._backend.scale(count, leaving, reason)
 
     def _order(self, host: str, order: Mapping[str, Any]) -> None:
         self._unsent.setdefault(host, []).append(order)

@@ -23,6 +23,7 @@ from hvd_elastic_ext.launcher.planners.membership import (
     hosts,
     next_world,
     processes,
+    scaling,
     seats,
     shortage,
     transfers,
@@ -87,6 +88,7 @@ PLANNERS: Final = (
     Planner(shutdown.end_processes, ending=True),  # all, or all but those of the world that finishes
     Planner(final_checkpoint.save, ending=True),  # the end of training, while agents still hold it
     Planner(shutdown.end_agents, ending=True),  # and no planner after this one is asked
+    Planner(scaling.plan),  # how many hosts the job is worth
     Planner(seats.plan),  # which seats are wanted
     Planner(seats.check_start),  # programs that need no world, and jobs in which no process can start
     Planner(agents.plan),  # agents where processes are wanted

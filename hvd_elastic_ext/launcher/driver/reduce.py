@@ -20,14 +20,30 @@ from hvd_elastic_ext.launcher.state.effects.departures import ends, notices, shu
 from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
 from hvd_elastic_ext.launcher.state.effects.health import cut_off
 from hvd_elastic_ext.launcher.state.effects.health.pauses import launcher_paused
-from hvd_elastic_ext.launcher.state.effects.membership import adoption, hosts, inventory, resize_report, transfers
+from hvd_elastic_ext.launcher.state.effects.membership import (
+    adoption,
+    hosts,
+    inventory,
+    resize_report,
+    scaling,
+    transfers,
+)
 from hvd_elastic_ext.launcher.state.events import Event
 from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose, answer_of
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import Agent, LaunchEnd, Worker, seconds, take_heartbeat, take_message
+from hvd_elastic_ext.launcher.state.roster import (
+    Agent,
+    LaunchEnd,
+    Worker,
+    seconds,
+    signals,
+    take_heartbeat,
+    take_message,
+)
 
 log = logging.getLogger(__name__)
 
+USAGE: Final = ("cpu", "memory")
 LOST_AFTER_S: Final = 2.0
 """An agent that loses its connection so soon after the end of its launch has ended with it."""
 
@@ -61,6 +77,8 @@ def reduce(job: JobState, event: Event) -> None:
             job.save()
         case events.WorldNotBegun(generation, why):
             engine_of(job).world_not_begun(job, generation, why)
+        case events.Scaled() | events.HostsAskedFor() | events.ScaleByHand() | events.Observed():
+            scaling.apply(job, event)
         case events.End(why):
             shutdown.end(job, why)
         case events.Look():
@@ -165,6 +183,8 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
         for purpose, asked in job.helpers.items():
             if (host, news.get("id")) in asked.items():
                 _ANSWERED[purpose](job, agent, answer_of(news))
+    elif event == "usage":
+        agent.usage = signals({name: news.get(name) for name in USAGE})
     elif event == "template":
         _template(host, news)
     elif not notices.handle(job, agent, news):

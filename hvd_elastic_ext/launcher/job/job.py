@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import shutil
 import signal
 from collections.abc import Iterator, Mapping
@@ -22,7 +23,7 @@ from hvd_elastic_ext.launcher.agents.transports.transports import PodTransport
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.folder.saved_state import Handover, StateWriter
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir
-from hvd_elastic_ext.launcher.job import engine_programs, stop_lines
+from hvd_elastic_ext.launcher.job import engine_programs, scalers, stop_lines
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.console import Console
 from hvd_elastic_ext.launcher.job.output import Outlets
@@ -75,6 +76,7 @@ class Job:
         """The signal that asked the job to stop."""
         self._pods = PodTransport.found() if settings.rsh == "pod" else None
         self._releases = self._new_releases()
+        self._scaler = None if settings.scaling is None else scalers.read(settings.scale_with).scaler(os.environ)
         if (problem := engine_programs.why_not(settings.engine)) is not None:
             raise UsageError(problem)
 
@@ -171,6 +173,7 @@ class Job:
             admin=self._admin,
             console=self._console,
             pods=self._pods,
+            scaler=self._scaler,
             recorder=self._recorder,
         )
         return await self._session.run()
@@ -253,6 +256,8 @@ class Job:
                 {"processes": processes.by_host(self._session.driver.job)} if wanted else {}
             )
         driver, now = self._session.driver, self._clock.mono()
+        if request.get("do") == "scale":
+            return self._scale_by_hand(request.get("hosts"))
         known, published = driver.job.faults.ledger, self._feed.hosts()
         training = {life.seat.host for life in driver.job.world.members} if driver.job.standing else set()
         ledger, answer = host_requests.answer(
@@ -270,6 +275,18 @@ class Job:
             if self._sleeping is not None:
                 self._sleeping.changed()
         return answer
+
+    def _scale_by_hand(self, hosts: object) -> Mapping[str, Any]:
+        """Answer ``hvd-elastic scale``. Raises :class:`UsageError`."""
+        if self._settings.scaling is None:
+            raise UsageError("this job asks nobody for hosts; start it with --autoscale POLICY --scale-with KIND/NAME")
+        if not (hosts is None or (type(hosts) is int and hosts > 0)):
+            raise UsageError(f"{hosts!r} is no number of hosts")
+        self._session.scale_by_hand(hosts)
+        if hosts is None:
+            return {"said": f"the policy {self._settings.scaling.policy} decides again"}
+        does = "" if self._scaler is not None else "; nobody makes hosts come and go (--scale-with recommend)"
+        return {"said": f"asked for {hosts} hosts, within --min-np and --max-np, until `hvd-elastic scale auto`{does}"}
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

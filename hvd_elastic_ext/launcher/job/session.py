@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import secrets
@@ -18,11 +19,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvd_elastic_ext.core.clock import Clock
-from hvd_elastic_ext.core.errors import Asleep, JobFailed
+from hvd_elastic_ext.core.errors import Asleep, JobFailed, Transient
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
-from hvd_elastic_ext.core.messages.slot_protocol import PRELOAD
+from hvd_elastic_ext.core.messages.slot_protocol import OBSERVE, PRELOAD
+from hvd_elastic_ext.io.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.agents.capacity import Pace, pace, raise_file_limit, too_few_files
 from hvd_elastic_ext.launcher.agents.environment import job_env, seat_env
 from hvd_elastic_ext.launcher.agents.server import Control, ControlEvent, Superseded
@@ -43,11 +45,13 @@ from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.console import Console, seat_of
 from hvd_elastic_ext.launcher.job.engine_programs import MPIRUN, MpiRuns, mark_of, slot_command, slot_env
 from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts, said_until_done
+from hvd_elastic_ext.launcher.job.scalers import Scaler
 from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.health.causes import SSH_FAILED
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat, is_for_a_rank
+from hvd_elastic_ext.launcher.sources import signals
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.state import events
 from hvd_elastic_ext.launcher.state.events import (
@@ -71,6 +75,8 @@ log = logging.getLogger(__name__)
 
 LATE_S: Final = 1.0
 """A loop that is later than this was paused: the process or machine was stopped, or a disk blocked it."""
+FOLLOW_S: Final = 15.0
+"""Time between two looks at how many hosts are asked for."""
 JUST_AFTER_S: Final = 0.001
 MAX_WAIT_S: Final = 1.0
 """Longest wait before the next check whether a planner is due."""
@@ -94,6 +100,7 @@ class Session:
         admin: AdminSocket,
         console: Console,
         pods: PodTransport | None,
+        scaler: Scaler | None = None,
         recorder: Recorder | None = None,
     ) -> None:
         self._settings, self._feed, self._clock = settings, feed, clock
@@ -108,6 +115,8 @@ class Session:
         self._adapted_to = (0, 0)
         self._program: MpiRuns | None = None
         self._launches = Launches(console.remark)
+        self._aside = BackgroundCalls()
+        self._scaler = scaler
         self._left = HostSet(known.saved.hosts_left)
         self._ports = known.saved.ports
         """Port on which the last launcher or session listened, by address."""
@@ -134,6 +143,7 @@ class Session:
             await self._open_admin_socket()
             self._expect_agents()
             self.hosts_changed()
+            self._spawn(self._follow_scale())
             await self._drive()
             if self.driver.over:  # agents may not have exited yet
                 await self._launches.ended(within_s=AGENTS_EXIT_S)
@@ -261,7 +271,8 @@ class Session:
         heartbeat = {"HVD_ELASTIC_HEARTBEAT_INTERVAL": f"{settings.heartbeat_interval_s:g}"}
         adopt = {"HVD_ELASTIC_ADOPT": "1"} if settings.adopt else {}
         last_commit = {"HVD_ELASTIC_LAST_COMMIT": "1"} if settings.durability is not None else {}
-        own = {**heartbeat, **settings.notices.env(), **adopt, **last_commit, PRELOAD: settings.preload}
+        observe = {} if settings.scaling is None else {OBSERVE: "1"}
+        own = {**heartbeat, **settings.notices.env(), **adopt, **last_commit, **observe, PRELOAD: settings.preload}
         tuning = {**settings.env, **own}
         self.environment = job_env(os.environ, tuning, hook=hook)
         self._transport = transport_of(settings, is_near=self._addresses.is_near, pods=self._pods)
@@ -327,6 +338,10 @@ class Session:
                 self.driver.tell(PeersChanged(host))
         if not (isinstance(event, News) and event.news["event"] == "output"):
             self._look_soon.set()
+
+    def scale_by_hand(self, hosts: int | None) -> None:
+        """A user has asked for a number of hosts; None: the policy decides again."""
+        self._tell(events.ScaleByHand(hosts))
 
     def health_changed(self, ledger: HealthLedger, event: str, fields: Mapping[str, Any]) -> None:
         """An operator changed a host's health; ``event`` and ``fields`` go into the journal."""
@@ -398,6 +413,37 @@ class Session:
         """Only mpirun has something to start; with other engines nothing happens."""
         if self._program is not None:
             self._program.begin(generation, list(hosts))
+
+    def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
+        """In a task; :class:`Scaled` follows."""
+        self._spawn(self._scale(hosts, leaving, reason))
+
+    async def _scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
+        assert self._scaler is not None
+        scale = functools.partial(self._scaler.scale, hosts, leaving, reason)
+        try:
+            await self._aside.call(scale)
+        except (Transient, OSError) as error:
+            self._tell(events.Scaled(hosts, str(error)))
+        else:
+            self._tell(events.Scaled(hosts))
+
+    async def _follow_scale(self) -> None:
+        """Tell the driver from time to time of signals, and how many hosts are asked for: others may change that."""
+        said: list[str] = []
+        known = signals.sources(self._settings.observe)
+        while self._scaler is not None or known:
+            if known:
+                found, problems = await self._aside.call(functools.partial(signals.values, known))
+                self._tell(events.Observed(found))
+                for problem in problems:
+                    if problem not in said:
+                        log.warning("%s", problem)
+                said = problems
+            with contextlib.suppress(Transient, OSError):  # a request of ours would say so
+                if self._scaler and (hosts := await self._aside.call(self._scaler.asked_for)) is not None:
+                    self._tell(events.HostsAskedFor(hosts))
+            await asyncio.sleep(FOLLOW_S)
 
     def peer_address(self, host: str) -> str:
         """On the interface that processes use; the loopback address if the agent has not reported that one."""

@@ -18,6 +18,7 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.health.ledger import DEFAULT_COOLDOWN_S
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import ReleaseLimits
+from hvd_elastic_ext.launcher.state.options import ScaleOptions
 
 ELASTIC_TIMEOUT_S = 600.0
 """Horovod's default of ``--elastic-timeout``."""
@@ -94,6 +95,8 @@ class RunSettings:
     ``num_proc`` processes are needed to start, ``min_num_proc`` to go on,
     ``max_num_proc`` are used at most (None: as many as there are slots).
     ``max_wait_s`` is how long it may sleep at a time; None is as long as it takes. ``releases``: what is let go then.
+    ``scaling``: how many hosts the job asks for, and ``scale_with``: whom;
+    ``observe``: where else signals for that come from.
     ``backoff_limit``: how often a job that failed is begun again where ``restart_policy`` is OnFailure.
     ``commit_every``: every how many calls of ``commit()`` one is made; None is all of them.
     ``resume``: go on with the last run, even if it has ended.
@@ -141,6 +144,9 @@ class RunSettings:
     sleep_after_s: float = 30.0
     max_wait_s: float | None = None
     releases: ReleaseLimits | None = None
+    scaling: ScaleOptions | None = None
+    scale_with: str = "recommend"
+    observe: tuple[str, ...] = ()
     restart_policy: str = "Never"
     backoff_limit: int = 6
     progress_timeout_s: float | None = None

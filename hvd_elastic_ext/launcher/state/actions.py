@@ -100,6 +100,15 @@ class BeginWorld:
 
 
 @dataclass(frozen=True, slots=True)
+class Scale:
+    """Ask for this number of hosts. ``leaving``: those that are not needed any more, none of which trains."""
+
+    hosts: int
+    leaving: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """Write a line of the journal. ``at``: when it happened (mono), if that was not just now."""
 
@@ -125,6 +134,7 @@ Action: TypeAlias = (
     | GoLive
     | TellPeers
     | BeginWorld
+    | Scale
     | Record
     | Save
 )

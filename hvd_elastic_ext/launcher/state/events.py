@@ -109,6 +109,35 @@ class WorldNotBegun:
 
 
 @dataclass(frozen=True, slots=True)
+class Scaled:
+    """A request for hosts was answered. ``hosts``: how many are asked for now. ``why``: why it failed; None if not."""
+
+    hosts: int
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostsAskedFor:
+    """So many hosts are asked for now, by whoever: somebody else may have changed that."""
+
+    hosts: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleByHand:
+    """A user has asked for a number of hosts; None: the policy decides again."""
+
+    hosts: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Signals of the job, by name, for ``--autoscale``."""
+
+    signals: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class End:
     """End the job with this outcome; the first outcome counts. The second time: at once."""
 
@@ -133,6 +162,10 @@ Event: TypeAlias = (
     | Expected
     | HealthChanged
     | WorldNotBegun
+    | Scaled
+    | HostsAskedFor
+    | ScaleByHand
+    | Observed
     | End
     | Look
 )

@@ -49,6 +49,7 @@ from hvd_elastic_ext.launcher.state.membership import (
     Fleet,
     Resize,
     Restarting,
+    Scaling,
     Transfers,
     World,
 )
@@ -93,6 +94,7 @@ class JobState:
     restore: Restore
     final_checkpoint: FinalCheckpoint
     restarting: Restarting
+    scaling: Scaling
     has_trained: bool
     """Under an earlier launcher, or before it slept."""
 
@@ -170,6 +172,7 @@ class JobState:
             restore=Restore(expects if options.durability is not None else None),
             final_checkpoint=FinalCheckpoint(options.durability is None),
             restarting=Restarting(generation),
+            scaling=Scaling(now),
             has_trained=generation > 0,
         )
         job.roster.commits.expect(commits, now=now)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, Final, NamedTuple
 
+from hvd_elastic_ext.autoscale.decide import Memory
+from hvd_elastic_ext.autoscale.observations import SpeedLog
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.rules.health.restart_delay import RestartDelays
@@ -257,6 +261,46 @@ class Custody:
         """Note at this look that the agent of a host may end, but for its commit; and since when that is so."""
         self.asked_for.add(host)
         self.may_end_since.setdefault(host, now)
+
+
+@dataclass(slots=True)
+class Scaling:
+    """How many hosts the job is worth, by ``--autoscale``, and what was asked for. ``since``: its start (mono)."""
+
+    since: float
+    wanted: int | None = None
+    """Hosts that were asked for last; None before the first request."""
+    by_hand: int | None = None
+    """The number that a user has asked for; None: the policy decides."""
+    leaving: frozenset[str] = frozenset()
+    """Listed hosts that are to go: they get no work."""
+    unasked: bool = False
+    """:attr:`wanted` is still to be asked for."""
+    ask_at: float = -math.inf
+    """No request before then (mono)."""
+    look_at: float = -math.inf
+    """No decision before then (mono)."""
+    reason: str = ""
+    """Of the newest decision."""
+    recommended: int | None = None
+    """The size that was recommended last, where nothing is asked for."""
+    log: SpeedLog = field(default_factory=SpeedLog)
+    memory: Memory = field(default_factory=Memory)
+    seen: tuple[int, int, float] | None = None
+    """Of rank 0's newest heartbeat: generation, step, and when that came (mono)."""
+    steps: float = 0.0
+    host_steps: float = 0.0
+    """Steps that were done, and the same times the hosts that did them."""
+    resize_s: float = 1.0
+    """Seconds without a step that a change costs: the median of the latest ones."""
+    pauses_s: tuple[float, ...] = ()
+    signals: dict[str, float] = field(default_factory=dict)
+    """What was observed besides step times, by name."""
+
+    def paused(self, seconds: float) -> None:
+        """A change of the world has cost this time."""
+        self.pauses_s = (*self.pauses_s, seconds)[-9:]
+        self.resize_s = median(self.pauses_s)
 
 
 @dataclass(slots=True)

@@ -9,6 +9,20 @@ from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 
 
 @dataclass(frozen=True, slots=True)
+class ScaleOptions:
+    """``policy``: as ``--autoscale`` has it. ``most_hosts``: where ``--max-np`` sets no limit.
+
+    ``acts``: somebody makes hosts come and go; else sizes are only recommended. ``ordered``: hosts with the highest
+    numbers go first, whatever is asked for.
+    """
+
+    policy: str
+    acts: bool = False
+    ordered: bool = False
+    most_hosts: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
 class JobOptions:
     """Each field has the value of the ``run`` option of the same name, except where noted. ``None``: never, or no
     limit."""
@@ -42,6 +56,8 @@ class JobOptions:
     """A job of which nothing is left starts its training from the beginning."""
     fixed_hosts: bool = False
     """The hosts are those of ``-H`` or ``--hostfile``: no other one ever comes."""
+    scaling: ScaleOptions | None = None
+    """``--autoscale`` and ``--scale-with``; None: nobody asks for hosts."""
     all_slots_of: str | None = None
     """The source of hosts whose slots at the start are the processes needed to start; None if ``-np`` is given."""
     misplaced: str | None = None

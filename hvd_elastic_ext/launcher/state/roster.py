@@ -21,6 +21,8 @@ JOIN_EACH_S: Final = 1.0
 """What each agent that is starting adds to that: only some are started at a time."""
 RETURN_S: Final = 7.0
 """Longest time for agents to connect again once they can: they try every 5 s."""
+MOST_SIGNALS: Final = 16
+"""Signals that a message may hold."""
 GO_S: Final = 60.0
 """Longest time from the order to go live to a newcomer's request for its rank."""
 
@@ -58,6 +60,8 @@ class Agent:
     """When it or its host will be gone, by its own report (mono; infinite if unknown); None without notice."""
     notice_reason: str | None = None
     """Why its host has notice, by a notice file there; the notice may be withdrawn."""
+    usage: Mapping[str, float] = field(default_factory=dict)
+    """How busy its host is: ``cpu``, ``memory``, shares from 0 to 1."""
     launch_ended: LaunchEnd | None = None
     """Its launch ended with an error while it was connected."""
 
@@ -110,6 +114,8 @@ class Worker:
     """Seconds that its last commit took."""
     call_s: float | None = None
     """Seconds from one call of ``commit()`` to the next, without what the commit takes."""
+    observed: Mapping[str, float] = field(default_factory=dict)
+    """What its script has observed, by its last heartbeat."""
     loops: bool = False
     """It has begun an elastic training function."""
     agreed_at_heartbeat: int = 0
@@ -311,10 +317,18 @@ def take_heartbeat(worker: Worker, beat: Mapping[str, Any], at: float) -> None:
         worker.waits_since, worker.waits_until = min(worker.waits_since, at), at
     else:
         worker.waits_since = math.inf
+    if "observed" in beat:
+        worker.observed = signals(beat["observed"])
     every, commit_s, call_s = beat.get("every"), beat.get("commit_s"), beat.get("call_s")
     worker.every = whole_number(every)
     worker.commit_s = seconds(commit_s)
     worker.call_s = seconds(call_s)
+
+
+def signals(said: object) -> dict[str, float]:
+    """Signals in a message; what is no name and finite number is left out."""
+    found = {name: seconds(value) for name, value in said.items()} if isinstance(said, dict) else {}
+    return {str(name)[:64]: value for name, value in list(found.items())[:MOST_SIGNALS] if value is not None}
 
 
 def _take_commit(worker: Worker, message: Mapping[str, Any]) -> None:

@@ -344,6 +344,9 @@ class Launcher:
     def go_env(self, host: str) -> dict[str, str]:
         return {}
 
+    def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
+        """Nobody makes hosts come and go here: traces do."""
+
     def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
         """No engine starts a program."""
 

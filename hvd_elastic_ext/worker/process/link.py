@@ -45,7 +45,8 @@ class Status:
     """The content of a heartbeat. The main thread sets plain attributes, which costs it nothing."""
 
     __slots__ = (
-        "call_s", "commit", "commit_s", "every", "fresh", "own_step", "progress", "step", "step_s", "waiting",
+        "call_s", "commit", "commit_s", "every", "fresh", "observed", "own_step", "progress", "step", "step_s",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -69,6 +70,9 @@ class Status:
         """Seconds of the last commit."""
         self.call_s: float | None = None
         """Mean seconds between recent calls of ``commit()``, less the commits themselves."""
+
+        self.observed: dict[str, float] | None = None
+        """What the script has observed for ``--autoscale``, by name."""
 
     def committed(self, step: int, identity: tuple[int, int, int, int]) -> None:
         """Note the newest commit: lineage, incarnation, generation and number, after ``step`` steps.
@@ -187,6 +191,8 @@ class Link:
         pace = {"step_s": status.step_s, "progress": status.progress, **({"waiting": True} if status.waiting else {})}
         if status.every is not None:
             pace |= {"every": status.every, "commit_s": status.commit_s, "call_s": status.call_s}
+        if status.observed is not None:
+            pace["observed"] = status.observed
         self.say("beat", pid=os.getpid(), step=status.step, commit=status.commit, **pace)
 
     def _send(self) -> None:

@@ -25,6 +25,7 @@ from hvd_elastic_ext.worker.parts import Part, torch_parts
 from hvd_elastic_ext.worker.parts.handler_part import HandlerPart
 from hvd_elastic_ext.worker.parts.snapshot_part import SnapshotPart
 from hvd_elastic_ext.worker.process import standby
+from hvd_elastic_ext.worker.state import observed
 from hvd_elastic_ext.worker.state.arguments import check_has_state, check_mixin
 from hvd_elastic_ext.worker.state.contents import Inventory
 from hvd_elastic_ext.worker.state.held_commit import HeldCommit
@@ -82,6 +83,15 @@ class StateMethods:
         """
         if self._keeper.hosts_changed():
             raise HostsUpdatedInterrupt(skip_sync=False)
+
+    def observe(self, **signals: float) -> None:
+        """Tell the launcher how things stand, for ``--autoscale``: ``state.observe(queue=len(waiting))``.
+
+        Values of rank 0 count, until it tells others. ``noise_scale`` is the gradient noise scale, in batches of one
+        host; any other name can be a signal of the policy ``threshold``. Raises :class:`UsageError` for a value that is
+        no finite number, and for more than 16 names.
+        """
+        observed.observe(standby.current().link.status, signals)
 
     def on_hosts_updated(self, timestamp: Any, update_res: Any) -> None:
         """Horovod's notification thread calls this; times are not compared, so none is ever too old."""

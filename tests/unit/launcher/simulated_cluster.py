@@ -34,6 +34,7 @@ from hvd_elastic_ext.launcher.state.events import (
     News,
 )
 from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.options import ScaleOptions
 from tests.unit.launcher.simulated_processes import Process, Processes
 
 
@@ -62,6 +63,7 @@ class JobOptions:
     all_slots_of: str | None = None
     misplaced: str | None = None
     fixed_hosts: bool = False
+    scaling: ScaleOptions | None = None
 
 
 class Cluster(Processes):
@@ -86,6 +88,8 @@ class Cluster(Processes):
         super().__init__()
         self.lines = io.StringIO()
         self.options = options or JobOptions()
+        self.scaled: list[tuple[int, tuple[str, ...]]] = []
+        """Requests for hosts: how many, and who may go."""
         self.boot_s: dict[str, float] = {}
         self.dead: set[str] = set()
         self.ssh_says = "no route to host"
@@ -355,6 +359,9 @@ class Cluster(Processes):
 
     def go_env(self, host: str) -> dict[str, str]:
         return {}
+
+    def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
+        self.scaled.append((hosts, tuple(leaving)))
 
     def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
         """No engine starts a program."""

@@ -66,6 +66,7 @@ class Processes:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.step_s = STEP_S
+        self.steps_a_beat = 1
         self.cut: set[str] = set()
         self.lose_news: Counter[str] = Counter()
         self.dumb: set[str] = set()
@@ -279,7 +280,7 @@ class Processes:
 
     def _train(self, process: Process) -> None:
         gets_on = process.state == "training" and not self._held_up(process)
-        process.steps += gets_on
+        process.steps += gets_on * self.steps_a_beat
         if process.state == "training":
             self._steps[process.generation] = max(process.steps, self._steps[process.generation])
         process.progress += gets_on or process.beats

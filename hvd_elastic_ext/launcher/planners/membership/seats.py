@@ -28,7 +28,8 @@ REFUSED: Final = ": exit code 2"
 def plan(job: JobState) -> Plan:
     """Find the wanted seats."""
     usable, with_notice = _usable(job), job.roster.hosts_with_notice()
-    staying = [(host, slots) for host, slots in usable if host.name not in with_notice]
+    go = with_notice.keys() | job.scaling.leaving
+    staying = [(host, slots) for host, slots in usable if host.name not in go]
     job.wanted = next_world.seats(staying, job.options.limits, job.roster.taken, job.roster.commits.newest_hosts)
     return NOTHING
 

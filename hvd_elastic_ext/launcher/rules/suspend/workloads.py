@@ -77,6 +77,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             fewest=1,
         ),
         Kind("statefulset", ("apps", "v1", "statefulsets"), ("spec", "replicas"), scale=True),
+        Kind("deployment", ("apps", "v1", "deployments"), ("spec", "replicas"), scale=True),
     )
 }
 
@@ -104,19 +105,19 @@ class Workload:
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 
 
-def workload(text: str) -> Workload:
-    """Read ``KIND/NAME``. Raises :class:`UsageError`."""
+def workload(text: str, *, option: str = "--release-job") -> Workload:
+    """Read ``KIND/NAME``, the value of ``option``. Raises :class:`UsageError`."""
     kind, slash, name = text.partition("/")
     if not slash or not _NAME.fullmatch(name):
-        raise UsageError(f"--release-job {text!r} names no object; write KIND/NAME, such as mpijob/digits")
+        raise UsageError(f"{option} {text!r} names no object; write KIND/NAME, such as mpijob/digits")
     if kind == "trainingjob":
         raise UsageError(
-            "--release-job trainingjob: the et-operator does not look at the number of workers of a job that runs, "
+            f"{option} trainingjob: the et-operator does not look at the number of workers of a job that runs, "
             "and the API server takes no 0 there; use --sleep-releases none"
         )
     if kind not in KINDS:
         near = difflib.get_close_matches(kind, KINDS, n=1, cutoff=0.0)[0]
-        raise UsageError(f"--release-job {text!r}: {kind!r} is none of {', '.join(KINDS)}; did you mean {near!r}?")
+        raise UsageError(f"{option} {text!r}: {kind!r} is none of {', '.join(KINDS)}; did you mean {near!r}?")
     return Workload(KINDS[kind], name)
 
 

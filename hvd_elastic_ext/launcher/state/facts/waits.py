@@ -82,6 +82,8 @@ def status(job: JobState) -> str:
         parts.append(f"{1 / max(times):.3g} steps/s")
     if newcomers := sum(worker.stage is not Stage.LIVE for worker in job.roster.workers.values()):
         parts.append(f"newcomers: {newcomers}")
+    if (wanted := job.scaling.wanted) is not None and wanted != len({life.seat.host for life in job.world.members}):
+        parts.append(f"hosts asked for: {wanted}")
     if blocked := health.left_out(job):
         parts.append(f"left out: {some(blocked)}")
     if needed := health.needed_unlisted(job):

@@ -51,6 +51,9 @@ class ExecutorBackend:
     def go_env(self, host: str) -> dict[str, str]:
         return {"PEERS": host} if host == "a" else {}
 
+    def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
+        pass
+
     def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
         """No engine starts a program."""
 

@@ -73,4 +73,6 @@ def close(job: JobState) -> None:
     if change is None:
         return
     pause = None if change.pause_s is None else round(change.pause_s, 3)
+    if pause is not None:
+        job.scaling.paused(pause)
     job.do(Record("resized", change.generation, {**change.fields, "downtime_s": pause}, change.at))

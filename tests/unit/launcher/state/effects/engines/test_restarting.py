@@ -40,6 +40,9 @@ class Restarted(Cluster):
         self.deaf_hosts: set[str] = set()
         self.begun: list[tuple[int, list[str]]] = []
 
+    def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
+        pass
+
     def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
         self.begun.append((generation, list(hosts)))
 

@@ -1,0 +1,101 @@
+"""Who chooses the size best: our policy, Kubernetes' autoscaler over CPU, and each fixed size, beside an oracle.
+
+A simulation (``benchmarks/scaling_world.py``) around the launcher's own code. All get the same curves and traces.
+"""
+
+from __future__ import annotations
+
+from statistics import mean
+from typing import Final
+
+from benchmarks.model import Case, Figure, Timing, Trial, Values
+from benchmarks.scaling_world import CURVES, FixedSize, Hpa, Ours, Run, ScaleTrace, TrueCurve, oracle, play, trace
+from hvd_elastic_ext.autoscale.decide import ScaleLimits
+from hvd_elastic_ext.autoscale.efficiency import Efficiency
+
+TRACES, QUICK_TRACES = 20, 2
+"""For each of the ten curves."""
+SHARE: Final = 0.5
+MOST: Final = 32
+FIXED: Final = (1, 2, 4, 8, 16, 32)
+NEAR: Final = 1
+"""Hosts from the best size that count as there."""
+
+WORTH: Final = "less work beyond the price of hosts than the oracle, the worst curve"
+ALL: Final = "the same, mean of all curves"
+HPA: Final = "the same, HorizontalPodAutoscaler over CPU at 80 %"
+AHEAD: Final = "curves on which HorizontalPodAutoscaler is ahead"
+BEST_FIXED: Final = "the same, the fixed size that is best on average"
+TRIALS: Final = "resizes until within one host of the best size, the most"
+LATER: Final = "resizes in an hour after that, on a steady job, the most"
+
+
+def measure(trial: Trial) -> Values:
+    """All curves on all traces; no job and no other side is needed."""
+    count = trial.pick(TRACES, QUICK_TRACES)
+    ours: list[float] = []
+    hpa: list[float] = []
+    fixed: dict[int, list[float]] = {size: [] for size in FIXED}
+    ahead, trials, later = 0, [0], [0.0]
+    for number, curve in enumerate(CURVES):
+        mine, theirs = [], []
+        for seed in range(count):
+            cluster = trace(1000 * trial.number + 100 * number + seed, most=MOST)
+            best = oracle(curve, cluster, SHARE, MOST).worth
+            run = play(curve, cluster, our_policy(curve), SHARE)
+            mine.append(run.worth / best)
+            theirs.append(play(curve, cluster, Hpa(MOST), SHARE).worth / best)
+            for size in FIXED:
+                fixed[size].append(play(curve, cluster, FixedSize(size), SHARE).worth / best)
+            if steady(cluster):
+                made, rest_per_hour = convergence(run, cluster, curve.best(SHARE, MOST))
+                trials.append(made)
+                later.append(rest_per_hour)
+        ours.append(mean(mine))
+        hpa.append(mean(theirs))
+        ahead += mean(theirs) > mean(mine)
+    return {
+        WORTH: [Timing(100 * (1 - min(ours)))],
+        ALL: [Timing(100 * (1 - mean(ours)))],
+        HPA: [Timing(100 * (1 - mean(hpa)))],
+        AHEAD: [Timing(ahead)],
+        BEST_FIXED: [Timing(100 * (1 - max(map(mean, fixed.values()))))],
+        TRIALS: [Timing(max(trials))],
+        LATER: [Timing(max(later))],
+    }
+
+
+def our_policy(curve: TrueCurve) -> Ours:
+    """As ``--autoscale efficiency:share=0.5,batch=...``."""
+    return Ours(Efficiency(SHARE, curve.batch), ScaleLimits(1, MOST, down_s=0.0))
+
+
+def steady(cluster: ScaleTrace) -> bool:
+    """Whether the cluster always has all hosts."""
+    return min(cluster.there) == MOST
+
+
+def convergence(run: Run, cluster: ScaleTrace, best: int) -> tuple[int, float]:
+    """Changes until the size stays within :data:`NEAR` of the best, and the most in any hour after that."""
+    sizes = [cluster.start, *(size for _, size in run.changes)]
+    last_off = max((at for at, size in enumerate(sizes) if abs(size - best) > NEAR), default=-1)
+    times = [at for at, _ in run.changes[last_off + 1 :]]
+    return last_off + 1, float(max((sum(at <= other < at + 3600 for other in times) for at in times), default=0))
+
+
+CASE: Final = Case(
+    name="autoscale",
+    about=f"sizes that policies choose, on {len(CURVES)} scaling curves and {len(CURVES) * TRACES} simulated jobs of 8 h",
+    figures=(
+        Figure(WORTH, bar_s=5.0, unit="%"),
+        Figure(ALL, unit="%"),
+        Figure(HPA, unit="%"),
+        Figure(AHEAD, bar_s=0, unit="attempts"),
+        Figure(BEST_FIXED, unit="%"),
+        Figure(TRIALS, bar_s=5, unit="attempts"),
+        Figure(LATER, bar_s=1, unit="attempts"),
+    ),
+    measure=measure,
+    repeats=1,
+    sides=("ours",),
+)

@@ -1,0 +1,232 @@
+"""A simulated job whose speed at each size is known, and who chooses the size: policies of ours, and others.
+
+Each tick the cluster has so many hosts as the trace says; hosts that are asked for come after their boot; a change of
+size stops training for a moment. The same traces and curves for all. The worth of a run is the work that was done
+beyond a stated price of a host-second: a share of what one host does alone.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from hvd_elastic_ext.autoscale.decide import Memory, Policy, ScaleLimits, decide
+from hvd_elastic_ext.autoscale.observations import Observations, SpeedLog
+
+TICK_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrueCurve:
+    """``step_s``: seconds of a step at so many hosts. ``batch``: ``global`` or ``host``. ``busy``: share of a step in
+    which CPUs compute."""
+
+    name: str
+    batch: str
+    step_s: Callable[[int], float]
+    busy: Callable[[int], float]
+
+    def rate(self, size: int) -> float:
+        """Work in a second."""
+        return (size if self.batch == "host" else 1) / self.step_s(size) if size else 0.0
+
+    def worth(self, size: int, share: float) -> float:
+        """Work in a second beyond the price of its hosts."""
+        return self.rate(size) - share * self.rate(1) * size
+
+    def best(self, share: float, most: int) -> int:
+        """The size that is worth most."""
+        return max(range(1, most + 1), key=lambda size: (self.worth(size, share), -size))
+
+
+def same_batch(name: str, alone: float, shared: float, each: float) -> TrueCurve:
+    """One batch that all hosts share."""
+    return TrueCurve(
+        name,
+        "global",
+        lambda n: alone + shared / n + each * (n - 1),
+        lambda n: (alone + shared / n) / (alone + shared / n + each * (n - 1)),
+    )
+
+
+def batch_a_host(name: str, compute: float, ring: float, each: float, *, latency: float = 0.0) -> TrueCurve:
+    """A batch for each host. ``latency``: seconds that grow with the logarithm of the size, as in trees."""
+
+    def step_s(n: int) -> float:
+        return compute + ring * (n - 1) / n + each * (n - 1) + latency * math.log2(n)
+
+    return TrueCurve(name, "host", step_s, lambda n: compute / step_s(n))
+
+
+def efficient(name: str, at: int, efficiency: float) -> TrueCurve:
+    """A published scaling efficiency at ``at`` hosts, of which half is the ring and half grows with its logarithm."""
+    lost = 0.2 * (1 / efficiency - 1)
+    return batch_a_host(name, 0.2, lost / 2 * at / (at - 1), 0.0, latency=lost / 2 / math.log2(at))
+
+
+CURVES: Final[Sequence[TrueCurve]] = (
+    # Sergeev and Del Balso, Horovod, arXiv:1802.05799, figure 6: efficiency on 128 servers of 4 GPUs.
+    efficient("Inception V3 (Horovod paper: 90 % at 128 servers)", 128, 0.90),
+    efficient("VGG-16 (Horovod paper: 68 % at 128 servers)", 128, 0.68),
+    same_batch("Amdahl, 5 % serial", 0.05, 0.95, 0.0),
+    same_batch("Amdahl, 20 % serial", 0.2, 0.8, 0.0),
+    same_batch("Amdahl, 60 % serial", 0.6, 0.4, 0.0),
+    same_batch("5 % serial, slower with each host", 0.05, 0.95, 0.02),
+    batch_a_host("slow network", 0.2, 0.3, 0.0),
+    batch_a_host("slower with each host", 0.2, 0.05, 0.02),
+    batch_a_host("much slower with each host", 0.2, 0.1, 0.1),
+    batch_a_host("logarithm", 0.2, 0.0, 0.0, latency=0.1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleTrace:
+    """``there``: hosts that the cluster has, tick by tick. ``noise``: relative deviation of a step."""
+
+    there: Sequence[int]
+    boot_s: float
+    resize_s: float
+    noise: float
+    seed: int
+    start: int
+
+
+def trace(seed: int, *, hours: float = 8.0, most: int = 32) -> ScaleTrace:
+    """Random from ``seed``: in half of them the cluster has all hosts all the time, in the others they come and go."""
+    chance = random.Random(seed)
+    ticks = int(hours * 3600 / TICK_S)
+    there, now = [], most
+    for _ in range(ticks):
+        if seed % 2 and chance.random() < TICK_S / 3600:
+            now = chance.randint(most // 4, most)
+        there.append(now)
+    return ScaleTrace(
+        there,
+        chance.uniform(20, 180),
+        chance.uniform(0.1, 2.0),
+        chance.uniform(0.01, 0.1),
+        seed,
+        chance.choice((1, 2, 4, 8)),
+    )
+
+
+class Sizer(Protocol):
+    """Says how many hosts to have."""
+
+    looks: bool
+    """Whether it looks at step times."""
+
+    def size(self, now: float, seen: Observations) -> int: ...
+
+
+@dataclass(slots=True)
+class Ours:
+    """A policy of ours within limits."""
+
+    policy: Policy
+    limits: ScaleLimits
+    memory: Memory = field(default_factory=Memory)
+    reasons: list[tuple[float, int, str]] = field(default_factory=list)
+    looks: bool = True
+
+    def size(self, now: float, seen: Observations) -> int:
+        decision, self.memory = decide(now, self.policy, seen, self.limits, self.memory)
+        if decision.change:
+            self.reasons.append((now, decision.size, decision.reason))
+        return decision.size
+
+
+@dataclass(slots=True)
+class FixedSize:
+    """Always the same size."""
+
+    hosts: int
+    looks: bool = False
+
+    def size(self, now: float, seen: Observations) -> int:
+        return self.hosts
+
+
+@dataclass(slots=True)
+class Hpa:
+    """HorizontalPodAutoscaler over CPU: its formula, tolerance and windows (up at once, down after 300 s)."""
+
+    most: int
+    target: float = 0.8
+    past: list[tuple[float, int]] = field(default_factory=list)
+    looks: bool = False
+
+    def size(self, now: float, seen: Observations) -> int:
+        ratio = seen.signals["cpu"] / self.target
+        wanted = seen.size if abs(ratio - 1) <= 0.1 else math.ceil(seen.size * ratio - 1e-9)
+        self.past = [(at, size) for at, size in self.past if now - at < 300.0] + [(now, wanted)]
+        lowest = max(size for _, size in self.past)
+        return max(1, min(self.most, wanted if wanted > seen.size else min(lowest, seen.size)))
+
+
+@dataclass(slots=True)
+class Run:
+    """``worth``: see the module. ``work``, ``host_s``; ``changes``: times (s) and sizes of changes of the size asked
+    for; ``still_s``: seconds without steps for changes."""
+
+    worth: float = 0.0
+    work: float = 0.0
+    host_s: float = 0.0
+    still_s: float = 0.0
+    changes: list[tuple[float, int]] = field(default_factory=list)
+    size: int = 0
+
+
+def play(curve: TrueCurve, cluster: ScaleTrace, sizer: Sizer, share: float) -> Run:
+    """One job on one trace."""
+    chance = random.Random(cluster.seed)
+    run, log = Run(), SpeedLog()
+    wanted = size = cluster.start
+    arrivals: list[float] = []
+    price = share * curve.rate(1)
+    for tick, there in enumerate(cluster.there):
+        now = tick * TICK_S
+        resized = False
+        here = sum(at <= now for at in arrivals)
+        arrivals = [at for at in arrivals if at > now]
+        new = min(size + here, wanted, there)
+        if new != size:
+            resized, size = True, new
+        step_s = curve.step_s(size)
+        usable_s = TICK_S - (cluster.resize_s if resized else 0.0)
+        run.still_s += TICK_S - usable_s
+        if sizer.looks:
+            steps = [step_s * chance.lognormvariate(0.0, cluster.noise) for _ in range(min(20, int(usable_s / step_s)))]
+            new_steps = steps[1 if resized else 0 :]
+            log = log.seen(size, new_steps, [step * curve.busy(size) for step in new_steps])
+        run.work += curve.rate(size) * usable_s
+        held = size + len(arrivals)
+        run.host_s += held * TICK_S
+        run.worth += curve.rate(size) * usable_s - price * held * TICK_S
+        signals = {"cpu": curve.busy(size) * usable_s / TICK_S, "iteration": step_s}
+        seen = Observations(size, wanted, log.speeds(), signals, cluster.resize_s, run.work, run.work)
+        asked = sizer.size(now, seen)
+        if asked != wanted:
+            run.changes.append((now, asked))
+            wanted = asked
+        missing = min(wanted, there) - size - len(arrivals)
+        if missing < 0:
+            arrivals = arrivals[: max(0, len(arrivals) + missing)]
+        arrivals += [now + cluster.boot_s * chance.uniform(0.8, 1.2)] * max(0, missing)
+    run.size = wanted
+    return run
+
+
+def oracle(curve: TrueCurve, cluster: ScaleTrace, share: float, most: int) -> Run:
+    """Always the size that is worth most of what is there; hosts come at once, changes cost nothing."""
+    best: Mapping[int, int] = {there: curve.best(share, there) for there in set(cluster.there)}
+    run = Run()
+    for there in cluster.there:
+        size = best[there]
+        run.work += curve.rate(size) * TICK_S
+        run.host_s += size * TICK_S
+        run.worth += curve.worth(size, share) * TICK_S
+    return run

@@ -1,0 +1,47 @@
+"""Which hosts go when a job shrinks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+_ORDINAL: Final = re.compile(r"(.*?)(\d+)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """``price``: for an hour; ``strikes``: how often it was blamed; ``step_s``: seconds of a step of its slowest
+    process, without the wait for others. None or 0 where nothing is known."""
+
+    name: str
+    price: float | None = None
+    strikes: int = 0
+    step_s: float | None = None
+
+
+def leaving(hosts: Sequence[HostFacts], count: int, *, ordered: bool) -> tuple[str, ...]:
+    """The ``count`` of ``hosts`` (most senior first) that go.
+
+    ``ordered``: whoever removes them takes those with the highest numbers, as a StatefulSet does. Else the dearest go
+    first, then the most often struck, then the slowest, then the youngest.
+    """
+    if count <= 0:
+        return ()
+    if ordered:
+        chosen = sorted(hosts, key=_ordinal, reverse=True)
+    else:
+        young = {host.name: number for number, host in enumerate(hosts)}
+        chosen = sorted(
+            hosts,
+            key=lambda host: (host.price or 0.0, host.strikes, host.step_s or 0.0, young[host.name]),
+            reverse=True,
+        )
+    return tuple(host.name for host in chosen[:count])
+
+
+def _ordinal(host: HostFacts) -> tuple[int, str]:
+    """The number at the end of the first label; a name without one stays longest."""
+    found = _ORDINAL.match(host.name.partition(".")[0])
+    return (int(found[2]), host.name) if found else (-1, host.name)

@@ -1,0 +1,156 @@
+"""What a policy wishes, within what a job, a cluster and time allow: ``(now, seen, limits, memory) -> decision``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from hvd_elastic_ext.autoscale.observations import Observations, Wish
+
+HOUR_S: Final = 3600.0
+BACK_S: Final = 3600.0
+"""A model's policy comes back to a size that it has left once in this time: what it learned there still holds."""
+
+
+UNKNOWN_GAIN: Final = 0.1
+"""What a change brings where a policy does not know it, as a share of the present work."""
+
+
+class Policy(Protocol):
+    """``least`` and ``most``: sizes that are allowed."""
+
+    def wish(self, now: float, seen: Observations, least: int, most: int) -> Wish: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleLimits:
+    """``least``, ``most``: hosts. ``changes``: of size in any hour, at most. ``up_s``, ``down_s``: stabilization.
+
+    A larger size is taken only if it was wished for ``up_s`` without a break, and the smallest one of that time; a
+    smaller size only after ``down_s``, and the largest of that time. ``horizon_s``: in which a change has to earn back
+    the time without steps. ``give_up_s``: how long hosts that were asked for may fail to come; then only what has come
+    is asked for, and no more for ``retry_s``.
+    """
+
+    least: int = 1
+    most: int = 1
+    changes: int = 6
+    up_s: float = 0.0
+    down_s: float = 300.0
+    horizon_s: float = 600.0
+    give_up_s: float = 300.0
+    retry_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The size asked for was changed ``at`` a time (mono)."""
+
+    at: float
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What decisions leave for later ones. ``wishes``: size by time, as long as a window lasts. ``short_since``: when
+    fewer hosts than asked for were seen first. ``ceiling``: the most that the cluster has, and until when that counts.
+    """
+
+    wishes: tuple[tuple[float, int], ...] = ()
+    changes: tuple[Change, ...] = ()
+    short_since: float | None = None
+    ceiling: tuple[int, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """``size``: hosts to ask for; as before if ``change`` is False. ``reason``: for the journal and people."""
+
+    size: int
+    reason: str
+    change: bool = False
+
+
+def decide(
+    now: float, policy: Policy, seen: Observations, limits: ScaleLimits, memory: Memory
+) -> tuple[Decision, Memory]:
+    """The number of hosts to ask for. The answer is never outside ``limits``, and changes no more often than they say.
+
+    Sizes outside of ``least`` and ``most`` are left at once, and what a cluster does not give is taken back: these are
+    not choices, and are not counted as changes.
+    """
+    memory = _noted(now, seen, limits, memory)
+    most = limits.most if memory.ceiling is None else max(limits.least, min(limits.most, memory.ceiling[0]))
+    asked = max(limits.least, min(limits.most, seen.wanted))
+    if asked != seen.wanted:
+        return Decision(asked, f"{seen.wanted} hosts are outside of {limits.least} to {limits.most}", True), memory
+    if asked > most:
+        return Decision(most, f"no more than {most} of {asked} hosts came in {limits.give_up_s:g} s", True), replace(
+            memory, short_since=None, wishes=()
+        )
+    if seen.size != asked:
+        return Decision(asked, f"{seen.size} of {asked} hosts train"), replace(memory, wishes=())
+    wish = policy.wish(now, seen, limits.least, most)
+    size, unsteady, memory = _stabilized(now, max(limits.least, min(most, wish.size)), asked, limits, memory)
+    if size == asked:
+        return Decision(asked, f"{wish.reason}; {unsteady}" if unsteady else wish.reason), memory
+    held_back = (
+        _too_often(now, limits, memory) or _came_back(now, size, wish, memory) or _not_earned(seen, limits, wish)
+    )
+    if held_back:
+        return Decision(asked, f"{wish.reason}; {held_back}"), memory
+    change = Change(now, asked, size)
+    return Decision(size, wish.reason, True), replace(memory, changes=(*memory.changes, change), wishes=())
+
+
+def _noted(now: float, seen: Observations, limits: ScaleLimits, memory: Memory) -> Memory:
+    """Forget what is old; note whether hosts that were asked for do not come."""
+    ceiling = memory.ceiling if memory.ceiling is not None and now < memory.ceiling[1] else None
+    changes = tuple(each for each in memory.changes if now < each.at + max(HOUR_S, BACK_S))
+    if seen.size >= seen.wanted:
+        return replace(memory, changes=changes, ceiling=ceiling, short_since=None)
+    since = now if memory.short_since is None else memory.short_since
+    if now >= since + limits.give_up_s:
+        ceiling = max(1, seen.size), now + limits.retry_s
+    return replace(memory, changes=changes, ceiling=ceiling, short_since=since)
+
+
+def _stabilized(now: float, size: int, asked: int, limits: ScaleLimits, memory: Memory) -> tuple[int, str, Memory]:
+    """The size that wishes of the whole window agree on, and why that is not ``size`` yet."""
+    longest = max(limits.up_s, limits.down_s)
+    wishes = (*memory.wishes, (now, size))
+    while len(wishes) > 1 and now - wishes[1][0] >= longest:
+        wishes = wishes[1:]  # the first one left covers the window
+    memory = replace(memory, wishes=wishes)
+    window_s = limits.up_s if size > asked else limits.down_s
+    if size == asked or not window_s:
+        return size, "", memory
+    if now - wishes[0][0] < window_s:
+        return asked, f"for {now - wishes[0][0]:.0f} of {window_s:g} s", memory
+    first = max((at for at, _ in wishes if now - at >= window_s), default=now)
+    inside = [was for at, was in wishes if at >= first]
+    chosen = max(asked, min(inside)) if size > asked else min(asked, max(inside))
+    return chosen, "" if chosen != asked else f"not for all of {window_s:g} s", memory
+
+
+def _too_often(now: float, limits: ScaleLimits, memory: Memory) -> str:
+    count = sum(now < each.at + HOUR_S for each in memory.changes)
+    return f"{count} changes in the last hour are as many as are allowed" if count >= limits.changes else ""
+
+
+def _came_back(now: float, size: int, wish: Wish, memory: Memory) -> str:
+    """A trial goes to a size without figures. Other changes are corrections: one in an hour is enough."""
+    if wish.trial:
+        return ""
+    left = [each for each in memory.changes if each.before == size and now < each.at + BACK_S]
+    again = [each for each in memory.changes if each.after == size and now < each.at + BACK_S]
+    return f"{size} was left within the last hour, and come back to once" if left and again else ""
+
+
+def _not_earned(seen: Observations, limits: ScaleLimits, wish: Wish) -> str:
+    """Within the horizon a change has to bring the work that is lost while training stands."""
+    gain = UNKNOWN_GAIN if wish.gain is None else wish.gain
+    if seen.resize_s <= gain * limits.horizon_s:
+        return ""
+    return f"a change stops training for {seen.resize_s:.1f} s, which {limits.horizon_s:g} s do not bring back"

@@ -1,0 +1,182 @@
+"""Who makes hosts come and go for ``--scale-with``: a workload of a cluster, a program, a file, or nobody.
+
+Everything here may wait: it is for threads, not for the loop.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from hvd_elastic_ext.core.errors import Transient, UsageError
+from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.core.secrets import foreign_words
+from hvd_elastic_ext.launcher.agents.transports.pods import client_needed
+from hvd_elastic_ext.launcher.rules.suspend.workloads import Workload, workload
+
+RECOMMEND: Final = "recommend"
+PROGRAM_S: Final = 60.0
+"""How long a program may take."""
+ORDERED: Final = ("mpijob", "mpijob.v1", "pytorchjob", "statefulset")
+"""Kinds with numbered pods: the highest numbers go first."""
+
+
+class NotScaled(Transient):
+    """A request failed; ``str()`` says why, in one line."""
+
+
+class Scaler(Protocol):
+    """``ordered``: hosts with the highest numbers go first, whatever is asked for."""
+
+    @property
+    def ordered(self) -> bool: ...
+
+    def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
+        """Ask for so many hosts; ``leaving`` are not needed any more. Raises ``Transient`` if that fails."""
+
+    def asked_for(self) -> int | None:
+        """How many are asked for now; None if nobody knows. Raises ``Transient`` if that fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileScaler:
+    """Replaces a JSON file: ``{"hosts": 4, "leaving": ["h3"], "reason": "..."}``. Whoever reads it does the rest."""
+
+    path: Path
+    ordered: bool = False
+
+    def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
+        """Replace the file as a whole."""
+        fresh = self.path.with_name(f"{self.path.name}.tmp")
+        try:
+            fresh.write_text(to_text({"hosts": hosts, "leaving": list(leaving), "reason": reason}) + "\n")
+            fresh.replace(self.path)
+        except OSError as error:
+            raise NotScaled(f"{self.path} cannot be written: {error.strerror}") from None
+
+    def asked_for(self) -> int | None:
+        """What the file says: somebody else may have written it. None if there is no such file yet."""
+        try:
+            hosts = json.loads(self.path.read_text())["hosts"]
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, LookupError) as error:
+            raise NotScaled(f"{self.path} cannot be read: {error}") from None
+        if type(hosts) is not int or hosts < 0:
+            raise NotScaled(f'{self.path} does not say {{"hosts": NUMBER}}')
+        return hosts
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramScaler:
+    """Runs a program with ``HVD_ELASTIC_HOSTS``, ``HVD_ELASTIC_LEAVING`` (names, comma) and ``HVD_ELASTIC_REASON``.
+
+    No shell is between: names and reasons are never part of a command line. Exit code 0 means that it was heard.
+    """
+
+    words: tuple[str, ...]
+    ordered: bool = False
+
+    def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
+        """Run it, for :data:`PROGRAM_S` at most."""
+        own = {
+            "HVD_ELASTIC_HOSTS": str(hosts),
+            "HVD_ELASTIC_LEAVING": ",".join(leaving),
+            "HVD_ELASTIC_REASON": reason,
+        }
+        try:
+            ended = subprocess.run(
+                self.words,
+                env={**os.environ, **own},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                timeout=PROGRAM_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise NotScaled(f"{self.words[0]} did not end within {PROGRAM_S:g} s") from None
+        except OSError as error:
+            raise NotScaled(f"{self.words[0]} cannot be run: {error.strerror}") from None
+        if ended.returncode:
+            last = ended.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            said = f": {foreign_words(last)}" if last else ""
+            raise NotScaled(f"{self.words[0]} ended with exit code {ended.returncode}{said}")
+
+    def asked_for(self) -> int | None:
+        """Nobody knows."""
+        return None
+
+
+class ClusterScaler:
+    """The replica count of a workload. Loads the official client at its first use."""
+
+    def __init__(self, job: Workload, environ: Mapping[str, str]) -> None:
+        with client_needed("--scale-with"):
+            from hvd_elastic_ext.launcher.suspend import replicas
+        self._replicas = replicas.found(job, environ)
+        self.ordered = job.kind.name in ORDERED
+
+    def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
+        """Set the number."""
+        self._replicas.tell(hosts, before=None)
+
+    def asked_for(self) -> int | None:
+        """The number that it has: an autoscaler or a person may have set it."""
+        return self._replicas.look().replicas
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleWith:
+    """``--scale-with``, read: see :func:`read`."""
+
+    what: str
+    target: str = ""
+
+    @property
+    def acts(self) -> bool:
+        """Whether somebody makes hosts come and go."""
+        return self.what != RECOMMEND
+
+    @property
+    def ordered(self) -> bool:
+        """As of the scaler."""
+        return self.what in ORDERED
+
+    def scaler(self, environ: Mapping[str, str]) -> Scaler | None:
+        """Who does it; None if nobody. Raises :class:`UsageError` if there is no way to a cluster."""
+        match self.what:
+            case "recommend":
+                return None
+            case "file":
+                return FileScaler(Path(self.target))
+            case "exec":
+                return ProgramScaler(tuple(shlex.split(self.target)))
+        return ClusterScaler(workload(f"{self.what}/{self.target}", option="--scale-with"), environ)
+
+
+def read(text: str) -> ScaleWith:
+    """Read ``recommend``, ``file:PATH``, ``exec:COMMAND`` or ``KIND/NAME``. Raises :class:`UsageError`."""
+    if text == RECOMMEND:
+        return ScaleWith(RECOMMEND)
+    what, colon, target = text.partition(":")
+    if colon and what in ("file", "exec"):
+        try:
+            words = shlex.split(target) if what == "exec" else [target]
+        except ValueError as error:
+            raise UsageError(f"--scale-with {text!r}: {error}") from None
+        if not words or not words[0]:
+            raise UsageError(f"--scale-with {text!r}: write {what}:{'PATH' if what == 'file' else 'COMMAND'}")
+        return ScaleWith(what, target)
+    if "/" not in text:
+        raise UsageError(
+            f"--scale-with {text!r}: write recommend, file:PATH, exec:COMMAND or KIND/NAME, such as statefulset/digits"
+        )
+    kind = workload(text, option="--scale-with")
+    return ScaleWith(kind.kind.name, kind.name)

@@ -1,0 +1,178 @@
+"""How many hosts the job is worth (``--autoscale``): asks for more, or lets some go that no world needs any more."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+from typing import Final
+
+from hvd_elastic_ext.autoscale.choice import HostFacts, leaving
+from hvd_elastic_ext.autoscale.decide import Decision, Policy, ScaleLimits, decide
+from hvd_elastic_ext.autoscale.observations import Observations, Wish
+from hvd_elastic_ext.autoscale.policies import Chosen, parse
+from hvd_elastic_ext.launcher.state import actions
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.options import ScaleOptions
+from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+
+log = logging.getLogger(__name__)
+
+PAUSE_S: Final = 2.0
+"""Time between two decisions."""
+RETRY_S: Final = 30.0
+"""Pause after a request that failed."""
+
+
+class ByHand(Policy):
+    """The size that a user has asked for."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def wish(self, now: float, seen: Observations, least: int, most: int) -> Wish:
+        """That size."""
+        return Wish(self._size, "asked for by hand")
+
+
+def plan(job: JobState) -> Plan:
+    """Note steps, decide, and ask for hosts."""
+    options, state = job.options.scaling, job.scaling
+    if options is None:
+        return NOTHING
+    _note_steps(job)
+    _let_go(job, options)
+    if not job.settled or not job.world.members or job.decisions_held:
+        return NOTHING
+    if job.now < state.look_at:
+        return Plan(again_at=state.look_at)
+    state.look_at = job.now + PAUSE_S
+    chosen = chosen_of(options.policy)
+    policy = ByHand(state.by_hand) if state.by_hand is not None else chosen.policy(state.since)
+    limits = limits_of(job, options, chosen)
+    if state.by_hand is not None:
+        limits = ScaleLimits(limits.least, limits.most, changes=10**6, down_s=0.0, horizon_s=math.inf)
+    decision, memory = decide(job.now, policy, observed(job), limits, state.memory)
+    if decision.change and not options.acts:
+        _recommend(job, decision)  # nothing changes, so nothing is to be remembered
+    else:
+        state.memory = memory
+        if decision.change:
+            _change(job, options, decision)
+    state.reason = decision.reason
+    return Plan(again_at=state.look_at)
+
+
+@functools.lru_cache(maxsize=4)
+def chosen_of(text: str) -> Chosen:
+    """The policy that ``--autoscale`` names; it was checked when the job began."""
+    return parse(text)
+
+
+def limits_of(job: JobState, options: ScaleOptions, chosen: Chosen) -> ScaleLimits:
+    """Bounds of the job, in hosts, and what the policy's text sets."""
+    slots = max((host.slots for host in job.fleet.hosts), default=1)
+    least = max(1, math.ceil(job.options.limits.least / slots))
+    most = options.most_hosts if job.options.limits.most is None else job.options.limits.most // slots
+    more = {name: int(value) if name == "changes" else value for name, value in chosen.limits.items()}
+    return ScaleLimits(least, max(least, most), **more)  # type: ignore[arg-type]
+
+
+def observed(job: JobState) -> Observations:
+    """What decisions go by."""
+    state = job.scaling
+    size = len({life.seat.host for life in job.world.members})
+    return Observations(
+        size,
+        state.wanted if state.wanted is not None else max(size, len(job.fleet.hosts) - len(state.leaving)),
+        state.log.speeds(),
+        signals_of(job),
+        state.resize_s,
+        state.steps,
+        state.host_steps,
+    )
+
+
+def signals_of(job: JobState) -> dict[str, float]:
+    """All that was observed: means of the hosts, what rank 0's script tells, and what the launcher reads itself."""
+    found = dict(job.scaling.signals)
+    members = job.roster.present(job.world.members)
+    agents = [job.roster.agents.get(name) for name in {worker.seat.host for worker in members}]
+    for name in ("cpu", "memory"):
+        values = [agent.usage[name] for agent in agents if agent is not None and name in agent.usage]
+        if values:
+            found[name] = sum(values) / len(values)
+    if times := [step_s for worker in members for step_s in list(worker.steps_s)[-1:]]:
+        found["iteration"] = max(times)
+    for worker in members:
+        if job.rank(worker.life) == 0:
+            found |= worker.observed
+    return found
+
+
+def _note_steps(job: JobState) -> None:
+    """The time of steps by the first rank's heartbeats. The first one of a world has waited for others."""
+    state, members = job.scaling, job.roster.present(job.world.members)
+    first = next((worker for worker in members if job.rank(worker.life) == 0), None)
+    if first is None or not job.settled or not first.moved_at:
+        state.seen = None
+        return
+    seen, state.seen = state.seen, (job.generation, first.step, first.moved_at)
+    if seen is None or seen[0] != job.generation or first.step <= seen[1] or first.moved_at <= seen[2]:
+        if seen is not None and seen[0] == job.generation:
+            state.seen = seen
+        return
+    done, size = first.step - seen[1], len({life.seat.host for life in job.world.members})
+    state.steps += done
+    state.host_steps += done * size
+    state.log = state.log.seen(size, [(first.moved_at - seen[2]) / done], [first.step_s] if first.step_s else ())
+
+
+def _recommend(job: JobState, decision: Decision) -> None:
+    if decision.size != job.scaling.recommended:
+        job.scaling.recommended = decision.size
+        log.info("autoscale: %s would suit: %s", _hosts(decision.size), decision.reason)
+        job.record("scale_recommended", hosts=decision.size, reason=decision.reason)
+
+
+def _change(job: JobState, options: ScaleOptions, decision: Decision) -> None:
+    state, before = job.scaling, observed(job)
+    training = [host for host in job.fleet.hosts if host.name not in state.leaving]
+    facts = [_facts(job, host.name) for host in training]
+    go = leaving(facts, len(training) - decision.size, ordered=options.ordered)
+    state.wanted = decision.size
+    state.leaving = state.leaving | frozenset(go)
+    state.reason = decision.reason
+    log.info(
+        "autoscale: %s instead of %d: %s%s",
+        _hosts(decision.size),
+        before.wanted,
+        decision.reason,
+        f"; {', '.join(go)} may go" if go else "",
+    )
+    job.record("scaled", hosts=decision.size, before=before.wanted, leaving=list(go), reason=decision.reason)
+    state.unasked = True
+
+
+def _let_go(job: JobState, options: ScaleOptions) -> None:
+    """Ask for the hosts that are wanted, once no host that is to go trains."""
+    state = job.scaling
+    state.leaving = frozenset(name for name in state.leaving if name in job.fleet.hosts)
+    if not state.unasked or state.wanted is None or job.now < state.ask_at or not options.acts:
+        return
+    if any(job.roster.on(name) for name in state.leaving):
+        return
+    state.unasked = False
+    state.ask_at = job.now + RETRY_S
+    job.do(actions.Scale(state.wanted, tuple(sorted(state.leaving)), state.reason))
+
+
+def _facts(job: JobState, host: str) -> HostFacts:
+    records = job.faults.ledger.records
+    strikes = sum(record.strikes_left(job.now) for subject, record in records.items() if subject.name == host)
+    times = [worker.step_s for worker in job.roster.on(host) if worker.step_s]
+    return HostFacts(host, strikes=strikes, step_s=max(times, default=None))
+
+
+def _hosts(count: int) -> str:
+    return "1 host" if count == 1 else f"{count} hosts"

@@ -1,0 +1,127 @@
+"""Where the launcher reads signals for ``--autoscale``: a file with a number, or a query of a Prometheus server.
+
+Everything here may wait: it is for threads, not for the loop.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from hvd_elastic_ext.core.errors import Transient, UsageError
+
+TIMEOUT_S: Final = 5.0
+MAX_BYTES: Final = 1 << 20
+GIVE: Final = "write NAME=file:PATH or NAME=http://HOST/api/v1/query?query=…"
+
+
+class Unreadable(Transient):
+    """A signal has no value now; ``str()`` says why, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignalSource:
+    """``name``: of the signal; ``where``: as ``--observe`` has it; ``text``: reads what is there."""
+
+    name: str
+    where: str
+    text: Callable[[], str]
+    value: Callable[[str], float]
+
+    def read(self) -> float:
+        """Its value now. Raises :class:`Unreadable`."""
+        try:
+            found = self.value(self.text())
+        except OSError as error:
+            reason = getattr(error, "reason", None) or error.strerror or error
+            raise Unreadable(f"--observe {self.name}: {self.where} cannot be read: {reason}") from None
+        except ValueError as error:
+            raise Unreadable(f"--observe {self.name}: {self.where} {error}") from None
+        if not math.isfinite(found):
+            raise Unreadable(f"--observe {self.name}: {self.where} gives {found}, which is no finite number")
+        return found
+
+
+def sources(texts: Sequence[str]) -> tuple[SignalSource, ...]:
+    """Read the values of ``--observe``. Raises :class:`UsageError`."""
+    found = tuple(_source(text) for text in texts)
+    names = [each.name for each in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"--observe {name} is given twice")
+    return found
+
+
+def _source(text: str) -> SignalSource:
+    name, _, where = text.partition("=")
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name) or not where:
+        raise UsageError(f"--observe {text!r}: {GIVE}")
+    if where.startswith("file:") and where != "file:":
+        path = Path(where.removeprefix("file:"))
+        return SignalSource(name, where, lambda: _of_file(path), _number)
+    try:
+        url = urlsplit(where)
+        usable = url.scheme in ("http", "https") and bool(url.hostname) and not url.password and (url.port or 1) > 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise UsageError(f"--observe {text!r}: {GIVE}; a user or password in it would stand in logs")
+    return SignalSource(name, where, lambda: _of_server(where), _prometheus)
+
+
+def values(each: Sequence[SignalSource]) -> tuple[dict[str, float], list[str]]:
+    """What can be read now, by name, and why the rest cannot."""
+    found: dict[str, float] = {}
+    problems = []
+    for source in each:
+        try:
+            found[source.name] = source.read()
+        except Unreadable as error:
+            problems.append(str(error))
+    return found, problems
+
+
+def _of_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return file.read(MAX_BYTES).decode("utf-8")
+
+
+def _of_server(url: str) -> str:
+    request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310 - http or https, by _source
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
+            return str(answer.read(MAX_BYTES).decode("utf-8"))
+    except urllib.error.HTTPError as error:
+        raise ValueError(f"answers {error.code} {error.reason}") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"holds {text.strip()[:40]!r}, which is no number") from None
+
+
+def _prometheus(text: str) -> float:
+    """The value of an instant query: a scalar, or the one sample of a vector (Prometheus HTTP API, v1)."""
+    try:
+        answer = json.loads(text)
+        data: Mapping[str, object] = answer["data"]
+        kind, result = data["resultType"], data["result"]
+    except (ValueError, LookupError, TypeError):
+        raise ValueError("gives no answer of a Prometheus query") from None
+    if kind == "vector" and isinstance(result, list):
+        if len(result) != 1:
+            raise ValueError(f"gives {len(result)} samples; write a query with one, such as sum(…)")
+        result = result[0].get("value") if isinstance(result[0], dict) else None
+    if kind not in ("vector", "scalar") or not isinstance(result, list) or len(result) != 2:
+        raise ValueError("gives neither a scalar nor a vector")
+    return _number(str(result[1]))

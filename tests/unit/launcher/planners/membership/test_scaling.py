@@ -1,0 +1,125 @@
+"""A job that asks for hosts, and lets hosts go that no world needs, with ``--autoscale``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
+from hvd_elastic_ext.launcher.state.events import HostsAskedFor, Observed, ScaleByHand, Scaled
+from hvd_elastic_ext.launcher.state.options import ScaleOptions
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
+
+NAMES = ("a-0", "a-1", "a-2", "a-3", "a-4", "a-5", "a-6", "a-7")
+
+STEPS = 1000
+"""Steps of a step time of 1 in a heartbeat."""
+
+
+def job(policy: str, size: int, *, acts: bool = True, ordered: bool = False, most: int = 8) -> Cluster:
+    limits = WorldLimits(least=1, most=most, settle_s=0.1)
+    options = JobOptions(limits=limits, scaling=ScaleOptions(policy, acts=acts, ordered=ordered))
+    return running(*NAMES[:size], options=options)
+
+
+def follow(cluster: Cluster, seconds: float, step_s: Callable[[int], float]) -> None:
+    """Let time pass (``step_s`` by size) on a cluster that gives what is asked for, in a job with these steps."""
+    for _ in range(int(seconds)):
+        cluster.steps_a_beat = round(STEPS / step_s(max(1, len(cluster.world))))
+        cluster.run(1.0)
+        if cluster.scaled:
+            hosts, leaving = cluster.scaled[-1]
+            names = [name for name in NAMES if name not in leaving][:hosts]
+            if names != list(cluster.driver.job.fleet.hosts.names):
+                cluster.hosts(**dict.fromkeys(names, 1))
+
+
+def sizes(cluster: Cluster) -> list[int]:
+    return [event["hosts"] for event in cluster.events("scaled")]
+
+
+def test_a_job_whose_hosts_add_their_whole_speed_grows_to_its_bound() -> None:
+    cluster = job("efficiency", 2)
+    follow(cluster, 200, lambda size: 0.2)
+    assert sizes(cluster) == [4, 8]
+    assert cluster.world == list(NAMES)
+    assert not cluster.events("rolled_back")
+
+
+def test_hosts_that_add_too_little_are_out_of_the_world_before_they_are_given_back() -> None:
+    cluster = job("efficiency", 4)
+    follow(cluster, 90, lambda size: 0.2 + 0.2 * (size - 1))
+    assert sizes(cluster) == [8, 1]
+    gone = cluster.events("scaled")[-1]["leaving"]
+    assert len(gone) == 7
+    given_back = next(index for index, (hosts, _) in enumerate(cluster.scaled) if hosts == 1)
+    assert set(cluster.scaled[given_back][1]) == set(gone)
+    follow(cluster, 60, lambda size: 0.2 + 0.2 * (size - 1))
+    assert len(cluster.world) == 1
+    assert not cluster.events("struck")
+
+
+def test_hosts_with_the_highest_numbers_go_where_a_statefulset_takes_those() -> None:
+    cluster = job("efficiency", 4, ordered=True)
+    cluster.driver.tell(ScaleByHand(2))
+    follow(cluster, 30, lambda size: 0.2)
+    assert cluster.world == ["a-0", "a-1"]
+    assert cluster.scaled[-1] == (2, ("a-2", "a-3"))
+
+
+def test_a_size_that_nobody_can_make_is_recommended_once() -> None:
+    cluster = job("efficiency", 2, acts=False)
+    follow(cluster, 60, lambda size: 0.2)
+    assert [event["hosts"] for event in cluster.events("scale_recommended")] == [4]
+    assert cluster.scaled == []
+    assert cluster.world == ["a-0", "a-1"]
+
+
+def test_a_request_that_fails_is_made_again_after_a_pause() -> None:
+    cluster = job("efficiency", 2)
+    cluster.driver.tell(ScaleByHand(3))
+    cluster.until(lambda: cluster.scaled)
+    cluster.driver.tell(Scaled(3, "the API server says 403"))
+    cluster.run(20)
+    assert cluster.scaled == [(3, ())]
+    cluster.run(20)
+    assert cluster.scaled == [(3, ())] * 2
+    assert [event["reason"] for event in cluster.events("not_scaled")] == ["the API server says 403"]
+
+
+def test_a_size_by_hand_holds_until_the_policy_decides_again() -> None:
+    cluster = job("efficiency", 2)
+    cluster.driver.tell(ScaleByHand(3))
+    follow(cluster, 100, lambda size: 0.2)
+    assert sizes(cluster) == [3]
+    cluster.driver.tell(ScaleByHand(None))
+    follow(cluster, 100, lambda size: 0.2)
+    assert sizes(cluster)[1:] == [6, 8]
+
+
+def test_a_size_that_somebody_else_asks_for_is_followed() -> None:
+    cluster = job("threshold:queue=10", 2)
+    cluster.driver.tell(HostsAskedFor(2))
+    cluster.driver.tell(HostsAskedFor(3))
+    cluster.hosts(**dict.fromkeys(NAMES[:3], 1))
+    cluster.run(30)
+    assert len(cluster.world) == 3
+    assert cluster.scaled == []
+    assert [event["reason"] for event in cluster.events("scaled")] == ["by somebody else"]
+
+
+def test_a_queue_that_grows_brings_hosts() -> None:
+    cluster = job("threshold:queue=10", 2)
+    cluster.driver.tell(Observed({"queue": 60.0}))
+    follow(cluster, 30, lambda size: 0.2)
+    assert sizes(cluster) == [6]
+    assert cluster.events("scaled")[0]["reason"] == "queue is 30 a host, its target is 10"
+
+
+def test_what_the_cluster_does_not_give_is_taken_back() -> None:
+    cluster = job("efficiency", 2)
+    cluster.driver.tell(ScaleByHand(6))
+    cluster.until(lambda: cluster.scaled)
+    cluster.hosts(**dict.fromkeys(NAMES[:3], 1))
+    cluster.run(400)
+    assert cluster.scaled[-1] == (3, ())
+    assert len(cluster.world) == 3
