@@ -20,7 +20,7 @@ from benchmarks.cases.resize import (
     shrink,
     successor,
 )
-from benchmarks.cases.state import checkpoint, checkpoint_interval, checkpoint_stall, in_process, spot_trace
+from benchmarks.cases.state import autoscale, checkpoint, checkpoint_interval, checkpoint_stall, in_process, spot_trace
 from benchmarks.model import Case
 
 CASES: Final[tuple[Case, ...]] = (
@@ -38,6 +38,7 @@ CASES: Final[tuple[Case, ...]] = (
     in_process.SYNC_CASE,
     checkpoint_stall.CASE,
     checkpoint_interval.CASE,
+    autoscale.CASE,
     spot_trace.CASE,
     *cluster.CASES,
     discover_script.CASE,

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Final
 
+SLOW: Final = 1.3
+"""Times the median step: less than that is noise."""
 _ORDINAL: Final = re.compile(r"(.*?)(\d+)\Z")
 
 
@@ -25,7 +28,7 @@ def leaving(hosts: Sequence[HostFacts], count: int, *, ordered: bool) -> tuple[s
     """The ``count`` of ``hosts`` (most senior first) that go.
 
     ``ordered``: whoever removes them takes those with the highest numbers, as a StatefulSet does. Else the dearest go
-    first, then the most often struck, then the slowest, then the youngest.
+    first, then the most often struck, then those that are much slower than most, then the youngest.
     """
     if count <= 0:
         return ()
@@ -33,9 +36,14 @@ def leaving(hosts: Sequence[HostFacts], count: int, *, ordered: bool) -> tuple[s
         chosen = sorted(hosts, key=_ordinal, reverse=True)
     else:
         young = {host.name: number for number, host in enumerate(hosts)}
+        usual = median([host.step_s for host in hosts if host.step_s] or [0.0])
+
+        def slow(host: HostFacts) -> float:
+            return host.step_s if host.step_s is not None and host.step_s > SLOW * usual else 0.0
+
         chosen = sorted(
             hosts,
-            key=lambda host: (host.price or 0.0, host.strikes, host.step_s or 0.0, young[host.name]),
+            key=lambda host: (host.price or 0.0, host.strikes, slow(host), young[host.name]),
             reverse=True,
         )
     return tuple(host.name for host in chosen[:count])

@@ -64,33 +64,32 @@ class Curve:
 def fit(speeds: Mapping[int, Speed], batch: str, *, noise_scale: float | None = None) -> Curve:
     """The curve with the least squared relative error and no negative weight.
 
-    One size tells one term, the most hopeful: what all hosts share, or what each does alone. ``speeds`` must hold at
-    least one. With as many terms as sizes, or fewer.
+    There are no more terms than sizes; of curves that fit alike, the one with the earlier terms, which is the more
+    hopeful one. So one size tells that hosts share all, or that each adds its whole speed. ``speeds`` must hold one.
     """
     terms = TERMS[batch]
     if len(speeds) == 1:
         ((size, speed),) = speeds.items()
         hopeful = (0.0, speed.step_s * size) if batch == GLOBAL else (speed.step_s,)
         return Curve(batch, hopeful, noise_scale)
-    rows = [
-        ([term(size) / speed.step_s for term in terms[: len(speeds)]], speed.steps) for size, speed in speeds.items()
-    ]
+    rows = [[term(size) / speed.step_s for term in terms] for size, speed in speeds.items()]
     best: tuple[float, tuple[float, ...]] | None = None
-    count = len(rows[0][0])
+    count = len(terms)
     alone = [term(1) > 0 for term in terms]
     """Terms that make up the step of one host, which takes some time."""
-    for chosen in itertools.chain.from_iterable(itertools.combinations(range(count), k) for k in range(1, count + 1)):
-        weights = _least_squares([[row[at] for at in chosen] for row, _ in rows])
+    sizes = range(1, min(count, len(speeds)) + 1)
+    for chosen in itertools.chain.from_iterable(itertools.combinations(range(count), size) for size in sizes):
+        weights = _least_squares([[row[at] for at in chosen] for row in rows])
         if (
             weights is None
             or min(weights) < 0
-            or not sum(weights[at] for at, term in enumerate(chosen) if alone[term]) > 0
+            or not any(w > 0 and alone[at] for w, at in zip(weights, chosen, strict=True))
         ):
             continue
         full = [0.0] * count
         for at, weight in zip(chosen, weights, strict=True):
             full[at] = weight
-        error = sum((1.0 - sum(w * x for w, x in zip(full, row, strict=True))) ** 2 for row, _ in rows)
+        error = sum((1.0 - sum(w * x for w, x in zip(full, row, strict=True))) ** 2 for row in rows)
         if best is None or error < best[0] - 1e-12:
             best = error, tuple(full)
     assert best is not None, "one term alone always has a weight above 0"

@@ -48,7 +48,10 @@ class Efficiency:
         best = best_size(curve, self.share, least, reach)
         gain = worth(curve, best, self.share) - worth(curve, seen.size, self.share)
         if best == seen.size or gain < WORTH * curve.rate(seen.size):
-            return Wish(seen.size, f"{self._last_adds(curve, seen.size)}; {_hosts(seen.size)} are best")
+            return Wish(
+                seen.size,
+                f"{self._last_adds(curve, seen.size)}; {_hosts(seen.size)} {'is' if seen.size == 1 else 'are'} best",
+            )
         if best > seen.size:
             reason = f"{self._last_adds(curve, best)}, at least {self.share:.0%} is wanted"
         else:

@@ -85,7 +85,7 @@ def convergence(run: Run, cluster: ScaleTrace, best: int) -> tuple[int, float]:
 
 CASE: Final = Case(
     name="autoscale",
-    about=f"sizes that policies choose, on {len(CURVES)} scaling curves and {len(CURVES) * TRACES} simulated jobs of 8 h",
+    about=f"sizes that policies choose, on {len(CURVES)} scaling curves, {len(CURVES) * TRACES} simulated jobs of 8 h",
     figures=(
         Figure(WORTH, bar_s=5.0, unit="%"),
         Figure(ALL, unit="%"),

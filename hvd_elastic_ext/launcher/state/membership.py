@@ -282,6 +282,8 @@ class Scaling:
     """No decision before then (mono)."""
     reason: str = ""
     """Of the newest decision."""
+    asked_because: str = ""
+    """Of the newest change."""
     recommended: int | None = None
     """The size that was recommended last, where nothing is asked for."""
     log: SpeedLog = field(default_factory=SpeedLog)

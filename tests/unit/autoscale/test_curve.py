@@ -25,7 +25,7 @@ def test_one_size_tells_the_most_hopeful_curve_in_which_each_host_adds_its_whole
 
 def test_two_sizes_tell_amdahls_law() -> None:
     curve = fit(measured(n1=1.0, n2=0.6), GLOBAL)
-    assert curve.weights == pytest.approx((0.2, 0.8))
+    assert curve.weights == pytest.approx((0.2, 0.8, 0.0))
     assert curve.rate(1000) == pytest.approx(5.0, rel=0.01)
 
 

@@ -142,7 +142,7 @@ def _change(job: JobState, options: ScaleOptions, decision: Decision) -> None:
     go = leaving(facts, len(training) - decision.size, ordered=options.ordered)
     state.wanted = decision.size
     state.leaving = state.leaving | frozenset(go)
-    state.reason = decision.reason
+    state.asked_because = decision.reason
     log.info(
         "autoscale: %s instead of %d: %s%s",
         _hosts(decision.size),
@@ -164,7 +164,7 @@ def _let_go(job: JobState, options: ScaleOptions) -> None:
         return
     state.unasked = False
     state.ask_at = job.now + RETRY_S
-    job.do(actions.Scale(state.wanted, tuple(sorted(state.leaving)), state.reason))
+    job.do(actions.Scale(state.wanted, tuple(sorted(state.leaving)), state.asked_because))
 
 
 def _facts(job: JobState, host: str) -> HostFacts:

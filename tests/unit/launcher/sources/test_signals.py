@@ -1,0 +1,111 @@
+"""Signals for ``--autoscale`` from files and from a Prometheus server."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.launcher.sources import signals
+
+
+class Server(ThreadingHTTPServer):
+    answer: object = None
+    code = 200
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(running.code)
+            self.end_headers()
+            self.wfile.write(json.dumps(running.answer).encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with Server(("127.0.0.1", 0), Handler) as running:
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def asked(server: Server) -> tuple[dict[str, float], list[str]]:
+    url = f"http://127.0.0.1:{server.server_address[1]}/api/v1/query?query=sum(queue)"
+    return signals.values(signals.sources([f"queue={url}"]))
+
+
+def result(kind: str, value: object) -> dict[str, object]:
+    return {"status": "success", "data": {"resultType": kind, "result": value}}
+
+
+def test_a_file_holds_a_number(tmp_path: Path) -> None:
+    (tmp_path / "queue").write_text(" 12.5\n")
+    assert signals.values(signals.sources([f"queue=file:{tmp_path}/queue"])) == ({"queue": 12.5}, [])
+
+
+@pytest.mark.parametrize("text", ["", "many", "nan", "inf"])
+def test_a_file_with_anything_else_is_told_and_gives_no_value(tmp_path: Path, text: str) -> None:
+    (tmp_path / "queue").write_text(text)
+    found, (problem,) = signals.values(signals.sources([f"queue=file:{tmp_path}/queue"]))
+    assert found == {}
+    assert problem.startswith(f"--observe queue: file:{tmp_path}/queue ")
+
+
+def test_a_missing_file_does_not_keep_other_signals_back(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("1")
+    found, problems = signals.values(signals.sources([f"a=file:{tmp_path}/none", f"b=file:{tmp_path}/there"]))
+    assert found == {"b": 1.0}
+    assert problems == [f"--observe a: file:{tmp_path}/none cannot be read: No such file or directory"]
+
+
+@pytest.mark.parametrize(
+    "answer", [result("scalar", [1.0, "42"]), result("vector", [{"metric": {}, "value": [1.0, "42"]}])]
+)
+def test_a_query_gives_a_scalar_or_one_sample(server: Server, answer: object) -> None:
+    server.answer = answer
+    assert asked(server) == ({"queue": 42.0}, [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (result("vector", []), "gives 0 samples; write a query with one, such as sum(…)"),
+        (result("vector", [{"value": [1, "1"]}] * 2), "gives 2 samples; write a query with one, such as sum(…)"),
+        (result("matrix", []), "gives neither a scalar nor a vector"),
+        (result("scalar", [1.0, "NaN"]), "gives nan, which is no finite number"),
+        ({"status": "error"}, "gives no answer of a Prometheus query"),
+        ([], "gives no answer of a Prometheus query"),
+    ],
+)
+def test_any_other_answer_is_told_in_one_line(server: Server, answer: object, problem: str) -> None:
+    server.answer = answer
+    found, (told,) = asked(server)
+    assert found == {}
+    assert told.endswith(problem)
+
+
+def test_a_server_that_refuses_is_told_with_its_code(server: Server) -> None:
+    server.code = 403
+    assert "answers 403 Forbidden" in asked(server)[1][0]
+
+
+@pytest.mark.parametrize(
+    "text", ["queue", "=file:x", "queue=", "queue=file:", "a b=file:x", "queue=ftp://h/x", "queue=http://u:p@h/x"]
+)
+def test_what_names_no_source_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--observe .*: write NAME=file:PATH or NAME=http"):
+        signals.sources([text])
+
+
+def test_a_name_is_given_once() -> None:
+    with pytest.raises(UsageError, match="--observe a is given twice"):
+        signals.sources(["a=file:x", "a=file:y"])
