@@ -1,5 +1,6 @@
 """How many hosts a job is worth: ``(now, observations, limits) -> (size, reason)``. Pure.
 
-One module a policy; ``decide`` puts limits, time and cost around whatever a policy wishes. Who makes hosts come and go
-is ``launcher/scaling``. What reads a clock, a file or a socket does not belong here.
+Belongs here: a module for each policy, and ``decide``, which puts limits, time and cost around whatever a policy wishes.
+
+Never here: what reads a clock, a file or a socket. Who makes hosts come and go is ``launcher/job/scalers.py``.
 """

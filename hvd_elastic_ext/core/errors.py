@@ -8,6 +8,8 @@
     │   ├── PublishFailed           hosts could not be published                 discover/publishing/files.py
     │   ├── RequestFailed           an API server refused, or did not answer     launcher/suspend/replicas.py,
     │   │                                                                        discover/kube/transport.py
+    │   ├── NotScaled               hosts could not be asked for                 launcher/job/scalers.py
+    │   ├── NoSignal                a signal has no value just now               launcher/sources/signals.py
     │   ├── BeingWritten            a file is read while it is written           io/file_watch.py
     │   └── Unreadable, Refused, Unanswered   credentials of a cluster           io/kube_access.py
     └── Permanent                   stop; trying again cannot help

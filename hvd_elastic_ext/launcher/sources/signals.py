@@ -23,7 +23,7 @@ MAX_BYTES: Final = 1 << 20
 GIVE: Final = "write NAME=file:PATH or NAME=http://HOST/api/v1/query?query=…"
 
 
-class Unreadable(Transient):
+class NoSignal(Transient):
     """A signal has no value now; ``str()`` says why, in one line."""
 
 
@@ -37,16 +37,16 @@ class SignalSource:
     value: Callable[[str], float]
 
     def read(self) -> float:
-        """Its value now. Raises :class:`Unreadable`."""
+        """Its value now. Raises :class:`NoSignal`."""
         try:
             found = self.value(self.text())
         except OSError as error:
             reason = getattr(error, "reason", None) or error.strerror or error
-            raise Unreadable(f"--observe {self.name}: {self.where} cannot be read: {reason}") from None
+            raise NoSignal(f"--observe {self.name}: {self.where} cannot be read: {reason}") from None
         except ValueError as error:
-            raise Unreadable(f"--observe {self.name}: {self.where} {error}") from None
+            raise NoSignal(f"--observe {self.name}: {self.where} {error}") from None
         if not math.isfinite(found):
-            raise Unreadable(f"--observe {self.name}: {self.where} gives {found}, which is no finite number")
+            raise NoSignal(f"--observe {self.name}: {self.where} gives {found}, which is no finite number")
         return found
 
 
@@ -84,7 +84,7 @@ def values(each: Sequence[SignalSource]) -> tuple[dict[str, float], list[str]]:
     for source in each:
         try:
             found[source.name] = source.read()
-        except Unreadable as error:
+        except NoSignal as error:
             problems.append(str(error))
     return found, problems
 

@@ -191,9 +191,8 @@ class Link:
         pace = {"step_s": status.step_s, "progress": status.progress, **({"waiting": True} if status.waiting else {})}
         if status.every is not None:
             pace |= {"every": status.every, "commit_s": status.commit_s, "call_s": status.call_s}
-        if status.observed is not None:
-            pace["observed"] = status.observed
-        self.say("beat", pid=os.getpid(), step=status.step, commit=status.commit, **pace)
+        observed = {} if status.observed is None else {"observed": status.observed}
+        self.say("beat", pid=os.getpid(), step=status.step, commit=status.commit, **pace, **observed)
 
     def _send(self) -> None:
         while self._unsent and self._connection is not None:

@@ -135,5 +135,6 @@ def test_each_kind_has_a_smallest_number_that_is_valid() -> None:
         "mpijob.v1": (0, 0),
         "pytorchjob": (1, 1),
         "statefulset": (0, 0),
+        "deployment": (0, 0),
     }
     assert TORCH.kind.scale
