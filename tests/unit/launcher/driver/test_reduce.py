@@ -338,15 +338,15 @@ OTHERS: dict[str, Case] = {
     "hosts were asked for": (Scaled(4), NOTHING),
     "hosts could not be asked for": (Scaled(4, "no answer"), """
         scaling.unasked True
-        > Record not_scaled hosts=4"""),
+        > Record not_scaled hosts=4 reason=no answer"""),
     "so many hosts are asked for, as far as is known": (HostsAskedFor(3), "scaling.wanted 3"),
     "somebody else asks for another number": (HostsAskedFor(3), HostsAskedFor(5), """
         scaling.wanted 5
-        > Record scaled hosts=5"""),
+        > Record scaled hosts=5 before=3 leaving= reason=by somebody else"""),
     "a user asks for a number": (ScaleByHand(2), """
         scaling.by_hand 2
         scaling.look_at 100"""),
-    "a signal was read": (Observed({"queue": 3.0}), "scaling.signals {'queue': 3.0}"),
+    "a signal was read": (Observed({"queue": 3.0}), "scaling.signals[queue] 3"),
     "the job is to end": (End(JobFailed("told to")), "outcome.failure told to"),
     "it is to end at once": (End(JobFailed("told to")), End(JobFailed("told again")), """
         workers[a:0].killed told
