@@ -166,7 +166,7 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
             if (host, news.get("id")) in asked.items():
                 _ANSWERED[purpose](job, agent, answer_of(news))
     elif event == "template":
-        _template(host, news)
+        _template(agent, news)
     elif not notices.handle(job, agent, news):
         _note_held(job, agent, news)
         worker = job.roster.of(host, news.get("slot"), news.get("life"))
@@ -174,15 +174,18 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
             handler(job, worker, news)
 
 
-def _template(host: str, news: Mapping[str, Any]) -> None:
+def _template(agent: Agent, news: Mapping[str, Any]) -> None:
     """A host can start processes with their imports done, or says why it cannot."""
-    memory = news.get("memory")
+    host, memory = agent.host.name, news.get("memory")
     sizes = memory if isinstance(memory, dict) else {}
-    if news.get("ready") is True:
-        mb = [size // 10**6 for name in ("rss", "anonymous") if type(size := sizes.get(name)) is int]
-        log.debug("%s: new processes share a template's memory (MB, and of these no file's: %s)", host, mb)
-    else:
+    if news.get("ready") is not True:
         log.info("%s: every process imports by itself (--preload): %s", host, foreign_words(str(news.get("reason"))))
+        return
+    if not agent.warm:
+        log.info("%s: warm start is ready: new processes there have the script's imports done (--preload)", host)
+    agent.warm = True
+    mb = [size // 10**6 for name in ("rss", "anonymous") if type(size := sizes.get(name)) is int]
+    log.debug("%s: new processes share a template's memory (MB, and of these no file's: %s)", host, mb)
 
 
 def _note_held(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
@@ -263,6 +266,8 @@ def _worker_record(job: JobState, worker: Worker, message: Mapping[str, Any]) ->
         worker.agreed = worker.generation
     elif event == "rolled_back":
         resize_report.rolled_back(job, own.get("steps_lost"))
+    elif event == "trains_alone":
+        job.world.trains_alone = foreign_words(str(own.get("reason")))
 
 
 def _question(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:

@@ -105,8 +105,8 @@ class JobState:
     """When to log next what the job waits for (mono); None if it waits for nothing."""
     log_beside_at: dict[str, float] = field(default_factory=dict)
     """By host, when to log next that its start beside the training takes long (mono)."""
-    logged_needed: set[str] = field(default_factory=set)
-    """Hosts of which was logged that they are not listed any more, and needed."""
+    log_needed_at: dict[str, float] = field(default_factory=dict)
+    """By host that is not listed any more, and needed, when to log that next (mono)."""
     transfers: Transfers = field(default_factory=Transfers)
     notices: Notices = field(default_factory=Notices)
     preemption: Preemption = field(default_factory=Preemption)

@@ -60,6 +60,8 @@ class Agent:
     """Why its host has notice, by a notice file there; the notice may be withdrawn."""
     launch_ended: LaunchEnd | None = None
     """Its launch ended with an error while it was connected."""
+    warm: bool = False
+    """It has had a template, which was logged."""
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.endings import why_unjoined_failed
 from hvd_elastic_ext.launcher.rules.health.first_start import why_never
 from hvd_elastic_ext.launcher.rules.membership import next_world
+from hvd_elastic_ext.launcher.state.effects.membership.hosts import follow_slots
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
@@ -29,6 +30,7 @@ def plan(job: JobState) -> Plan:
     """Find the wanted seats."""
     usable, with_notice = _usable(job), job.roster.hosts_with_notice()
     staying = [(host, slots) for host, slots in usable if host.name not in with_notice]
+    follow_slots(job, staying)
     job.wanted = next_world.seats(staying, job.options.limits, job.roster.taken, job.roster.commits.newest_hosts)
     return NOTHING
 

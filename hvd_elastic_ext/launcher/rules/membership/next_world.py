@@ -93,14 +93,15 @@ class WorldLimits:
         return size if size >= (self.least if begun else self.start) else 0
 
     def of_slots(self, slots: int) -> WorldLimits:
-        """The limits of a job whose start is to have all slots that are listed, now that these are ``slots``.
+        """The limits of a job whose start is to have all slots, now that these are ``slots``.
 
         No list asks for more than the first one. ``least`` falls with ``start`` if it is the same number.
         """
         if not 0 < slots < self.start:
             return self
-        least = slots if self.least == self.start else self.least
-        return replace(self, start=max(slots, least), least=least)
+        fit = replace(self, least=1).size(slots, begun=True) or slots
+        least = fit if self.least == self.start else self.least
+        return replace(self, start=max(fit, least), least=least)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,12 @@ def test_a_start_on_all_slots_follows_a_list_with_fewer(least: int, slots: int, 
     assert (limits.start, limits.least) == found
 
 
+@pytest.mark.parametrize("least", [1, 4])
+def test_a_start_on_all_slots_follows_a_list_to_a_size_that_is_allowed(least: int) -> None:
+    limits = WorldLimits(start=4, least=least, allowed=(2, 4)).of_slots(3)
+    assert limits.size(3, begun=False) == 2
+
+
 def test_where_nobody_tells_of_a_commit_rank_0_is_one_that_has_trained() -> None:
     there = [process("a"), process("b", trained=True), process("c", trained=True)]
     order = in_order(there, situation("abc", there).wanted)
