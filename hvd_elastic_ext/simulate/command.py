@@ -77,7 +77,9 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--versus", choices=("restart",), help="compare with a job that restarts from its checkpoint")
     found.add_argument("--json", action="store_true", help="print all figures as JSON")
     found.add_argument("--journal", metavar="FILE", type=Path, help="write the simulated job's journal, for `events`")
-    found.add_argument("--plot", metavar="FILE", type=Path, help="draw it, as `events --plot` does: .svg, .png or .html")
+    found.add_argument(
+        "--plot", metavar="FILE", type=Path, help="draw it, as `events --plot` does: .svg, .png or .html"
+    )
     options.add_run_options(found)
     return found
 

@@ -58,8 +58,8 @@ class Work:
 class Result:
     """``slot_seconds``: by name, see :data:`CATEGORIES`. ``took_s``: until training was done; None if it was not.
 
-    ``kept``: steps of all ranks that training has kept, ``done``: all of them, ``steps``: the newest step, ``lost``: those
-    done again. ``downtime_s``: without a step between two worlds, sleeps left out.
+    ``kept``: steps of all ranks that training has kept, ``done``: all of them, ``steps``: the newest step.
+    ``lost``: steps done again. ``downtime_s``: without a step between two worlds, sleeps left out.
     ``failed``: why the job has ended, if it was not done. ``events``, ``looks``: what the simulation itself did.
     """
 
@@ -137,6 +137,7 @@ class _Job:
         if times.cold_s:
             first = (row for row in trace.rows if row.at == 0.0 and row.event == "up")
             cluster.boot_s |= {row.host: times.of(row.kind, "boot_s") + times.cold_s for row in first}
+        cluster.boot_s |= trace.boots
         if work.rank_steps is not None:
             cluster.training.last_step = self._last_step
 
@@ -162,8 +163,8 @@ class _Job:
 
     def _after_look(self, launcher: Launcher) -> bool:
         """Note how many wanted processes are missing; return whether the launcher has ended."""
-        if self._accounts.worlds:
-            self._cluster.boot_s.clear()  # what has come late, or comes again, finds a warm cache
+        if self._accounts.worlds == 1:
+            self._cluster.boot_s = dict(self._trace.boots)  # what starts from now on finds a warm cache
         job = launcher.driver.job
         missing = max(0, len(job.wanted) - len(job.roster.workers))
         if missing != self._accounts.missing:

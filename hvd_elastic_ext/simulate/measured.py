@@ -74,7 +74,7 @@ def of_records(records: Sequence[Record], *, where: str) -> Measured:
     ends = max((each.mono for each in records if each.event not in ENDS), default=0.0) - _first(records)
     return Measured(
         _times(records, paces, changes),
-        checked(rows, where=where, ends=ends),
+        dataclasses.replace(checked(rows, where=where, ends=ends), boots=_of_hosts(records)),
         max(numbers) - min(numbers) + 1,
         _kept(records),
         sum(each.lost for each in changes),
@@ -203,19 +203,41 @@ def _every(records: Sequence[Record]) -> int:
     return max(1, round(statistics.median(found))) if found else 1
 
 
-def _boots(records: Sequence[Record]) -> tuple[list[float], list[float]]:
-    """Seconds from the start of a process until it was ready: before the first world, and later."""
-    begun, first, later = dict[tuple[Any, Any], float](), list[float](), list[float]()
-    found = first
+class _Boot(NamedTuple):
+    """``took_s``: until the process was ready; None if it never was. ``late``: there had been a world."""
+
+    host: str
+    took_s: float | None
+    late: bool
+
+
+def _starts(records: Sequence[Record]) -> Iterator[_Boot]:
+    """Starts of processes, but for those with their imports done."""
+    begun, late = dict[tuple[Any, Any], tuple[float, bool]](), False
     for each in _of(records, "spawned", "parked", "resized"):
         seat = (each.get("host"), each.get("slot"))
-        if each.event == "resized":
-            found = later
-        elif each.event == "spawned":
-            begun[seat] = each.mono
+        late = late or each.event == "resized"
+        if each.event == "spawned":
+            begun.pop(seat, None)
+            begun |= {} if each.get("warm") else {seat: (each.mono, late)}
         elif seat in begun:
-            found.append(each.mono - begun.pop(seat))
-    return first, later
+            at, later = begun.pop(seat)
+            yield _Boot(str(seat[0]), each.mono - at, later)
+    yield from (_Boot(str(host), None, later) for (host, _), (_, later) in begun.items())
+
+
+def _boots(records: Sequence[Record]) -> tuple[list[float], list[float]]:
+    """Seconds from the start of a process until it was ready: before the first world, and later."""
+    found = [each for each in _starts(records) if each.took_s is not None]
+    return [each.took_s or 0.0 for each in found if not each.late], [each.took_s or 0.0 for each in found if each.late]
+
+
+def _of_hosts(records: Sequence[Record]) -> dict[str, float | None]:
+    """The same by host."""
+    found = defaultdict[str, list[float]](list)
+    for each in _starts(records):
+        found[each.host] += [] if each.took_s is None else [each.took_s]
+    return {host: statistics.fmean(values) if values else None for host, values in found.items()}
 
 
 def _agents(records: Sequence[Record]) -> list[float]:
@@ -261,15 +283,13 @@ def _gone(records: Sequence[Record], host: str, *, came: float, at: float, first
     told = _told([each for each in records if each.get("host") == host and came <= each.mono <= at])
     if told is not None:
         return Row(at - first, host, "down", at - told)
-    leaves = [
-        each.mono
-        for each in _of(records, "exited")
-        if each.get("host") == host and at <= each.mono <= at + LEAVES_S and each.get("cause") == "told to leave"
-    ]
+    own = [each for each in records if each.get("host") == host and at - LEAVES_S < each.mono <= at + LEAVES_S]
+    leaves = [each.mono for each in _of(own, "exited") if each.mono >= at and each.get("cause") == "told to leave"]
     if leaves:
         return Row(max(leaves) + 1.0 - first, host, "down", max(leaves) + 1.0 - at)
-    cut = [each.mono for each in _of(records, "fenced") if each.get("host") == host and at - LEAVES_S < each.mono <= at]
-    return Row(max(0.0, min([at, *cut]) - first), host, "down")
+    cut = [each.mono for each in _of(own, "fenced") if each.mono > came]
+    gone = min(cut, default=at)  # after it was listed no more, if nobody could let it go before
+    return Row(max(0.0, gone - first), host, "down", max(0.0, gone - at))
 
 
 def _told(records: Sequence[Record]) -> float | None:

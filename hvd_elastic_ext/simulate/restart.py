@@ -3,7 +3,7 @@
 That is stock in a loop, and torchrun: every change of the world is a new start. It needs no driver, and none is
 simulated. Doubts are settled in its favour: it knows at once that a host has gone, unless that vanishes; told of it
 before, it saves and goes on without that host; its ``auto`` interval is the best one for the failures of this very
-trace; and it takes in hosts that come either by a restart, or at its next one, whichever is better over the whole trace.
+trace; and it takes in hosts that come either by a restart, or at its next one, whichever is better over all.
 """
 
 from __future__ import annotations

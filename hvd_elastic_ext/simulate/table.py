@@ -103,7 +103,9 @@ def of_choices(choices: Sequence[Choice], *, priced: bool, timed: bool) -> str:
         failed = sum(result.failed is not None for result in choice.results)
         kept = _mean(choice.values(lambda result: float(result.kept)))
         fails = f"{failed} of {len(choice.results)}" if failed else ""
-        rows.append([choice.name, *_cells(goodput), *less, kept, *(times if timed else []), *(cost if priced else []), fails])
+        rows.append(
+            [choice.name, *_cells(goodput), *less, kept, *(times if timed else []), *(cost if priced else []), fails]
+        )
     return plain(headings, rows, right=tuple(headings[1:-1]))
 
 

@@ -19,8 +19,8 @@ class Times:
 
     ``step_s``, ``agent_s`` and ``boot_s`` may differ by kind of host: see :meth:`of`. ``spread``: standard deviation of
     the logarithm of ``agent_s``, ``boot_s``, ``transfer_s``, ``write_s`` and ``load_s``; 0 makes them constants.
-    ``sizes``: seconds of a step in worlds of so many ranks, where they differ; others are interpolated: see :meth:`step`.
-    ``cold_s``: how much longer processes boot before the first world.
+    ``sizes``: seconds of a step in worlds of so many ranks, where they differ; others are interpolated, see
+    :meth:`step`. ``cold_s``: how much longer processes boot before the first world.
     ``every``: calls of ``commit()``, in steps. ``commit_s``: what one commit adds to its step.
     ``stall_s`` and ``slowed``: what a checkpoint costs at its commit, and the share by which steps are slower while it
     is written, which takes ``write_s``; ``seal_s`` completes it.

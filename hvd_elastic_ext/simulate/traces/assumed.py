@@ -19,8 +19,8 @@ UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """``notice``: seconds before a host goes, but for the share ``untold``. ``slots``: of each host (None: as the format
-    has it). ``after``, ``days``: only that part of the trace.
+    """``notice``: seconds before a host goes, but for the share ``untold``. ``slots``: of each host (None: as the
+    format has it). ``after``, ``days``: only that part of the trace.
 
     ``unit``: of the times of a file of counts. ``hosts``: wanted in each zone; ``max_price``: paid at most for a host
     for an hour; ``score``: least placement score; ``type``, ``zone``: only these, ``a+b`` are two. ``gpus``: of the

@@ -39,9 +39,7 @@ def parsed(text: str, *, where: str, assumed: Assumed = NOTHING) -> Levels:
             raise UsageError(f"{where}:{number}: {line.strip()[:80]!r} is no time and count; write them as 3600,12")
         at *= UNITS[assumed.unit or "s"] if words[0][-1:].isdigit() else 1.0
         if at < last:
-            raise UsageError(
-                f"{where}:{number}: time {words[0]} is before that of a row above; sort rows by time"
-            )
+            raise UsageError(f"{where}:{number}: time {words[0]} is before that of a row above; sort rows by time")
         hours = hours and _THREE_DECIMALS.fullmatch(words[0]) is not None
         last, found[at] = at, int(words[1])
     if found and hours and not assumed.unit:

@@ -30,10 +30,10 @@ GPUS: Final = 8
 
 def philly(text: str, *, where: str, assumed: Assumed) -> Levels:
     """Read a job log of Philly. Raises :class:`UsageError` that names the job."""
-    assumed.only(("vc",), where=where, what="a job log of Philly")
+    assumed.only((), where=where, what="a job log of Philly")
     busy = defaultdict[str, list[tuple[float, float]]](list)
     gpus = defaultdict[str, set[str]](set)
-    for place, attempt in _attempts(text, where=where, vc=assumed.vc):
+    for place, attempt in _attempts(text, where=where):
         times = attempt.get("start_time"), attempt.get("end_time")
         if any(time is None or time in MISSING for time in times):
             continue  # by the authors' notes: an error of the log, or it was still running
@@ -55,7 +55,7 @@ def philly(text: str, *, where: str, assumed: Assumed) -> Levels:
     return levels(free, where=where, assumed=assumed)
 
 
-def _attempts(text: str, *, where: str, vc: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _attempts(text: str, *, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
         jobs = json.loads(text)
     except ValueError as error:
@@ -68,8 +68,7 @@ def _attempts(text: str, *, where: str, vc: str) -> Iterator[tuple[str, Mapping[
         for attempt in attempts:
             if not isinstance(attempt, dict):
                 raise UsageError(f"{place}: an attempt is {attempt!r}; correct it, or leave it out")
-            if not vc or job.get("vc") == vc:
-                yield place, attempt
+            yield place, attempt
 
 
 def _machines(place: str, attempt: Mapping[str, Any]) -> Iterator[tuple[str, set[str]]]:

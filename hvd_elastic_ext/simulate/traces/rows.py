@@ -50,12 +50,15 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """``ends``: when the trace ends, in seconds from its start."""
+    """``ends``: when the trace ends, in seconds from its start. ``slots``: by host, the most that it ever has.
+
+    ``boots``: by host, how long its processes boot, if that is known; None: for longer than the host is there.
+    """
 
     rows: tuple[Row, ...]
     ends: float
     slots: dict[str, int] = field(default_factory=dict)
-    """By host, the most slots that it ever has."""
+    boots: dict[str, float | None] = field(default_factory=dict)
 
 
 def seconds(text: str) -> float | None:
