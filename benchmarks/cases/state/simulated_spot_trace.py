@@ -112,7 +112,7 @@ def of_peer(run: spot_trace.Played) -> tuple[Found, Found]:
     was = Found(done.kept, sum(pauses) + last, again, len(within))
     trace = trace_of(run.events, hosts=run.hosts, ends=run.until - run.since)
     settings = options.settings({"min_num_proc": 1, "checkpoint_every": str(SAVE_EVERY)}, trace)
-    said = restarted(trace, settings, times_of(within, pauses))
+    said = restarted(trace, settings, times_of(within, [run.since + each.at_s for each in run.events]))
     return was, Found(said.kept, said.downtime_s, said.lost, 0.0)
 
 
@@ -128,14 +128,19 @@ def changed(one: Stamp, other: Stamp) -> bool:
     return (one.pid, one.size) != (other.pid, other.size) or other.mono - one.mono > PAUSE_S
 
 
-def times_of(firsts: Sequence[Stamp], pauses: Sequence[float]) -> Times:
-    """Times of a restarted job. At the beginning it trains."""
+def times_of(firsts: Sequence[Stamp], events: Sequence[float]) -> Times:
+    """Times of a job that trains at the beginning. Its start begins anew with each event before its first step."""
+    starts = [
+        other.mono - max([one.mono, *(at for at in events if one.mono < at < other.mono)])
+        for one, other in itertools.pairwise(firsts)
+        if changed(one, other)
+    ]
     paces = defaultdict[int, list[float]](list)
     for one, other in itertools.pairwise(firsts):
         if not changed(one, other):
             paces[one.size].append(other.mono - one.mono)
     sizes = {size: statistics.fmean(values) for size, values in paces.items()}
-    start_s = statistics.fmean(pauses) if pauses else 0.0
+    start_s = statistics.fmean(starts) if starts else 0.0
     step_s = statistics.fmean(itertools.chain.from_iterable(paces.values()))
     rest = dict.fromkeys(("agent_s", "join_s", "sync_s", "load_s", "write_s"), 0.0)
     return Times(step_s=step_s, sizes=sizes, boot_s=start_s, cold_s=-start_s, **rest)

@@ -49,3 +49,19 @@ def test_auto_is_the_best_interval_for_the_failures_of_the_trace() -> None:
     best = played(rows, checkpoint_every="auto")
     assert best.interval_s == pytest.approx(270, rel=0.1)  # Young's sqrt(2 * 10 s * 1 h), a little more
     assert all(best.kept >= played(rows, checkpoint_every=f"{every}s").kept for every in (60, 1200))
+
+
+def test_told_of_a_host_that_will_go_it_saves_and_goes_on_without_it() -> None:
+    told = played("1000,b,down,100\n2000,b,up,,2\n2001,b,down,,\n", checkpoint_every="2000s", min_num_proc=2)
+    assert told.lost == 0
+    assert told.kept == 4 * (900 - START_S) + 2 * (2001 - 900 - START_S)
+    untold = played("900,b,down,,\n2000,b,up,,2\n2001,b,down,,\n", checkpoint_every="2000s", min_num_proc=2)
+    assert untold.lost == 900 - START_S
+
+
+def test_time_without_a_step_and_steps_done_again_are_told() -> None:
+    result = played("1000,a,crash,,\n1020,a,crash,,\n", checkpoint_every="100s")
+    assert result.downtime_s == 0.0  # no second world had begun to train
+    again = played("1000,a,crash,,\n2000,a,crash,,\n", checkpoint_every="100s")
+    assert again.downtime_s == START_S
+    assert again.done - again.kept == 4 * again.lost > 0
