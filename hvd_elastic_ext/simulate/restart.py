@@ -22,7 +22,7 @@ from hvd_elastic_ext.simulate.traces.rows import Row, Trace
 @dataclass(frozen=True, slots=True)
 class Restarted:
     """``useful``: slot-seconds of steps that were kept, ``kept``: those steps of all ranks, ``done``: all of them,
-    ``lost``: steps done again. ``downtime_s``: without a step between two worlds. ``interval_s``: of checkpoints.
+    ``lost``: steps done again. ``downtime_s``: without a step since the first one. ``interval_s``: of checkpoints.
     """
 
     useful: float
@@ -41,22 +41,27 @@ class Restarted:
         return self.useful / self.capacity if self.capacity else 0.0
 
 
-def restarted(trace: Trace, settings: RunSettings, times: Times, *, rank_steps: int | None = None) -> Restarted:
-    """What such a job gets out of a trace."""
-    both = [_Loop(trace, settings, times, rank_steps, grows=grows).run() for grows in (False, True)]
-    return max(both, key=lambda each: (each.kept, -(each.took_s or 0.0)))
+def restarted(
+    trace: Trace, settings: RunSettings, times: Times, *, rank_steps: int | None = None, grows: bool | None = None
+) -> Restarted:
+    """What such a job gets out of a trace. ``grows``: whether it restarts for hosts that come; None: as is better."""
+    ways = (False, True) if grows is None else (grows,)
+    found = [_Loop(trace, settings, times, rank_steps, grows=way).run() for way in ways]
+    return max(found, key=lambda each: (each.kept, -(each.took_s or 0.0)))
 
 
 class _Happens(NamedTuple):
-    """``what``: an event of the row, told (it has notice), or end (of the trace)."""
+    """``what``: an event of the row, joins (its agent has started), told (it has notice), or end (of the trace)."""
 
     at: float
     what: str
     row: Row | None = None
 
 
-def _happens(trace: Trace) -> Iterator[_Happens]:
+def _happens(trace: Trace, agent_s: float) -> Iterator[_Happens]:
     for row in trace.rows:
+        if row.event == "up" and row.at > 0.0:
+            yield _Happens(row.at + agent_s, "joins", row)
         if row.notice:
             yield _Happens(max(0.0, row.at - row.notice), "told", row)
         if row.event != "price":
@@ -71,8 +76,10 @@ class _Loop:
         self._grows = grows
         self._trace, self._settings, self._times, self._wanted = trace, settings, times, rank_steps
         self.interval_s = self._interval(sum(row.event not in ("up", "price") for row in trace.rows))
-        self._start_s = times.agent_s + times.boot_s + times.join_s + times.sync_s + times.load_s
+        self._start_s = times.boot_s + times.join_s + times.sync_s + times.load_s
         self._there: dict[str, int] = {}
+        self._ready: set[str] = set()
+        """Hosts whose agents have started."""
         self._leaving: set[str] = set()
         self._of: dict[str, int] = {}
         """The hosts of the present world, with their slots."""
@@ -95,7 +102,7 @@ class _Loop:
 
     def run(self) -> Restarted:
         at = 0.0
-        for now, what, row in sorted(_happens(self._trace), key=lambda each: each.at):
+        for now, what, row in sorted(_happens(self._trace, self._times.agent_s), key=lambda each: each.at):
             if now > at:
                 if self._begun is None:
                     self._start(at)
@@ -109,12 +116,17 @@ class _Loop:
 
     def _take(self, now: float, what: str, row: Row | None) -> None:
         if row is None:
+            trains = self._begun is not None and now > self._begun
             self._stop(now, saves=True)
+            self._downtime += 0.0 if trains or self._halted is None else now - self._halted
             return
         within = row.host in self._of
         if what == "up":
             self._there[row.host] = row.slots
-            if self._grows and self._begun is not None and now > 0.0:
+            self._ready |= {row.host} if not now else set()
+        elif what == "joins" and self._there.get(row.host) == row.slots:
+            self._ready.add(row.host)
+            if self._grows and self._begun is not None:
                 self._stop(now)
                 self._start(now)
         elif what == "told" and row.host in self._there:
@@ -122,20 +134,21 @@ class _Loop:
         elif what in ("down", "lost"):
             self._there.pop(row.host, None)
             self._leaving.discard(row.host)
-        if within and what != "up":
+            self._ready.discard(row.host)
+        if within and what not in ("up", "joins"):
             self._stop(now, saves=what == "told")
             self._start(now + (self._times.gloo_s if what == "lost" else 0.0))
 
     def _start(self, at: float) -> None:
         """Start with all hosts that are there to stay, if they are enough."""
-        stay = {host: slots for host, slots in self._there.items() if host not in self._leaving}
+        stay = {host: slots for host, slots in self._there.items() if host in self._ready - self._leaving}
         slots, most = sum(stay.values()), self._settings.max_num_proc
         if slots < self._settings.min_num_proc:
             self._of, self._begun = {}, None
             return
         self._of = stay
         self._size = slots if most is None else min(slots, most)
-        self._begun = at + self._start_s + (0.0 if self._starts else self._times.cold_s)
+        self._begun = at + self._start_s + (0.0 if self._starts else self._times.agent_s + self._times.cold_s)
         self._starts += 1
 
     def _stop(self, now: float, *, saves: bool = False) -> None:

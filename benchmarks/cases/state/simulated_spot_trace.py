@@ -32,6 +32,7 @@ WHO: Final = {"ours": "ours", "stock": "stock Horovod", "torchrun": "torchrun"}
 WHAT: Final = ("steps kept, of all ranks", "time without a step", "steps done again")
 SAVE_EVERY: Final = 40
 """Steps, as in ``benchmarks/scripts/spot.py``."""
+FIELDS: Final = ("kept", "downtime_s", "lost")
 PAUSE_S: Final = 1.0
 """Rank 0 that does no step for so long is not training."""
 
@@ -88,9 +89,9 @@ def of_ours(run: spot_trace.Played, folder: Path) -> tuple[Found, Found]:
     }
     settings = options.settings(given, told.trace)
     results = [simulate(told.trace, settings, told.times, seed=seed) for seed in SEEDS]
-    means = (statistics.fmean(getattr(each, name) for each in results) for name in ("kept", "downtime_s", "lost"))
+    kept, downtime_s, lost = (statistics.fmean(getattr(each, name) for each in results) for name in FIELDS)
     work = kept_work.work(stamps_of(folder), since=0.0, until=math.inf)
-    return Found(work.kept, told.downtime_s, told.lost, told.steps + told.lost), Found(*means, 0.0)
+    return Found(work.kept, told.downtime_s, told.lost, told.steps + told.lost), Found(kept, downtime_s, lost, 0.0)
 
 
 def stamps_of(folder: Path) -> list[Stamp]:
@@ -112,7 +113,7 @@ def of_peer(run: spot_trace.Played) -> tuple[Found, Found]:
     was = Found(done.kept, sum(pauses) + last, again, len(within))
     trace = trace_of(run.events, hosts=run.hosts, ends=run.until - run.since)
     settings = options.settings({"min_num_proc": 1, "checkpoint_every": str(SAVE_EVERY)}, trace)
-    said = restarted(trace, settings, times_of(within, [run.since + each.at_s for each in run.events]))
+    said = restarted(trace, settings, times_of(within, trace, run.since), grows=True)
     return was, Found(said.kept, said.downtime_s, said.lost, 0.0)
 
 
@@ -128,13 +129,20 @@ def changed(one: Stamp, other: Stamp) -> bool:
     return (one.pid, one.size) != (other.pid, other.size) or other.mono - one.mono > PAUSE_S
 
 
-def times_of(firsts: Sequence[Stamp], events: Sequence[float]) -> Times:
-    """Times of a job that trains at the beginning. Its start begins anew with each event before its first step."""
-    starts = [
-        other.mono - max([one.mono, *(at for at in events if one.mono < at < other.mono)])
-        for one, other in itertools.pairwise(firsts)
-        if changed(one, other)
-    ]
+def times_of(firsts: Sequence[Stamp], trace: Trace, since: float) -> Times:
+    """Times of a job that trains at the beginning.
+
+    A start begins anew when another host leaves, at its notice, if there is one. A host that comes has others start
+    anew once it has started its own part.
+    """
+    left = [since + row.at - row.notice for row in trace.rows if row.event == "down"]
+    came = [since + row.at for row in trace.rows if row.event == "up" and row.at > 0.0]
+    starts, joins = list[float](), list[float]()
+    for one, other in itertools.pairwise(firsts):
+        if changed(one, other):
+            starts.append(other.mono - max([one.mono, *(at for at in left if one.mono < at < other.mono)]))
+            before = [at for at in came if at < one.mono]
+            joins += [one.mono - max(before)] if other.size > one.size and before else []
     paces = defaultdict[int, list[float]](list)
     for one, other in itertools.pairwise(firsts):
         if not changed(one, other):
@@ -142,8 +150,9 @@ def times_of(firsts: Sequence[Stamp], events: Sequence[float]) -> Times:
     sizes = {size: statistics.fmean(values) for size, values in paces.items()}
     start_s = statistics.fmean(starts) if starts else 0.0
     step_s = statistics.fmean(itertools.chain.from_iterable(paces.values()))
-    rest = dict.fromkeys(("agent_s", "join_s", "sync_s", "load_s", "write_s"), 0.0)
-    return Times(step_s=step_s, sizes=sizes, boot_s=start_s, cold_s=-start_s, **rest)
+    none = Times(step_s=step_s, sizes=sizes, join_s=0.0, sync_s=0.0, load_s=0.0, write_s=0.0)
+    agent_s = statistics.fmean(joins) if joins else 0.0
+    return dataclasses.replace(none, boot_s=start_s, agent_s=agent_s, cold_s=-start_s - agent_s)
 
 
 def trace_of(events: Sequence[replay.Event], *, hosts: int, ends: float) -> Trace:

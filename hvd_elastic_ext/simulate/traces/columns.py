@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Final, TypeVar
 
 from hvd_elastic_ext.core.errors import UsageError
@@ -55,8 +55,8 @@ def moment(place: str, values: Mapping[str, object], name: str) -> float:
 
 
 def _moment(text: str) -> float:
-    found = datetime.fromisoformat(text)
-    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    found = datetime.fromisoformat(f"{text[:-1]}+00:00" if text.endswith("Z") else text)
+    return (found if found.tzinfo is not None else found.replace(tzinfo=timezone.utc)).timestamp()
 
 
 def price(place: str, values: Mapping[str, object], name: str) -> float:

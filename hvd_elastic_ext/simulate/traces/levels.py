@@ -29,11 +29,11 @@ class Pool(NamedTuple):
 
 
 class Level(NamedTuple):
-    """From ``at`` on a pool has ``count`` hosts; ``price``: of one for an hour, if that is known."""
+    """From ``at`` on a pool has ``hosts``; ``price``: of one for an hour, if that is known."""
 
     at: float
     pool: Pool
-    count: int
+    hosts: int
     price: float | None = None
 
 
@@ -55,18 +55,18 @@ class Levels:
         chance = random.Random(f"counts {seed}")  # noqa: S311 a simulation
         there, came, paid = defaultdict[Pool, list[str]](list), defaultdict[Pool, int](int), dict[Pool, float | None]()
         for at, pool, count, price in self.levels:
-            hosts, per_slot = there[pool], None if price is None else price / pool.slots
-            while len(hosts) > count:
-                host = hosts.pop(chance.randrange(len(hosts)))
+            here, per_slot = there[pool], None if price is None else price / pool.slots
+            while len(here) > count:
+                host = here.pop(chance.randrange(len(here)))
                 told = chance.random() >= self.assumed.untold
                 yield Row(at, host, "down", self.assumed.notice if told else 0.0)
             if per_slot is not None and paid.get(pool) != per_slot:
-                yield from (Row(at, host, "price", price=per_slot) for host in hosts)
+                yield from (Row(at, host, "price", price=per_slot) for host in here)
             paid[pool] = per_slot
-            while len(hosts) < count:
+            while len(here) < count:
                 came[pool] += 1
-                hosts.append(_name(pool, came[pool]))
-                yield Row(at, hosts[-1], "up", slots=pool.slots, kind=pool.kind, price=per_slot)
+                here.append(_name(pool, came[pool]))
+                yield Row(at, here[-1], "up", slots=pool.slots, kind=pool.kind, price=per_slot)
 
 
 def _name(pool: Pool, number: int) -> str:
@@ -78,13 +78,13 @@ def _name(pool: Pool, number: int) -> str:
 def levels(found: Iterable[Level], *, where: str, assumed: Assumed) -> Levels:
     """The part of a trace that is wanted. Raises :class:`UsageError` if there is no host in it."""
     ordered = sorted(found, key=lambda level: level.at)
-    if not any(level.count for level in ordered):
+    if not any(level.hosts for level in ordered):
         raise UsageError(f"{where}: tells of no host; {_why(assumed)}")
-    begins = next(level.at for level in ordered if level.count) + assumed.after
+    begins = next(level.at for level in ordered if level.hosts) + assumed.after
     ends = min(begins + assumed.days * DAY_S, ordered[-1].at)
     before = {level.pool: level._replace(at=begins) for level in ordered if level.at <= begins}
     part = [*before.values(), *(level for level in ordered if begins < level.at <= ends)]
-    if ends <= begins or not any(level.count for level in part):
+    if ends <= begins or not any(level.hosts for level in part):
         raise UsageError(f"{where}: has no hosts in the part that is wanted; change --assume after or days")
     shifted = (level._replace(at=level.at - begins) for level in part)
     return Levels(tuple(shifted), ends - begins, where, assumed)
