@@ -145,18 +145,18 @@ def _times(records: Sequence[Record], paces: Mapping[int, tuple[float, int]], ch
     ):
         if values:
             found[name] = _middle(values)
-    found |= _of_changes(changes, usual)
+    found |= _of_changes(changes, usual, step_s)
     return dataclasses.replace(usual, step_s=step_s, sizes=sizes, every=_every(records), publish_s=0.0, **found)
 
 
-def _of_changes(changes: Sequence[_Change], usual: Times) -> dict[str, float]:
-    """Time without a step: the part that all changes have, and what a loss adds."""
+def _of_changes(changes: Sequence[_Change], usual: Times, step_s: float) -> dict[str, float]:
+    """Time without a step: the part that all changes have, and what a loss adds beside half a step, cut short."""
     planned = [each.downtime_s for each in changes if not each.failed]
-    failed = [each.downtime_s for each in changes if each.failed]
+    failed = [max(0.0, each.downtime_s - step_s / 2) for each in changes if each.failed]
     if not planned and not failed:
         return {}
-    common = statistics.fmean(planned or failed)
-    more = statistics.fmean(failed) - common if failed else 0.0
+    more = statistics.fmean(failed) - statistics.fmean(planned) if planned and failed else 0.0
+    common = statistics.fmean(planned if more > 0.0 else [*planned, *failed])
     return {"join_s": common / 2, "sync_s": common / 2, "notice_s": max(usual.notice_s, more)}
 
 
