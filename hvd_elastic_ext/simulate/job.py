@@ -195,6 +195,7 @@ class _Job:
         if row.host in cluster.cut:
             self._ends_for_good(row.host)
         self._accounts.away.discard(row.host)
+        self._departing.pop(row.host, None)  # that was its life before
         self._there[row.host] = row
         self._accounts.slots += row.slots
         usual = self._work.prices.get(row.kind, self._work.price)

@@ -281,23 +281,33 @@ def _listed(records: Sequence[Record]) -> Iterator[Row]:
 def _gone(records: Sequence[Record], host: str, *, came: float, at: float, first: float) -> Row:
     """How a host went that was listed from ``came`` on, and is no more."""
     told = _told([each for each in records if each.get("host") == host and came <= each.mono <= at])
-    if told is not None:
-        return Row(at - first, host, "down", at - told)
+    if told is not None:  # it went at its deadline, at most; for its job it is gone when it is listed no more
+        again = (
+            each.mono for each in _of(records, "published") if each.mono > at and host in (each.get("hosts") or ())
+        )
+        since, deadline = told
+        gone = max(at, min(deadline, next(again, math.inf)))
+        return Row(gone - first, host, "down", gone - since)
     own = [each for each in records if each.get("host") == host and at - LEAVES_S < each.mono <= at + LEAVES_S]
     leaves = [each.mono for each in _of(own, "exited") if each.mono >= at and each.get("cause") == "told to leave"]
     if leaves:
-        return Row(max(leaves) + 1.0 - first, host, "down", max(leaves) + 1.0 - at)
+        gone = min(max(leaves) + 1.0, again)
+        return Row(gone - first, host, "down", gone - at)
     cut = [each.mono for each in _of(own, "fenced") if each.mono > came]
     gone = min(cut, default=at)  # after it was listed no more, if nobody could let it go before
     return Row(max(0.0, gone - first), host, "down", max(0.0, gone - at))
 
 
-def _told(records: Sequence[Record]) -> float | None:
-    """Since when a host has notice, from what was noted of it."""
-    since = None
+def _told(records: Sequence[Record]) -> tuple[float, float] | None:
+    """Since when a host has notice, and its deadline, from what was noted of it."""
+    told = None
     for each in _of(records, "notice", "notice_over"):
-        since = None if each.event == "notice_over" else each.mono if since is None else since
-    return since
+        if each.event == "notice_over":
+            told = None
+        elif told is None:
+            deadline = each.get("deadline")
+            told = each.mono, float(deadline) if isinstance(deadline, int | float) else each.mono
+    return told
 
 
 def _crashes(records: Sequence[Record], gone: Sequence[Row]) -> Iterator[Row]:

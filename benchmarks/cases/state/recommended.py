@@ -17,14 +17,14 @@ from hvd_elastic_ext.simulate.command import SEEDS
 from hvd_elastic_ext.simulate.traces import synthetic
 
 FLEETS: Final = {
-    "told": "hosts=8,days=0.25,mtbf=2h,notice=2m,back=20m",
-    "untold": "hosts=8,days=0.25,mtbf=2h,back=20m",
-    "zones": "hosts=9,days=0.25,zones=3,zone_mtbf=3h,mtbf=10h,notice=2m,untold=0.3,back=40m",
-    "by day": "hosts=8,days=0.25,mtbf=1.5h,diurnal=0.8,notice=2m,untold=0.5,back=30m",
-    "crashes": "hosts=8,days=0.25,mtbf=24h,crash=2h,lost=12h,back=10m",
-    "all at once": "hosts=8,days=0.25,zone_mtbf=2h,notice=30s,back=15m",
+    "told": "hosts=8,days=0.1,mtbf=1h,notice=2m,back=10m",
+    "untold": "hosts=8,days=0.1,mtbf=1h,back=10m",
+    "zones": "hosts=9,days=0.1,zones=3,zone_mtbf=1.5h,mtbf=5h,notice=2m,untold=0.3,back=20m",
+    "by day": "hosts=8,days=0.1,mtbf=0.5h,diurnal=0.8,notice=2m,untold=0.5,back=15m",
+    "crashes": "hosts=8,days=0.1,mtbf=12h,crash=1h,lost=6h,back=10m",
+    "all at once": "hosts=8,days=0.1,zone_mtbf=0.7h,notice=30s,back=10m",
 }
-GRID: Final = "min_np=2,7; checkpoint_every=30s,600s,auto"
+GRID: Final = "min_np=2,7; checkpoint_every=30s,auto"
 GIVEN: Final = {"num_proc": 8, "max_num_proc": 16, "failure_budget": 100_000, "elastic_timeout_s": 86400.0}
 TIMES: Final = Times(step_s=1.0, every=10, boot_s=40.0, spread=0.3, write_s=20.0, slowed=0.1, stall_s=0.5)
 UNSEEN, QUICK_UNSEEN = 5, 1

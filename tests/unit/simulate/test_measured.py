@@ -100,13 +100,14 @@ def test_a_host_boots_as_long_as_it_did_and_one_that_was_never_ready_longer_than
     ("lines", "gone_at", "notice"),
     [
         ([(22.0, "notice", {"host": "b"}), UNLISTED], 40.0, 18.0),
+        ([(22.0, "notice", {"host": "b", "deadline": 52.0}), UNLISTED], 52.0, 30.0),
         ([(22.0, "notice", {"host": "b"}), (23.0, "notice_over", {"host": "b"}), UNLISTED],
          40.0, 0.0),
         ([UNLISTED, (44.0, "exited", {"host": "b", "cause": "told to leave"})], 45.0, 5.0),
         ([UNLISTED, (50.0, "fenced", {"host": "b"})], 50.0, 10.0),
         ([(39.0, "fenced", {"host": "b"}), UNLISTED], 39.0, 0.0),
     ],
-    ids=["a notice", "one that was over", "it left", "nobody could let it go", "it was lost"],
+    ids=["a notice", "a deadline", "one that was over", "it left", "nobody could let it go", "it was lost"],
 )  # fmt: skip
 def test_how_a_host_went_follows_from_what_was_noted_of_it(
     lines: list[tuple[float, str, dict[str, object]]], gone_at: float, notice: float
