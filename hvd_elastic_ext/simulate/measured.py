@@ -281,12 +281,11 @@ def _listed(records: Sequence[Record]) -> Iterator[Row]:
 def _gone(records: Sequence[Record], host: str, *, came: float, at: float, first: float) -> Row:
     """How a host went that was listed from ``came`` on, and is no more."""
     told = _told([each for each in records if each.get("host") == host and came <= each.mono <= at])
-    if told is not None:  # it went at its deadline, at most; for its job it is gone when it is listed no more
-        again = (
-            each.mono for each in _of(records, "published") if each.mono > at and host in (each.get("hosts") or ())
-        )
+    listed = (each for each in _of(records, "published") if host in (each.get("hosts") or ()))
+    again = next((each.mono for each in listed if each.mono > at), math.inf)
+    if told is not None:  # it may have stayed until its deadline
         since, deadline = told
-        gone = max(at, min(deadline, next(again, math.inf)))
+        gone = max(at, min(deadline, again))
         return Row(gone - first, host, "down", gone - since)
     own = [each for each in records if each.get("host") == host and at - LEAVES_S < each.mono <= at + LEAVES_S]
     leaves = [each.mono for each in _of(own, "exited") if each.mono >= at and each.get("cause") == "told to leave"]
