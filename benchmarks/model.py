@@ -14,7 +14,7 @@ Side = Literal["stock", "ours"]
 SIDES: Final[tuple[Side, ...]] = ("stock", "ours")
 
 Statistic = Literal["median", "p99", "maximum"]
-Unit = Literal["s", "MB", "%", "% of a core", "attempts", "samples/s"]
+Unit = Literal["s", "MB", "%", "% of a core", "attempts", "samples/s", "steps"]
 
 
 class BenchmarkError(Exception):

@@ -20,7 +20,14 @@ from benchmarks.cases.resize import (
     shrink,
     successor,
 )
-from benchmarks.cases.state import checkpoint, checkpoint_interval, checkpoint_stall, in_process, spot_trace
+from benchmarks.cases.state import (
+    checkpoint,
+    checkpoint_interval,
+    checkpoint_stall,
+    in_process,
+    simulated_spot_trace,
+    spot_trace,
+)
 from benchmarks.model import Case
 
 CASES: Final[tuple[Case, ...]] = (
@@ -39,6 +46,7 @@ CASES: Final[tuple[Case, ...]] = (
     checkpoint_stall.CASE,
     checkpoint_interval.CASE,
     spot_trace.CASE,
+    simulated_spot_trace.CASE,
     *cluster.CASES,
     discover_script.CASE,
     cluster_outage.CASE,

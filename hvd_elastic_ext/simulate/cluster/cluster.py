@@ -257,10 +257,11 @@ class Cluster:
     def boots(self, process: Process) -> None:
         """A process was started."""
         agent = process.agent
-        boot_s = self.boot_s.get(agent.host, self.times.of(agent.kind, "boot_s"))
+        own = agent.host in self.boot_s
+        boot_s = self.boot_s[agent.host] if own else self.times.of(agent.kind, "boot_s")
         if boot_s is not None:
-            if agent.booted is None or agent.booted[0] != self.sim.now:
-                agent.booted = (self.sim.now, self.drawn(boot_s))  # processes of one host take about as long
+            if agent.booted is None or agent.booted[0] != self.sim.now:  # processes of one host take about as long
+                agent.booted = (self.sim.now, boot_s if own else self.drawn(boot_s))
             self.sim.later(agent.booted[1], agent.park, process)
 
     def process(self, host: str, slot: int) -> Process | None:

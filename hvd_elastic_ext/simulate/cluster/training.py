@@ -214,7 +214,7 @@ class Training:
         """Seconds of a step: that of the slowest host, its part of a commit, and of a checkpoint that is written."""
         times = self._times
         kinds = {process.agent.kind for process in world.members}
-        slowest = max((times.of(kind, "step_s") for kind in kinds), default=times.step_s)
+        slowest = max((times.step(kind, world.size) for kind in kinds), default=times.step_s)
         return (slowest + times.commit_s / world.every) * (1.0 + (times.slowed if world.writing else 0.0))
 
     def _step(self, world: World) -> None:
@@ -286,7 +286,8 @@ class Training:
             process.batch += count
             if world.fresh:
                 last = process.stepped_at
-                process.agent.say(process, "going_on", pause_s=None if last is None else now - last)
+                pause_s = None if last is None else max(0.0, now - last - world.step_s)
+                process.agent.say(process, "going_on", pause_s=pause_s)
             process.stepped_at = now
         world.fresh = False
         if self.records:
