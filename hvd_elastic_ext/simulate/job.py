@@ -23,8 +23,8 @@ from hvd_elastic_ext.launcher.state.saved import Saved, saved_of
 from hvd_elastic_ext.simulate.accounting import CATEGORIES, Accounts
 from hvd_elastic_ext.simulate.cluster.cluster import Cluster, Sink
 from hvd_elastic_ext.simulate.cluster.launcher import Launcher
+from hvd_elastic_ext.simulate.cluster.processes import World
 from hvd_elastic_ext.simulate.cluster.times import Times
-from hvd_elastic_ext.simulate.cluster.training import World
 from hvd_elastic_ext.simulate.cluster.virtual_time import BEGIN_S, Sim
 from hvd_elastic_ext.simulate.traces.rows import Row, Trace
 

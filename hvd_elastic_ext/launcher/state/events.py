@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,14 @@ class News:
     """A message from an agent; ``news["event"]`` is a string, the rest is unchecked."""
 
     host: str
+    news: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SameNews:
+    """The same :class:`News` of many processes, but for host, slot and life. Simulated clusters send it."""
+
+    processes: tuple[ProcessId, ...]
     news: Mapping[str, Any]
 
 
@@ -128,6 +137,7 @@ Event: TypeAlias = (
     | LaunchEnded
     | AgentEnded
     | News
+    | SameNews
     | LauncherPaused
     | PeersChanged
     | Expected

@@ -13,7 +13,7 @@ from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.driver.driver import Driver
 from hvd_elastic_ext.launcher.folder import saved_text
 from hvd_elastic_ext.launcher.folder.saved_state import start_of, write_noted_change
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state.events import (
     AgentEnded,
     AgentJoined,
@@ -24,9 +24,12 @@ from hvd_elastic_ext.launcher.state.events import (
     LauncherPaused,
     News,
     PeersChanged,
+    SameNews,
 )
 from hvd_elastic_ext.launcher.state.saved import Saved, job_of, saved_of
-from hvd_elastic_ext.simulate.cluster.agent import Agent, Line, Message
+from hvd_elastic_ext.simulate.cluster.agent import Agent, Line
+from hvd_elastic_ext.simulate.cluster.commits import Commit
+from hvd_elastic_ext.simulate.cluster.processes import Message, Process
 from hvd_elastic_ext.simulate.cluster.times import LATENCY_S
 
 if TYPE_CHECKING:
@@ -72,6 +75,8 @@ class Launcher:
         self._cluster, self._sim = cluster, cluster.sim
         self._commands: dict[str, object] = {}
         """The start of each host's agent: what stands for it, or the agent that it has become."""
+        self._starting: set[str] = set()
+        """Hosts of those that are no agents yet."""
         self._to_save = False
         self._missed: list[Callable[[], None]] | None = None
         """What happens while it stands still."""
@@ -104,7 +109,7 @@ class Launcher:
     @property
     def starting(self) -> bool:
         """Whether agents are being started."""
-        return any(not isinstance(each, Agent) for each in self._commands.values())
+        return bool(self._starting)
 
     def publish(self) -> None:
         """Tell the driver of the newest list."""
@@ -162,6 +167,24 @@ class Launcher:
         self.lines[host] = line
         self.driver.tell(AgentJoined(host, message.news))
         self.driver.tell(PeersChanged(host))
+        self.dirty = True
+
+    def hear_together(self, sent: Sequence[tuple[Line, Process]], news: Mapping[str, Any], told: Commit | None) -> None:
+        """The same news of many processes arrive. ``told``: the commit that they tell of."""
+        if self._missed is not None:
+            self._missed.append(lambda: self.hear_together(sent, news, told))
+            return
+        heard, observer = list[ProcessId](), self._cluster.observer
+        for line, process in sent:
+            agent = line.agent
+            if not (line.open and self.alive and self.lines.get(agent.host) is line):
+                continue
+            if told is not None:
+                observer.told(agent, process.slot, told)
+            if agent.down_since is not None and agent.host not in self._cluster.cut:
+                agent.reached()
+            heard.append(process.id)
+        self.driver.tell(SameNews(tuple(heard), news))
         self.dirty = True
 
     def look(self) -> None:
@@ -262,6 +285,7 @@ class Launcher:
 
     def start_agent(self, host: Host) -> None:
         token = self._commands[host.name] = object()
+        self._starting.add(host.name)
         self._sim.later(self._cluster.start_s(host.name), self._start, host.name, token)
 
     def _start(self, host: str, token: object) -> None:
@@ -273,27 +297,32 @@ class Launcher:
             self._sim.later(NO_ROUTE_S, self._not_started, host, token)
         elif agent is None:
             agent = self._commands[host] = cluster.new_agent(host)
+            self._starting.discard(host)
             agent.connect()
         elif agent.finishing:
             self._sim.later(self._cluster.start_s(host), self._start, host, token)
         else:
             agent.connect()
-            del self._commands[host]
+            self.stop_launch(host)
             self.driver.tell(LaunchEnded(host, 0, "adopted"))
             self.dirty = True
 
     def _not_started(self, host: str, token: object) -> None:
         if self.alive and self._commands.get(host) is token:
-            del self._commands[host]
+            self.stop_launch(host)
             self.driver.tell(LaunchEnded(host, 255, "no route to host"))
             self.dirty = True
 
     def send(self, host: str, order: Mapping[str, Any]) -> bool:
-        if order["do"] == "all":
-            return all(self.send(host, each) for each in order["orders"])
         line = self.lines.get(host)
         if not self.alive or line is None:
             return False
+        for each in order["orders"] if order["do"] == "all" else (order,):
+            self._notes(line, each)
+        self._cluster.down(line, order)
+        return True
+
+    def _notes(self, line: Line, order: Mapping[str, Any]) -> None:
         match order["do"]:
             case "answer":
                 self._cluster.observer.deals(self)
@@ -301,11 +330,10 @@ class Launcher:
                 self._cluster.observer.kills(line.agent, order["slot"])
             case "finish" | "forget":
                 self._cluster.observer.lets_go(line.agent, order.get("slot"))
-        self._cluster.down(line, dict(order))
-        return True
 
     def stop_launch(self, host: str) -> None:
         self._commands.pop(host, None)
+        self._starting.discard(host)
 
     def hang_up(self, host: str, reason: str) -> None:
         line = self.lines.pop(host, None)
