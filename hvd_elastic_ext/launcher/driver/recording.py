@@ -131,6 +131,7 @@ def _end(data: Mapping[str, Any], _: float) -> Event:
 _READERS: Final[Mapping[str, Callable[[Mapping[str, Any], float], Event]]] = {
     "HostsChanged": _hosts_changed,
     "SameNews": _same_news,
+    "Heard": lambda data, _: events.Heard(tuple(data["hosts"])),
     "Expected": lambda data, _: events.Expected(tuple(Host(**host) for host in data["hosts"]), data["until"]),
     "HealthChanged": lambda data, now: events.HealthChanged(
         ledger_json.from_json(data["ledger"], now, wall=now), data["event"], data["fields"]

@@ -39,6 +39,9 @@ def reduce(job: JobState, event: Event) -> None:
             _news(job, host, news)
         case events.SameNews(processes, news):
             _same_news(job, processes, news)
+        case events.Heard(names):
+            for agent in filter(None, map(job.roster.agents.get, names)):
+                agent.heard = job.now
         case events.HostsChanged():
             _hosts_changed(job, event)
         case events.AgentJoined(host, hello):

@@ -79,6 +79,13 @@ class SameNews:
 
 
 @dataclass(frozen=True, slots=True)
+class Heard:
+    """Heartbeats of many hosts that tell of no process. Simulated clusters send it."""
+
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LauncherPaused:
     """The launcher was paused for ``seconds``: stopped, paused with its machine, or blocked by a disk."""
 
@@ -138,6 +145,7 @@ Event: TypeAlias = (
     | AgentEnded
     | News
     | SameNews
+    | Heard
     | LauncherPaused
     | PeersChanged
     | Expected

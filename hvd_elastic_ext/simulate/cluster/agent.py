@@ -146,7 +146,7 @@ class Agent:
     def _heard(self) -> None:
         """Where heartbeats are no events of their own: the driver needs to know how many steps were done."""
         if self.line is not None:
-            self.line.launcher.hears(self, whole=True)
+            self.line.launcher.hears(self)
 
     def beats(self) -> Message:
         """The heartbeats of its processes."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.state.events import HealthChanged
@@ -36,6 +37,21 @@ class Sink(Protocol):
 
     def flush(self) -> object:
         """Whatever was written is to be there."""
+
+
+class NoJournal:
+    """Takes in lines, and drops them."""
+
+    def write(self, text: str, /) -> object:
+        """Nothing is kept."""
+
+    def flush(self) -> object:
+        """Nothing is kept."""
+
+
+class _Unwritten(Journal):
+    def record(self, event: str, /, *, generation: int, at_mono: float | None = None, **fields: Any) -> None:
+        """Thousands of lines that nobody keeps are not made."""
 
 
 class Cluster:
@@ -87,6 +103,10 @@ class Cluster:
     def start_s(self, host: str) -> float:
         """How long the start of an agent takes."""
         return self.drawn(self.times.of(self.kinds.get(host, ""), "agent_s"))
+
+    def new_journal(self) -> Journal:
+        """Of a launcher."""
+        return (_Unwritten if isinstance(self.journal, NoJournal) else Journal)(self.journal, self.sim.time)
 
     # --- time
 
@@ -201,7 +221,7 @@ class Cluster:
             return
         agent = self.agents.get(host)
         if agent is not None and self.launcher is not None:
-            self.launcher.hears(agent, whole=True)
+            self.launcher.hears(agent)
         self.cut.add(host)
         for process in [] if agent is None else list(agent.processes.values()):
             self.training.may_stall(process.world)

@@ -8,7 +8,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.driver.driver import Driver
 from hvd_elastic_ext.launcher.folder import saved_text
@@ -19,6 +18,7 @@ from hvd_elastic_ext.launcher.state.events import (
     AgentJoined,
     AgentLost,
     Expected,
+    Heard,
     HostsChanged,
     LaunchEnded,
     LauncherPaused,
@@ -43,13 +43,13 @@ WAITING_S: Final = 10.0
 """The same while processes start, or wait for hosts."""
 MOVING_S: Final = 1.0
 """The same while a world changes, or a host cannot be reached."""
+EACH_S: Final = 0.002
+"""What each host adds to both."""
 SHARE: Final = 0.8
 """Of ``--heartbeat-timeout``: the longest for which a host that can be reached is not heard, before a look."""
 WHOLE_S: Final = 60.0
 """Shortest time between two heartbeats in which all hosts tell of their processes."""
 WHOLE_PER_HOST_S: Final = 0.5
-ALIVE: Final = Message({"event": "beats", "slots": {}, "part": True})
-"""A heartbeat that tells of no process."""
 
 
 class Motion(Enum):
@@ -96,15 +96,13 @@ class Launcher:
 
     def _driver(self, saved: Saved, expects: str | None) -> Driver:
         cluster, time = self._cluster, self._sim.time
-        write_noted_change(saved, journal=Journal(cluster.journal, time), clock=time)
+        write_noted_change(saved, journal=cluster.new_journal(), clock=time)
         helpers = cluster.chance.randrange(1 << 48)
         job = job_of(saved, cluster.options, now=time.mono(), wall=time.wall(), helper_number=helpers, expects=expects)
         recorder = cluster.recorder
         if recorder is not None:
             recorder.job_started(start_of(saved, job, wall=time.wall(), expects=expects))
-        return Driver(
-            job, self, journal=Journal(cluster.journal, time), clock=time, changed=self._changed, recorder=recorder
-        )
+        return Driver(job, self, journal=cluster.new_journal(), clock=time, changed=self._changed, recorder=recorder)
 
     @property
     def starting(self) -> bool:
@@ -214,7 +212,8 @@ class Launcher:
         steps = None if every is None else every.every.steps
         calm_s = CALM_S + CALM_PER_HOST_S * len(self.lines)
         calm_s = calm_s if steps is None else min(calm_s, max(1.0, steps * self._cluster.times.step_s / 4))
-        pause_s = {Motion.CALM: calm_s, Motion.WAITING: WAITING_S, Motion.MOVING: MOVING_S}[motion]
+        each_s = EACH_S * len(self.lines)
+        pause_s = {Motion.CALM: calm_s, Motion.WAITING: WAITING_S + each_s, Motion.MOVING: MOVING_S + each_s}[motion]
         self.look_at = None if at is None else min(at, self._sim.now + pause_s)
 
     def _hear_all(self, *, whole: bool) -> None:
@@ -222,25 +221,30 @@ class Launcher:
         now, timeout_s = self._sim.now, self.driver.job.options.heartbeat_timeout_s
         for world in self._cluster.training.worlds:
             if world.phase == "training" and world.members:
-                self.hears(world.members[0].agent, whole=True)  # how many steps were done by now
+                self.hears(world.members[0].agent)  # how many steps were done by now
         whole = whole and now - self._told_at >= max(WHOLE_S, WHOLE_PER_HOST_S * len(self.lines))
         if not whole and now - self._heard_at < timeout_s * SHARE / 2:
             return
         self._heard_at, agents = now, self.driver.job.roster.agents
         self._told_at = now if whole else self._told_at
+        latest, alive = now - timeout_s * SHARE / 2, list[str]()
         for host, line in list(self.lines.items()):
             known = agents.get(host)
-            if whole or (known is not None and now - known.heard >= timeout_s * SHARE / 2):
-                self.hears(line.agent, whole=whole)
+            if whole:
+                self.hears(line.agent)
+            elif known is not None and known.heard <= latest and self._reaches(line.agent):
+                alive.append(host)
+        if alive and self._missed is None:
+            self.driver.tell(Heard(tuple(alive)))
 
-    def hears(self, agent: Agent, *, whole: bool) -> None:
-        """An agent's heartbeat arrives now."""
+    def hears(self, agent: Agent) -> None:
+        """An agent's heartbeat arrives now, where heartbeats are not messages of their own."""
+        if self._reaches(agent) and not self._cluster.times.every_step:
+            self.hear(self.lines[agent.host], agent.beats())
+
+    def _reaches(self, agent: Agent) -> bool:
         line = self.lines.get(agent.host)
-        if line is None or line.agent is not agent or not agent.alive or agent.host in self._cluster.cut:
-            return
-        if self._cluster.times.every_step:
-            return
-        self.hear(line, agent.beats() if whole else ALIVE)
+        return line is not None and line.agent is agent and agent.alive and agent.host not in self._cluster.cut
 
     def lost(self, line: Line, reason: str) -> None:
         """A connection breaks, and this end notices."""
@@ -266,7 +270,8 @@ class Launcher:
     # --- what outlives it
 
     def _changed(self) -> None:
-        self._to_save = self.dirty = True
+        self._to_save = True
+        self.dirty = self.dirty or self._cluster.launcher_dies  # a look saves it
 
     def _save(self) -> None:
         if not self._cluster.launcher_dies:
