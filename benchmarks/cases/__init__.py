@@ -20,7 +20,7 @@ from benchmarks.cases.resize import (
     shrink,
     successor,
 )
-from benchmarks.cases.state import checkpoint, checkpoint_interval, checkpoint_stall, in_process, spot_trace
+from benchmarks.cases.state import checkpoint, checkpoint_interval, checkpoint_stall, in_process, simulate, spot_trace
 from benchmarks.model import Case
 
 CASES: Final[tuple[Case, ...]] = (
@@ -42,4 +42,6 @@ CASES: Final[tuple[Case, ...]] = (
     *cluster.CASES,
     discover_script.CASE,
     cluster_outage.CASE,
+    simulate.THOUSAND,
+    simulate.TEN_THOUSAND,
 )
