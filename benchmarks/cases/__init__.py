@@ -25,6 +25,7 @@ from benchmarks.cases.state import (
     checkpoint_interval,
     checkpoint_stall,
     in_process,
+    simulate,
     simulated_spot_trace,
     spot_trace,
 )
@@ -50,4 +51,6 @@ CASES: Final[tuple[Case, ...]] = (
     *cluster.CASES,
     discover_script.CASE,
     cluster_outage.CASE,
+    simulate.THOUSAND,
+    simulate.TEN_THOUSAND,
 )

@@ -11,8 +11,8 @@ from typing import Final
 
 from hvd_elastic_ext.simulate.cluster.commits import Commit
 from hvd_elastic_ext.simulate.cluster.observer import Observer
+from hvd_elastic_ext.simulate.cluster.processes import Process, World
 from hvd_elastic_ext.simulate.cluster.times import Times
-from hvd_elastic_ext.simulate.cluster.training import Process, World
 from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
 
 CATEGORIES: Final = {

@@ -12,7 +12,6 @@ from typing import Final
 
 from hvd_elastic_ext.core.errors import Asleep, JobFailed
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
 from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
@@ -20,26 +19,16 @@ from hvd_elastic_ext.launcher.rules.suspend import sleep_policy
 from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import SleepAction, SleepFacts
 from hvd_elastic_ext.launcher.state.saved import Saved, saved_of
 from hvd_elastic_ext.simulate.accounting import CATEGORIES, Accounts
-from hvd_elastic_ext.simulate.cluster.cluster import Cluster, Sink
+from hvd_elastic_ext.simulate.cluster.cluster import Cluster, NoJournal, Sink
 from hvd_elastic_ext.simulate.cluster.launcher import Launcher
+from hvd_elastic_ext.simulate.cluster.processes import World
 from hvd_elastic_ext.simulate.cluster.times import Times
-from hvd_elastic_ext.simulate.cluster.training import World
 from hvd_elastic_ext.simulate.cluster.virtual_time import BEGIN_S, Sim
 from hvd_elastic_ext.simulate.traces.rows import Row, Trace
 
 CUT_S: Final = 600.0
 """How long a host that has vanished counts as one without a network."""
 CHUNK_S: Final = 3600.0
-
-
-class NoJournal:
-    """Takes in lines, and drops them."""
-
-    def write(self, text: str, /) -> object:
-        """Nothing is kept."""
-
-    def flush(self) -> object:
-        """Nothing is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +105,7 @@ class _Job:
         self._accounts = Accounts(Sim(), times, options.limits.least)
         self._cluster = cluster = Cluster(options, times, self._accounts, seed=seed, journal=journal)
         self._sim = self._accounts.sim = cluster.sim
-        self._journal = Journal(cluster.journal, cluster.sim.time)
+        self._journal = cluster.new_journal()
         self._there: dict[str, Row] = {}
         self._listed: dict[str, int] = {}
         self._departing: dict[str, tuple[float, float | None]] = {}

@@ -31,7 +31,12 @@ def plan(job: JobState) -> Plan:
     usable, with_notice = _usable(job), job.roster.hosts_with_notice()
     staying = [(host, slots) for host, slots in usable if host.name not in with_notice]
     follow_slots(job, staying)
-    job.wanted = next_world.seats(staying, job.options.limits, job.roster.taken, job.roster.commits.newest_hosts)
+    limits = job.options.limits
+    if job.offered == (staying, limits):
+        return NOTHING  # as in nearly all looks, and there may be thousands
+    job.wanted = next_world.seats(staying, limits, job.roster.taken, job.roster.commits.newest_hosts)
+    surplus = len(job.wanted) < sum(len(slots) for _, slots in staying)  # which ones are chosen depends on more
+    job.offered = None if surplus else (staying, limits)
     return NOTHING
 
 

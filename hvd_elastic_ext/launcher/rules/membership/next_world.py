@@ -170,15 +170,14 @@ def decide(now: float, situation: Situation, limits: WorldLimits) -> WorldDecisi
     return _with_newcomers(view)
 
 
-def decide_for_intact(members: Sequence[ProcessId], wanted: Sequence[Seat], *, settled: bool) -> WorldDecision | None:
-    """What :func:`decide` says of a world with all of its ``members``, without a look at each process there is.
+def decide_for_intact(*, settled: bool, exact: bool) -> WorldDecision | None:
+    """What :func:`decide` says of a world with all of its members, without a look at each process there is.
 
     They are live, none of them is done, and none has lost its connections. ``settled``: they have their ranks and have
-    agreed on their state. None if that is not enough to decide by: more or fewer seats are ``wanted``.
+    agreed on their state. None if that is not enough to decide by: the wanted seats are not ``exact`` theirs.
     """
     if not settled:
         return STILL_FORMING
-    exact = len(members) == len(wanted) and {life.seat for life in members} == set(wanted)
     return AS_IT_SHOULD_BE if exact else None
 
 

@@ -70,6 +70,8 @@ def needed_unlisted(job: JobState) -> dict[str, float]:
     Since when they are not listed (mono). Where no host is listed, all are kept for another reason.
     """
     listed = job.fleet.hosts
+    if listed.has_all(job.roster.agents.keys()):
+        return {}
     gone = {name: agent.unlisted_at for name, agent in job.roster.agents.items() if name not in listed}
     if not gone or not listed.names or not job.formed:
         return {}
