@@ -298,6 +298,7 @@ class Roster:
                 leaves_by.get(seat.host) if leaves_by else None,
                 worker.done,
                 worker.agreed > 0,
+                worker.created,
             )
             for seat, worker in self.workers.items()
             if worker.killed is None and (worker.leaving is None or worker.stage is Stage.LIVE)

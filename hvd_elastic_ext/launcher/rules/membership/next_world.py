@@ -39,6 +39,7 @@ class Process(NamedTuple):
     lost. ``leaves_by``: when its host will be gone (mono), if that is known.
     ``done``: its training function has returned; it may have much to do yet, but it comes to no other world.
     ``trained``: it has agreed with a world on the state, and so has a state beyond that of its start.
+    ``created``: when it was started, or taken over.
     """
 
     life: ProcessId
@@ -49,6 +50,7 @@ class Process(NamedTuple):
     leaves_by: float | None = None
     done: bool = False
     trained: bool = False
+    created: float = 0.0
 
     @property
     def seat(self) -> Seat:
@@ -215,9 +217,14 @@ class _View:
 
     @property
     def window_closes(self) -> float:
-        """When no more newcomers are waited for: it slides from the one that was ready last."""
-        times = [process.since for process in self.parked]
-        return min(max(times) + self.limits.settle_s, min(times) + self.limits.settle_cap_s)
+        """When no more newcomers are waited for: it slides from the one that was ready last.
+
+        If all that are wanted are ready, it slides from the start of the last one: hosts that come together are listed
+        while the first of them boots.
+        """
+        ready = [process.since for process in self.parked]
+        last = max(ready) if self.coming else max(process.created for process in self.parked)
+        return min(last + self.limits.settle_s, min(ready) + self.limits.settle_cap_s)
 
     @property
     def must_stay(self) -> list[Process]:

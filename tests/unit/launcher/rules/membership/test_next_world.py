@@ -147,10 +147,18 @@ def test_a_member_that_asks_again_is_called_with_all_others() -> None:
 
 def test_the_window_for_newcomers_slides_and_has_an_end() -> None:
     parked = [process(name, Stage.PARKED, since=at) for name, at in (("b", 10.0), ("c", 12.0))]
-    there = situation("abc", [process("a"), *parked], "a")
+    there = situation("abcd", [process("a"), *parked, process("d", Stage.BOOTING)], "a")
     assert decide(13.0, there, LIMITS).again_at == 15.0
     assert hosts(decide(15.0, there, LIMITS)) == "abc"
     assert decide(13.0, there, WorldLimits(settle_s=100.0)).again_at == 40.0
+
+
+def test_newcomers_that_are_all_ready_wait_from_the_start_of_the_last_one() -> None:
+    parked = [process("b", Stage.PARKED, since=10.0, created=5.0), process("c", Stage.PARKED, since=12.0, created=9.5)]
+    there = situation("abc", [process("a"), *parked], "a")
+    assert decide(12.0, there, LIMITS).again_at == 12.5
+    assert hosts(decide(12.5, there, LIMITS)) == "abc"
+    assert decide(12.5, there, WorldLimits(settle_s=100.0)).again_at == 40.0
 
 
 def test_wanted_seats_are_those_of_the_largest_world_that_may_be() -> None:
