@@ -22,7 +22,10 @@ setup(
     # Said so that an editable install is a plain path, which mypy and editors follow, and not an import hook.
     package_dir={"": "."},
     packages=find_packages(include=["hvd_elastic_ext", "hvd_elastic_ext.*", "discover", "discover.*"]),
-    package_data={"hvd_elastic_ext": ["py.typed", "simulate/sample.csv"], "discover": ["py.typed"]},
+    package_data={
+        "hvd_elastic_ext": ["py.typed", "simulate/sample.csv", "simulate/demo.jsonl"],
+        "discover": ["py.typed"],
+    },
     # What `hvd-elastic demo`, `build-horovod` and `manifest` need lies in an environment as in a clone.
     data_files=[
         (

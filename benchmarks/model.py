@@ -14,7 +14,7 @@ Side = Literal["stock", "ours"]
 SIDES: Final[tuple[Side, ...]] = ("stock", "ours")
 
 Statistic = Literal["median", "p99", "maximum"]
-Unit = Literal["s", "MB", "%", "% of a core", "attempts", "samples/s"]
+Unit = Literal["s", "MB", "%", "% of a core", "attempts", "samples/s", "steps"]
 
 
 class BenchmarkError(Exception):
@@ -34,8 +34,9 @@ class Figure:
     """One line of the table: a statistic of a quantity.
 
     ``bar_s`` is the most that ours may take, ``bar_ratio`` the highest ratio of ours to stock, ``bar_floor`` the
-    highest one of ours to the median of ``floor``, another quantity of ours in the same run. With ``slack_s``, a
-    time at most so many seconds above stock's also meets ``bar_ratio``: a ratio of two short times says little.
+    highest one of ours to the same statistic of ``floor``, another quantity of ours in the same run. With
+    ``slack_s``, a time at most so many seconds above stock's also meets ``bar_ratio``: a ratio of two short times says
+    little.
     ``unit`` is "s", or the unit of a quantity that is no time.
     """
 
@@ -203,7 +204,7 @@ def rows(case: Case, repetitions: Sequence[Repetition]) -> list[Row]:
         return [timing for r in own for timing in r.values.get(quantity, ())]
 
     def floor(figure: Figure) -> Summary | None:
-        return None if figure.floor is None else summary("median", measured(figure.floor, "ours"))
+        return None if figure.floor is None else summary(figure.statistic, measured(figure.floor, "ours"))
 
     return [
         Row(

@@ -20,7 +20,16 @@ from benchmarks.cases.resize import (
     shrink,
     successor,
 )
-from benchmarks.cases.state import autoscale, checkpoint, checkpoint_interval, checkpoint_stall, in_process, spot_trace
+from benchmarks.cases.state import (
+    autoscale,
+    checkpoint,
+    checkpoint_interval,
+    checkpoint_stall,
+    in_process,
+    simulate,
+    simulated_spot_trace,
+    spot_trace,
+)
 from benchmarks.model import Case
 
 CASES: Final[tuple[Case, ...]] = (
@@ -40,7 +49,10 @@ CASES: Final[tuple[Case, ...]] = (
     checkpoint_interval.CASE,
     autoscale.CASE,
     spot_trace.CASE,
+    simulated_spot_trace.CASE,
     *cluster.CASES,
     discover_script.CASE,
     cluster_outage.CASE,
+    simulate.THOUSAND,
+    simulate.TEN_THOUSAND,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, count
 from operator import is_not
@@ -116,6 +116,10 @@ class HostSet:
 
     def __contains__(self, name: object) -> bool:
         return name in self._index()
+
+    def has_all(self, names: KeysView[str]) -> bool:
+        """Whether all these names are in it."""
+        return names <= self._index().keys()
 
     def get(self, name: str) -> Host | None:
         """The host of this name; None if there is none."""

@@ -32,7 +32,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "parked": "a newcomer is ready to join; host, slot",
     "resized": "a new world was formed; cause, reason, added, removed, failed (by host), hosts (slots by host), size, "
     "downtime_s, steps_lost (null: no step is known of), lost_because (it continues behind a reported commit: its "
-    "holders, and why they could not send it)",
+    "holders, and why they could not send it), without (at the start: what --min-np does not wait for, and why)",
     "exited": "a training process ended; host, slot, rank (if it had one), code, cause, reason",
     "struck": "a slot, host, pod or node is charged with a fault; subject, cause, reason, host, cooldown_s, until, "
     "host_blocked (why no slot of the host gets work, or null), host_blocked_s, "
@@ -42,6 +42,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "isolated": "nothing is heard of any host of the world: the launcher's own link is suspected; hosts, reason",
     "stalled": "processes send heartbeats and make no progress; ranks, hosts, since_s, waiting, finished (ranks that "
     "others wait for), reason",
+    "trains_alone": "each rank trains alone: nothing is averaged over them; size, rank (that reports it), host, reason",
     "straggler": "a process is slower than the others for long; host, slot, rank, step_s, median_s, drained, reason",
     "blocked": "a host gets no more work, by hand; host, for_s (null: for good), reason",
     "cleared": "blocks and strikes of a host were removed, by hand; or its block alone, as no other host may work "

@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, TextIO
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-PLAIN_WIDTH: Final = 150
-"""Columns without a terminal: wide enough that lines do not break."""
+BETWEEN: Final = 3
+"""Columns that each column of a table has around its own, at most."""
 
 
 def plain(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[str] = ()) -> str:
@@ -41,8 +42,9 @@ def show(
     right: Collection[str] = (),
     summary: str = "",
 ) -> None:
-    """Write rows, each its cells and a style of rich, and a line of ``summary``. Only the last column is wrapped.
+    """Write rows, each its cells and a style of rich, and a line of ``summary``.
 
+    On a terminal the last column is wrapped; elsewhere nothing is, for ``grep`` and for paths that are copied.
     ``right``: headings of the columns that are aligned to the right.
     """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -55,17 +57,21 @@ def show(
             no_wrap=not last,
             overflow="fold" if last else "ellipsis",  # the names of checkpoints differ in their ends
         )
+    longest = list(map(len, headings))
     for cells, style in rows:
         table.add_row(*map(Text, cells), style=style)
-    terminal = stream.isatty()
+        longest = [max(known, cell_len(cell)) for known, cell in zip(longest, cells, strict=True)]
+    terminal, text = stream.isatty(), io.StringIO()
     console = Console(
-        file=stream,
+        file=stream if terminal else text,
         force_terminal=terminal,
         no_color=None if terminal else True,
         color_system="auto" if terminal else None,
-        width=None if terminal else PLAIN_WIDTH,
+        width=None if terminal else max(cell_len(summary), sum(longest) + BETWEEN * len(longest)),
         highlight=False,
     )
     console.print(table)
     if summary:
         console.print(Text(summary))
+    if not terminal:
+        stream.write("\n".join(line.rstrip() for line in text.getvalue().split("\n")))

@@ -279,8 +279,12 @@ def _lost(moment: Moment, rollbacks: Sequence[Moment], stepped: Sequence[Moment]
 
 def _resize_note(moment: Moment, faults: Sequence[Moment], steps: Sequence[float]) -> str:
     """Permanent losses come first."""
-    lost = text(moment.record.get("lost_because"))
-    notes = (lost and f"behind the newest commit: {lost}", _faults_note(faults) or _start_note(moment, steps))
+    lost, without = text(moment.record.get("lost_because")), "; ".join(names(moment.record.get("without")))
+    notes = (
+        lost and f"behind the newest commit: {lost}",
+        without and f"without {without}",
+        _faults_note(faults) or _start_note(moment, steps),
+    )
     return "; ".join(filter(None, notes))
 
 
@@ -440,6 +444,7 @@ _WITH_REASON: Final = [
     "notice_over",
     "fenced",
     "straggler",
+    "trains_alone",
     "blocked",
     "cleared",
     "not_slept",

@@ -11,8 +11,8 @@ from typing import Final
 
 from hvd_elastic_ext.simulate.cluster.commits import Commit
 from hvd_elastic_ext.simulate.cluster.observer import Observer
+from hvd_elastic_ext.simulate.cluster.processes import Process, World
 from hvd_elastic_ext.simulate.cluster.times import Times
-from hvd_elastic_ext.simulate.cluster.training import Process, World
 from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
 
 CATEGORIES: Final = {
@@ -61,12 +61,20 @@ class Accounts(Observer):
     """Hosts that have vanished: what their processes do is not counted."""
     worlds: int = 0
     rollbacks: int = 0
+    lost: int = 0
+    """Steps that were done again."""
+    downtime_s: float = 0.0
+    """In which no step was done, between two worlds without a sleep."""
+    slept: bool = False
+    """Since the newest step."""
     rank_steps: int = 0
     """That were done; the kept ones are :attr:`kept`."""
     checkpoints: int = 0
     _states: Counter[str] = field(default_factory=Counter)
     _segments: list[Segment] = field(default_factory=list)
     _at: float = 0.0
+    _stepped_at: float | None = None
+    """When the newest step was done."""
     _training: float = 0.0
     _told: float = 0.0
     """Slot-seconds in training that are accounted for."""
@@ -143,6 +151,10 @@ class Accounts(Observer):
         batch = 0 if elected is None else elected.batch
         if self.batch > batch:
             self.rollbacks += 1
+            self.lost += self.batch - batch
+        if self._stepped_at is not None and not self.slept:
+            self.downtime_s += self.sim.now - self._stepped_at
+        self._stepped_at = self.sim.now
         while self._segments and self._segments[-1].last > batch:
             newest = self._segments[-1]
             kept = max(newest.first, batch)
@@ -151,13 +163,14 @@ class Accounts(Observer):
             if newest.first == kept:
                 self._segments.pop()
         kinds = Counter(process.agent.kind for process in world.members)
-        own = sum(count * self.times.of(kind, "step_s") for kind, count in kinds.items())
+        own = sum(count * self.times.step(kind, len(world.members)) for kind, count in kinds.items())
         self._segments.append(Segment(world.key, batch, batch, len(world.members), own))
 
     def steps(self, world: World, count: int) -> None:
         """A world has done steps: what they took beyond the hosts' own times has other reasons."""
         now = self._segments[-1]
         now.last += count
+        self._stepped_at, self.slept = world.stepped_at, False
         self.rank_steps += count * now.size
         commit_s = self.times.commit_s / world.every
         took = count * world.step_s

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,6 @@ from typing import Final
 
 from hvd_elastic_ext.core.errors import Asleep, JobFailed
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
 from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
@@ -21,10 +19,10 @@ from hvd_elastic_ext.launcher.rules.suspend import sleep_policy
 from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import SleepAction, SleepFacts
 from hvd_elastic_ext.launcher.state.saved import Saved, saved_of
 from hvd_elastic_ext.simulate.accounting import CATEGORIES, Accounts
-from hvd_elastic_ext.simulate.cluster.cluster import Cluster, Sink
+from hvd_elastic_ext.simulate.cluster.cluster import Cluster, NoJournal, Sink
 from hvd_elastic_ext.simulate.cluster.launcher import Launcher
+from hvd_elastic_ext.simulate.cluster.processes import World
 from hvd_elastic_ext.simulate.cluster.times import Times
-from hvd_elastic_ext.simulate.cluster.training import World
 from hvd_elastic_ext.simulate.cluster.virtual_time import BEGIN_S, Sim
 from hvd_elastic_ext.simulate.traces.rows import Row, Trace
 
@@ -33,21 +31,11 @@ CUT_S: Final = 600.0
 CHUNK_S: Final = 3600.0
 
 
-class NoJournal:
-    """Takes in lines, and drops them."""
-
-    def write(self, text: str, /) -> object:
-        """Nothing is kept."""
-
-    def flush(self) -> object:
-        """Nothing is kept."""
-
-
 @dataclass(frozen=True, slots=True)
 class Work:
     """``rank_steps``: after so many steps of all ranks training is done; None: it ends with the trace.
 
-    ``price``: of a slot for an hour; ``prices``: those of kinds of hosts.
+    ``price``: of a slot for an hour where the trace has none; ``prices``: those of kinds of hosts.
     """
 
     rank_steps: int | None = None
@@ -60,6 +48,7 @@ class Result:
     """``slot_seconds``: by name, see :data:`CATEGORIES`. ``took_s``: until training was done; None if it was not.
 
     ``kept``: steps of all ranks that training has kept, ``done``: all of them, ``steps``: the newest step.
+    ``lost``: steps done again. ``downtime_s``: without a step between two worlds, sleeps left out.
     ``failed``: why the job has ended, if it was not done. ``events``, ``looks``: what the simulation itself did.
     """
 
@@ -71,6 +60,8 @@ class Result:
     steps: int
     worlds: int
     rollbacks: int
+    lost: int
+    downtime_s: float
     checkpoints: int
     sleeps: int
     failed: str | None
@@ -114,7 +105,7 @@ class _Job:
         self._accounts = Accounts(Sim(), times, options.limits.least)
         self._cluster = cluster = Cluster(options, times, self._accounts, seed=seed, journal=journal)
         self._sim = self._accounts.sim = cluster.sim
-        self._journal = Journal(cluster.journal, cluster.sim.time)
+        self._journal = cluster.new_journal()
         self._there: dict[str, Row] = {}
         self._listed: dict[str, int] = {}
         self._departing: dict[str, tuple[float, float | None]] = {}
@@ -126,10 +117,16 @@ class _Job:
         self._trained = False
         self._done_at: float | None = None
         self._failed: str | None = None
-        self._cost = 0.0
+        self._cost = self._per_hour = 0.0
+        self._rates: dict[str, float] = {}
+        """By host: of all its slots for an hour."""
         self._ends = BEGIN_S + trace.ends
         cluster.training.records = not isinstance(journal, NoJournal)
         cluster.absent |= trace.slots.keys()
+        if times.cold_s:
+            first = (row for row in trace.rows if row.at == 0.0 and row.event == "up")
+            cluster.boot_s |= {row.host: times.of(row.kind, "boot_s") + times.cold_s for row in first}
+        cluster.boot_s |= trace.boots
         if work.rank_steps is not None:
             cluster.training.last_step = self._last_step
 
@@ -155,6 +152,8 @@ class _Job:
 
     def _after_look(self, launcher: Launcher) -> bool:
         """Note how many wanted processes are missing; return whether the launcher has ended."""
+        if self._accounts.worlds == 1:
+            self._cluster.boot_s = dict(self._trace.boots)  # what starts from now on finds a warm cache
         job = launcher.driver.job
         missing = max(0, len(job.wanted) - len(job.roster.workers))
         if missing != self._accounts.missing:
@@ -170,6 +169,8 @@ class _Job:
         self._pay()
         if row.event == "up":
             self._comes(row)
+        elif row.event == "price":
+            self._costs(row.host, self._there[row.host].slots * (row.price or 0.0))
         elif row.event == "crash":
             agent = cluster.agents.get(row.host)
             if agent is not None and agent.processes:
@@ -183,8 +184,11 @@ class _Job:
         if row.host in cluster.cut:
             self._ends_for_good(row.host)
         self._accounts.away.discard(row.host)
+        self._departing.pop(row.host, None)  # that was its life before
         self._there[row.host] = row
         self._accounts.slots += row.slots
+        usual = self._work.prices.get(row.kind, self._work.price)
+        self._costs(row.host, row.slots * (usual if row.price is None else row.price))
         cluster.kinds[row.host] = row.kind
         if self._sim.now > BEGIN_S:
             self._sim.later(self._times.publish_s, self._list, row)
@@ -199,6 +203,7 @@ class _Job:
     def _goes(self, row: Row) -> None:
         cluster, accounts = self._cluster, self._accounts
         was = self._there.pop(row.host)
+        self._costs(row.host, 0.0)
         agent = cluster.agents.get(row.host)
         if row.event == "lost":
             accounts.vanished(row.host, [] if agent is None else list(agent.processes.values()))
@@ -304,7 +309,7 @@ class _Job:
     def _falls_asleep(self, launcher: Launcher, saved: Saved, outcome: Asleep, *, begun: bool) -> None:
         self._idle_wakes = self._idle_wakes + 1 if self._trained and not begun and self._sleeps else 0
         self._trained, self._asleep = True, saved
-        self._accounts.phase = "asleep"
+        self._accounts.phase, self._accounts.slept = "asleep", True
         self._sleeps += 1
         self._slept_at, self._enough_since = self._sim.now, None
         self._ledger = launcher.driver.job.faults.ledger
@@ -363,12 +368,12 @@ class _Job:
     def _pay(self) -> None:
         """For the hosts that were there until now."""
         hours, self._paid_at = (self._sim.now - self._paid_at) / 3600.0, self._sim.now
-        if self._work.price or self._work.prices:
-            kinds = Counter[str]()
-            for row in self._there.values():
-                kinds[row.kind] += row.slots
-            per_hour = sum(count * self._work.prices.get(kind, self._work.price) for kind, count in kinds.items())
-            self._cost += hours * per_hour
+        self._cost += hours * self._per_hour
+
+    def _costs(self, host: str, per_hour: float) -> None:
+        """What a host costs from now on."""
+        self._per_hour += per_hour - self._rates.get(host, 0.0)
+        self._rates[host] = per_hour
 
     def _result(self) -> Result:
         accounts, launcher = self._accounts, self._cluster.launcher
@@ -381,6 +386,8 @@ class _Job:
             accounts.batch,
             accounts.worlds,
             accounts.rollbacks,
+            accounts.lost,
+            accounts.downtime_s,
             accounts.checkpoints,
             self._sleeps,
             self._failed,

@@ -1,7 +1,7 @@
 """What a real job's journal says of times and hosts: the model of the next one.
 
-Where the journal says nothing of a time, the default stays. Hosts are those that it lists; how they went follows from
-their processes: told to leave is a notice, else they were taken away.
+Times are means, as the next job pays for slow ones, too. Where the journal says nothing of a time, the default stays.
+Hosts are those that it lists; how they went follows from notices and from what their processes did.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ import dataclasses
 import itertools
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core import journal
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import Record
+from hvd_elastic_ext.report.runs import runs
 from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.traces.rows import Row, Trace, checked
 
@@ -27,55 +29,57 @@ FEW: Final = 4
 """So many values say how much they vary."""
 LEAVES_S: Final = 60.0
 """A host whose processes leave within this time of its removal from the list was announced."""
+TOGETHER_S: Final = 5.0
+"""A process that fails so shortly before its host is listed no more has gone with it."""
+ENDS: Final = ("exited", "sealed", "not_sealed", "finished")
+"""What the end of a job consists of, when nobody trains any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """``steps``: from the first to the newest one; ``lost``: done again; ``downtime_s``: of all changes."""
+    """``steps``: from the first to the newest one; ``kept``: those of all ranks; ``lost``: steps done again.
+
+    ``downtime_s``: of all changes of the world, ``worlds``: how many there were.
+    """
 
     times: Times
     trace: Trace
     steps: int
+    kept: int
     lost: int
     downtime_s: float
     worlds: int
 
 
 def read(path: Path) -> Measured:
-    """Read a journal. Raises :class:`UsageError` if it is none, or no world of it has trained."""
+    """Read a journal: of its runs, that with most steps. Raises :class:`UsageError` if it is none, or never trained."""
     try:
         with path.open(encoding="utf-8") as lines:
-            records = _longest(journal.read(lines))
+            found = runs(journal.read(lines))
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise UsageError(f"{path}: cannot be read: {why}; give the journal of a job") from None
-    return of_records(records, where=str(path))
-
-
-def _longest(records: Iterable[Record]) -> list[Record]:
-    """Those of the launcher under which most steps were done: between two of them nothing ran."""
-    launchers: list[list[Record]] = [[]]
-    for each in records:
-        if each.event == "started":
-            launchers.append([])
-        launchers[-1].append(each)
-    return max(launchers, key=lambda each: sum(record.event == "stepped" for record in each))
+    longest = max((each.records for each in found), key=lambda each: sum(1 for _ in _of(each, "stepped")), default=())
+    return of_records(longest, where=str(path))
 
 
 def of_records(records: Sequence[Record], *, where: str) -> Measured:
     """What the records say. Raises :class:`UsageError`."""
-    steps = _step_s(records)
-    if not steps:
+    paces = _paces(records)
+    if not paces:
         raise UsageError(f"{where}: tells of no two steps in a row; give the journal of a job that has trained")
     rows = list(_rows(records))
-    ends = records[-1].mono - _first(records)
-    lost = sum(value for each in _of(records, "resized") if isinstance(value := each.get("steps_lost"), int))
-    downtime = [float(value) for each in _of(records, "resized") if (value := each.get("downtime_s")) is not None]
+    changes = list(_changes(records))
     numbers = [int(each.get("step", 0)) for each in _of(records, "stepped")]
-    trace = checked(rows, where=where, ends=ends)
-    times = _times(records, steps, downtime)
+    ends = max((each.mono for each in records if each.event not in ENDS), default=0.0) - _first(records)
     return Measured(
-        times, trace, max(numbers) - min(numbers) + 1, lost, sum(downtime), sum(1 for _ in _of(records, "resized"))
+        _times(records, paces, changes),
+        dataclasses.replace(checked(rows, where=where, ends=ends), boots=_of_hosts(records)),
+        max(numbers) - min(numbers) + 1,
+        _kept(records),
+        sum(each.lost for each in changes),
+        sum(each.downtime_s for each in changes),
+        sum(1 for _ in _of(records, "resized")),
     )
 
 
@@ -87,27 +91,80 @@ def _first(records: Sequence[Record]) -> float:
     return next((each.mono for each in records if each.event == "published"), records[0].mono)
 
 
+class _Change(NamedTuple):
+    """Of the world. ``failed``: somebody was lost."""
+
+    failed: bool
+    downtime_s: float
+    lost: int
+
+
+def _changes(records: Sequence[Record]) -> Iterator[_Change]:
+    for each in _of(records, "resized"):
+        downtime_s, lost = each.get("downtime_s"), each.get("steps_lost")
+        if each.get("cause") != "start" and isinstance(downtime_s, int | float):
+            yield _Change(bool(each.get("failed")), float(downtime_s), lost if isinstance(lost, int) else 0)
+
+
+def _kept(records: Sequence[Record]) -> int:
+    """Steps of all ranks that are in the weights: those of each world up to where the next one goes on."""
+    worlds, newest, generation = list[tuple[int, int]](), 0, -1
+    for each in _of(records, "synced", "stepped"):
+        step, size = int(each.get("step", 0)), int(each.get("size", 1))
+        if each.event == "synced" and each.get("rank", 0):
+            continue
+        if each.event == "synced" or each.generation != generation:
+            begun = step if each.event == "synced" else min(newest, step - 1) if worlds else step - 1
+            while worlds and worlds[-1][0] >= begun:
+                worlds.pop()
+            worlds.append((begun, size))
+        newest, generation = step, each.generation
+    ends = [*(begun for begun, _ in worlds[1:]), newest]
+    return sum((end - begun) * size for (begun, size), end in zip(worlds, ends, strict=True))
+
+
 # --- times
 
 
-def _times(records: Sequence[Record], steps: list[float], downtime: list[float]) -> Times:
-    usual, step_s = Times(), statistics.median(steps)
-    boots, found = _boots(records), dict[str, Any]()
-    change = [max(0.0, each - step_s) for each in downtime]
+def _times(records: Sequence[Record], paces: Mapping[int, tuple[float, int]], changes: Sequence[_Change]) -> Times:
+    usual, found = Times(), dict[str, Any]()
+    step_s = sum(seconds for seconds, _ in paces.values()) / sum(count for _, count in paces.values())
+    sizes = {size: seconds / count for size, (seconds, count) in paces.items()}
+    first, later = _boots(records)
+    boots = later or first
+    if boots:
+        found["boot_s"] = _middle(boots)
+        found["cold_s"] = max(0.0, _middle(first) - found["boot_s"]) if first and later else 0.0
+    if len(boots) >= FEW and min(boots) > 0.0:
+        found["spread"] = min(1.0, statistics.stdev(map(math.log, boots)))
     for name, values in (
-        ("boot_s", boots),
         ("agent_s", _agents(records)),
-        ("join_s", [each / 2 for each in change]),
-        ("sync_s", [each / 2 for each in change]),
         ("write_s", [max(0.0, each - 2 * usual.helper_s - usual.seal_s) for each in _seconds(records, "sealed")]),
         ("load_s", _seconds(records, "resumed")),
         ("transfer_s", _seconds(records, "sent")),
     ):
         if values:
-            found[name] = statistics.median(values)
-    if len(boots) >= FEW and min(boots) > 0.0:
-        found["spread"] = min(1.0, statistics.stdev(map(math.log, boots)))
-    return dataclasses.replace(usual, step_s=step_s, every=_every(records), publish_s=0.0, **found)
+            found[name] = _middle(values)
+    found |= _of_changes(changes, usual, step_s)
+    return dataclasses.replace(usual, step_s=step_s, sizes=sizes, every=_every(records), publish_s=0.0, **found)
+
+
+def _of_changes(changes: Sequence[_Change], usual: Times, step_s: float) -> dict[str, float]:
+    """Time without a step: the part that all changes have, and what a loss adds beside half a step, cut short."""
+    planned = [each.downtime_s for each in changes if not each.failed]
+    failed = [max(0.0, each.downtime_s - step_s / 2) for each in changes if each.failed]
+    if not planned and not failed:
+        return {}
+    more = statistics.fmean(failed) - statistics.fmean(planned) if planned and failed else 0.0
+    common = statistics.fmean(planned if more > 0.0 else [*planned, *failed])
+    return {"join_s": common / 2, "sync_s": common / 2, "notice_s": max(usual.notice_s, more)}
+
+
+def _middle(values: Sequence[float]) -> float:
+    """The median of a lognormal distribution with the mean of logarithms that these have."""
+    if min(values) <= 0.0:
+        return statistics.fmean(values)
+    return math.exp(statistics.fmean(map(math.log, values)))
 
 
 def _seconds(records: Sequence[Record], event: str) -> list[float]:
@@ -125,11 +182,15 @@ def _pairs(records: Sequence[Record], event: str) -> Iterator[tuple[Record, Reco
         own[key] = each
 
 
-def _step_s(records: Sequence[Record]) -> list[float]:
-    pairs = (
-        (one, other, int(other.get("step", 0)) - int(one.get("step", 0))) for one, other in _pairs(records, "stepped")
-    )
-    return [(other.mono - one.mono) / count for one, other, count in pairs if count > 0 and other.mono > one.mono]
+def _paces(records: Sequence[Record]) -> dict[int, tuple[float, int]]:
+    """By size of the world: seconds, and the number of steps that they took."""
+    found = defaultdict[int, tuple[float, int]](lambda: (0.0, 0))
+    for one, other in _pairs(records, "stepped"):
+        count, size = int(other.get("step", 0)) - int(one.get("step", 0)), int(other.get("size", 1))
+        if count > 0 and other.mono > one.mono:
+            seconds, steps = found[size]
+            found[size] = (seconds + other.mono - one.mono, steps + count)
+    return dict(found)
 
 
 def _every(records: Sequence[Record]) -> int:
@@ -142,22 +203,50 @@ def _every(records: Sequence[Record]) -> int:
     return max(1, round(statistics.median(found))) if found else 1
 
 
-def _boots(records: Sequence[Record]) -> list[float]:
-    begun, found = dict[tuple[Any, Any], float](), []
-    for each in _of(records, "spawned", "parked"):
+class _Boot(NamedTuple):
+    """``took_s``: until the process was ready; None if it never was. ``late``: there had been a world."""
+
+    host: str
+    took_s: float | None
+    late: bool
+
+
+def _starts(records: Sequence[Record]) -> Iterator[_Boot]:
+    """Starts of processes, but for those with their imports done."""
+    begun, late = dict[tuple[Any, Any], tuple[float, bool]](), False
+    for each in _of(records, "spawned", "parked", "resized"):
         seat = (each.get("host"), each.get("slot"))
+        late = late or each.event == "resized"
         if each.event == "spawned":
-            begun[seat] = each.mono
+            begun.pop(seat, None)
+            begun |= {} if each.get("warm") else {seat: (each.mono, late)}
         elif seat in begun:
-            found.append(each.mono - begun.pop(seat))
-    return found
+            at, later = begun.pop(seat)
+            yield _Boot(str(seat[0]), each.mono - at, later)
+    yield from (_Boot(str(host), None, later) for (host, _), (_, later) in begun.items())
+
+
+def _boots(records: Sequence[Record]) -> tuple[list[float], list[float]]:
+    """Seconds from the start of a process until it was ready: before the first world, and later."""
+    found = [each for each in _starts(records) if each.took_s is not None]
+    return [each.took_s or 0.0 for each in found if not each.late], [each.took_s or 0.0 for each in found if each.late]
+
+
+def _of_hosts(records: Sequence[Record]) -> dict[str, float | None]:
+    """The same by host."""
+    found = defaultdict[str, list[float]](list)
+    for each in _starts(records):
+        found[each.host] += [] if each.took_s is None else [each.took_s]
+    return {host: statistics.fmean(values) if values else None for host, values in found.items()}
 
 
 def _agents(records: Sequence[Record]) -> list[float]:
-    listed, found = dict[Any, float](), []
+    listed, there, found = dict[Any, float](), set[str](), []
     for each in _of(records, "published", "spawned"):
         if each.event == "published":
-            listed.update(dict.fromkeys(each.get("added") or (), each.mono))
+            hosts = set(each.get("hosts") or {})
+            listed.update(dict.fromkeys(hosts - there, each.mono))
+            there = hosts
         elif (at := listed.pop(each.get("host"), None)) is not None and each.mono - at < PROMPT_S:
             found.append(each.mono - at)
     return found
@@ -167,7 +256,8 @@ def _agents(records: Sequence[Record]) -> list[float]:
 
 
 def _rows(records: Sequence[Record]) -> Iterator[Row]:
-    rows = [*_listed(records), *_crashes(records)]
+    gone = list(_listed(records))
+    rows = [*gone, *_crashes(records, [row for row in gone if row.event == "down"])]
     there: set[str] = set()
     for row in sorted(rows, key=lambda each: each.at):
         if (row.event == "up") == (row.host in there):
@@ -178,32 +268,54 @@ def _rows(records: Sequence[Record]) -> Iterator[Row]:
 
 
 def _listed(records: Sequence[Record]) -> Iterator[Row]:
-    first, there = _first(records), dict[str, int]()
+    first, there = _first(records), dict[str, float]()
     for each in _of(records, "published"):
         hosts: Mapping[str, int] = each.get("hosts") or {}
         for host in [host for host in hosts if host not in there]:
+            there[host] = each.mono
             yield Row(max(0.0, each.mono - first), host, "up", slots=int(hosts[host]))
         for host in [host for host in there if host not in hosts]:
-            yield _gone(records, host, each.mono, first)
-        there = {host: int(slots) for host, slots in hosts.items()}
+            yield _gone(records, host, came=there.pop(host), at=each.mono, first=first)
 
 
-def _gone(records: Sequence[Record], host: str, at: float, first: float) -> Row:
-    """How a host went that is listed no more."""
-    leaves = [
-        each.mono
-        for each in _of(records, "exited")
-        if each.get("host") == host and at <= each.mono <= at + LEAVES_S and each.get("cause") == "told to leave"
-    ]
+def _gone(records: Sequence[Record], host: str, *, came: float, at: float, first: float) -> Row:
+    """How a host went that was listed from ``came`` on, and is no more."""
+    told = _told([each for each in records if each.get("host") == host and came <= each.mono <= at])
+    listed = (each for each in _of(records, "published") if host in (each.get("hosts") or ()))
+    again = next((each.mono for each in listed if each.mono > at), math.inf)
+    if told is not None:  # it may have stayed until its deadline
+        since, deadline = told
+        gone = max(at, min(deadline, again))
+        return Row(gone - first, host, "down", gone - since)
+    own = [each for each in records if each.get("host") == host and at - LEAVES_S < each.mono <= at + LEAVES_S]
+    leaves = [each.mono for each in _of(own, "exited") if each.mono >= at and each.get("cause") == "told to leave"]
     if leaves:
-        return Row(max(leaves) + 1.0 - first, host, "down", max(leaves) + 1.0 - at)
-    cut = [each.mono for each in _of(records, "fenced") if each.get("host") == host and at - LEAVES_S < each.mono <= at]
-    return Row(max(0.0, min([at, *cut]) - first), host, "down")
+        gone = min(max(leaves) + 1.0, again)
+        return Row(gone - first, host, "down", gone - at)
+    cut = [each.mono for each in _of(own, "fenced") if each.mono > came]
+    gone = min(cut, default=at)  # after it was listed no more, if nobody could let it go before
+    return Row(max(0.0, gone - first), host, "down", max(0.0, gone - at))
 
 
-def _crashes(records: Sequence[Record]) -> Iterator[Row]:
+def _told(records: Sequence[Record]) -> tuple[float, float] | None:
+    """Since when a host has notice, and its deadline, from what was noted of it."""
+    told = None
+    for each in _of(records, "notice", "notice_over"):
+        if each.event == "notice_over":
+            told = None
+        elif told is None:
+            deadline = each.get("deadline")
+            told = each.mono, float(deadline) if isinstance(deadline, int | float) else each.mono
+    return told
+
+
+def _crashes(records: Sequence[Record], gone: Sequence[Row]) -> Iterator[Row]:
+    """Processes that failed, but for those that went with their hosts."""
     first = _first(records)
     struck = [each for each in _of(records, "exited") if str(each.get("cause", "")).startswith("crashed")]
+    struck.sort(key=lambda each: (str(each.get("host")), each.mono))
     for host, group in itertools.groupby(struck, key=lambda each: str(each.get("host"))):
         for _, same in itertools.groupby(group, key=lambda each: each.generation):
-            yield Row(max(0.0, next(same).mono - first), host, "crash")
+            at = max(0.0, next(same).mono - first)
+            if not any(row.host == host and abs(row.at - at) < TOGETHER_S for row in gone):
+                yield Row(at, host, "crash")

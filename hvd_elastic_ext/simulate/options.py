@@ -108,7 +108,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 NAMES: Final = {field.name.removesuffix("_s"): field.name for field in fields(Times)}
 """What times are called in ``--times``."""
-UNSET: Final = ("every_step", "kinds")
+UNSET: Final = ("every_step", "kinds", "sizes")
 PLAIN: Final = ("every", "spread", "slowed", "bytes")
 """Numbers that are no seconds."""
 BY_KIND: Final = ("step_s", "agent_s", "boot_s")
@@ -126,10 +126,11 @@ def pairs(text: str, *, where: str) -> list[tuple[str, str]]:
 def times(text: str | None, before: Times | None = None, *, where: str = "--times") -> Times:
     """Read ``step=1s, boot=45s, a100:step=0.5s``: the rest is as ``before``. Raises :class:`UsageError`."""
     before = before or Times()
-    own: dict[str, float | int] = {}
+    own, sizes = dict[str, float | int](), dict[int, float]()
     kinds = {kind: dict(each) for kind, each in before.kinds.items()}
     for name, value in pairs(text or "", where=where):
         kind, colon, short = name.rpartition(":")
+        short, at, size = short.partition("@")
         field = NAMES.get(short)
         if field is None or field in UNSET:
             known = [each for each, field in NAMES.items() if field not in UNSET]
@@ -137,14 +138,21 @@ def times(text: str | None, before: Times | None = None, *, where: str = "--time
         number = _number(value) if field in PLAIN else seconds(value)
         if number is None or (field in ("step_s", "every", "bytes") and number <= 0):
             raise UsageError(f"{where} {name}={value}: write a number{' of seconds' * (field not in PLAIN)}, such as 2")
+        if at and (colon or field != "step_s" or not size.isdecimal() or int(size) < 1):
+            raise UsageError(f"{where} {name}={value}: only step differs by size of the world, such as step@8=1.2s")
         if colon and field not in BY_KIND:
             names = ", ".join(each.removesuffix("_s") for each in BY_KIND)
             raise UsageError(f"{where} {name}={value}: only {names} may differ by kind of host")
-        (kinds.setdefault(kind, {}) if colon else own)[field] = number
+        if at:
+            sizes[int(size)] = number
+        else:
+            (kinds.setdefault(kind, {}) if colon else own)[field] = number
+    if not sizes and "step_s" not in own:
+        sizes = dict(before.sizes)  # a step that is given is that of all sizes
     for name in ("every", "bytes"):
         if name in own:
             own[name] = max(1, int(own[name]))
-    return dataclasses.replace(before, **own, kinds=kinds)  # type: ignore[arg-type]
+    return dataclasses.replace(before, **own, kinds=kinds, sizes=sizes)  # type: ignore[arg-type]
 
 
 def _number(text: str) -> float | None:

@@ -1,29 +1,36 @@
 """The same trace for a job that is restarted from its last checkpoint whenever a process of it ends.
 
 That is stock in a loop, and torchrun: every change of the world is a new start. It needs no driver, and none is
-simulated. Doubts are settled in its favour: it knows at once that a host has gone, unless that vanishes; its ``auto``
-interval is the best one for the failures of this very trace; and it takes in hosts that come either by a restart, or at
-its next one, whichever is better over the whole trace.
+simulated. Doubts are settled in its favour: it knows at once that a host has gone, unless that vanishes; told of it
+before, it saves and goes on without that host; its ``auto`` interval is the best one for the failures of this very
+trace; and it takes in hosts that come either by a restart, or at its next one, whichever is better over all.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.checkpoints.interval import best_interval
 from hvd_elastic_ext.simulate.cluster.times import Times
-from hvd_elastic_ext.simulate.traces.rows import Trace
+from hvd_elastic_ext.simulate.traces.rows import Row, Trace
 
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """``useful``: slot-seconds of steps that were kept. ``interval_s``: of checkpoints."""
+    """``useful``: slot-seconds of steps that were kept, ``kept``: those steps of all ranks, ``done``: all of them,
+    ``lost``: steps done again. ``downtime_s``: without a step since the first one. ``interval_s``: of checkpoints.
+    """
 
     useful: float
     capacity: float
     kept: int
+    done: int
+    lost: int
+    downtime_s: float
     starts: int
     interval_s: float
     took_s: float | None
@@ -34,10 +41,32 @@ class Restarted:
         return self.useful / self.capacity if self.capacity else 0.0
 
 
-def restarted(trace: Trace, settings: RunSettings, times: Times, *, rank_steps: int | None = None) -> Restarted:
-    """What such a job gets out of a trace."""
-    both = [_Loop(trace, settings, times, rank_steps, grows=grows).run() for grows in (False, True)]
-    return max(both, key=lambda each: (each.kept, -(each.took_s or 0.0)))
+def restarted(
+    trace: Trace, settings: RunSettings, times: Times, *, rank_steps: int | None = None, grows: bool | None = None
+) -> Restarted:
+    """What such a job gets out of a trace. ``grows``: whether it restarts for hosts that come; None: as is better."""
+    ways = (False, True) if grows is None else (grows,)
+    found = [_Loop(trace, settings, times, rank_steps, grows=way).run() for way in ways]
+    return max(found, key=lambda each: (each.kept, -(each.took_s or 0.0)))
+
+
+class _Happens(NamedTuple):
+    """``what``: an event of the row, joins (its agent has started), told (it has notice), or end (of the trace)."""
+
+    at: float
+    what: str
+    row: Row | None = None
+
+
+def _happens(trace: Trace, agent_s: float) -> Iterator[_Happens]:
+    for row in trace.rows:
+        if row.event == "up" and row.at > 0.0:
+            yield _Happens(row.at + agent_s, "joins", row)
+        if row.notice:
+            yield _Happens(max(0.0, row.at - row.notice), "told", row)
+        if row.event != "price":
+            yield _Happens(row.at, row.event, row)
+    yield _Happens(trace.ends, "end")
 
 
 class _Loop:
@@ -46,16 +75,20 @@ class _Loop:
     ) -> None:
         self._grows = grows
         self._trace, self._settings, self._times, self._wanted = trace, settings, times, rank_steps
-        goes = sum(row.event != "up" for row in trace.rows)
-        self.interval_s = self._interval(goes)
-        self._start_s = times.agent_s + times.boot_s + times.join_s + times.sync_s + times.load_s
+        self.interval_s = self._interval(sum(row.event not in ("up", "price") for row in trace.rows))
+        self._start_s = times.boot_s + times.join_s + times.sync_s + times.load_s
         self._there: dict[str, int] = {}
+        self._ready: set[str] = set()
+        """Hosts whose agents have started."""
+        self._leaving: set[str] = set()
         self._of: dict[str, int] = {}
         """The hosts of the present world, with their slots."""
         self._begun: float | None = None
         """When its first step begins."""
-        self._kept = self._starts = 0
-        self._useful = self._capacity = 0.0
+        self._halted: float | None = None
+        """When the world before it ended."""
+        self._kept = self._done = self._lost = self._starts = self._size = 0
+        self._useful = self._capacity = self._downtime = 0.0
         self._took: float | None = None
 
     def _interval(self, goes: int) -> float:
@@ -69,57 +102,76 @@ class _Loop:
 
     def run(self) -> Restarted:
         at = 0.0
-        for row in [*self._trace.rows, None]:
-            now = self._trace.ends if row is None else row.at
+        for now, what, row in sorted(_happens(self._trace, self._times.agent_s), key=lambda each: each.at):
             if now > at:
                 if self._begun is None:
                     self._start(at)
                 self._capacity += sum(self._there.values()) * (now - at)
-            if row is None:
-                self._stop(now, ended=True)
-                break
-            if row.event == "up":
-                self._there[row.host] = row.slots
-                if self._grows and self._begun is not None and row.at > 0.0:
-                    self._stop(now)
-                    self._start(now)
-            else:
-                within = row.host in self._of
-                if row.event != "crash":
-                    self._there.pop(row.host, None)
-                if within:
-                    self._stop(now)
-                    self._start(now + (self._times.gloo_s if row.event == "lost" else 0.0))
+            self._take(now, what, row)
             if self._took is not None:
                 break
             at = now
-        return Restarted(self._useful, self._capacity, self._kept, self._starts, self.interval_s, self._took)
+        figures = self._kept, self._done, self._lost, self._downtime, self._starts, self.interval_s, self._took
+        return Restarted(self._useful, self._capacity, *figures)
+
+    def _take(self, now: float, what: str, row: Row | None) -> None:
+        if row is None:
+            trains = self._begun is not None and now > self._begun
+            self._stop(now, saves=True)
+            self._downtime += 0.0 if trains or self._halted is None else now - self._halted
+            return
+        within = row.host in self._of
+        if what == "up":
+            self._there[row.host] = row.slots
+            self._ready |= {row.host} if not now else set()
+        elif what == "joins" and self._there.get(row.host) == row.slots:
+            self._ready.add(row.host)
+            if self._grows and self._begun is not None:
+                self._stop(now)
+                self._start(now)
+        elif what == "told" and row.host in self._there:
+            self._leaving.add(row.host)
+        elif what in ("down", "lost"):
+            self._there.pop(row.host, None)
+            self._leaving.discard(row.host)
+            self._ready.discard(row.host)
+        if within and what not in ("up", "joins"):
+            self._stop(now, saves=what == "told")
+            self._start(now + (self._times.gloo_s if what == "lost" else 0.0))
 
     def _start(self, at: float) -> None:
-        """Start with all hosts that are there, if they are enough."""
-        slots, most = sum(self._there.values()), self._settings.max_num_proc
+        """Start with all hosts that are there to stay, if they are enough."""
+        stay = {host: slots for host, slots in self._there.items() if host in self._ready - self._leaving}
+        slots, most = sum(stay.values()), self._settings.max_num_proc
         if slots < self._settings.min_num_proc:
             self._of, self._begun = {}, None
             return
-        self._of = dict(self._there)
+        self._of = stay
         self._size = slots if most is None else min(slots, most)
+        self._begun = at + self._start_s + (0.0 if self._starts else self._times.agent_s + self._times.cold_s)
         self._starts += 1
-        self._begun = at + self._start_s
 
-    def _stop(self, now: float, *, ended: bool = False) -> None:
-        """Keep what is on storage; at the end of the trace, all."""
+    def _stop(self, now: float, *, saves: bool = False) -> None:
+        """Keep what is on storage, or all, if it ``saves`` once more."""
         if self._begun is None or now <= self._begun:
             return
-        trained, step_s = now - self._begun, self._times.step_s
+        if self._halted is not None:
+            self._downtime += self._begun - self._halted
+        self._halted = now
+        trained, step_s = now - self._begun, self._times.step("", self._size)
         write_s = self._times.write_s
         cycle = self.interval_s + write_s
         whole = math.floor(trained / cycle)
+        rest = math.floor(min(self.interval_s, trained - whole * cycle) / step_s)
         steps = math.floor(whole * self.interval_s / step_s)
-        if ended:
-            steps += math.floor(min(self.interval_s, trained - whole * cycle) / step_s)
+        done = steps + rest
+        if saves:
+            steps = done
         if self._wanted is not None and self._kept + steps * self._size >= self._wanted:
-            steps = math.ceil((self._wanted - self._kept) / self._size)
+            steps = done = math.ceil((self._wanted - self._kept) / self._size)
             trains_s = steps * step_s
             self._took = self._begun + trains_s + math.floor(trains_s / self.interval_s) * write_s
         self._kept += steps * self._size
+        self._done += done * self._size
+        self._lost += done - steps
         self._useful += steps * self._size * step_s

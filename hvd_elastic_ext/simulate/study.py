@@ -110,6 +110,15 @@ class Choice:
             for name, value in self.changed.items()
         )
 
+    def worth(self, result: Result) -> float:
+        """Of two results of one seed, the one that is worth more has more: training that ends sooner, or more work."""
+        return -result.took_s if result.took_s is not None and self.ends else float(result.kept)
+
+    @property
+    def ends(self) -> bool:
+        """Whether training ends with all seeds."""
+        return all(result.took_s is not None for result in self.results)
+
     def values(self, of: Callable[[Result], float]) -> list[float]:
         """A figure of each result."""
         return [of(result) for result in self.results]
@@ -132,16 +141,23 @@ def merit(choice: Choice, *, priced: bool = False) -> float:
     """What is worth most: training that ends, then the time it takes, or else the work that is kept."""
     if not choice.results:
         return -math.inf
-    if all(result.took_s is not None for result in choice.results):
+    if choice.ends:
         return 1e12 / statistics.fmean(result.took_s or 1.0 for result in choice.results)
     return statistics.fmean(choice.values(lambda result: float(result.kept)))
 
 
-def apart(one: Choice, other: Choice) -> bool:
-    """Whether one choice keeps more than another beyond chance: the same seeds are compared in pairs."""
-    pairs = zip(one.results, other.results, strict=True)
-    difference = spread([float(a.kept - b.kept) for a, b in pairs])
-    return difference.half is not None and difference.mean > difference.half
+def behind(best: Choice, other: Choice) -> Spread:
+    """By how many percent a choice is worth less than the best one: the same seeds are compared in pairs."""
+    if best.ends and not other.ends:
+        return Spread(100.0, 0.0)
+    pairs = zip(best.results, other.results, strict=True)
+    return spread([100.0 * (best.worth(a) - other.worth(b)) / max(1e-9, abs(best.worth(a))) for a, b in pairs])
+
+
+def apart(best: Choice, other: Choice) -> bool:
+    """Whether one choice is worth more than another beyond chance."""
+    mean, half = behind(best, other)
+    return half is not None and mean > half
 
 
 def reason(choices: Sequence[Choice]) -> str:

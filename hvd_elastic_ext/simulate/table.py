@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from hvd_elastic_ext.simulate.accounting import CATEGORIES
 from hvd_elastic_ext.simulate.job import Result
 from hvd_elastic_ext.simulate.measured import Measured
 from hvd_elastic_ext.simulate.restart import Restarted
-from hvd_elastic_ext.simulate.study import Choice, Spread, spread
+from hvd_elastic_ext.simulate.study import Choice, Spread, behind, spread
 
 
 def of_job(results: Sequence[Result], *, priced: bool = False) -> str:
@@ -49,7 +50,9 @@ def _facts(results: Sequence[Result], *, priced: bool) -> list[str]:
     took = [result.took_s for result in results if result.took_s is not None]
     if took:
         some = "" if len(took) == len(results) else f", with {len(took)} of {len(results)} seeds"
-        lines.append(f"training is done after {duration(statistics.fmean(took))}{some}")
+        lines.append(f"training is done after {_lasts(took)}{some}")
+    if many:
+        lines.append(f"goodput by seed: {_range([100.0 * result.goodput for result in results])} %")
     if priced:
         lines.append(f"cost: {spread([result.cost for result in results])}")
     failed = [result.failed for result in results if result.failed is not None]
@@ -57,6 +60,16 @@ def _facts(results: Sequence[Result], *, priced: bool) -> list[str]:
         many_failed = f" (with {len(failed)} of {len(results)} seeds)" if many else ""
         lines.append(f"the job fails{many_failed}: {failed[0]}")
     return lines
+
+
+def _lasts(values: Sequence[float]) -> str:
+    """How long something takes, with half of its confidence interval."""
+    mean, half = spread(values)
+    return duration(mean) if half is None else f"{duration(mean)} ± {duration(half)}"
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"lowest {min(values):.1f}, median {statistics.median(values):.1f}, highest {max(values):.1f}"
 
 
 def _mean(values: Sequence[float]) -> str:
@@ -69,6 +82,8 @@ def of_choices(choices: Sequence[Choice], *, priced: bool, timed: bool) -> str:
     headings = [
         "options",
         "goodput %",
+        "±",
+        "less than the best by %",
         "± ",
         "kept steps",
         *(["time to finish"] if timed else []),
@@ -82,13 +97,16 @@ def of_choices(choices: Sequence[Choice], *, priced: bool, timed: bool) -> str:
             continue
         goodput = spread([100.0 * each for each in choice.values(lambda result: result.goodput)])
         took = [result.took_s for result in choice.results if result.took_s is not None]
-        times = [duration(statistics.fmean(took)) if len(took) == len(choice.results) else "not in the trace"]
+        times = [_lasts(took) if choice.ends else "not in the trace"]
+        less = ("", "") if choice is choices[0] else _cells(behind(choices[0], choice))
         cost = [f"{spread(choice.values(lambda result: result.cost))}"]
         failed = sum(result.failed is not None for result in choice.results)
         kept = _mean(choice.values(lambda result: float(result.kept)))
         fails = f"{failed} of {len(choice.results)}" if failed else ""
-        rows.append([choice.name, *_cells(goodput), kept, *(times if timed else []), *(cost if priced else []), fails])
-    return plain(headings, rows, right=("goodput %", "± ", "kept steps", "cost"))
+        rows.append(
+            [choice.name, *_cells(goodput), *less, kept, *(times if timed else []), *(cost if priced else []), fails]
+        )
+    return plain(headings, rows, right=tuple(headings[1:-1]))
 
 
 def versus(results: Sequence[Result], others: Sequence[Restarted]) -> str:
@@ -108,39 +126,51 @@ def versus(results: Sequence[Result], others: Sequence[Restarted]) -> str:
 
 def beside(results: Sequence[Result], measured: Measured) -> str:
     """What the journal's own job has done, beside the prediction for it."""
-    rows = [
-        ("steps", f"{measured.steps:,}", _mean([float(each.steps) for each in results])),
-        ("steps done again", f"{measured.lost:,}", _mean([_again(each) for each in results])),
-        ("worlds", str(measured.worlds), _mean([float(each.worlds) for each in results])),
-    ]
-    return plain(("the journal's job", "was", "predicted"), rows, right=("was", "predicted"))
+    rows = []
+    for name, was, told in (
+        ("steps", measured.steps, [each.steps for each in results]),
+        ("of all ranks, kept", measured.kept, [each.kept for each in results]),
+        ("steps done again", measured.lost, [each.lost for each in results]),
+        ("seconds without a step", measured.downtime_s, [each.downtime_s for each in results]),
+        ("worlds", measured.worlds, [each.worlds for each in results]),
+    ):
+        mean = statistics.fmean(told)
+        off = f"{100.0 * (mean - was) / was:+.1f}" if was else ""
+        rows.append((name, _mean([float(was)]), _mean(list(map(float, told))), off))
+    return plain(("the journal's job", "was", "predicted", "off by %"), rows, right=("was", "predicted", "off by %"))
 
 
-def _again(result: Result) -> float:
-    """Steps done again, of a world of mean size."""
-    return (result.done - result.kept) * result.steps / max(1, result.kept)
+def as_json(
+    results: Sequence[Result], others: Sequence[Restarted] = (), measured: Measured | None = None
+) -> Mapping[str, Any]:
+    """Everything that is known: of each job, and of those that they are compared with."""
+    found: dict[str, Any] = {"goodput": _spread([each.goodput for each in results]), "jobs": _jobs(results)}
+    if others:
+        found["restarted"] = [{"goodput": each.goodput, **dataclasses.asdict(each)} for each in others]
+    if measured is not None:
+        names = ("steps", "kept", "lost", "downtime_s", "worlds")
+        found["measured"] = {name: getattr(measured, name) for name in names}
+    return found
 
 
-def as_json(results: Sequence[Result]) -> list[Mapping[str, Any]]:
-    """Everything that is known of each job."""
-    names = (
-        "lasted_s",
-        "took_s",
-        "kept",
-        "done",
-        "steps",
-        "worlds",
-        "rollbacks",
-        "checkpoints",
-        "sleeps",
-        "failed",
-        "cost",
-    )
-    return [
-        {
-            "goodput": each.goodput,
-            "slot_seconds": dict(each.slot_seconds),
-            **{name: getattr(each, name) for name in names},
-        }
-        for each in results
-    ]
+def choice_as_json(choice: Choice, best: Choice) -> Mapping[str, Any]:
+    """Everything that is known of one combination."""
+    if not choice.results:
+        return {"options": dict(choice.changed), "refused": choice.refused, "jobs": []}
+    less = behind(best, choice)
+    return {
+        "options": dict(choice.changed),
+        "refused": None,
+        "goodput": _spread([each.goodput for each in choice.results]),
+        "less_than_best_percent": {"mean": less.mean, "half": less.half},
+        "jobs": _jobs(choice.results),
+    }
+
+
+def _spread(values: Sequence[float]) -> Mapping[str, float | None]:
+    found = spread(values)
+    return {"mean": found.mean, "half": found.half, "lowest": min(values), "highest": max(values)}
+
+
+def _jobs(results: Sequence[Result]) -> list[Mapping[str, Any]]:
+    return [{"goodput": each.goodput, **dataclasses.asdict(each)} for each in results]

@@ -307,7 +307,7 @@ CASES: Final = (
         about=f"{PODS:,} pods on a cluster, and a busy loop beside each core; pods go",
         figures=(
             Figure(BUSY_REMOVED, floor=BUSY_BARE, bar_floor=1.5),
-            Figure(BUSY_REMOVED, "p99"),
+            Figure(BUSY_REMOVED, "p99", floor=BUSY_BARE, bar_floor=1.5),
             Figure(BUSY_BARE),
             Figure(BUSY_BARE, "p99"),
         ),

@@ -67,7 +67,7 @@ def case(name: str, about: str, *, slowly: bool, repeats: int) -> Case:
         about=about,
         figures=(
             Figure(STALL, bar_s=BAR_S, bar_ratio=BAR_RATIO, floor=LOST, bar_floor=BAR_FLOOR),
-            Figure(JOINED),
+            Figure(JOINED, bar_ratio=None if slowly else 1.0),
             Figure(LOST),
         ),
         measure=partial(measure, slowly=slowly),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from benchmarks import jobs, netns, steps
 from benchmarks.model import SIDES, BenchmarkError, Case, Figure, Side, Timing, Trial, Values
 
 REMOVAL: Final = "hosts file to first step at size {}"
+BARE: Final = "bare hvd.shutdown() and hvd.init() of {} ranks"
 KILL: Final = "kill to next step, {} to {} workers"
 CUT: Final = "link cut to first step at size 1"
 STEPS: Final = (40, 8)
@@ -60,12 +63,13 @@ def removal(trial: Trial) -> Values:
 def removal_of_many(trial: Trial, most: int) -> Values:
     """All ranks but one are on one host, the last one on another, which is removed.
 
-    The time depends on how processes find one another: each asks for the addresses of all others.
+    The time depends on how processes find one another: each asks for the addresses of all others. What that takes
+    without a launcher is measured beside it (``benchmarks/scripts/bare_ranks.py``).
     """
     ranks = trial.pick(most, QUICK_RANKS)
     staying = f"{jobs.HOSTS[0]}:{ranks - 1}"
     shape = jobs.Shape(hosts=(staying, jobs.HOSTS[1]), max_np=ranks)
-    return measure(
+    found = measure(
         trial,
         REMOVAL.format(most - 1),
         shape,
@@ -75,14 +79,37 @@ def removal_of_many(trial: Trial, most: int) -> Values:
         start_s=MANY_START_S,
         deadline_s=90.0,
     )
+    return found if trial.side == "stock" else {**found, BARE.format(most - 1): [bare(trial, ranks - 1)]}
+
+
+def bare(trial: Trial, ranks: int) -> Timing:
+    """From the first ``hvd.shutdown()`` to the first reduction of the next world, with all ranks told their places."""
+    folder = trial.folder / "bare"
+    folder.mkdir()
+    job, result = jobs.Job(trial.side, folder), folder / "result"
+    try:
+        job.launch([sys.executable, "-m", "benchmarks.scripts.bare_ranks", str(ranks), str(result)])
+        return Timing(job.wait_for("bare world", lambda: number(result), timeout=MANY_START_S))
+    finally:
+        job.end()
+
+
+def number(path: Path) -> float | None:
+    """What a program has written to a file; None until then."""
+    text = path.read_text() if path.exists() else ""
+    return float(text) if text else None
 
 
 def removal_case(ranks: int, *, bar_ratio: float | None = None, sides: tuple[Side, ...] = SIDES) -> Case:
     """One rank of so many leaves."""
+    floor = BARE.format(ranks - 1)
     return Case(
         name=f"removal-{ranks}",
         about=f"one of {ranks} ranks on one machine leaves; the others train on",
-        figures=(Figure(REMOVAL.format(ranks - 1), bar_ratio=bar_ratio),),
+        figures=(
+            Figure(REMOVAL.format(ranks - 1), bar_ratio=bar_ratio, floor=floor),
+            Figure(floor, sides=("ours",)),
+        ),
         measure=lambda trial: removal_of_many(trial, ranks),
         repeats=2,
         sides=sides,

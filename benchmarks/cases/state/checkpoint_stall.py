@@ -104,7 +104,7 @@ CASE: Final = Case(
         Figure(SAVE),
         Figure(ASYNC, sides=("stock",)),
         Figure(SLOWER, unit="%", bar_s=115),
-        Figure(WRITTEN),
+        Figure(WRITTEN, bar_ratio=1.2),
     ),
     measure=measure,
     repeats=2,

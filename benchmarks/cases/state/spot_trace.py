@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
@@ -20,6 +21,7 @@ import psutil
 
 from benchmarks import jobs, kept_work, replay
 from benchmarks.model import Case, Figure, Timing, Trial, Values
+from benchmarks.steps import Stamp
 
 Contender = Literal["ours", "stock", "torchrun"]
 
@@ -66,8 +68,27 @@ def measure(trial: Trial) -> Values:
     return values
 
 
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A contender's run: what was to happen, and all steps. The clock starts at ``since``, when all its hosts train."""
+
+    events: Sequence[replay.Event]
+    hosts: int
+    since: float
+    until: float
+    stamps: Sequence[Stamp]
+
+
 def played(trial: Trial, contender: Contender, folder: Path) -> list[list[Timing]]:
-    """The figures of one contender. The clock starts when all its hosts train."""
+    """The figures of one contender."""
+    run = play_through(trial, contender, folder)
+    done = kept_work.work(run.stamps, since=run.since, until=run.until)
+    rate = max(done.kept, 1) * BATCH / (run.until - run.since)
+    return [[Timing(1000.0 / rate)], [Timing(rate)], [Timing(100.0 * done.lost)]]
+
+
+def play_through(trial: Trial, contender: Contender, folder: Path) -> Played:
+    """Run one contender over the trace."""
     script = [str(SCRIPTS / "spot.py"), contender, str(folder / "stamps"), str(folder / "saved")]
     count = trial.pick(HOSTS, QUICK_HOSTS)
     hosts = list(itertools.islice(names(), 100))
@@ -77,9 +98,7 @@ def played(trial: Trial, contender: Contender, folder: Path) -> list[list[Timing
         since = time.monotonic()
         play(job, events, hosts, count=count, until=since + trial.pick(LASTS_S, QUICK_S))
         until = time.monotonic()
-        done = kept_work.work(job.stamps(), since=since, until=until)
-    rate = max(done.kept, 1) * BATCH / (until - since)
-    return [[Timing(1000.0 / rate)], [Timing(rate)], [Timing(100.0 * done.lost)]]
+        return Played(events, count, since, until, list(job.stamps()))
 
 
 @contextlib.contextmanager

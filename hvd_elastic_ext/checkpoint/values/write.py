@@ -37,10 +37,14 @@ _SCALARS: Final = frozenset({int, float, bool, str, type(None)})
 
 
 class Unfit(ValueError):
-    """A State cannot hold this value. ``path`` says where it is, as an expression after the value's name."""
+    """A State cannot hold this value. ``path`` says where it is, as an expression after the value's name.
 
-    def __init__(self, problem: str) -> None:
+    ``instead``: the expression of a value that can be kept in its place, with ``{}`` for this one; empty if unknown.
+    """
+
+    def __init__(self, problem: str, instead: str = "") -> None:
         super().__init__(problem)
+        self.instead = instead
         self.path = ""
 
     def within(self, key: object) -> None:
@@ -307,18 +311,28 @@ def _other(writer: _Writer, value: Any) -> str:
         if more:
             raise Unfit(f"it is a {kind.__name__} with {min(more)!r}, which is no field of that dataclass")
         return f'{{"$dataclass":[{_name(kind)},{writer.mapping(fields)}]}}'
-    raise Unfit(_refusal(value))
+    raise _refusal(value)
 
 
 _MISSING: Final = object()
+_INSTEAD: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("datetime.datetime", "datetime.date", "datetime.time"), "{}.isoformat()"),
+    "datetime.timedelta": "{}.total_seconds()",
+    **dict.fromkeys(("decimal.Decimal", "uuid.UUID", "pathlib.PosixPath", "pathlib._local.PosixPath"), "str({})"),
+    "builtins.range": "list({})",
+}
+"""What to keep of values of common classes."""
 
 
-def _refusal(value: Any) -> str:
+def _refusal(value: Any) -> Unfit:
     kind = type(value)
     if callable(getattr(value, "state_dict", None)) and not isinstance(value, type):
-        return f"it is a {kind.__name__}, which needs a name of its own in the State: TorchState(..., NAME=it)"
-    what = f"the {kind.__name__} {value!r:.80}" if callable(value) else f"a {kind.__module__}.{kind.__qualname__}"
-    return f"it is {what}, and no plain value; give it state_dict and load_state_dict, or use elastic.Checkpoint"
+        return Unfit(f"it is a {kind.__name__}, which needs a name of its own in the State: TorchState(..., NAME=it)")
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    what = f"the {kind.__name__} {value!r:.80}" if callable(value) else f"a {name}"
+    if name in _INSTEAD:
+        return Unfit(f"it is {what}, and no plain value", _INSTEAD[name])
+    return Unfit(f"it is {what}, and no plain value; give it state_dict and load_state_dict, or use elastic.Checkpoint")
 
 
 def _name(kind: type) -> str:

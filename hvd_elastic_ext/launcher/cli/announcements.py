@@ -58,6 +58,8 @@ def _resized(generation: int, fields: Fields) -> str:
         parts.append(f"steps lost: {lost}")
     if because := fields.get("lost_because"):
         parts.append(because)
+    if without := fields.get("without"):
+        parts.append(f"--min-np lets it start without {', '.join(without)}")
     return "; ".join(parts)
 
 

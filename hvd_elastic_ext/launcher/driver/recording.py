@@ -17,6 +17,7 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Sink
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.launcher.rules.health import ledger_json
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state import actions, events
 from hvd_elastic_ext.launcher.state.actions import Action
 from hvd_elastic_ext.launcher.state.events import Event
@@ -117,6 +118,11 @@ def _hosts_changed(data: Mapping[str, Any], _: float) -> Event:
     return events.HostsChanged(HostSet(tuple(Host(**host) for host in data["hosts"])), departing)
 
 
+def _same_news(data: Mapping[str, Any], _: float) -> Event:
+    processes = (ProcessId(Seat(*seat), number) for seat, number in data["processes"])
+    return events.SameNews(tuple(processes), data["news"])
+
+
 def _end(data: Mapping[str, Any], _: float) -> Event:
     number, why = data["signal"], data["why"]
     return events.End(JobFailed(why) if number is None else Interrupted(number, why))
@@ -124,6 +130,8 @@ def _end(data: Mapping[str, Any], _: float) -> Event:
 
 _READERS: Final[Mapping[str, Callable[[Mapping[str, Any], float], Event]]] = {
     "HostsChanged": _hosts_changed,
+    "SameNews": _same_news,
+    "Heard": lambda data, _: events.Heard(tuple(data["hosts"])),
     "Expected": lambda data, _: events.Expected(tuple(Host(**host) for host in data["hosts"]), data["until"]),
     "HealthChanged": lambda data, now: events.HealthChanged(
         ledger_json.from_json(data["ledger"], now, wall=now), data["event"], data["fields"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from hvd_elastic_ext.core import journal
 from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.rules.health.causes import NOT_STARTED, SSH_FAILED, Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question, Seat, seat_of
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Question, Seat, seat_of
 from hvd_elastic_ext.launcher.state import commit_holders, events, orders
 from hvd_elastic_ext.launcher.state.actions import Record
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts, loads, memory
@@ -53,6 +53,11 @@ def reduce(job: JobState, event: Event) -> None:
     match event:
         case events.News(host, news):
             _news(job, host, news)
+        case events.SameNews(processes, news):
+            _same_news(job, processes, news)
+        case events.Heard(names):
+            for agent in filter(None, map(job.roster.agents.get, names)):
+                agent.heard = job.now
         case events.HostsChanged():
             _hosts_changed(job, event)
         case events.AgentJoined(host, hello):
@@ -176,8 +181,14 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
     if agent is None:
         return
     agent.heard = job.now
-    event = news.get("event")
-    if event == "beats":
+    event = str(news.get("event"))
+    if (handler := _NEWS.get(event)) is not None:  # nearly all, and thousands at a change of a large world
+        if "held" in news:
+            _note_held(job, agent, news)
+        worker = job.roster.of(host, news.get("slot"), news.get("life"))
+        if worker is not None:
+            handler(job, worker, news)
+    elif event == "beats":
         _beats(job, agent, news.get("slots"), part=news.get("part") is True)
     elif event in ("errand", "errand_ended"):  # the protocol's words for a helper
         for purpose, asked in job.helpers.items():
@@ -186,23 +197,32 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
     elif event == "usage":
         agent.usage = signals({name: news.get(name) for name in USAGE})
     elif event == "template":
-        _template(host, news)
+        _template(agent, news)
     elif not notices.handle(job, agent, news):
         _note_held(job, agent, news)
-        worker = job.roster.of(host, news.get("slot"), news.get("life"))
-        if (handler := _NEWS.get(str(event))) is not None and worker is not None:
-            handler(job, worker, news)
 
 
-def _template(host: str, news: Mapping[str, Any]) -> None:
+def _same_news(job: JobState, processes: Iterable[ProcessId], news: Mapping[str, Any]) -> None:
+    handler, now, agents, alive = _NEWS[news["event"]], job.now, job.roster.agents, job.roster.alive
+    for life in processes:
+        if (agent := agents.get(life.seat.host)) is not None:
+            agent.heard = now
+            if (worker := alive(life)) is not None:
+                handler(job, worker, news)
+
+
+def _template(agent: Agent, news: Mapping[str, Any]) -> None:
     """A host can start processes with their imports done, or says why it cannot."""
-    memory = news.get("memory")
+    host, memory = agent.host.name, news.get("memory")
     sizes = memory if isinstance(memory, dict) else {}
-    if news.get("ready") is True:
-        mb = [size // 10**6 for name in ("rss", "anonymous") if type(size := sizes.get(name)) is int]
-        log.debug("%s: new processes share a template's memory (MB, and of these no file's: %s)", host, mb)
-    else:
+    if news.get("ready") is not True:
         log.info("%s: every process imports by itself (--preload): %s", host, foreign_words(str(news.get("reason"))))
+        return
+    if not agent.warm:
+        log.info("%s: warm start is ready: new processes there have the script's imports done (--preload)", host)
+    agent.warm = True
+    mb = [size // 10**6 for name in ("rss", "anonymous") if type(size := sizes.get(name)) is int]
+    log.debug("%s: new processes share a template's memory (MB, and of these no file's: %s)", host, mb)
 
 
 def _note_held(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
@@ -283,6 +303,8 @@ def _worker_record(job: JobState, worker: Worker, message: Mapping[str, Any]) ->
         worker.agreed = worker.generation
     elif event == "rolled_back":
         resize_report.rolled_back(job, own.get("steps_lost"))
+    elif event == "trains_alone":
+        job.world.trains_alone = foreign_words(str(own.get("reason")))
 
 
 def _question(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:

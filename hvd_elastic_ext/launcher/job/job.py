@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -21,11 +21,12 @@ from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageErr
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.agents.transports.transports import PodTransport
 from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.folder.saved_state import Handover, StateWriter
+from hvd_elastic_ext.launcher.folder.saved_state import CLOSE_S, Handover, StateWriter
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 from hvd_elastic_ext.launcher.job import engine_programs, scalers, stop_lines
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.console import Console
+from hvd_elastic_ext.launcher.job.first_hosts import said_until_done
 from hvd_elastic_ext.launcher.job.output import Outlets
 from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
 from hvd_elastic_ext.launcher.job.session import Session
@@ -37,6 +38,7 @@ from hvd_elastic_ext.launcher.state.facts import processes, waits
 from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, Wait
 from hvd_elastic_ext.launcher.state.saved import Saved
 from hvd_elastic_ext.launcher.suspend import releaser
+from hvd_elastic_ext.launcher.suspend.releaser import FINAL_CALL_S
 from hvd_elastic_ext.launcher.suspend.sleep import SleepingJob
 
 log = logging.getLogger(__name__)
@@ -136,9 +138,9 @@ class Job:
                     known = Handover(self._session.saved(), self._session.last_hosts, woken=woken, expects=expects)
             except Asleep as asleep:
                 if self._releases is not None:
-                    await self._releases.launcher_ends(
-                        code=asleep.exit_code if self._stop is None else self._stop.exit_code
-                    )
+                    code = asleep.exit_code if self._stop is None else self._stop.exit_code
+                    release = self._releases.launcher_ends(code=code)
+                    await self._said("for the cluster to take the job's release", release)
                 raise
             finally:
                 self._feed.listener = lambda: None
@@ -146,7 +148,12 @@ class Job:
                 self._outlets.status("")
                 await self._admin.stop()
                 self._console.close()
-                await self._writer.close()
+                await self._said("for the disk to take the job's last state", self._writer.close(), CLOSE_S)
+
+    async def _said(self, what: str, work: Awaitable[None], most_s: float = FINAL_CALL_S) -> None:
+        """Wait for the last work of this launcher, which takes ``most_s`` at most, and say so."""
+        wait = Wait(what, self._clock.mono() + most_s, ", then the launcher ends")
+        await said_until_done(work, wait, self._clock, failed=lambda: None)
 
     async def _show_status(self) -> None:
         """Keep the status line of a terminal."""
@@ -157,7 +164,7 @@ class Job:
     def _status(self) -> str:
         """What the job does at this moment."""
         if self._sleeping is not None:
-            return "asleep"
+            return self._sleeping.status()
         return self._session.status() if self._pause is None else waits.line(self._pause, self._clock.mono())
 
     async def _run_session(self, known: Handover) -> JobFailed | None:

@@ -30,11 +30,26 @@ def how_it_ended(job: JobState) -> str:
     if alone and not (job.world.begun or job.world.members):
         slots = "1 slot" if len(alone) == 1 else f"all {len(alone)} slots"
         return f"the program has ended well in {slots}, and no process asked for a world: none has trained with Horovod"
-    return "; ".join(filter(None, ("training is done", uneven(job.outcome.early, job.outcome.more))))
+    said = ("training is done", uneven(job.outcome.early, job.outcome.more), no_common_result(job))
+    return "; ".join(filter(None, said))
+
+
+def no_common_result(job: JobState) -> str:
+    """What to do about a job whose ranks trained alone; empty if they did not."""
+    if (why := job.world.trains_alone) is None:
+        return ""
+    return (
+        f"but each rank trained alone ({why}), so no rank has learnt from the data of all: wrap the optimizer with "
+        "hvd.DistributedOptimizer or elastic.wrap, and train again; a script that averages by itself can ignore this"
+    )
 
 
 def what_is_kept(job: JobState) -> str:
     """What a job that was stopped goes on with, or which options would have kept that; empty if it has not trained."""
+    return "; ".join(filter(None, (_kept(job), no_common_result(job))))
+
+
+def _kept(job: JobState) -> str:
     path, step = job.checkpoints.newest
     if path is not None:
         return f"the same command goes on after step {step}, with the checkpoint {path}"

@@ -101,7 +101,8 @@ class RunSettings:
     ``commit_every``: every how many calls of ``commit()`` one is made; None is all of them.
     ``resume``: go on with the last run, even if it has ended.
     ``record_events``: a file for all that the driver is told.
-    ``all_slots_of``: the source of hosts whose slots ``num_proc`` counts; None if the user gave a number.
+    ``all_slots_of``: the source of hosts whose slots ``num_proc`` counts, up to ``max_num_proc``; None if the user gave
+    a number.
     ``misplaced``: which options of ``run`` stand behind the script, for a script that refuses its options.
     ``cooldown_s`` bounds how long a failed host is left out. ``env`` is what
     workers get on top of their host's own environment.

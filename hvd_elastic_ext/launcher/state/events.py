@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,21 @@ class News:
 
     host: str
     news: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SameNews:
+    """The same :class:`News` of many processes, but for host, slot and life. Simulated clusters send it."""
+
+    processes: tuple[ProcessId, ...]
+    news: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Heartbeats of many hosts that tell of no process. Simulated clusters send it."""
+
+    hosts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +173,8 @@ Event: TypeAlias = (
     | LaunchEnded
     | AgentEnded
     | News
+    | SameNews
+    | Heard
     | LauncherPaused
     | PeersChanged
     | Expected

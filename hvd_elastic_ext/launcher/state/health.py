@@ -33,7 +33,7 @@ class Faults:
 
     def usable(self, hosts: HostSet, now: float) -> list[tuple[Host, tuple[int, ...]]]:
         """Each host's slots that may work at ``now`` (mono)."""
-        return [(host, self.ledger.usable_slots(now, host)) for host in hosts]
+        return self.ledger.usable(now, hosts)
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from hvd_elastic_ext.launcher.rules.health.causes import Cause, announced
 from hvd_elastic_ext.launcher.rules.health.endings import WorldOutcome, WorldPhase, outcome_of_world
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, LiftedBlock, Strike
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
-from hvd_elastic_ext.launcher.rules.membership.next_world import Situation, Stage, WorldDecision
+from hvd_elastic_ext.launcher.rules.membership.next_world import Situation, Stage, WorldDecision, WorldLimits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import (
     NO_ROOM,
     TOO_LARGE,
@@ -107,8 +107,8 @@ class JobState:
     """When to log next what the job waits for (mono); None if it waits for nothing."""
     log_beside_at: dict[str, float] = field(default_factory=dict)
     """By host, when to log next that its start beside the training takes long (mono)."""
-    logged_needed: set[str] = field(default_factory=set)
-    """Hosts of which was logged that they are not listed any more, and needed."""
+    log_needed_at: dict[str, float] = field(default_factory=dict)
+    """By host that is not listed any more, and needed, when to log that next (mono)."""
     transfers: Transfers = field(default_factory=Transfers)
     notices: Notices = field(default_factory=Notices)
     preemption: Preemption = field(default_factory=Preemption)
@@ -125,12 +125,23 @@ class JobState:
     a host out when it waits no more; an answer of any other helper is ignored."""
     wanted: tuple[Seat, ...] = ()
     """Seats that should have a process, by the newest look."""
+    offered: tuple[list[tuple[Host, tuple[int, ...]]], WorldLimits] | None = field(default=None, repr=False)
+    """The slots of which all are wanted, and the limits by which they are."""
     decision: WorldDecision = field(default_factory=lambda: WorldDecision(None, "", ""))
     """Which processes should form the next world now, by the newest look."""
     decisions_held: bool = False
     """The launcher has lost its link, or waits for processes that it takes over: planners decide nothing."""
     excessive: set[ProcessId] = field(default_factory=set)
     """Living processes with rendezvous values that were refused as too large, which was logged."""
+    _seats: tuple[tuple[Seat, ...], frozenset[Seat]] = field(default=((), frozenset()), compare=False, repr=False)
+    """The last answer of :attr:`wanted_seats`; likewise the next ones."""
+    _hosts: tuple[tuple[Seat, ...], dict[str, None]] = field(
+        default_factory=lambda: ((), {}), compare=False, repr=False
+    )
+    _exact: tuple[tuple[Seat, ...], tuple[ProcessId, ...], bool] = field(
+        default=((), (), True), compare=False, repr=False
+    )
+    _settled: tuple[int, tuple[Worker, ...]] | None = field(default=None, compare=False, repr=False)
     to_do: list[actions.Action] = field(default_factory=list, compare=False, repr=False)
     """Actions that the executor has not taken yet."""
 
@@ -221,19 +232,45 @@ class JobState:
         )
 
     @property
+    def wanted_seats(self) -> frozenset[Seat]:
+        """The same as :attr:`wanted`. It is made once for each list, as all that depends only on lists that stay."""
+        if self._seats[0] is not self.wanted:
+            self._seats = self.wanted, frozenset(self.wanted)
+        return self._seats[1]
+
+    @property
+    def wanted_hosts(self) -> Mapping[str, None]:
+        """Hosts of the wanted seats, in their order."""
+        if self._hosts[0] is not self.wanted:
+            self._hosts = self.wanted, dict.fromkeys(seat.host for seat in self.wanted)
+        return self._hosts[1]
+
+    @property
+    def exact(self) -> bool:
+        """Whether the members of the newest world are in the wanted seats, and in all of them."""
+        members, wanted = self.world.members, self.wanted
+        if self._exact[0] is not wanted or self._exact[1] is not members:
+            same = len(members) == len(wanted) and {life.seat for life in members} == self.wanted_seats
+            self._exact = wanted, members, same
+        return self._exact[2]
+
+    @property
     def settled(self) -> bool:
         """Whether all members of the newest world are in it and have agreed on the state."""
         generation, present = self.generation, self.roster.present(self.world.members)
         if not self.formed or len(present) < len(self.world.members):
             return False
+        if self._settled is not None and self._settled[0] == generation and self._settled[1] is present:
+            return True  # what they have agreed on stays so
         undecided = [worker for worker in present if worker.agreed < generation or worker.generation < generation]
         if any(worker.generation < generation for worker in undecided):
             return False
+        if not undecided:
+            self._settled = generation, present
+            return True
         # Members with an elastic loop report it themselves, however long the sync takes.
         latest = self.now - SYNC_S
-        return not undecided or (
-            all(worker.since <= latest for worker in undecided) and not any(worker.loops for worker in present)
-        )
+        return all(worker.since <= latest for worker in undecided) and not any(worker.loops for worker in present)
 
     @property
     def situation(self) -> Situation:

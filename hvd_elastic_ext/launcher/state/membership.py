@@ -86,6 +86,8 @@ class World:
     """By host, members of the last world that has formed."""
     lost: Counter[str] = field(default_factory=Counter)
     """By host, members that were lost since a world last formed."""
+    trains_alone: str | None = None
+    """How it is known that each rank trains alone, in this world or one before; None if it is not."""
 
     @property
     def inherited(self) -> bool:

@@ -80,8 +80,8 @@ def dismiss(job: JobState, agent: Agent) -> None:
 
 def tell_peers(job: JobState, host: str | None) -> None:
     """Tell live processes, of one host or of all, how to find their peers from the next world on."""
-    for worker in job.roster.workers.values():
-        if worker.stage is Stage.LIVE and host in (None, worker.seat.host):
+    for worker in job.roster.workers.values() if host is None else job.roster.on(host):
+        if worker.stage is Stage.LIVE:
             job.do(TellPeers(worker.life))
 
 

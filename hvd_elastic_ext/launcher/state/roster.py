@@ -64,6 +64,8 @@ class Agent:
     """How busy its host is: ``cpu``, ``memory``, shares from 0 to 1."""
     launch_ended: LaunchEnd | None = None
     """Its launch ended with an error while it was connected."""
+    warm: bool = False
+    """It has had a template, which was logged."""
 
 
 @dataclass(slots=True)
@@ -189,12 +191,17 @@ class Roster:
     """The newest life of each seat with an end that was reported to this launcher."""
     commits: Holders = field(default_factory=Holders)
     """Commits in the agents' memory."""
-    _by_host: dict[str, dict[Seat, Worker]] = field(default_factory=dict, compare=False, repr=False)
+    _by_host: dict[str, dict[int, Worker]] = field(default_factory=dict, compare=False, repr=False)
     """The same processes: to ask for those of one host must not cost a look at thousands."""
     failed: dict[ProcessId, Worker] = field(default_factory=dict, compare=False, repr=False)
     """Living processes that have reported an error of their script."""
     _present: tuple[tuple[ProcessId, ...], tuple[Worker, ...]] | None = field(default=None, compare=False, repr=False)
     """The last answer of :meth:`present`, until a process is added or removed."""
+
+    _ids: tuple[tuple[Worker, ...], frozenset[int]] | None = field(default=None, compare=False, repr=False)
+    """The last answer of :meth:`present_ids`."""
+    _filled: frozenset[Seat] | None = field(default=None, compare=False, repr=False)
+    """The seats that :meth:`fills` was last asked about, if it was so, until a process is removed."""
 
     @property
     def workers(self) -> Mapping[Seat, Worker]:
@@ -203,14 +210,14 @@ class Roster:
 
     def add(self, worker: Worker) -> None:
         """A process is started, or taken over from an earlier launcher."""
-        self._workers[worker.seat] = self._by_host.setdefault(worker.seat.host, {})[worker.seat] = worker
+        self._workers[worker.seat] = self._by_host.setdefault(worker.seat.host, {})[worker.seat.slot] = worker
         self._present = None
 
     def remove(self, worker: Worker) -> None:
         """A process has ended."""
-        del self._workers[worker.seat], self._by_host[worker.seat.host][worker.seat]
+        del self._workers[worker.seat], self._by_host[worker.seat.host][worker.seat.slot]
         self.failed.pop(worker.life, None)
-        self._present = None
+        self._present = self._filled = None
 
     def on(self, host: str) -> list[Worker]:
         """The processes on a host."""
@@ -223,13 +230,26 @@ class Roster:
 
     def of(self, host: str, slot: Any, life: Any) -> Worker | None:
         """The process that an agent's message is about, if it is alive."""
-        worker = self.workers.get(Seat(host, slot)) if isinstance(slot, int) else None
+        worker = self._by_host.get(host, {}).get(slot) if isinstance(slot, int) else None
         return worker if worker is not None and life in (None, worker.life.number) else None
 
     def alive(self, life: ProcessId) -> Worker | None:
         """The process of this life; None if it has ended, or if the seat has another life."""
         worker = self.workers.get(life.seat)
         return worker if worker is not None and worker.life == life else None
+
+    def fills(self, seats: frozenset[Seat]) -> bool:
+        """Whether each of these seats has a process. Each look asks that of the same seats."""
+        if self._filled is not seats and self._workers.keys() >= seats:
+            self._filled = seats
+        return self._filled is seats
+
+    def present_ids(self, lives: Iterable[ProcessId]) -> frozenset[int]:
+        """What :func:`id` says of the processes that :meth:`present` names."""
+        present = self.present(lives)
+        if self._ids is None or self._ids[0] is not present:
+            self._ids = present, frozenset(map(id, present))
+        return self._ids[1]
 
     def present(self, lives: Iterable[ProcessId]) -> tuple[Worker, ...]:
         """Those of ``lives`` that are alive. One look asks many times for the members of the world."""
@@ -284,6 +304,7 @@ class Roster:
                 leaves_by.get(seat.host) if leaves_by else None,
                 worker.done,
                 worker.agreed > 0,
+                worker.created,
             )
             for seat, worker in self.workers.items()
             if worker.killed is None and (worker.leaving is None or worker.stage is Stage.LIVE)

@@ -16,16 +16,22 @@ from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.rules.health.pace import log_again_s, said_again
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.rules.suspend import sleep_policy
 from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import SleepAction, SleepFacts
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
+from hvd_elastic_ext.launcher.state.facts import waits
+from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, Wait
 from hvd_elastic_ext.launcher.suspend.releaser import PodReleases
 
 log = logging.getLogger(__name__)
 
 MAX_PAUSE_S: Final = 60.0
 """Longest time between two looks: the clock may have stood still with the machine."""
+SAY_MOST_S: Final = 600.0
+"""Longest time between two lines: a sleep may last for days."""
+WAKES: Final = "it goes on by itself when those slots may work; Ctrl-C ends this launcher"
 
 
 class SleepingJob:
@@ -55,7 +61,8 @@ class SleepingJob:
         self._known = frozenset[str]()
         """Hosts that are listed since the sleep began."""
         self._soon = asyncio.Event()
-        self._since = clock.mono()
+        self._since = self._log_at = clock.mono()
+        self._lacks = "for hosts"
         self._enough_since: float | None = None
         self._end_reason: str | None = None
 
@@ -89,6 +96,21 @@ class SleepingJob:
         if self._releases is not None:
             await self._releases.woke()
 
+    def status(self) -> str:
+        """What is waited for, and until when, in one line."""
+        ends = None if self._max_wait_s is None else self._since + self._max_wait_s
+        wait = Wait(f"asleep: {self._lacks}", ends, ", then this launcher ends (--max-wait-time)", ends=WAKES)
+        return waits.line(wait, self._clock.mono())
+
+    def _say(self, now: float) -> float:
+        """Print it, if that is due; when it is due next (mono)."""
+        lasts_s = now - self._since
+        if now >= self._log_at:
+            if lasts_s >= SAY_S:
+                log.info("%s%s", self.status(), said_again(lasts_s, most_s=SAY_MOST_S))
+            self._log_at = now + log_again_s(lasts_s, most_s=SAY_MOST_S)
+        return self._log_at
+
     async def _wait(self) -> sleep_policy.SleepDecision:
         while True:
             self._soon.clear()
@@ -96,9 +118,11 @@ class SleepingJob:
             decision = sleep_policy.decide(now, self._facts(now), self._limits_now(), self._max_wait_s)
             if decision.act is not SleepAction.SLEEP_ON:
                 return decision
+            self._lacks = decision.reason
+            say_at = self._say(now)
             if self._releases is not None:
                 await self._releases.look(enough=self._enough_since is not None)
-            at = min(time for time in (now + MAX_PAUSE_S, decision.again_at) if time is not None)
+            at = min(time for time in (now + MAX_PAUSE_S, decision.again_at, say_at) if time is not None)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._soon.wait(), max(0.0, at - self._clock.mono()))
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.simulate.cluster.commits import Commit
-from hvd_elastic_ext.simulate.cluster.training import WITHIN, Process
+from hvd_elastic_ext.simulate.cluster.crowd import question
+from hvd_elastic_ext.simulate.cluster.processes import WITHIN, Message, Process
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.simulate.cluster.cluster import Cluster
@@ -22,14 +23,6 @@ LATELY_S: Final = 1.0
 """What was said so shortly before a connection broke is said once more: it may not have arrived."""
 
 
-class Message(NamedTuple):
-    """``told``: the commits that it tells of, by slot; ``sealed``: one of which there is a checkpoint."""
-
-    news: dict[str, Any]
-    told: tuple[tuple[int, Commit], ...] = ()
-    sealed: Commit | None = None
-
-
 @dataclass(eq=False, slots=True)
 class Line:
     """A connection. ``up`` and ``down``: messages that a network which was cut has not let through."""
@@ -38,7 +31,7 @@ class Line:
     launcher: Launcher
     open: bool = True
     up: list[Message] = field(default_factory=list)
-    down: list[dict[str, Any]] = field(default_factory=list)
+    down: list[Mapping[str, Any]] = field(default_factory=list)
     up_at: float = 0.0
     down_at: float = 0.0
 
@@ -76,11 +69,10 @@ class Agent:
         """It was sent SIGTERM, and stays until its launcher says that nobody needs its commits."""
         self._ended: dict[int, tuple[int, int, bool]] = {}
         self._kept: list[Message] = []
-        self._lately: list[tuple[float, Message]] = []
+        self._lately: list[tuple[float, Message | tuple[Process, Mapping[str, Any], Commit | None]]] = []
         self._lost_at: float | None = None
-        self._unsettled = False
+        self.unsettled = False
         """A process has ended or asked since the launcher was lost, or was asking then."""
-        self._questions = 0
         self._incarnation = 0
         if self._times.every_step:
             self._sim.later(self._times.beat_s, self._beat)
@@ -91,12 +83,6 @@ class Agent:
         """A process says something on its link."""
         self._tell("said", process, message={"say": what, **more})
 
-    def synced(self, process: Process) -> None:
-        """A process has agreed with the others of its world."""
-        assert process.commit is not None  # of that very moment
-        message = {"say": "synced", "step": process.batch, "commit": process.commit.name}
-        self._send(self._news("said", process, message=message), ((process.slot, process.commit),))
-
     def keeps(self, process: Process, commit: Commit) -> None:
         """A process keeps a commit for a checkpoint."""
         whole = [commit.lineage, *commit.name]
@@ -106,22 +92,10 @@ class Agent:
         more = {"stall_s": self._times.stall_s} if self._times.stall_s else {}
         self.say(process, "kept", commit=whole, step=commit.batch, side=1, **more)
 
-    def asks(self, process: Process) -> None:
-        """A process asks for a rank, and has said before what it holds."""
-        if process.commit is not None:
-            process.sample = (process.batch, process.commit)
-            message = {"say": "beat", "step": process.batch, "commit": process.commit.name}
-            self._send(self._news("said", process, message=message), ((process.slot, process.commit),))
-        self._questions += 1
-        process.asked = self._questions
-        self._unsettled = True
-        self._ask_again(process)
-        self.lease()
-
     def _ask_again(self, process: Process) -> None:
         if self.line is not None:
-            asked = self._news("asked", process, id=process.asked, method="GET", path="/rank_and_size/x:0", body="")
-            self._cluster.up(self.line, Message(asked))
+            assert process.asked is not None  # its caller has asked
+            self._cluster.up(self.line, process.message(question(process.asked), None))
 
     def _tell(self, event: str, process: Process, **more: Any) -> None:
         self._send(self._news(event, process, **more))
@@ -136,13 +110,31 @@ class Agent:
         if self.line is None:
             self._kept.append(message)
         else:
-            self._lately.append((self._sim.now, message))
-            if len(self._lately) > MANY:
-                self._lately = self._said_lately()
+            self._note(message)
             self._cluster.up(self.line, message)
 
-    def _said_lately(self) -> list[tuple[float, Message]]:
-        return [each for each in self._lately if self._sim.now - each[0] <= LATELY_S + AGAIN_S]
+    def send(self, process: Process, news: Mapping[str, Any], told: Commit | None, *, kept: bool = True) -> None:
+        """Send news of a process, which are ``kept`` until there is a connection."""
+        if kept:
+            message = process.message(news, told)
+            self._send(message.news, message.told)
+        elif self.line is not None:
+            self._cluster.up(self.line, process.message(news, told))
+
+    def remember(self, process: Process, news: Mapping[str, Any], told: Commit | None) -> None:
+        """News of a process are sent now, with those of others."""
+        self._note((process, news, told))
+
+    def _note(self, said: Message | tuple[Process, Mapping[str, Any], Commit | None]) -> None:
+        self._lately.append((self._sim.now, said))
+        if len(self._lately) > MANY:
+            since = self._sim.now - LATELY_S - AGAIN_S
+            self._lately = [each for each in self._lately if each[0] >= since]
+
+    def _said_lately(self) -> list[Message]:
+        since = self._sim.now - LATELY_S - AGAIN_S
+        said = [each for at, each in self._lately if at >= since]
+        return [each if isinstance(each, Message) else each[0].message(each[1], each[2]) for each in said]
 
     def _beat(self) -> None:
         if not self.alive:
@@ -154,7 +146,7 @@ class Agent:
     def _heard(self) -> None:
         """Where heartbeats are no events of their own: the driver needs to know how many steps were done."""
         if self.line is not None:
-            self.line.launcher.hears(self, whole=True)
+            self.line.launcher.hears(self)
 
     def beats(self) -> Message:
         """The heartbeats of its processes."""
@@ -162,6 +154,7 @@ class Agent:
         training, times = self._cluster.training, self._times
         for process in self.processes.values():
             training.settle(process.world)
+            training.follow(process)
             if process.state != "booting":
                 batch, commit = process.sample
                 if not process.stopped:
@@ -190,6 +183,7 @@ class Agent:
         """Do the steps of its processes that are due by now."""
         for process in list(self.processes.values()):
             self._cluster.training.settle(process.world)
+            self._cluster.training.follow(process)
 
     def _left_s(self) -> float | None:
         return None if self.going_by is None else max(0.0, self.going_by - self._sim.now)
@@ -225,7 +219,7 @@ class Agent:
         self._incarnation = launcher.incarnation
         self.line = Line(self, launcher)
         self._cluster.up(self.line, self._hello())
-        again = [message for _, message in self._said_lately()]
+        again = self._said_lately()
         self._lately.clear()
         kept, self._kept = [*again, *self._kept], []
         for message in kept:
@@ -246,15 +240,16 @@ class Agent:
             return
         self.line, self._lost_at = None, self._sim.now
         self.down_since = self._sim.now if self.down_since is None else self.down_since
-        self._unsettled = any(process.asked is not None for process in self.processes.values())
+        self.unsettled = any(process.asked is not None for process in self.processes.values())
         self._sim.later(AGAIN_S, self.connect)
         self._sim.later(self._cluster.options.orphan_grace_s, self.lease)
 
     def lease(self) -> None:
         """Without a launcher for too long: end everything, once nobody trains undisturbed."""
-        over = self._lost_at is not None and self._sim.now - self._lost_at >= self._cluster.options.orphan_grace_s
+        if self._lost_at is None or self._sim.now - self._lost_at < self._cluster.options.orphan_grace_s:
+            return
         trains = any(process.state in WITHIN for process in self.processes.values())
-        if self.alive and over and (self._unsettled or not trains):
+        if self.alive and (self.unsettled or not trains):
             self._cluster.agent_dies(self, code=0)
 
     # --- what it obeys
@@ -262,6 +257,9 @@ class Agent:
     def obey(self, order: Mapping[str, Any]) -> None:
         """See docs/agent.md for the orders."""
         match order["do"]:
+            case "all":
+                for each in order["orders"]:
+                    self.obey(each)
             case "start":
                 self._start(order)
             case "tell":
@@ -364,7 +362,7 @@ class Agent:
         held = self.memory.get(process.slot)
         told = ((process.slot, held),) if held else ()
         self._send(self._news("exited", process, code=code, held=held.held if held else None), told)
-        self._unsettled = True
+        self.unsettled = True
         self.lease()
         if self.finishing:
             self._sim.later(self._times.ends_s, self._see_out)
@@ -417,6 +415,7 @@ class Agent:
 
     def tell_held(self, slots: Iterable[int]) -> None:
         """The process of a helper is gone: tell what it has left in these slots' memory."""
+        self.settle()
         held = {slot: self.memory.get(slot) for slot in slots}
         told = tuple((slot, commit) for slot, commit in held.items() if commit is not None)
         slots_held = {str(slot): commit.held if commit is not None else None for slot, commit in held.items()}

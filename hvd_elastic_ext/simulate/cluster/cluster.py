@@ -5,21 +5,24 @@ from __future__ import annotations
 import io
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.state.events import HealthChanged
 from hvd_elastic_ext.launcher.state.options import JobOptions
 from hvd_elastic_ext.launcher.state.saved import Saved
-from hvd_elastic_ext.simulate.cluster.agent import Agent, Line, Message
+from hvd_elastic_ext.simulate.cluster.agent import Agent, Line
+from hvd_elastic_ext.simulate.cluster.crowd import Crowd
 from hvd_elastic_ext.simulate.cluster.helpers import Helpers
 from hvd_elastic_ext.simulate.cluster.launcher import Launcher, Motion
 from hvd_elastic_ext.simulate.cluster.observer import Observer
+from hvd_elastic_ext.simulate.cluster.processes import Message, Process
 from hvd_elastic_ext.simulate.cluster.times import LATENCY_S, Times
-from hvd_elastic_ext.simulate.cluster.training import Process, Training
+from hvd_elastic_ext.simulate.cluster.training import Training
 from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
 
 LOST_S: Final = 10.0
@@ -34,6 +37,21 @@ class Sink(Protocol):
 
     def flush(self) -> object:
         """Whatever was written is to be there."""
+
+
+class NoJournal:
+    """Takes in lines, and drops them."""
+
+    def write(self, text: str, /) -> object:
+        """Nothing is kept."""
+
+    def flush(self) -> object:
+        """Nothing is kept."""
+
+
+class _Unwritten(Journal):
+    def record(self, event: str, /, *, generation: int, at_mono: float | None = None, **fields: Any) -> None:
+        """Thousands of lines that nobody keeps are not made."""
 
 
 class Cluster:
@@ -68,7 +86,8 @@ class Cluster:
         self.departing: dict[str, float | None] = {}
         self.agents: dict[str, Agent] = {}
         self.launcher: Launcher | None = None
-        self.training = Training(self.sim, self.observer, self.cut, times)
+        self.crowd = Crowd(self)
+        self.training = Training(self.sim, self.observer, self.cut, times, together=self.crowd)
         self.helpers = Helpers(self)
         self._lives = 0
         self.recorder: Recorder | None = None
@@ -84,6 +103,10 @@ class Cluster:
     def start_s(self, host: str) -> float:
         """How long the start of an agent takes."""
         return self.drawn(self.times.of(self.kinds.get(host, ""), "agent_s"))
+
+    def new_journal(self) -> Journal:
+        """Of a launcher."""
+        return (_Unwritten if isinstance(self.journal, NoJournal) else Journal)(self.journal, self.sim.time)
 
     # --- time
 
@@ -138,20 +161,21 @@ class Cluster:
         trains = len(worlds) == 1 and worlds[0].phase == "training"
         if worlds and (not trains or worlds[0].interrupted or worlds[0].fresh or worlds[0].stalled_at is not None):
             return Motion.MOVING
-        members, count = worlds[0].members if worlds else (), 0
+        if launcher.driver.job.decision.members is not None:
+            return Motion.MOVING
+        count = 0
         for agent in self.agents.values():
             count += len(agent.processes)
             if agent.finishing:
                 return Motion.MOVING
-        if launcher.driver.job.decision.members is not None:
-            return Motion.MOVING
+        members = worlds[0].members if worlds else ()
         return Motion.CALM if trains and len(members) == count and not launcher.starting else Motion.WAITING
 
     # --- messages
 
     def up(self, line: Line, message: Message) -> None:
         """Send a message to the launcher."""
-        line.up_at = max(line.up_at, self.sim.now + LATENCY_S + self.late_s.get(line.agent.host, 0.0))
+        line.up_at = max(line.up_at, self._arrival(line))
         self.sim.at(line.up_at, self._arrives_up, line, message)
 
     def _arrives_up(self, line: Line, message: Message) -> None:
@@ -160,12 +184,16 @@ class Cluster:
         elif line.open and line.launcher.alive:
             line.launcher.hear(line, message)
 
-    def down(self, line: Line, order: dict[str, Any]) -> None:
+    def _arrival(self, line: Line) -> float:
+        at = self.sim.time.now + LATENCY_S
+        return at + self.late_s.get(line.agent.host, 0.0) if self.late_s else at
+
+    def down(self, line: Line, order: Mapping[str, Any]) -> None:
         """Send an order to an agent."""
-        line.down_at = max(line.down_at, self.sim.now + LATENCY_S + self.late_s.get(line.agent.host, 0.0))
+        line.down_at = max(line.down_at, self._arrival(line))
         self.sim.at(line.down_at, self._arrives_down, line, order)
 
-    def _arrives_down(self, line: Line, order: dict[str, Any]) -> None:
+    def _arrives_down(self, line: Line, order: Mapping[str, Any]) -> None:
         if not line.open or line.agent.line is not line or not line.agent.alive:
             return
         if line.down or line.agent.host in self.cut:
@@ -193,7 +221,7 @@ class Cluster:
             return
         agent = self.agents.get(host)
         if agent is not None and self.launcher is not None:
-            self.launcher.hears(agent, whole=True)
+            self.launcher.hears(agent)
         self.cut.add(host)
         for process in [] if agent is None else list(agent.processes.values()):
             self.training.may_stall(process.world)
@@ -257,10 +285,11 @@ class Cluster:
     def boots(self, process: Process) -> None:
         """A process was started."""
         agent = process.agent
-        boot_s = self.boot_s.get(agent.host, self.times.of(agent.kind, "boot_s"))
+        own = agent.host in self.boot_s
+        boot_s = self.boot_s[agent.host] if own else self.times.of(agent.kind, "boot_s")
         if boot_s is not None:
-            if agent.booted is None or agent.booted[0] != self.sim.now:
-                agent.booted = (self.sim.now, self.drawn(boot_s))  # processes of one host take about as long
+            if agent.booted is None or agent.booted[0] != self.sim.now:  # processes of one host take about as long
+                agent.booted = (self.sim.now, boot_s if own else self.drawn(boot_s))
             self.sim.later(agent.booted[1], agent.park, process)
 
     def process(self, host: str, slot: int) -> Process | None:

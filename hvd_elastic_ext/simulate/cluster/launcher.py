@@ -8,25 +8,28 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.driver.driver import Driver
 from hvd_elastic_ext.launcher.folder import saved_text
 from hvd_elastic_ext.launcher.folder.saved_state import start_of, write_noted_change
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state.events import (
     AgentEnded,
     AgentJoined,
     AgentLost,
     Expected,
+    Heard,
     HostsChanged,
     LaunchEnded,
     LauncherPaused,
     News,
     PeersChanged,
+    SameNews,
 )
 from hvd_elastic_ext.launcher.state.saved import Saved, job_of, saved_of
-from hvd_elastic_ext.simulate.cluster.agent import Agent, Line, Message
+from hvd_elastic_ext.simulate.cluster.agent import Agent, Line
+from hvd_elastic_ext.simulate.cluster.commits import Commit
+from hvd_elastic_ext.simulate.cluster.processes import Message, Process
 from hvd_elastic_ext.simulate.cluster.times import LATENCY_S
 
 if TYPE_CHECKING:
@@ -40,13 +43,13 @@ WAITING_S: Final = 10.0
 """The same while processes start, or wait for hosts."""
 MOVING_S: Final = 1.0
 """The same while a world changes, or a host cannot be reached."""
+EACH_S: Final = 0.002
+"""What each host adds to both."""
 SHARE: Final = 0.8
 """Of ``--heartbeat-timeout``: the longest for which a host that can be reached is not heard, before a look."""
 WHOLE_S: Final = 60.0
 """Shortest time between two heartbeats in which all hosts tell of their processes."""
 WHOLE_PER_HOST_S: Final = 0.5
-ALIVE: Final = Message({"event": "beats", "slots": {}, "part": True})
-"""A heartbeat that tells of no process."""
 
 
 class Motion(Enum):
@@ -72,6 +75,8 @@ class Launcher:
         self._cluster, self._sim = cluster, cluster.sim
         self._commands: dict[str, object] = {}
         """The start of each host's agent: what stands for it, or the agent that it has become."""
+        self._starting: set[str] = set()
+        """Hosts of those that are no agents yet."""
         self._to_save = False
         self._missed: list[Callable[[], None]] | None = None
         """What happens while it stands still."""
@@ -91,20 +96,18 @@ class Launcher:
 
     def _driver(self, saved: Saved, expects: str | None) -> Driver:
         cluster, time = self._cluster, self._sim.time
-        write_noted_change(saved, journal=Journal(cluster.journal, time), clock=time)
+        write_noted_change(saved, journal=cluster.new_journal(), clock=time)
         helpers = cluster.chance.randrange(1 << 48)
         job = job_of(saved, cluster.options, now=time.mono(), wall=time.wall(), helper_number=helpers, expects=expects)
         recorder = cluster.recorder
         if recorder is not None:
             recorder.job_started(start_of(saved, job, wall=time.wall(), expects=expects))
-        return Driver(
-            job, self, journal=Journal(cluster.journal, time), clock=time, changed=self._changed, recorder=recorder
-        )
+        return Driver(job, self, journal=cluster.new_journal(), clock=time, changed=self._changed, recorder=recorder)
 
     @property
     def starting(self) -> bool:
         """Whether agents are being started."""
-        return any(not isinstance(each, Agent) for each in self._commands.values())
+        return bool(self._starting)
 
     def publish(self) -> None:
         """Tell the driver of the newest list."""
@@ -164,6 +167,24 @@ class Launcher:
         self.driver.tell(PeersChanged(host))
         self.dirty = True
 
+    def hear_together(self, sent: Sequence[tuple[Line, Process]], news: Mapping[str, Any], told: Commit | None) -> None:
+        """The same news of many processes arrive. ``told``: the commit that they tell of."""
+        if self._missed is not None:
+            self._missed.append(lambda: self.hear_together(sent, news, told))
+            return
+        heard, observer = list[ProcessId](), self._cluster.observer
+        for line, process in sent:
+            agent = line.agent
+            if not (line.open and self.alive and self.lines.get(agent.host) is line):
+                continue
+            if told is not None:
+                observer.told(agent, process.slot, told)
+            if agent.down_since is not None and agent.host not in self._cluster.cut:
+                agent.reached()
+            heard.append(process.id)
+        self.driver.tell(SameNews(tuple(heard), news))
+        self.dirty = True
+
     def look(self) -> None:
         """Have the driver look."""
         due, self.dirty, self._due = self._due, False, False
@@ -191,7 +212,8 @@ class Launcher:
         steps = None if every is None else every.every.steps
         calm_s = CALM_S + CALM_PER_HOST_S * len(self.lines)
         calm_s = calm_s if steps is None else min(calm_s, max(1.0, steps * self._cluster.times.step_s / 4))
-        pause_s = {Motion.CALM: calm_s, Motion.WAITING: WAITING_S, Motion.MOVING: MOVING_S}[motion]
+        each_s = EACH_S * len(self.lines)
+        pause_s = {Motion.CALM: calm_s, Motion.WAITING: WAITING_S + each_s, Motion.MOVING: MOVING_S + each_s}[motion]
         self.look_at = None if at is None else min(at, self._sim.now + pause_s)
 
     def _hear_all(self, *, whole: bool) -> None:
@@ -199,25 +221,30 @@ class Launcher:
         now, timeout_s = self._sim.now, self.driver.job.options.heartbeat_timeout_s
         for world in self._cluster.training.worlds:
             if world.phase == "training" and world.members:
-                self.hears(world.members[0].agent, whole=True)  # how many steps were done by now
+                self.hears(world.members[0].agent)  # how many steps were done by now
         whole = whole and now - self._told_at >= max(WHOLE_S, WHOLE_PER_HOST_S * len(self.lines))
         if not whole and now - self._heard_at < timeout_s * SHARE / 2:
             return
         self._heard_at, agents = now, self.driver.job.roster.agents
         self._told_at = now if whole else self._told_at
+        latest, alive = now - timeout_s * SHARE / 2, list[str]()
         for host, line in list(self.lines.items()):
             known = agents.get(host)
-            if whole or (known is not None and now - known.heard >= timeout_s * SHARE / 2):
-                self.hears(line.agent, whole=whole)
+            if whole:
+                self.hears(line.agent)
+            elif known is not None and known.heard <= latest and self._reaches(line.agent):
+                alive.append(host)
+        if alive and self._missed is None:
+            self.driver.tell(Heard(tuple(alive)))
 
-    def hears(self, agent: Agent, *, whole: bool) -> None:
-        """An agent's heartbeat arrives now."""
+    def hears(self, agent: Agent) -> None:
+        """An agent's heartbeat arrives now, where heartbeats are not messages of their own."""
+        if self._reaches(agent) and not self._cluster.times.every_step:
+            self.hear(self.lines[agent.host], agent.beats())
+
+    def _reaches(self, agent: Agent) -> bool:
         line = self.lines.get(agent.host)
-        if line is None or line.agent is not agent or not agent.alive or agent.host in self._cluster.cut:
-            return
-        if self._cluster.times.every_step:
-            return
-        self.hear(line, agent.beats() if whole else ALIVE)
+        return line is not None and line.agent is agent and agent.alive and agent.host not in self._cluster.cut
 
     def lost(self, line: Line, reason: str) -> None:
         """A connection breaks, and this end notices."""
@@ -243,7 +270,8 @@ class Launcher:
     # --- what outlives it
 
     def _changed(self) -> None:
-        self._to_save = self.dirty = True
+        self._to_save = True
+        self.dirty = self.dirty or self._cluster.launcher_dies  # a look saves it
 
     def _save(self) -> None:
         if not self._cluster.launcher_dies:
@@ -262,6 +290,7 @@ class Launcher:
 
     def start_agent(self, host: Host) -> None:
         token = self._commands[host.name] = object()
+        self._starting.add(host.name)
         self._sim.later(self._cluster.start_s(host.name), self._start, host.name, token)
 
     def _start(self, host: str, token: object) -> None:
@@ -273,27 +302,32 @@ class Launcher:
             self._sim.later(NO_ROUTE_S, self._not_started, host, token)
         elif agent is None:
             agent = self._commands[host] = cluster.new_agent(host)
+            self._starting.discard(host)
             agent.connect()
         elif agent.finishing:
             self._sim.later(self._cluster.start_s(host), self._start, host, token)
         else:
             agent.connect()
-            del self._commands[host]
+            self.stop_launch(host)
             self.driver.tell(LaunchEnded(host, 0, "adopted"))
             self.dirty = True
 
     def _not_started(self, host: str, token: object) -> None:
         if self.alive and self._commands.get(host) is token:
-            del self._commands[host]
+            self.stop_launch(host)
             self.driver.tell(LaunchEnded(host, 255, "no route to host"))
             self.dirty = True
 
     def send(self, host: str, order: Mapping[str, Any]) -> bool:
-        if order["do"] == "all":
-            return all(self.send(host, each) for each in order["orders"])
         line = self.lines.get(host)
         if not self.alive or line is None:
             return False
+        for each in order["orders"] if order["do"] == "all" else (order,):
+            self._notes(line, each)
+        self._cluster.down(line, order)
+        return True
+
+    def _notes(self, line: Line, order: Mapping[str, Any]) -> None:
         match order["do"]:
             case "answer":
                 self._cluster.observer.deals(self)
@@ -301,11 +335,10 @@ class Launcher:
                 self._cluster.observer.kills(line.agent, order["slot"])
             case "finish" | "forget":
                 self._cluster.observer.lets_go(line.agent, order.get("slot"))
-        self._cluster.down(line, dict(order))
-        return True
 
     def stop_launch(self, host: str) -> None:
         self._commands.pop(host, None)
+        self._starting.discard(host)
 
     def hang_up(self, host: str, reason: str) -> None:
         line = self.lines.pop(host, None)

@@ -10,7 +10,7 @@ from hvd_elastic_ext.simulate.cluster.commits import Commit
 if TYPE_CHECKING:
     from hvd_elastic_ext.simulate.cluster.agent import Agent
     from hvd_elastic_ext.simulate.cluster.launcher import Launcher
-    from hvd_elastic_ext.simulate.cluster.training import Process, World
+    from hvd_elastic_ext.simulate.cluster.processes import Process, World
 
 
 class Observer:

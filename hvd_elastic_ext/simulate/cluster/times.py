@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -18,6 +19,8 @@ class Times:
 
     ``step_s``, ``agent_s`` and ``boot_s`` may differ by kind of host: see :meth:`of`. ``spread``: standard deviation of
     the logarithm of ``agent_s``, ``boot_s``, ``transfer_s``, ``write_s`` and ``load_s``; 0 makes them constants.
+    ``sizes``: seconds of a step in worlds of so many ranks, where they differ; others are interpolated, see
+    :meth:`step`. ``cold_s``: how much longer processes boot before the first world.
     ``every``: calls of ``commit()``, in steps. ``commit_s``: what one commit adds to its step.
     ``stall_s`` and ``slowed``: what a checkpoint costs at its commit, and the share by which steps are slower while it
     is written, which takes ``write_s``; ``seal_s`` completes it.
@@ -30,6 +33,7 @@ class Times:
     commit_s: float = 0.0
     agent_s: float = 2.0
     boot_s: float = 30.0
+    cold_s: float = 0.0
     go_s: float = 0.1
     join_s: float = 1.0
     sync_s: float = 1.0
@@ -55,9 +59,24 @@ class Times:
     every_step: bool = False
     kinds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By kind of host, the times that differ there."""
+    sizes: Mapping[int, float] = field(default_factory=dict)
 
     def of(self, kind: str, name: str) -> float:
         """A time, by its field's name, on a host of a kind."""
         own = self.kinds.get(kind)
         value: float = getattr(self, name) if own is None or name not in own else own[name]
         return value
+
+    def step(self, kind: str, size: int) -> float:
+        """Seconds of a step on a host of a kind, in a world of ``size`` ranks."""
+        return self.of(kind, "step_s") * self._share(size)
+
+    def _share(self, size: int) -> float:
+        """What a step takes in a world of a size, as a share of ``step_s``."""
+        known = sorted(self.sizes)
+        if not known:
+            return 1.0
+        at = bisect_left(known, size)
+        low, high = known[max(0, at - 1)], known[min(at, len(known) - 1)]
+        part = 0.0 if high == low else min(1.0, max(0.0, (size - low) / (high - low)))
+        return (self.sizes[low] * (1.0 - part) + self.sizes[high] * part) / self.step_s

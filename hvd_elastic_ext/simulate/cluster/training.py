@@ -7,105 +7,23 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from hvd_elastic_ext.simulate.cluster.commits import Candidate, Commit, elect
 from hvd_elastic_ext.simulate.cluster.observer import Observer
+from hvd_elastic_ext.simulate.cluster.processes import Process, Together, Track, World
 from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
 
-if TYPE_CHECKING:
-    from hvd_elastic_ext.simulate.cluster.agent import Agent
-
-WITHIN: Final = ("joining", "syncing", "training")
-"""States of processes that are in a world, or about to be."""
 ROUNDING: Final = 1e-9
 """Share of a step that a sum of times may be short of it."""
-
-
-@dataclass(eq=False, slots=True)
-class Process:
-    """``state``: booting, parked, asking (for a rank), joining, syncing, training, or gone.
-
-    ``entered``: the newest generation of the State that it was part of, which is not the launcher's number of a world.
-    ``told_world``: the launcher's. ``sample``: what it last beat, (batch, commit); ``commit``: the one it may tell of.
-    """
-
-    agent: Agent
-    slot: int
-    life: int
-    incarnation: int
-    state: str = "booting"
-    generation: int = 0
-    agreed: int = 0
-    told_world: int = 0
-    asked: int | None = None
-    rank: int = -1
-    world: World | None = None
-    batch: int = 0
-    entered: int | None = None
-    commit: Commit | None = None
-    sample: tuple[int, Commit | None] = (0, None)
-    sampled_at: float = 0.0
-    stopped: bool = False
-    wanted: list[int] | None = None
-    """The commit that it is to keep for a checkpoint."""
-    stay: bool = False
-    """It is to go no further than that commit; ``stays``: it has come there."""
-    stays: bool = False
-    leave: bool = False
-    done: bool = False
-    stepped_at: float | None = None
-
-    @property
-    def name(self) -> str:
-        """Its host and slot."""
-        return f"{self.agent.host}[{self.slot}]"
-
-    @property
-    def held(self) -> Commit | None:
-        """What its slot's memory holds."""
-        return self.agent.memory.get(self.slot)
-
-
-@dataclass(eq=False, slots=True)
-class World:
-    """``key``: incarnation of the launcher that formed it, and its generation.
-
-    ``every``: steps from one commit to the next. ``writing``: hosts of it that write a checkpoint. ``wake_at``: the
-    next event, where not every step is one. ``ends_at``: the step after which training is done, if that is known.
-    """
-
-    key: tuple[int, int]
-    size: int
-    members: list[Process] = field(default_factory=list)
-    phase: str = "joining"
-    interrupted: bool = False
-    fresh: bool = True
-    elected: tuple[int, int] = (0, 0)
-    """Incarnation and generation of its commits."""
-    stepped_at: float = -1.0
-    stalled_at: float | None = None
-    every: int = 1
-    step_s: float = 1.0
-    writing: int = 0
-    wake_at: float | None = None
-    ends_at: int | None = None
-    asked: Process | None = None
-    """One of those that were told of a commit to keep."""
-
-    @property
-    def batch(self) -> int:
-        """The number of its newest step."""
-        return self.members[0].batch
 
 
 class Training:
     """All worlds. ``cut``: hosts without a network; ``sync_s``: how long the ranks take to agree."""
 
-    def __init__(self, sim: Sim, observer: Observer, cut: set[str], times: Times) -> None:
+    def __init__(self, sim: Sim, observer: Observer, cut: set[str], times: Times, *, together: Together) -> None:
         self.worlds: list[World] = []
         self.sync_s = times.sync_s
         self.thin = 1
@@ -117,7 +35,7 @@ class Training:
         self.last_step: Callable[[World], int | None] = lambda world: None
         """The step after which the training of a world is done, if that is known when it begins."""
         self._sim, self._observer, self._cut, self._times = sim, observer, cut, times
-        self._lineages = itertools.count(1)
+        self._lineages, self._together = itertools.count(1), together
 
     def moves(self, process: Process, state: str) -> None:
         """Give a process another state."""
@@ -179,8 +97,11 @@ class Training:
             self.moves(process, "syncing")
             if process.entered is None:
                 process.entered = process.held.generation if process.held else 0
-            process.agent.say(process, "entered", generation=process.generation)
-            process.agent.say(process, "looping")
+        self._together.say(world.members, "entered", generation=world.key[1])
+        new = [process for process in world.members if not process.looped]
+        for process in new:
+            process.looped = True
+        self._together.say(new, "looping")
         self._sim.later(self.sync_s, self._synced, world)
 
     def _synced(self, world: World) -> None:
@@ -194,14 +115,18 @@ class Training:
         world.phase, world.elected = "training", (elected.incarnation, elected.generation)
         world.every = self._times.every * self.thin
         world.step_s = self._step_s(world)
+        commit = elected.commit
+        track = None if self._times.every_step else Track(commit.batch, None, commit, None)
+        world.track = track
         for process in members:
-            self._seal(process, elected.commit)
-            process.entered, process.batch = elected.generation, elected.commit.batch
+            self._seal(process, commit)
+            process.entered, process.batch, process.track = elected.generation, commit.batch, track
+        world.asked = next((process for process in members if process.wanted is not None), None)
         self._observer.agreed(world, None if elected.anew else elected.commit)
         for process in members:
             self.moves(process, "training")
             process.agreed = process.generation
-            process.agent.synced(process)
+        self._together.say(members, "synced", told=commit, step=commit.batch, commit=commit.name)
         if self._times.every_step:
             self._sim.later(self._times.step_s, self._step, world)
         else:
@@ -214,7 +139,7 @@ class Training:
         """Seconds of a step: that of the slowest host, its part of a commit, and of a checkpoint that is written."""
         times = self._times
         kinds = {process.agent.kind for process in world.members}
-        slowest = max((times.of(kind, "step_s") for kind in kinds), default=times.step_s)
+        slowest = max((times.step(kind, world.size) for kind in kinds), default=times.step_s)
         return (slowest + times.commit_s / world.every) * (1.0 + (times.slowed if world.writing else 0.0))
 
     def _step(self, world: World) -> None:
@@ -230,8 +155,20 @@ class Training:
         else:
             self._wake(world)  # it was held up, and goes on
 
+    def follow(self, process: Process) -> None:
+        """Give a process what its world has done since somebody looked at it."""
+        world = process.world
+        if world is None or (track := world.track) is None or process.track is track:
+            return
+        process.track, process.batch = track, track.batch
+        process.stepped_at = process.stepped_at if track.stepped_at is None else track.stepped_at
+        if process.commit != track.commit:
+            self._seal(process, track.commit)
+            if track.before is not None:
+                process.agent.before[process.slot] = track.before
+
     def settle(self, world: World | None) -> None:
-        """Do the steps that are due by now, where not every step is an event."""
+        """Do the steps that are due by now, where not every step is an event. See :meth:`follow`."""
         if world is None or self._times.every_step or world.phase != "training" or world.stalled_at is not None:
             return
         due = math.floor((self._sim.now - world.stepped_at) / world.step_s + ROUNDING)
@@ -258,6 +195,8 @@ class Training:
         if world.interrupted or self.finishing:
             at.append(self._next_commit(world))
         wanted = world.asked
+        if wanted is not None:
+            self.follow(wanted)
         if wanted is not None and wanted.held is not None and wanted.wanted is not None:
             commits = max(1, wanted.wanted[2] - wanted.held.number)
             at.append(self._next_commit(world) + (commits - 1) * world.every)
@@ -282,13 +221,15 @@ class Training:
         before = world.batch
         commits = (before + count) // world.every - before // world.every
         self._observer.steps(world, count)
-        for process in world.members:
-            process.batch += count
-            if world.fresh:
-                last = process.stepped_at
-                process.agent.say(process, "going_on", pause_s=None if last is None else now - last)
-            process.stepped_at = now
-        world.fresh = False
+        if world.fresh:
+            world.fresh = False
+            self._go_on(world, now)
+        if world.track is not None:
+            world.track = world.track._replace(batch=before + count, stepped_at=now)
+        else:
+            for process in world.members:
+                process.batch += count
+                process.stepped_at = now
         if self.records:
             first = next(process for process in world.members if process.rank == 0)
             fields = {"step": world.batch, "rank": 0, "size": world.size}
@@ -298,11 +239,28 @@ class Training:
         elif world.ends_at is not None and world.batch >= world.ends_at:
             self._finish(world)
 
-    def _commit(self, world: World, commits: int) -> None:
-        left = world.batch % world.every
-        named = any(process.wanted is not None for process in world.members)
+    def _go_on(self, world: World, now: float) -> None:
+        """The first step of a world is done."""
+        pauses: dict[float | None, list[Process]] = {}
         for process in world.members:
-            self._seal(process, self._next(process, world, commits, left))
+            last = process.stepped_at
+            pause_s = None if last is None else max(0.0, now - last - world.step_s)
+            pauses.setdefault(pause_s, []).append(process)
+        for pause_s, processes in pauses.items():
+            self._together.say(processes, "going_on", pause_s=pause_s)
+
+    def _commit(self, world: World, commits: int) -> None:
+        left, track = world.batch % world.every, world.track
+        named = world.asked is not None and any(process.wanted is not None for process in world.members)
+        if track is not None:
+            held = track.commit
+            commit = Commit(*world.elected, held.number + commits, track.batch - left, held.lineage)
+            world.track = track._replace(commit=commit, before=held)
+        for process in world.members if named or track is None else ():
+            if track is None:
+                self._seal(process, self._next(process, world, commits, left))
+            else:
+                self.follow(process)
             if named:
                 self.keep(process)
         if self.finishing or (world.ends_at is not None and world.batch >= world.ends_at):
@@ -335,6 +293,7 @@ class Training:
     def asked_to_keep(self, process: Process) -> None:
         """A process was told which commit to keep, or that it need keep none."""
         self.settle(process.world)
+        self.follow(process)
         self.keep(process)
         if process.world is not None:
             first = process.world.asked
@@ -392,17 +351,18 @@ class Training:
 
     def _part(self, world: World) -> None:
         """All ranks leave the world at the same commit, for a change of it."""
-        for process in self._close(world):
+        members = self._close(world)
+        for process in members:
             if process.leave:
                 process.agent.ended(process, 0)
-            else:
-                self.ask(process)
+        self._ask([process for process in members if not process.leave])
 
     def _close(self, world: World) -> list[Process]:
         world.phase = "lost"
         self.worlds.remove(world)
         members, world.members = world.members, []
         for process in members:
+            self.follow(process)
             process.world = None
         return members
 
@@ -410,9 +370,13 @@ class Training:
 
     def ask(self, process: Process) -> None:
         """Ask for a rank in the next world."""
-        process.wanted, process.stays = None, False
-        self.moves(process, "asking")
-        process.agent.asks(process)
+        self._ask([process])
+
+    def _ask(self, processes: Sequence[Process]) -> None:
+        for process in processes:
+            process.wanted, process.stays = None, False
+            self.moves(process, "asking")
+        self._together.ask(processes)
 
     def interrupt(self, process: Process, *, leave: bool) -> None:
         """A member was told of the next world: all ranks leave this one at the next commit."""
@@ -444,25 +408,29 @@ class Training:
         self._sim.later(self._times.notice_s, self._notice, world, where)
 
     def _notice(self, world: World, where: str) -> None:
-        for process in list(world.members):
-            host = process.agent.host
-            unreachable = host != where and (host in self._cut or where in self._cut)
-            if process.world is world and not process.stopped and not unreachable:
-                self._rolls_back(process)
+        those = [process for process in world.members if self._notices(process, where)]
+        if those:
+            noticed = set(those)
+            world.members = [process for process in world.members if process not in noticed]
+            self._roll_back(those)
         if not world.members and world in self.worlds:
             self.worlds.remove(world)
 
-    def _rolls_back(self, process: Process) -> None:
-        world = process.world
-        assert world is not None  # its caller has asked
-        was, held = process.state, process.held
-        world.members.remove(process)
-        process.world = None
-        if was == "training" and held is not None:
-            lost, process.batch = process.batch - held.batch, held.batch
-            fields = {"step": held.batch, "steps_lost": lost, "rank": process.rank}
-            process.agent.say(process, "record", event="rolled_back", fields=fields)
-        self.ask(process)
+    def _notices(self, process: Process, where: str) -> bool:
+        host = process.agent.host
+        unreachable = host != where and (host in self._cut or where in self._cut)
+        return not process.stopped and not unreachable
+
+    def _roll_back(self, processes: Sequence[Process]) -> None:
+        """They have left a world that is lost."""
+        for process in processes:
+            self.follow(process)
+            process.world, held = None, process.held
+            if process.state == "training" and held is not None:
+                lost, process.batch = process.batch - held.batch, held.batch
+                fields = {"step": held.batch, "steps_lost": lost, "rank": process.rank}
+                process.agent.say(process, "record", event="rolled_back", fields=fields)
+        self._ask(processes)
 
     def look_again(self, hosts: Iterable[str]) -> None:
         """Processes on these hosts go on, or hear again: they notice what they have missed."""
@@ -474,6 +442,7 @@ class Training:
     def gone(self, process: Process) -> None:
         """A process has ended. Its peers notice."""
         self.settle(process.world)
+        self.follow(process)
         world, process.world = process.world, None
         self.moves(process, "gone")
         if world is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import threading
 from collections.abc import Callable
 from typing import Any, Final
@@ -38,8 +39,11 @@ class Sim:
         self.time = Time()
         self.happened = 0
         """Events so far."""
-        self._queue: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
+        self._queue: list[tuple[float, int, list[tuple[Callable[..., object], tuple[Any, ...]]]]] = []
         self._count = itertools.count()
+        self._last: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+        self._last_at = math.nan
+        """What is planned for the same time as the event before is one entry with it: thousands often are."""
 
     @property
     def now(self) -> float:
@@ -57,13 +61,19 @@ class Sim:
 
     def at(self, when: float, act: Callable[..., object], *args: Any) -> None:
         """Plan a call at a time (mono)."""
-        heapq.heappush(self._queue, (when, next(self._count), act, args))
+        if when != self._last_at:
+            self._last, self._last_at = [], when
+            heapq.heappush(self._queue, (when, next(self._count), self._last))
+        self._last.append((act, args))
 
     def happen(self, when: float) -> None:
         """Let everything happen that is due at ``when``, which is now then."""
         queue = self._queue
         self.time.now = max(self.time.now, when)
         while queue and queue[0][0] <= self.time.now:
-            _, _, act, args = heapq.heappop(queue)
-            self.happened += 1
-            act(*args)
+            _, _, calls = heapq.heappop(queue)
+            if calls is self._last:
+                self._last_at = math.nan
+            self.happened += len(calls)
+            for act, args in calls:
+                act(*args)

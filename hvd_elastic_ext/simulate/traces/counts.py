@@ -1,19 +1,21 @@
-"""Traces that tell only how many hosts there are: ``time,count``, as Bamboo (NSDI '23) has published them.
+"""Traces of ``time,count``, as the authors of Bamboo (NSDI '23) keep them in ``uclasystem/bamboo``, ``doc/data``.
 
-Which host goes, and whether that was announced, is drawn from the seed. A host that comes has a new name. Such a file
-has the header ``time,count``, or none; the newest count of a time holds. The trace begins with its first host.
+The header ``time,count`` may be absent, and the newest count of a time holds. Bamboo's files have whole seconds, and
+those whose names end in ``_scaled`` have hours, with three decimals.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
-from dataclasses import dataclass
+import re
+from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.simulate.traces.rows import Row, Trace, checked, seconds
+from hvd_elastic_ext.simulate.traces.assumed import NOTHING, UNITS, Assumed
+from hvd_elastic_ext.simulate.traces.levels import Level, Levels, Pool, levels
+from hvd_elastic_ext.simulate.traces.rows import seconds
 
 HEADER = "time,count"
+_THREE_DECIMALS: Final = re.compile(r"[0-9]+\.[0-9]{3}")
 
 
 def is_counts(text: str) -> bool:
@@ -23,39 +25,11 @@ def is_counts(text: str) -> bool:
     return words == HEADER.split(",") or (len(words) == 2 and None not in map(seconds, words))
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """``notice``: seconds before a host goes, but for the share ``untold``. ``slots``: of each host."""
-
-    counts: tuple[tuple[float, int], ...]
-    where: str
-    notice: float = 0.0
-    untold: float = 0.0
-    slots: int = 1
-
-    def trace(self, seed: int) -> Trace:
-        """The trace of a seed."""
-        return checked(sorted(self._rows(seed), key=lambda row: row.at), where=self.where, ends=self.counts[-1][0])
-
-    def _rows(self, seed: int) -> Iterator[Row]:
-        chance = random.Random(f"counts {seed}")  # noqa: S311 a simulation
-        there: list[str] = []
-        came = 0
-        for at, count in self.counts:
-            while len(there) > count:
-                host = there.pop(chance.randrange(len(there)))
-                told = chance.random() >= self.untold
-                yield Row(at, host, "down", self.notice if told else 0.0)
-            while len(there) < count:
-                came += 1
-                there.append(f"h{came}")
-                yield Row(at, there[-1], "up", slots=self.slots)
-
-
-def parsed(text: str, *, where: str, notice: float = 0.0, untold: float = 0.0, slots: int = 1) -> Counts:
+def parsed(text: str, *, where: str, assumed: Assumed = NOTHING) -> Levels:
     """Read the text of a trace of counts. Raises :class:`UsageError` that names the line."""
+    assumed.only(("unit",), where=where, what="a file of time,count")
     found: dict[float, int] = {}
-    last = 0.0
+    last, hours = 0.0, True
     for number, line in enumerate(text.splitlines(), 1):
         words = [word.strip() for word in line.split(",")]
         if not line.strip() or line[0] == "#" or (not found and words == HEADER.split(",")):
@@ -63,14 +37,12 @@ def parsed(text: str, *, where: str, notice: float = 0.0, untold: float = 0.0, s
         at = seconds(words[0]) if len(words) == 2 else None
         if at is None or not words[1].isdecimal() or int(words[1]) > 100_000:
             raise UsageError(f"{where}:{number}: {line.strip()[:80]!r} is no time and count; write them as 3600,12")
+        at *= UNITS[assumed.unit or "s"] if words[0][-1:].isdigit() else 1.0
         if at < last:
-            raise UsageError(
-                f"{where}:{number}: time {at:g} is before {last:g}, that of a row above; sort rows by time"
-            )
+            raise UsageError(f"{where}:{number}: time {words[0]} is before that of a row above; sort rows by time")
+        hours = hours and _THREE_DECIMALS.fullmatch(words[0]) is not None
         last, found[at] = at, int(words[1])
-    if not any(found.values()):
-        raise UsageError(f"{where}: tells of no host; write lines of {HEADER}")
-    first = next(at for at, count in found.items() if count)
-    return Counts(
-        tuple((at - first, count) for at, count in found.items() if at >= first), where, notice, untold, slots
-    )
+    if found and hours and not assumed.unit:
+        raise UsageError(f"{where}: are its times hours, as in Bamboo's scaled files? add --assume unit=h, or unit=s")
+    pool = Pool(slots=assumed.slots or 1)
+    return levels((Level(at, pool, count) for at, count in found.items()), where=where, assumed=assumed)

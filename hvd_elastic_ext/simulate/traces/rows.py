@@ -1,19 +1,22 @@
 """A trace: one row for each host that comes or goes, in order of time.
 
-    time,host,event,notice,slots,kind
-    0,a,up,,4,
-    0,b,up,,4,
-    3600,b,down,120,,
-    5400,b,up,,4,
+    time,host,event,notice,slots,kind,price
+    0,a,up,,4,,0.35
+    0,b,up,,4,,0.35
+    1800,b,price,,,,0.4
+    3600,b,down,120,,,
+    5400,b,up,,4,,0.35
 
 ``time`` counts seconds from the start; ``1.5h`` and ``2d`` are times, too. Events: ``up``; ``down`` (the machine is
 taken away, with ``notice`` as long before, if there is any); ``lost`` (it vanishes, and its connections stay open);
-``crash`` (one of its training processes fails).
+``crash`` (one of its training processes fails);
+``price`` (of a slot for an hour, from then on).
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -23,8 +26,8 @@ from typing import Final
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import name_error
 
-EVENTS: Final = ("up", "down", "lost", "crash")
-COLUMNS: Final = ("time", "host", "event", "notice", "slots", "kind")
+EVENTS: Final = ("up", "down", "lost", "crash", "price")
+COLUMNS: Final = ("time", "host", "event", "notice", "slots", "kind", "price")
 NEEDED: Final = COLUMNS[:3]
 UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SECONDS: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[0-9]+)?)(s|m|h|d)?")
@@ -32,7 +35,9 @@ _SECONDS: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[0-9]+)?)(s|m|h|d)?")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """``at`` and ``notice`` are seconds. ``slots`` and ``kind`` are those of a host that comes up."""
+    """``at`` and ``notice`` are seconds. ``slots``, ``kind`` and ``price`` (of a slot for an hour, if it is
+    known) are those of a host that comes up; ``price`` also comes alone.
+    """
 
     at: float
     host: str
@@ -40,16 +45,20 @@ class Row:
     notice: float = 0.0
     slots: int = 1
     kind: str = ""
+    price: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """``ends``: when the trace ends, in seconds from its start."""
+    """``ends``: when the trace ends, in seconds from its start. ``slots``: by host, the most that it ever has.
+
+    ``boots``: by host, how long its processes boot, if that is known; None: for longer than the host is there.
+    """
 
     rows: tuple[Row, ...]
     ends: float
     slots: dict[str, int] = field(default_factory=dict)
-    """By host, the most slots that it ever has."""
+    boots: dict[str, float | None] = field(default_factory=dict)
 
 
 def seconds(text: str) -> float | None:
@@ -61,9 +70,10 @@ def seconds(text: str) -> float | None:
 def text_of(path: Path) -> str:
     """What a file holds. Raises :class:`UsageError`."""
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        content = path.read_bytes()
+        return (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8-sig")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is no text"
         raise UsageError(f"{path}: cannot be read: {why}; give a CSV file of {','.join(NEEDED)}") from None
 
 
@@ -110,7 +120,14 @@ def _row(values: dict[str, str]) -> Row:
         raise ValueError(f"notice of a host that is {event}; only one that is down has any")
     if not slots.isdecimal() or not 1 <= int(slots) <= 1024:
         raise ValueError(f"slots {slots!r}: write a whole number from 1 to 1024")
-    return Row(begun, host, event, before, int(slots), values.get("kind", ""))
+    return Row(begun, host, event, before, int(slots), values.get("kind", ""), _price(event, values.get("price", "")))
+
+
+def _price(event: str, text: str) -> float | None:
+    price = seconds(text) if text[-1:].isdigit() else None
+    if (text and (price is None or event not in ("up", "price"))) or (event == "price" and not text):
+        raise ValueError(f"price {text!r} of a host that is {event}; write one such as 0.35 with up or price only")
+    return price
 
 
 def checked(rows: Sequence[Row], *, where: str, numbers: Sequence[int] = (), ends: float | None = None) -> Trace:
@@ -129,7 +146,7 @@ def checked(rows: Sequence[Row], *, where: str, numbers: Sequence[int] = (), end
         if row.event == "up":
             there.add(row.host)
             slots[row.host] = max(row.slots, slots.get(row.host, 0))
-        elif row.event != "crash":
+        elif row.event not in ("crash", "price"):
             there.discard(row.host)
     if not rows:
         raise UsageError(f"{where}: has no row; write one of {','.join(COLUMNS)} for each host that comes or goes")
@@ -142,5 +159,6 @@ def written(rows: Iterable[Row]) -> str:
     for row in rows:
         up = row.event == "up"
         slots, notice = str(row.slots) if up else "", f"{row.notice:g}" if row.notice else ""
-        lines.append(f"{row.at:.12g},{row.host},{row.event},{notice},{slots},{row.kind if up else ''}")
+        price = "" if row.price is None else f"{row.price:g}"
+        lines.append(f"{row.at:.12g},{row.host},{row.event},{notice},{slots},{row.kind if up else ''},{price}")
     return "\n".join(lines) + "\n"

@@ -326,7 +326,10 @@ def _tell_if_alone() -> Callable[[], None]:
     from hvd_elastic_ext.worker.comms.horovod import HorovodComms, is_initialised
     from hvd_elastic_ext.worker.sync.training_alone import TrainingAlone
 
-    alone = TrainingAlone(HorovodComms(), SystemClock())
+    def record(event: str, **fields: Any) -> None:
+        standby.current().link.say("record", event=event, fields=fields)
+
+    alone = TrainingAlone(HorovodComms(), SystemClock(), record)
 
     def stepped() -> None:
         if is_initialised():

@@ -227,7 +227,10 @@ def write_one(name: str, value: Any, tensors: list[Tensor]) -> str:
     try:
         return write(value, tensors)
     except Unfit as unfit:
-        raise StateError(f"state.{name}{unfit.path} cannot be committed: {unfit}") from None
+        place = f"state.{name}{unfit.path}"
+        kept = unfit.instead.format("value" if unfit.path else name)
+        write_instead = f"; keep its text or number: {place} = {kept}" if kept else ""
+        raise StateError(f"{place} cannot be committed: {unfit}{write_instead}") from None
 
 
 def _write_values(values: Mapping[str, Any], tensors: list[Tensor]) -> str:

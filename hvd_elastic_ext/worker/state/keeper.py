@@ -78,7 +78,7 @@ class Keeper:
         self.seal: Callable[[], None] = self.save
         """Commits what has not been committed: the owner's own ``save``, which a user may have extended."""
         self.schedule = schedule if schedule is not None else CommitSchedule()
-        self._stopping = Stopping(comms, clock, self.schedule)
+        self._stopping = Stopping(comms, clock, self.schedule, reporter.record)
         self._importing = Importing()
         self.inbox = self._stopping.inbox
         self._steps = StepCount(self._stepped)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from typing import Final
 
 from hvd_elastic_ext.core.clock import Clock
@@ -20,15 +21,20 @@ UNCHECKED_S: Final = 30.0
 
 
 class Stopping:
-    """Follows one State's worlds: entered by a sync, asked at each check, left when all have agreed or one is lost."""
+    """Follows one State's worlds: entered by a sync, asked at each check, left when all have agreed or one is lost.
 
-    def __init__(self, comms: Comms, clock: Clock, schedule: CommitSchedule) -> None:
+    ``record`` writes a line of the journal.
+    """
+
+    def __init__(
+        self, comms: Comms, clock: Clock, schedule: CommitSchedule, record: Callable[..., None] = lambda *_, **__: None
+    ) -> None:
         self.inbox = Inbox()
         self._schedule = schedule
         self._comms = comms
         self._clock = clock
         self._agreement = Agreement(comms)
-        self._alone = TrainingAlone(comms, clock)
+        self._alone = TrainingAlone(comms, clock, record)
         self._in_world = False
         self._due = False
         self._deferred: int | None = None

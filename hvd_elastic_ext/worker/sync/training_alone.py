@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.clock import Clock
@@ -24,16 +25,22 @@ class _Window(NamedTuple):
     begun: int | None
 
 
+EVENT: Final = "trains_alone"
+"""The event of the journal."""
+
+
 class TrainingAlone:
     """Tells a script once that its ranks train alone: they step, and begin no collective of their own.
 
     A count of collectives is read at the beginning and the end of each window of :data:`STEPS` and :data:`SECONDS`; a
-    step in between only adds one.
+    step in between only adds one. ``record`` writes :data:`EVENT` into the journal. What a script averages after that,
+    such as a loss at the end of an epoch, takes nothing back.
     """
 
-    def __init__(self, comms: Comms, clock: Clock) -> None:
+    def __init__(self, comms: Comms, clock: Clock, record: Callable[..., None]) -> None:
         self._comms = comms
         self._clock = clock
+        self._record = record
         self._window: _Window | None = None
         self._steps = 0
         self._told = False
@@ -60,9 +67,11 @@ class TrainingAlone:
         if size == 1:
             return
         self._told = True
-        if self._comms.rank() == 0:
-            log.warning(
-                "each of the %d ranks trains alone: nothing was averaged over them for %.0f s; wrap the optimizer with "
-                "hvd.DistributedOptimizer or elastic.wrap, or under torch.distributed the model with "
-                "DistributedDataParallel (a script that averages its weights less often can ignore this)", size, seconds
-            )  # fmt: skip
+        if self._comms.rank() > 0:
+            return
+        log.warning(
+            "each of the %d ranks trains alone: nothing was averaged over them for %.0f s; wrap the optimizer with "
+            "hvd.DistributedOptimizer or elastic.wrap, or under torch.distributed the model with "
+            "DistributedDataParallel (a script that averages its weights less often can ignore this)", size, seconds
+        )  # fmt: skip
+        self._record(EVENT, size=size, rank=0, reason=f"nothing was averaged over the {size} ranks for {seconds:.0f} s")

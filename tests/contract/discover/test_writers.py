@@ -254,7 +254,7 @@ def test_what_waits_for_too_long_is_given_up(writing: Writing) -> None:
     assert len(rig.events()) <= MAX_QUEUED + 1
 
 
-def test_a_server_that_never_answers_holds_up_nothing_but_events(writing: Writing) -> None:
+def test_a_writer_of_events_ends_while_the_server_never_answers(writing: Writing) -> None:
     hung = writing.kube.faults.on("create", "events").hang()
     rig = EventRig(writing)
     rig.scene = ClusterView(published={"a": Host("a", 1, "a")})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import datetime
+import pathlib
 from typing import Any
 
 import horovod.torch as hvd
@@ -31,6 +33,23 @@ def test_a_value_that_cannot_be_copied_is_named_at_once() -> None:
         StateError, match=r"state\.stream cannot be committed: it is a builtins\.generator.*; give it state_dict"
     ):
         elastic.TorchState(stream=(i for i in range(3)))
+
+
+@pytest.mark.parametrize(
+    ("values", "remedy"),
+    [
+        ({"when": datetime.datetime(2026, 1, 1)}, "state.when = when.isoformat()"),
+        ({"took": datetime.timedelta(1)}, "state.took = took.total_seconds()"),
+        ({"place": pathlib.Path("a")}, "state.place = str(place)"),
+        ({"history": [{"at": datetime.date(2026, 1, 1)}]}, "state.history[0]['at'] = value.isoformat()"),
+    ],
+)
+def test_a_value_of_a_common_class_is_refused_with_what_to_write_instead(
+    values: dict[str, object], remedy: str
+) -> None:
+    with pytest.raises(StateError) as refused:
+        elastic.TorchState(**values)
+    assert str(refused.value).endswith(f", and no plain value; keep its text or number: {remedy}")
 
 
 def test_a_model_given_later_replaces_the_old_one_in_the_commit() -> None:

@@ -114,6 +114,7 @@ def test_our_state_keeps_each_promise(name: str, ours: dict[str, Saw]) -> None:
     (BOTH | ONLY_OURS)[name](ours[name])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", BOTH)
 def test_the_stock_state_breaks_each_promise(name: str, stock: dict[str, Saw]) -> None:
     stalled = any(rank.get("raised") == "stalled" for rank in stock[name])
@@ -177,6 +178,7 @@ def test_ranks_draw_different_dropout_after_a_join(either: dict[str, Saw]) -> No
     draws_of_their_own(either["dropout_differs_after_a_join"])
 
 
+@pytest.mark.soak
 def test_the_stock_state_lets_them_draw_the_same(stock: dict[str, Saw]) -> None:
     with pytest.raises(AssertionError):
         draws_of_their_own(stock["dropout_differs_after_a_join"])
@@ -286,6 +288,7 @@ def test_a_mixin_over_a_users_state_follows_the_newest_commit(kind: str, ours: d
     the_last_ranks_but_their_own_numbers(ours[f"newest_{kind}"])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["commit_wins_though_it_is_not_rank_0s", *USERS, *HOROVODS])
 def test_an_unmodified_state_follows_rank_0(kind: str, stock: dict[str, Saw]) -> None:
     with pytest.raises(AssertionError):

@@ -104,28 +104,22 @@ def host(launcher: Launcher, tmp_path: Path, packages: Path) -> Iterator[Hosts]:
         yield made
 
 
-def test_a_successor_is_forked_with_its_imports_done_and_sees_what_a_fresh_process_sees(host: Hosts) -> None:
+def test_successors_are_forked_with_their_imports_done_see_what_a_fresh_process_sees_and_draw_other_numbers(
+    host: Hosts,
+) -> None:
     one = host("numpy", "email.mime.text")
     cold = one.start()
     assert not cold["called_warm"]
     assert not any(cold["warm"].values())
     memory = one.prepared()["memory"]
     assert memory["rss"] >= memory["anonymous"] > 0
-    one.kill()
-    warm = one.start()
-    assert warm["called_warm"]
-    assert all(warm["warm"].values())
-    assert warm["same"] == cold["same"]
-    assert (cold["plan"], warm["plan"]) == ("1", "2")
-
-
-def test_forks_of_one_template_draw_different_random_numbers(host: Hosts) -> None:
-    one = host("numpy")
-    one.start()
-    one.prepared()
-    for _ in range(2):
+    for life in ("2", "3"):
         one.kill()
-        assert one.start()["called_warm"]
+        warm = one.start()
+        assert warm["called_warm"]
+        assert all(warm["warm"].values())
+        assert warm["same"] == cold["same"]
+        assert warm["plan"] == life
     drawn = one.said()
     assert len({said["random"] for said in drawn}) == len({said["numpy"] for said in drawn}) == 3
 
@@ -145,23 +139,25 @@ def test_a_forked_process_ends_as_a_fresh_one_does(host: Hosts) -> None:
         one.start()
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
-def test_a_forked_process_may_start_processes_by_multiprocessing(host: Hosts, context: str) -> None:
+def test_a_forked_process_may_start_processes_by_multiprocessing(host: Hosts) -> None:
     one = host("email.mime.text")
     one.start()
     one.prepared()
     one.kill()
-    assert one.start()["called_warm"]
-    one.session.order({"do": "tell", "to": {"0": 2}, "message": {"tell": "end", "how": "pool", "context": context}})
-    one.session.wait_for_text(0, b"the sum is 3\n")
-    assert one.session.wait_for("exited", count=2)["code"] == 0
-    one.session.wait_for("ended", count=2)
+    for number, context in enumerate(("fork", "spawn", "forkserver"), 1):
+        assert one.start()["called_warm"]
+        assert one.end(how="pool", context=context)["code"] == 0
+        assert one.session.written(0).count(b"the sum is 3\n") == number
+        one.session.wait_for("ended", count=one.lives)
 
 
-def test_a_stop_ends_a_forked_process_and_all_that_it_started(host: Hosts) -> None:
+def test_after_a_stop_or_a_killed_supervisor_nothing_of_a_fork_remains_and_an_agent_takes_its_template_along(
+    host: Hosts,
+) -> None:
     one = host("email.mime.text")
     one.start()
     one.prepared()
+    (template,) = one.templates()
     one.kill()
     warm = one.start()
     supervisor = warm["parent"]
@@ -169,19 +165,17 @@ def test_a_stop_ends_a_forked_process_and_all_that_it_started(host: Hosts) -> No
     one.session.order({"do": "stop", "slot": 0, "grace_s": 5})
     assert one.session.wait_for("exited", count=2)["code"] == 143
     one.session.wait_for("ended", count=2)
-    assert one.templates() == process_tree.descendants(one.agent.pid)
+    assert [template] == process_tree.descendants(one.agent.pid)
 
-
-def test_after_a_killed_supervisor_nothing_of_a_forked_process_remains_and_the_template_serves_on(host: Hosts) -> None:
-    one = host("email.mime.text")
-    one.start()
-    one.prepared()
-    one.kill()
     os.kill(one.start()["parent"], signal.SIGKILL)
-    assert one.session.wait_for("exited", count=2)["code"] == 137
-    one.session.wait_for("ended", count=2)
-    assert one.templates() == process_tree.descendants(one.agent.pid)
+    assert one.session.wait_for("exited", count=3)["code"] == 137
+    one.session.wait_for("ended", count=3)
+    assert [template] == process_tree.descendants(one.agent.pid)
+
     assert one.start()["called_warm"]
+    one.session.order({"do": "finish"}, {"do": "stop", "slot": 0})
+    assert one.agent.wait() == 143
+    assert marks.start_time(template) is None
 
 
 def test_after_a_killed_agent_neither_its_template_nor_forked_processes_remain(host: Hosts) -> None:
@@ -196,17 +190,7 @@ def test_after_a_killed_agent_neither_its_template_nor_forked_processes_remain(h
     wait_until(lambda: not any(map(marks.start_time, left)), what="the end of it all", timeout=15)
 
 
-def test_an_agent_that_finishes_takes_its_template_along(host: Hosts) -> None:
-    one = host("email.mime.text")
-    one.start()
-    one.prepared()
-    (template,) = one.templates()
-    one.session.order({"do": "finish"}, {"do": "stop", "slot": 0})
-    assert one.agent.wait() == 143
-    assert marks.start_time(template) is None
-
-
-def test_a_killed_template_is_replaced_and_meanwhile_processes_start_as_ever(host: Hosts) -> None:
+def test_a_killed_template_is_replaced_but_not_for_ever_and_meanwhile_processes_start_as_ever(host: Hosts) -> None:
     one = host("email.mime.text")
     one.start()
     one.prepared()
@@ -216,6 +200,12 @@ def test_a_killed_template_is_replaced_and_meanwhile_processes_start_as_ever(hos
     one.prepared(count=2)
     one.kill()
     assert one.start()["called_warm"]
+    for count in (2, 3):
+        assert one.prepared(count=count)["ready"]
+        os.kill(one.templates()[0], signal.SIGKILL)
+    assert one.prepared(count=4)["reason"] == "it has ended"
+    one.kill()
+    assert not one.start()["called_warm"]
 
 
 def test_a_template_that_does_not_answer_delays_a_start_by_a_second_and_starts_nothing_later(host: Hosts) -> None:
@@ -248,17 +238,6 @@ def test_a_template_that_is_killed_while_it_forks_prevents_no_start_and_nothing_
         others = [pid for pid in process_tree.descendants(one.agent.pid) if pid not in (said["pid"], said["parent"])]
         assert [pid for pid in others if pid not in one.templates()] == []
     assert 0 < warm < 40, "the kill came at all moments"
-
-
-def test_a_template_that_ends_again_and_again_is_given_up(host: Hosts) -> None:
-    one = host("email.mime.text")
-    one.start()
-    for count in (1, 2, 3):
-        assert one.prepared(count=count)["ready"]
-        os.kill(one.templates()[0], signal.SIGKILL)
-    assert one.prepared(count=4)["reason"] == "it has ended"
-    one.kill()
-    assert not one.start()["called_warm"]
 
 
 def test_another_command_or_environment_starts_as_ever_and_gets_a_template_of_its_own(host: Hosts) -> None:

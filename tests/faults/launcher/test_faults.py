@@ -21,21 +21,6 @@ def causes(job: Launched) -> list[str]:
     return [record.get("cause") for record in job.events("resized")]
 
 
-def test_a_killed_worker_costs_the_others_its_last_steps_only(launched: Launched) -> None:
-    launched.set_hosts("localhost:1", f"{BESIDE}:1")
-    with launched.run("-np", "2", *QUICK, sys.executable, COUNTER):
-        launched.wait_for_steps(2)
-        victim = next(iter(launched.events("resized")[-1].get("hosts")))  # rank 0
-        os.kill(launched.pids()[victim], signal.SIGKILL)
-        launched.wait_for_steps(1)
-        back = [record.get("steps_lost") for record in launched.events("rolled_back")]
-        assert back
-        assert max(back) <= 5
-        launched.wait_for("its return", lambda: causes(launched)[-1] == "cooldown over")
-        launched.wait_for_steps(2)
-    assert causes(launched)[:3] == ["start", "worker failed", "cooldown over"]
-
-
 LEAVES_OR_CRASHES = f"""
 import os, signal, sys
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

@@ -35,6 +35,7 @@ EACH_ROUND_A_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Without it torch 2.13 cannot take in another node: see docs/comms.md."""
 
 
+@pytest.mark.soak
 def test_the_same_script_trains_to_its_end_under_hvd_elastic_run(tmp_path):
     hosts = ["-np", "2", "-H", "localhost:1,127.0.0.1:1", "--journal", str(tmp_path / "journal")]
     command = [BESIDE / "hvd-elastic", "run", *hosts, sys.executable, *script(tmp_path, steps=60, pause=0)]
@@ -43,6 +44,7 @@ def test_the_same_script_trains_to_its_end_under_hvd_elastic_run(tmp_path):
     assert_finished_alike(events(tmp_path, "done"), ranks=2, steps=60)
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(without_mpi() is not None, reason=str(without_mpi()))
 def test_the_same_script_trains_to_its_end_under_mpirun(tmp_path):
     start = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", sys.executable]
@@ -51,6 +53,7 @@ def test_the_same_script_trains_to_its_end_under_mpirun(tmp_path):
     assert_finished_alike(events(tmp_path, "done"), ranks=2, steps=60)
 
 
+@pytest.mark.soak
 def test_the_same_script_trains_to_its_end_alone(tmp_path):
     with run_process([sys.executable, *script(tmp_path, steps=60, pause=0)], env=QUIET) as job:
         assert job.wait(timeout=100) == 0, job.output

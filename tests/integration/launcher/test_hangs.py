@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.integration.launcher.conftest import Launched
+from tests.support.waiting import wait_until
 
 HANGER = Path(__file__).with_name("hanger.py")
 WHO = r"rank 1 \(localhost\[1\]\) is waited for"
@@ -22,7 +23,7 @@ def test_a_rank_that_hangs_in_a_step_is_told_with_the_end_of_the_wait_and_that_i
     hang = launched.directory / "hang"
     with launched.run("-np", "2", sys.executable, HANGER) as process:
         launched.wait_for_steps(2)
-        launched.wait_for("a speed", lambda: "steps/s" in status(launched.directory), timeout=30)
+        wait_until(lambda: "steps/s" in status(launched.directory), what="a speed", timeout=30, interval=1.0)
         hang.touch()
         process.wait_for(rf"no step for \d+ s \(.*\): {WHO}; reported as stalled after 60 s", timeout=30)
         said = status(launched.directory)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hvd_elastic_ext import cli
 from tests.support.processes import RunningProcess, run_process
 
 STUB = Path(__file__).with_name("launcher_stub.py")
@@ -132,8 +133,18 @@ def test_a_job_is_found_by_its_name_its_folder_or_because_it_is_the_newest(user:
         (("clear", "--", "-x"), "would be read as an option"),
     ],
 )
-def test_wrong_usage_gives_one_line(user: User, arguments: tuple[str, ...], says: str) -> None:
-    assert says in user.refused(*arguments)
+def test_wrong_usage_gives_one_line(
+    user: User,
+    arguments: tuple[str, ...],
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(user.here)
+    assert cli.main(["hosts", *arguments]) == 2
+    said = capfd.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert says in said.err
 
 
 def test_a_damaged_state_is_reported_and_does_not_stop_the_command(user: User) -> None:

@@ -107,7 +107,7 @@ def test_a_job_that_cannot_continue_ends_with_exit_code_1_and_the_reason(
 def test_an_empty_hosts_file_at_the_start_is_said_with_a_rest_of_time_that_falls(launched: Launched) -> None:
     launched.set_hosts()
     said = rf"waiting: for a first host: no host in {launched.hosts}; at most (\d+) s more, then the job fails"
-    with launched.run("-np", "1", "--job", "empty", "--elastic-timeout", "300", PYTHON, COUNTER) as process:
+    with launched.run("-np", "1", "--job", "empty", "--elastic-timeout", "300", *ENDLESS) as process:
         process.wait_for(rf"(?s){said}.*{said}")
         first, second = (int(rest) for rest in re.findall(said, process.stderr)[:2])
         assert 3 <= first - second <= 5
@@ -117,7 +117,7 @@ def test_an_empty_hosts_file_at_the_start_is_said_with_a_rest_of_time_that_falls
         assert found is not None, status.output
         assert int(found[1]) <= second
         launched.set_hosts("localhost:1")
-        launched.wait_for_steps(1)
+        launched.wait_for("a worker", lambda: launched.events("spawned"))
         process.terminate()
         assert process.wait(60) == 143, process.output
 
@@ -134,8 +134,11 @@ def test_a_discovery_script_that_hangs_later_removes_no_host(launched: Launched)
         assert process.wait(60) == 0, process.output
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("when", ["started", "spawned"], ids=["while it still imports", "while it trains"])
+@pytest.mark.parametrize(
+    ("when", "number", "code"),
+    [("started", signal.SIGTERM, 143), ("spawned", signal.SIGINT, 130)],
+    ids=["while it still imports", "while it trains"],
+)
 def test_a_signal_ends_every_worker_and_is_the_exit_code(launched: Launched, when: str, number: int, code: int) -> None:
     launched.set_hosts("localhost:2")
     with launched.run("-np", "2", *ENDLESS) as process:

@@ -32,37 +32,38 @@ def test_an_unmodified_script_that_is_adopted_consumes_each_sample_once_though_a
     assert first.beats[-1]["commit"][1] == 2
 
 
-@pytest.mark.parametrize("adopt", [(), ("--adopt",)])
-@pytest.mark.parametrize(
-    "imports",
-    [
-        ["horovod.torch", "hvd_elastic_ext.torch"],
-        ["hvd_elastic_ext.torch", "horovod.torch"],
-        ["hvd_elastic_ext.worker.stock", "hvd_elastic_ext.torch"],
-        ["horovod.torch"],
-    ],
+ORDERS = (
+    ("horovod.torch", "hvd_elastic_ext.torch"),
+    ("hvd_elastic_ext.torch", "horovod.torch"),
+    ("hvd_elastic_ext.worker.stock", "hvd_elastic_ext.torch"),
+    ("horovod.torch",),
 )
-def test_waits_for_other_ranks_are_timed_whatever_is_imported_first(
-    imports: list[str], adopt: tuple[str, ...], tmp_path: Path
+"""What a script imports first. Each process of a job takes one that is left."""
+IMPORTS = f"""
+import importlib, os
+for number, names in enumerate({ORDERS}):
+    try:
+        os.mkdir(f"order-{{number}}")
+    except FileExistsError:
+        continue
+    break
+for name in names:
+    importlib.import_module(name)
+import horovod.torch as hvd, hvd_elastic_ext.torch as ours
+from horovod.torch.mpi_ops import mpi_lib
+adopted = hvd.elastic.TorchState is ours.TorchState and hvd.elastic.run is ours.run
+print("order", number, "adopted", adopted, "around", mpi_lib.around_wait.__qualname__)
+"""
+
+
+@pytest.mark.parametrize("adopt", [(), ("--adopt",)], ids=["as it is", "adopted"])
+def test_waits_for_other_ranks_are_timed_and_a_script_is_adopted_whatever_is_imported_first(
+    adopt: tuple[str, ...], tmp_path: Path
 ) -> None:
-    lines = [*(f"import {name}" for name in imports), "from horovod.torch.mpi_ops import mpi_lib"]
-    (tmp_path / "train.py").write_text("\n".join([*lines, "print('around', mpi_lib.around_wait.__qualname__)"]))
+    (tmp_path / "train.py").write_text(IMPORTS)
     launched = Launched(tmp_path)
-    launched.set_hosts("localhost:1")
-    with launched.run("-np", "1", *adopt, "train.py") as process:
-        assert process.wait(60) == 0, process.output
-    assert "around StepTimer.waiting" in process.stdout
-
-
-def test_a_script_that_imports_ours_before_horovod_can_be_adopted(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import hvd_elastic_ext.torch as ours\n"
-        "import horovod.torch as hvd\n"
-        "print('adopted', hvd.elastic.TorchState is ours.TorchState, hvd.elastic.run is ours.run)\n"
-    )
-    launched = Launched(tmp_path)
-    launched.set_hosts("localhost:1")
-    with launched.run("-np", "1", "--adopt", "train.py") as process:
-        assert process.wait(60) == 0, process.output
-    assert "adopted True True" in process.stdout
+    launched.set_hosts(f"localhost:{len(ORDERS)}")
+    with launched.run("-np", len(ORDERS), *adopt, "train.py") as process:
+        assert process.wait(90) == 0, process.output
+    for number in range(len(ORDERS)):
+        assert f"order {number} adopted {bool(adopt)} around StepTimer.waiting" in process.stdout

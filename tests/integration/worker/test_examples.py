@@ -29,12 +29,8 @@ def test_every_example_is_listed_and_has_a_test() -> None:
     assert scripts == set(re.findall(r"^\| \[[\w-]+\]\(([\w-]+)\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE))
 
 
-SLOW = {"03-ddp", "05-stream"}
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=pytest.mark.soak) if each in SLOW else each for each in OPTIONS]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("name", OPTIONS)
 def test_an_example_trains_to_its_end_though_a_worker_is_killed(tmp_path: Path, name: str) -> None:
     (tmp_path / "hosts").write_text("localhost:2\n")
     run = [sys.executable, "-m", "hvd_elastic_ext.cli", "run", *OPTIONS[name], "--min-np", "1", "--hosts-file", "hosts"]

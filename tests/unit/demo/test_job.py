@@ -36,15 +36,11 @@ def test_checkpoints_of_an_earlier_demo_are_removed(tmp_path: Path) -> None:
         assert not folder.checkpoints.exists()
 
 
-def test_two_demos_cannot_share_a_folder(tmp_path: Path) -> None:
+def test_two_demos_cannot_share_a_folder_and_it_is_free_again_after_one(tmp_path: Path) -> None:
     with Folder(tmp_path), pytest.raises(UsageError, match="another demo is running"), Folder(tmp_path):
         pytest.fail("both got it")
-
-
-def test_a_folder_is_free_again_after_a_demo(tmp_path: Path) -> None:
-    for _ in range(2):
-        with Folder(tmp_path):
-            pass
+    with Folder(tmp_path) as folder:
+        assert not folder.report.exists()
 
 
 def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Every order does what docs/agent.md says it does; time passes only in :meth:`Clu
 
 from __future__ import annotations
 
+import functools
 import heapq
 import io
 import json
@@ -87,6 +88,8 @@ class Cluster(Processes):
     ) -> None:
         super().__init__()
         self.lines = io.StringIO()
+        self._read = 0
+        self._entries: list[dict[str, Any]] = []
         self.options = options or JobOptions()
         self.scaled: list[tuple[int, tuple[str, ...]]] = []
         """Requests for hosts: how many, and who may go."""
@@ -264,11 +267,14 @@ class Cluster(Processes):
     def events(self, name: str) -> list[dict[str, Any]]:
         """Journal lines of an event. A misspelt name is an error: nothing would ever be found by it."""
         assert name in EVENTS, name
-        entries = [json.loads(line) for line in self.lines.getvalue().splitlines()]
-        for entry in entries:
-            unknown = entry.keys() - {"t", "mono", "generation", "event", *re.findall(r"\w+", EVENTS[entry["event"]])}
+        text = self.lines.getvalue()
+        for line in text[self._read :].splitlines():
+            entry = json.loads(line)
+            unknown = entry.keys() - _fields(entry["event"])
             assert not unknown, f"core/journal.py: EVENTS does not tell of {unknown} in {entry['event']}"
-        return [entry for entry in entries if entry["event"] == name]
+            self._entries.append(entry)
+        self._read = len(text)
+        return [entry for entry in self._entries if entry["event"] == name]
 
     # --- what the executor acts through
 
@@ -481,6 +487,11 @@ class Cluster(Processes):
                 self.driver.tell(LaunchEnded(host, max(codes, default=0), ""))
 
         self.later(self.clears_s, gone)
+
+
+@functools.cache
+def _fields(event: str) -> frozenset[str]:
+    return frozenset({"t", "mono", "generation", "event", *re.findall(r"\w+", EVENTS[event])})
 
 
 def running(*names: str, options: JobOptions | None = None) -> Cluster:

@@ -77,6 +77,14 @@ def test_a_host_that_is_used_again_at_once_is_not_said_to_be_left_out(journal: J
     assert resize(journal, "all were lost").note == f"{NUMPY}; used again at once, as no other host may work"
 
 
+def test_what_a_start_did_not_wait_for_and_that_ranks_train_alone_is_told(journal: JournalMaker) -> None:
+    journal.resized("start", 2, hosts={"a": 2}, without=["b (blocked for 9 s more: unreachable)"]).steps(2)
+    journal.add("trains_alone", host="a", size=2, rank=0, reason="nothing was averaged over the 2 ranks for 30 s")
+    rows = build_report(journal.records).rows
+    assert rows[0].note.startswith("without b (blocked for 9 s more: unreachable); first step ")
+    assert (rows[1].event, rows[1].cause) == ("trains alone", "nothing was averaged over the 2 ranks for 30 s")
+
+
 def lost_all(journal: JournalMaker) -> None:
     journal.resized("start", 1).steps(9).add("sent", source="b", host="c", step=3, reason="only b[0] held it")
     journal.resized("all were lost", 1, steps_lost=6, lost_because="a did not come back in time").steps(2)

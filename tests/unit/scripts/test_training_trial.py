@@ -40,8 +40,9 @@ def test_the_pages_of_this_tree_have_what_is_tried(root: Path) -> None:
     script = readme_script((root / "README.md").read_text())
     compile(script, "train.py", "exec")
     samples, batch, epochs = (int(number) for number in ("3200", "32", "5"))
-    for shown in (f"torch.randn({samples}, ", f"batch_size={batch},", f"while state.epoch < {epochs}:"):
+    for shown in (f"torch.randn({samples}, ", f"batch_size={batch},", "epochs = int(sys.argv[1])"):
         assert shown in script
+    assert training_trial.RUN.endswith(f" train.py {epochs}")
     assert epochs * samples // (2 * batch) == training_trial.STEPS
 
 

@@ -24,11 +24,54 @@ def test_a_table_of_where_the_time_went_is_printed(capsys: pytest.CaptureFixture
     assert "restarted from its last checkpoint" in said
 
 
-def test_json_has_every_heap_of_every_seed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*SMALL, "--json", "--seeds", "2"]) == 0
-    jobs = json.loads(capsys.readouterr().out)
-    assert len(jobs) == 2
-    assert all(sum(job["slot_seconds"].values()) > 0 for job in jobs)
+def test_json_has_all_times_of_every_seed_and_of_what_it_is_compared_with(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--json", "--seeds", "2", "--versus", "restart"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [sum(job["slot_seconds"].values()) > 0 for job in found["jobs"]] == [True, True]
+    assert found["goodput"]["lowest"] <= found["goodput"]["mean"] <= found["goodput"]["highest"]
+    assert [job["kept"] <= job["done"] for job in found["restarted"]] == [True, True]
+
+
+def test_the_journal_of_a_demo_is_simulated_and_compared_by_one_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--from-journal", "--min-np", "2", "--versus", "restart"]) == 0
+    said = capsys.readouterr().out
+    assert "the journal's job" in said
+    assert "restarted from its last checkpoint" in said
+
+
+def test_a_comparison_says_by_how_much_each_is_less_than_the_best_and_how_sure_that_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([*SMALL, "--compare", "min_np=1,3", "--seeds", "4", "--json"]) == 0
+    best, other = json.loads(capsys.readouterr().out)
+    assert best["less_than_best_percent"] == {"mean": 0.0, "half": 0.0}
+    assert other["less_than_best_percent"]["mean"] > 0.0
+    assert other["less_than_best_percent"]["half"] > 0.0
+    assert main([*SMALL, "--compare", "min_np=1,3", "--seeds", "4"]) == 0
+    assert "less than the best by %" in capsys.readouterr().out
+
+
+def test_a_recommendation_where_chance_has_a_part_is_that_of_many_seeds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--compare", "min_np=1,3", "--recommend", str(tmp_path / "best.yaml"), "--json"]
+    assert main([*SMALL, *words]) == 0
+    assert {len(each["jobs"]) for each in json.loads(capsys.readouterr().out)} == {10}
+    (tmp_path / "t.csv").write_text("time,host,event,slots\n0,a,up,3\n900,a,down,\n")
+    assert main([str(tmp_path / "t.csv"), *words]) == 0
+    assert {len(each["jobs"]) for each in json.loads(capsys.readouterr().out)} == {1}
+
+
+def test_a_simulated_job_is_drawn_as_a_real_one(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="pip install matplotlib")
+    assert main([*SMALL, "--plot", str(tmp_path / "p.svg")]) == 0
+    assert "<svg" in (tmp_path / "p.svg").read_text()
+
+
+def test_what_hosts_cost_is_told_where_the_trace_has_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.csv").write_text("time,host,event,slots,price\n0,a,up,2,0.5\n3600,a,price,,1\n7200,a,down,,\n")
+    assert main([str(tmp_path / "t.csv"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["jobs"][0]["cost"] == pytest.approx(2 * 0.5 + 2 * 1.0)
 
 
 def test_the_recommended_options_are_written_for_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,6 +95,9 @@ def test_a_simulated_journal_is_written(tmp_path: Path) -> None:
         (["--recommend", "f"], "names? some"),
         (["--journal", "f", "--seeds", "2"], "of one job"),
         (["none.csv"], "cannot be read"),
+        (["--compare", "min_np=1", "--versus", "restart"], "leave one out"),
+        (["--assume", "notice=2m"], "name its file"),
+        (["--times", "boot@4=2"], "only step differs by size"),
         (["--times", "stepp=1"], "did you mean step"),
         (["--times", "step=0"], "write a number of seconds"),
         (["--times", "a100:join=2"], "may differ by kind"),
@@ -65,8 +111,13 @@ def test_what_cannot_be_is_one_line(words: list[str], said: str) -> None:
 
 
 def test_times_are_read_by_name_and_by_kind_of_host() -> None:
-    found = options.times(
-        "step=0.5s, every=10, a100:step=250m, a100:boot=1m".replace("250m", "0.25"), Times(boot_s=3.0)
-    )
+    found = options.times("step=0.5s, every=10, a100:step=0.25, a100:boot=1m", Times(boot_s=3.0))
     assert (found.step_s, found.every, found.boot_s) == (0.5, 10, 3.0)
     assert (found.of("a100", "step_s"), found.of("a100", "boot_s"), found.of("v100", "step_s")) == (0.25, 60.0, 0.5)
+
+
+def test_a_step_may_take_longer_in_a_larger_world_and_sizes_between_are_interpolated() -> None:
+    found = options.times("step=1s, step@2=1s, step@8=4s, slow:step=2s")
+    assert [found.step("", size) for size in (1, 2, 5, 8, 16)] == [1.0, 1.0, 2.5, 4.0, 4.0]
+    assert found.step("slow", 8) == 8.0
+    assert options.times("step=3s", found).step("", 8) == 3.0

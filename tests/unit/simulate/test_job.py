@@ -24,7 +24,7 @@ def played(text: str, *, times: Times = TIMES, work: Work | None = None, seed: i
     return simulate(trace, options.settings(given, trace), times, work=work, seed=seed)
 
 
-def test_every_slot_second_is_in_one_heap() -> None:
+def test_every_slot_second_is_in_one_category() -> None:
     result = played(
         UP + "600,b,down,60,\n900,b,up,,2\n1200,a,crash,,\n2000,b,down,,\n",
         min_num_proc=1,
@@ -56,6 +56,12 @@ def test_steps_since_the_last_commit_are_lost_with_a_host_and_counted_so() -> No
 def test_a_host_with_notice_costs_no_step() -> None:
     result = played(UP + "1000.5,b,down,120,\n2000,a,crash,,\n", min_num_proc=1)
     assert result.done == result.kept
+
+
+def test_a_host_that_is_back_as_soon_as_it_has_gone_is_used_again() -> None:
+    result = played(UP + "1000,b,down,120,\n1000,b,up,,2\n9000,a,crash,,\n", min_num_proc=1)
+    assert result.slot_seconds["unused"] < 2 * 200.0
+    assert result.kept > 4 * 8500
 
 
 def test_below_its_minimum_a_job_waits_and_fails_after_the_elastic_timeout() -> None:

@@ -50,6 +50,84 @@ def test_a_job_with_the_times_and_hosts_of_a_journal_does_as_many_steps(records:
     assert result.steps == pytest.approx(found.steps, rel=0.05)
 
 
+UNLISTED = (40.0, "published", {"hosts": {"a": 1}})
+
+
+def noted(*lines: tuple[float, str, dict[str, object]]) -> measured.Measured:
+    """What these records say, between those of a job of one host that begins to train at 10 s, a step a second."""
+    first: list[tuple[float, str, dict[str, object]]] = [
+        (0.0, "published", {"hosts": {"a": 1, "b": 1}}),
+        (1.0, "spawned", {"host": "a", "slot": 0}),
+        (9.0, "parked", {"host": "a", "slot": 0}),
+        (10.0, "resized", {"cause": "start", "size": 1}),
+        (10.0, "synced", {"step": 0, "size": 1, "rank": 0}),
+        (11.0, "stepped", {"step": 1, "size": 1, "rank": 0}),
+        (21.0, "stepped", {"step": 11, "size": 1, "rank": 0}),
+    ]
+    records = [Record(at, at, int(fields.pop("world", 1)), event, fields) for at, event, fields in (*first, *lines)]
+    return measured.of_records(records, where="j")
+
+
+def test_steps_take_what_they_took_on_average_in_worlds_of_each_size() -> None:
+    found = noted(
+        (30.0, "synced", {"step": 11, "size": 2, "rank": 0, "world": 2}),
+        (32.0, "stepped", {"step": 12, "size": 2, "rank": 0, "world": 2}),
+        (34.0, "stepped", {"step": 13, "size": 2, "rank": 0, "world": 2}),
+        (40.0, "stepped", {"step": 15, "size": 2, "rank": 0, "world": 2}),  # slow ones count as often as they came
+    )
+    assert found.times.sizes == {1: 1.0, 2: pytest.approx(8.0 / 3)}
+
+
+def test_steps_that_were_rolled_back_are_not_kept() -> None:
+    found = noted(
+        (30.0, "synced", {"step": 8, "size": 2, "rank": 0, "world": 2}),
+        (32.0, "stepped", {"step": 9, "size": 2, "rank": 0, "world": 2}),
+    )
+    assert found.kept == 8 * 1 + 1 * 2
+
+
+def test_a_host_boots_as_long_as_it_did_and_one_that_was_never_ready_longer_than_it_was_there() -> None:
+    found = noted(
+        (22.0, "spawned", {"host": "b", "slot": 0}),
+        (23.0, "spawned", {"host": "a", "slot": 0, "warm": True}),
+        (23.1, "parked", {"host": "a", "slot": 0}),
+    )
+    assert found.trace.boots == {"a": 8.0, "b": None}
+    assert found.times.boot_s == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize(
+    ("lines", "gone_at", "notice"),
+    [
+        ([(22.0, "notice", {"host": "b"}), UNLISTED], 40.0, 18.0),
+        ([(22.0, "notice", {"host": "b", "deadline": 52.0}), UNLISTED], 52.0, 30.0),
+        ([(22.0, "notice", {"host": "b"}), (23.0, "notice_over", {"host": "b"}), UNLISTED],
+         40.0, 0.0),
+        ([UNLISTED, (44.0, "exited", {"host": "b", "cause": "told to leave"})], 45.0, 5.0),
+        ([UNLISTED, (50.0, "fenced", {"host": "b"})], 50.0, 10.0),
+        ([(39.0, "fenced", {"host": "b"}), UNLISTED], 39.0, 0.0),
+    ],
+    ids=["a notice", "a deadline", "one that was over", "it left", "nobody could let it go", "it was lost"],
+)  # fmt: skip
+def test_how_a_host_went_follows_from_what_was_noted_of_it(
+    lines: list[tuple[float, str, dict[str, object]]], gone_at: float, notice: float
+) -> None:
+    row = next(row for row in noted(*lines).trace.rows if row.event == "down")
+    assert (row.host, row.at, row.notice) == ("b", gone_at, notice)
+
+
+def test_a_process_that_ended_with_its_host_is_no_crash_of_its_own() -> None:
+    crash = {"host": "b", "cause": "crashed"}
+    found = noted((39.0, "exited", dict(crash)), UNLISTED)
+    assert [row.event for row in found.trace.rows] == ["up", "up", "down"]
+    assert "crash" in [row.event for row in noted((39.0, "exited", dict(crash))).trace.rows]
+
+
+def test_the_end_of_a_job_in_which_nobody_trains_is_not_simulated() -> None:
+    found = noted((35.0, "exited", {"host": "a", "cause": "told to leave"}), (40.0, "finished", {"code": 143}))
+    assert found.trace.ends == 21.0
+
+
 def test_a_file_that_is_no_journal_of_a_training_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="tells of no two steps"):
         measured.of_records([Record(0.0, 0.0, 0, "started")], where="j")

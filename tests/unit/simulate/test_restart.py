@@ -10,7 +10,8 @@ from hvd_elastic_ext.simulate.restart import Restarted, restarted
 from hvd_elastic_ext.simulate.traces.rows import parsed
 
 TIMES = Times(step_s=1.0, agent_s=5.0, boot_s=10.0, join_s=2.0, sync_s=1.0, load_s=2.0, write_s=10.0)
-START_S = 20.0
+START_S, AGAIN_S = 20.0, 15.0
+"""The first start, and one on hosts whose agents are there."""
 UP = "time,host,event,notice,slots\n0,a,up,,2\n0,b,up,,2\n"
 
 
@@ -49,3 +50,24 @@ def test_auto_is_the_best_interval_for_the_failures_of_the_trace() -> None:
     best = played(rows, checkpoint_every="auto")
     assert best.interval_s == pytest.approx(270, rel=0.1)  # Young's sqrt(2 * 10 s * 1 h), a little more
     assert all(best.kept >= played(rows, checkpoint_every=f"{every}s").kept for every in (60, 1200))
+
+
+def test_told_of_a_host_that_will_go_it_saves_and_goes_on_without_it() -> None:
+    told = played("1000,b,down,100\n2000,b,up,,2\n2001,b,down,,\n", checkpoint_every="2000s", min_num_proc=2)
+    assert told.lost == 0
+    assert told.kept == 4 * (900 - START_S) + 2 * (2001 - 900 - AGAIN_S)
+    untold = played("900,b,down,,\n2000,b,up,,2\n2001,b,down,,\n", checkpoint_every="2000s", min_num_proc=2)
+    assert untold.lost == 900 - START_S
+
+
+def test_time_without_a_step_and_steps_done_again_are_told() -> None:
+    result = played("1000,a,crash,,\n1500,a,crash,,\n2000,a,crash,,\n", checkpoint_every="100s")
+    assert result.downtime_s == 2 * AGAIN_S
+    assert result.done - result.kept == 4 * result.lost > 0
+    assert played("1000,a,crash,,\n1500,a,down,,\n1520,b,down,,\n1600,b,up,,2\n1610,b,down,,\n").downtime_s > 110
+
+
+def test_a_host_that_comes_disturbs_nobody_until_its_agent_has_started() -> None:
+    grown = played("1000,c,up,,4\n9000,c,down,,\n", checkpoint_every="100s")
+    assert grown.downtime_s == AGAIN_S
+    assert grown.starts == 2 + 1  # it restarts once more when c has gone, at the very end

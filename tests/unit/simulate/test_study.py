@@ -77,5 +77,5 @@ def _study(seeds: range = range(1)) -> Study:
 
 
 def _result(kept: int) -> Result:
-    plain = Result({"useful": 1.0}, 1.0, None, 0, 0, 0, 0, 0, 0, 0, None, 0.0, 0, 0)
+    plain = Result({"useful": 1.0}, 1.0, None, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, None, 0.0, 0, 0)
     return dataclasses.replace(plain, kept=kept)

@@ -44,94 +44,75 @@ def pid_said(process: RunningProcess) -> int:
     return int(process.wait_for(r"pid=(\d+)").group(1))
 
 
-def test_a_test_sees_no_cluster_of_the_user(pytest_on):
-    text = """
-        def test_looks():
-            assert "KUBECONFIG" not in os.environ
-            assert "KUBERNETES_SERVICE_HOST" not in os.environ
-    """
-    with pytest_on(text, KUBECONFIG="/the/users", KUBERNETES_SERVICE_HOST="10.96.0.1") as process:
-        assert process.wait() == 0, process.output
+MISBEHAVING = """
+    from tests.support.waiting import wait_until
+    stop = threading.Event()
+
+    def test_sees_no_cluster_of_the_user():
+        assert "KUBECONFIG" not in os.environ
+        assert "KUBERNETES_SERVICE_HOST" not in os.environ
+
+    def test_process():
+        subprocess.Popen(["sleep", "97"], start_new_session=True)
+
+    def test_process_without_environment():
+        subprocess.Popen(["/bin/sleep", "97"], env={}, start_new_session=True)
+
+    def test_orphan_in_its_own_session():
+        code = "import subprocess as s; p = s.Popen(['sleep', '98'], start_new_session=True); print(f'pid={p.pid}')"
+        subprocess.run([sys.executable, "-c", code], check=True)
+
+    def test_thread():
+        threading.Thread(target=stop.wait, name="forgotten").start()
+
+    def test_daemon_of_our_code():
+        def ours():
+            wait_until(stop.is_set, what="the end", timeout=100)
+        ours.__module__ = "hvd_elastic_ext.something"
+        threading.Thread(target=ours, name="runs our code", daemon=True).start()
+
+    def test_daemon_that_we_started():
+        globals_of_ours = {"__name__": "discover.publishing.http_server", "threading": threading, "stop": stop}
+        exec("threading.Thread(target=stop.wait, name='started by us', daemon=True).start()", globals_of_ours)
+
+    def test_foreign_daemon():
+        threading.Thread(target=stop.wait, name="foreign", daemon=True).start()
+
+    def test_file_in_shared_memory():
+        open("/dev/shm/MEMORY-file", "w").close()
+
+    def test_folder_in_shared_memory():
+        os.makedirs("/dev/shm/MEMORY-folder/inner")
+
+    def test_nothing():
+        stop.set()
+"""
 
 
-LEAKS = {
-    "a process": ("""subprocess.Popen(["sleep", "97"], start_new_session=True)""", ": sleep 97"),
-    "a process without environment": (
-        """subprocess.Popen(["/bin/sleep", "97"], env={}, start_new_session=True)""",
-        ": /bin/sleep 97",
-    ),
-    "a thread": ("""threading.Thread(target=stop.wait, name="forgotten").start()""", "thread 'forgotten'"),
-}
-
-
-@pytest.mark.parametrize(("leak", "said"), LEAKS.values(), ids=LEAKS)
-def test_a_leak_fails_its_test_alone_and_is_named(pytest_on, leak, said):
-    text = f"""
-        stop = threading.Event()
-
-        def test_leaks():
-            {leak}
-
-        def test_after():
-            stop.set()
-    """
-    with pytest_on(text) as process:
-        assert process.wait() == 1
-        assert "2 passed, 1 error" in process.output
-        assert said in process.output
-        assert process.tree() == []
-
-
-def test_an_orphan_in_its_own_session_is_found_by_its_mark(pytest_on):
-    text = """
-        def test_leaks():
-            code = "import subprocess as s; p = s.Popen(['sleep', '97'], start_new_session=True); print(f'pid={p.pid}')"
-            subprocess.run([sys.executable, "-c", code], check=True)
-    """
-    with pytest_on(text) as process:
+def test_each_leak_fails_its_test_alone_is_named_and_removed(pytest_on):
+    memory = f"hvd-frame-{os.getpid()}"
+    of_the_user = {"KUBECONFIG": "/the/users", "KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+    with pytest_on(MISBEHAVING.replace("MEMORY", memory), **of_the_user) as process:
         orphan = pid_said(process)
         assert process.wait() == 1
-        assert marks.start_time(orphan) is None
-        assert f"process {orphan}: sleep 97" in process.output
-
-
-def test_a_leaked_daemon_thread_fails_the_test_only_if_it_is_ours(pytest_on):
-    text = """
-        from tests.support.waiting import wait_until
-        stop = threading.Event()
-
-        def test_foreign():
-            threading.Thread(target=stop.wait, name="foreign", daemon=True).start()
-
-        def test_our_code():
-            def ours():
-                wait_until(stop.is_set, what="the end", timeout=100)
-            ours.__module__ = "hvd_elastic_ext.something"
-            threading.Thread(target=ours, name="runs our code", daemon=True).start()
-
-        def test_our_start():
-            globals_of_ours = {"__name__": "discover.publishing.http_server", "threading": threading, "stop": stop}
-            exec("threading.Thread(target=stop.wait, name='started by us', daemon=True).start()", globals_of_ours)
-    """
-    with pytest_on(text) as process:
-        assert process.wait() == 1
-        assert "thread 'runs our code'" in process.output
-        assert "thread 'started by us'" in process.output
-        assert "started by discover.publishing.http_server" in process.output
-        assert "thread 'foreign'" not in process.output
-
-
-@pytest.mark.parametrize("how", ["open({path!r}, 'w').close()", "os.makedirs({path!r} + '/inner')"])
-def test_leaked_shared_memory_fails_the_test_and_is_removed(pytest_on, how):
-    name = f"hvd-frame-{os.getpid()}"
-    text = f"""
-        def test_leaks():
-            {how.format(path="/dev/shm/" + name)}
-    """
-    with pytest_on(text) as process:
-        assert process.wait() == 1
-        assert f"shared memory /dev/shm/{name}" in process.output
-    assert not Path("/dev/shm", name).exists()
+        assert process.tree() == []
+    assert marks.start_time(orphan) is None
+    assert not list(Path("/dev/shm").glob(f"{memory}*"))
+    assert "11 passed, 8 errors" in process.output
+    told = {each.split()[0]: each for each in process.output.split("ERROR at teardown of ")[1:]}
+    said = {
+        "test_process": ": sleep 97",
+        "test_process_without_environment": ": /bin/sleep 97",
+        "test_orphan_in_its_own_session": f"process {orphan}: sleep 98",
+        "test_thread": "thread 'forgotten'",
+        "test_daemon_of_our_code": "thread 'runs our code'",
+        "test_daemon_that_we_started": "started by discover.publishing.http_server",
+        "test_file_in_shared_memory": f"shared memory /dev/shm/{memory}-file",
+        "test_folder_in_shared_memory": f"shared memory /dev/shm/{memory}-folder",
+    }
+    assert told.keys() == said.keys()
+    assert [name for name, words in said.items() if words not in told[name]] == []
+    assert "thread 'foreign'" not in process.output
 
 
 HOLDERS = {

@@ -9,7 +9,8 @@ from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
 def plan(job: JobState) -> Plan:
     """Take in their ends, once that world was taken over."""
-    for life in [each for each in job.world.members if each in job.fleet.unreported_ends]:
+    ends = job.fleet.unreported_ends
+    for life in [each for each in job.world.members if each in ends] if ends else ():
         worker, code = job.fleet.unreported_ends.pop(life)
         if life.seat not in job.roster.workers:
             job.roster.add(worker)

@@ -21,6 +21,9 @@ from hvd_elastic_ext.launcher.state.roster import GO_S
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
+PAUSE_EACH_S: Final = 0.004
+"""What each member adds to that in a world that has formed, up to :data:`MOST_S`: to look at thousands takes long."""
+MOST_S: Final = 20.0
 COMPARE_S: Final = 5.0
 """Seconds between two comparisons of step times: thousands take a while."""
 
@@ -34,7 +37,8 @@ def plan(job: JobState) -> Plan:
 
 def _look(job: JobState) -> None:
     now, state = job.now, job.liveness
-    if now - state.looked_at < LOOK_S:
+    pause_s = LOOK_S if not job.formed else max(LOOK_S, min(MOST_S, PAUSE_EACH_S * len(job.world.members)))
+    if now - state.looked_at < pause_s:
         return
     state.looked_at = now
     if not job.formed:

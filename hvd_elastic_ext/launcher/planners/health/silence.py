@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Final
 
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
@@ -26,7 +27,7 @@ def plan(job: JobState) -> Plan:
         return NOTHING
     end_earlier_lives(job)
     now = job.now
-    for agent in list(job.roster.agents.values()):
+    for agent in _maybe_silent(job):
         if agent.heard and now - agent.heard > _limit_s(job, agent):
             reason = f"nothing was heard of it for {now - agent.heard:.1f} s"
             cut_off(job, agent, reason, strike=not job.ending)
@@ -43,14 +44,27 @@ def plan(job: JobState) -> Plan:
 
 def due_at(job: JobState) -> float | None:
     """When the next host will have been silent for too long, unless it speaks (mono)."""
-    agents = job.roster.agents.values()
-    return min((agent.heard + _limit_s(job, agent) for agent in agents if agent.heard), default=None)
+    limit_s, agents = job.options.heartbeat_timeout_s, job.roster.agents.values()
+    if job.fleet.newer_lives:
+        return min((agent.heard + _limit_s(job, agent) for agent in agents if agent.heard), default=None)
+    first = min((agent.heard for agent in agents if agent.heard and agent.joined), default=math.inf) + limit_s
+    others = [agent.heard + _limit_s(job, agent) for agent in agents if agent.heard and not agent.joined]
+    at = min(first, *others) if others else first
+    return None if at == math.inf else at
 
 
 def is_due(job: JobState) -> bool:
     """Whether a host or a process is silent for too long now."""
     at = due_at(job)
     return (at is not None and at < job.now) or bool(_silent(job))
+
+
+def _maybe_silent(job: JobState) -> list[Agent]:
+    """All agents but those that are connected and were heard within the usual limit: nearly all, of thousands."""
+    agents, latest = job.roster.agents.values(), job.now - job.options.heartbeat_timeout_s
+    if job.fleet.newer_lives:
+        return list(agents)
+    return [agent for agent in agents if agent.heard <= latest or not agent.joined]
 
 
 def _limit_s(job: JobState, agent: Agent) -> float:

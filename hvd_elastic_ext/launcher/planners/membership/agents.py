@@ -12,16 +12,21 @@ from hvd_elastic_ext.launcher.state.roster import Agent
 
 def plan(job: JobState) -> Plan:
     """Start missing agents, dismiss those that are not needed, and give up starts that take too long."""
-    now, agents, needed = job.now, job.roster.agents, dict.fromkeys(seat.host for seat in job.wanted)
-    for name in needed:
-        host = job.fleet.hosts.get(name)
+    now, agents, listed, needed = job.now, job.roster.agents, job.fleet.hosts, job.wanted_hosts
+    for name in () if needed.keys() <= agents.keys() else needed:
+        host = listed.get(name)
         if name not in agents and host is not None:
             agents[name] = Agent(host, now)
             job.do(actions.StartAgent(host))
-    timeout = job.roster.join_timeout_s
-    for name, agent in list(agents.items()):
+    others = [
+        (name, agent)
+        for name, agent in agents.items()
+        if not agent.heard or agent.finishing or (name not in needed and name not in listed)
+    ]  # of thousands, few
+    timeout = job.roster.join_timeout_s if others else 0.0
+    for name, agent in others:
         # A finishing agent ends in any case; if its host is wanted again, a new agent follows.
-        leaves = agent.finishing or (name not in needed and name not in job.fleet.hosts)
+        leaves = agent.finishing or (name not in needed and name not in listed)
         if leaves and not agent.dismissed and not job.roster.on(name) and _may_end(job, name):
             orders.dismiss(job, agent)  # the agent of a blocked host stays: its commit may be needed
         if not agent.heard and now - agent.since > timeout and name in agents:

@@ -27,8 +27,9 @@ Until one has left, all may be in a long evaluation, and to end one would cost t
 def plan(job: JobState) -> Plan:
     """Start processes in wanted seats; end those that are not needed or do not get ready."""
     wanted, members = _startable(job), job.world.members
-    now, kept, needed = job.now, set(members), frozenset(wanted)
-    for seat, place, neighbours in _plans(wanted, job.roster.workers, joining=bool(members)):
+    now, kept = job.now, job.roster.present_ids(members)
+    full = wanted is job.wanted and job.roster.fills(job.wanted_seats)
+    for seat, place, neighbours in () if full else _plans(wanted, job.roster.workers, joining=bool(members)):
         agent = job.roster.agents.get(seat.host)
         free = job.fleet.restart_delays.over(seat, now)
         if free and agent is not None and agent.joined and not agent.finishing and job.may_start_on(seat.host):
@@ -37,11 +38,12 @@ def plan(job: JobState) -> Plan:
     others = [
         worker
         for worker in job.roster.workers.values()
-        if not (worker.stage is Stage.LIVE and worker.stopping_at is None and worker.life in kept)
+        if not (worker.stage is Stage.LIVE and worker.stopping_at is None and id(worker) in kept)
     ]  # of thousands, few
+    needed = frozenset(wanted) if others and wanted is not job.wanted else job.wanted_seats
     for worker in others:
         useful = worker.seat in needed and worker.stage is not Stage.LIVE
-        if not useful and worker.life not in kept and worker.leaving is None and not worker.done:
+        if not useful and id(worker) not in kept and worker.leaving is None and not worker.done:
             orders.remove(job, worker, "it is not needed")
         if worker.stage is Stage.BOOTING and now - worker.since > job.options.standby_timeout_s:
             detail = f"{worker.seat} did not get ready in time"

@@ -10,6 +10,7 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.endings import why_unjoined_failed
 from hvd_elastic_ext.launcher.rules.health.first_start import why_never
 from hvd_elastic_ext.launcher.rules.membership import next_world
+from hvd_elastic_ext.launcher.state.effects.membership.hosts import follow_slots
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
@@ -30,7 +31,13 @@ def plan(job: JobState) -> Plan:
     usable, with_notice = _usable(job), job.roster.hosts_with_notice()
     go = with_notice.keys() | job.scaling.leaving
     staying = [(host, slots) for host, slots in usable if host.name not in go]
-    job.wanted = next_world.seats(staying, job.options.limits, job.roster.taken, job.roster.commits.newest_hosts)
+    follow_slots(job, staying)
+    limits = job.options.limits
+    if job.offered == (staying, limits):
+        return NOTHING  # as in nearly all looks, and there may be thousands
+    job.wanted = next_world.seats(staying, limits, job.roster.taken, job.roster.commits.newest_hosts)
+    surplus = len(job.wanted) < sum(len(slots) for _, slots in staying)  # which ones are chosen depends on more
+    job.offered = None if surplus else (staying, limits)
     return NOTHING
 
 

@@ -1,4 +1,9 @@
-"""Says what a job that does not train waits for, and what starts slowly while it trains. It decides nothing."""
+"""Says what a job that does not train waits for, and what is waited for while it trains. It decides nothing.
+
+The first is said every :data:`SAY_S`. What training does not wait for is said as often for half a minute, and then
+with longer pauses, each of which its line names: a log of a healthy training is read for other things. The status line
+of a terminal and ``hvd-elastic status`` have both at any time.
+"""
 
 from __future__ import annotations
 
@@ -42,15 +47,17 @@ def _say_beside(job: JobState) -> None:
 
 
 def _say_needed(job: JobState) -> None:
-    """Say once of each host that it is not listed any more, and why it does not leave."""
+    """Say of each host that it is not listed any more, and why it does not leave."""
     needed = health.needed_unlisted(job)
-    new = [name for name, since in needed.items() if job.now - since >= SAY_S and name not in job.logged_needed]
-    job.logged_needed = {name for name in needed if name in job.logged_needed or name in new}
-    if new:
-        least = job.options.limits.least
+    lasts_s = {host: job.now - since for host, since in needed.items() if job.now - since >= SAY_S}
+    job.log_needed_at = {host: at for host, at in job.log_needed_at.items() if host in lasts_s}
+    due = [host for host in lasts_s if job.now >= job.log_needed_at.get(host, 0.0)]
+    job.log_needed_at.update({host: job.now + log_again_s(lasts_s[host]) for host in due})
+    if due:
         log.info(
             "no longer listed, but still in use: %s; without it the world is below --min-np %d; no limit: it "
-            "leaves when another host can take its place",
-            some(new),
-            least,
+            "leaves when another host can take its place%s",
+            some(due),
+            job.options.limits.least,
+            said_again(max(lasts_s[host] for host in due)),
         )

@@ -25,6 +25,7 @@ from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
 from hvd_elastic_ext.launcher.state.effects.health import early_ends
 from hvd_elastic_ext.launcher.state.effects.membership import custody, resize_report
 from hvd_elastic_ext.launcher.state.facts.custody import next_look
+from hvd_elastic_ext.launcher.state.facts.health import not_waited_for
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Worker
@@ -196,6 +197,7 @@ def _journal(job: JobState, order: tuple[ProcessId, ...], steps: int | None, los
         failed=lost,
         lost=steps,
         **({} if loss is None else {"lost_because": loss.why}),
+        **({"without": without} if (without := not_waited_for(job)) else {}),
     )
 
 

@@ -18,6 +18,7 @@ from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, HealthRec
 
 MAX_REASON: Final = 200
 NEEDED: Final = "; it trains on until others can do without it (--min-np)"
+NOT_LISTED: Final = "; not in the list of hosts"
 MAX_FOR_S: Final = 10 * 365 * 86400.0
 NAMES: Final = 8
 """Most hosts that an error names."""
@@ -34,6 +35,12 @@ class Starting(NamedTuple):
     lacks: str
     left_s: float | None = None
     limit: str = ""
+
+    @property
+    def brief(self) -> str:
+        """The same in a few words."""
+        end = "ready" if self.left_s is None else f"{max(0.0, self.left_s):.0f} s at most"
+        return f"{self.what.removeprefix('the process in ')}, {end}"
 
     def __str__(self) -> str:
         most = "" if self.left_s is None else f", at most {max(0.0, self.left_s):.0f} s more"
@@ -96,7 +103,7 @@ def rows(
 ) -> list[dict[str, Any]]:
     """One row a published host, one a host that is ``kept``, then one for each other subject on record.
 
-    ``training``, ``starting``: as above.
+    ``training``, ``starting``: as above. Where hosts are known, others than those have a row while they are blocked.
     """
     listed: set[Subject] = set()
     found, unlisted = [], kept or {}
@@ -111,7 +118,12 @@ def rows(
             row |= {"published": False, "state": state, "why": "; ".join(filter(None, (row["why"], why)))}
         found.append(row)
     rest = [s for s, record in ledger.records.items() if s not in listed and not record.empty(now)]
-    return found + [_other_row(subject, ledger.records[subject], now) for subject in sorted(rest, key=_order)]
+    others = [_other_row(subject, ledger.records[subject], now) for subject in sorted(rest, key=_order)]
+    if not found:
+        return others
+    for row in others:
+        row["why"] += "" if row["kind"] == "node" else NOT_LISTED
+    return found + [row for row in others if row["kind"] == "node" or row["state"] == "blocked"]
 
 
 def _host_row(
@@ -126,6 +138,9 @@ def _host_row(
     reasons = [why.reason] if why else []
     if starting is not None:
         reasons.append(str(starting))
+        failed = max((record for _, record in held if record.strikes), key=lambda record: record.until, default=None)
+        if failed is not None and not why:
+            reasons.append(f"the last time: {failed.why}")
     return {
         "name": host.name,
         "kind": "host",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.backoff import pause_after
@@ -294,6 +295,14 @@ class HealthLedger:
             return tuple(range(host.slots))
         return tuple(slot for slot in range(host.slots) if not self._status(now, host, slot).blocked)
 
+    def usable(self, now: float, hosts: Iterable[Host]) -> list[tuple[Host, tuple[int, ...]]]:
+        """Each host's :meth:`usable_slots`. There may be thousands, and few are blocked."""
+        blocked = {subject.name for subject, record in self.records.items() if record.blocked(now)}
+        return [
+            (host, self.usable_slots(now, host) if host.name in blocked or host.node in blocked else _all(host.slots))
+            for host in hosts
+        ]
+
     def next_release(self, now: float) -> float | None:
         """When the next block ends; None if none does by itself."""
         ends = (record.ends(now) for record in self.records.values() if record.blocked(now))
@@ -344,6 +353,11 @@ class HealthLedger:
         """Whether the subject, its host or its node is in a cooldown already."""
         covers = {strike.subject, strike.subject.whole(), Subject("node", strike.node)}
         return any((record := self.records.get(s)) is not None and record.cooling(now) for s in covers)
+
+
+@cache
+def _all(slots: int) -> tuple[int, ...]:
+    return tuple(range(slots))
 
 
 def _status_of(now: float, subject: Subject, record: HealthRecord) -> BlockStatus:

@@ -39,6 +39,7 @@ class Process(NamedTuple):
     lost. ``leaves_by``: when its host will be gone (mono), if that is known.
     ``done``: its training function has returned; it may have much to do yet, but it comes to no other world.
     ``trained``: it has agreed with a world on the state, and so has a state beyond that of its start.
+    ``created``: when it was started, or taken over.
     """
 
     life: ProcessId
@@ -49,6 +50,7 @@ class Process(NamedTuple):
     leaves_by: float | None = None
     done: bool = False
     trained: bool = False
+    created: float = 0.0
 
     @property
     def seat(self) -> Seat:
@@ -93,14 +95,15 @@ class WorldLimits:
         return size if size >= (self.least if begun else self.start) else 0
 
     def of_slots(self, slots: int) -> WorldLimits:
-        """The limits of a job whose start is to have all slots that are listed, now that these are ``slots``.
+        """The limits of a job whose start is to have all slots, now that these are ``slots``.
 
         No list asks for more than the first one. ``least`` falls with ``start`` if it is the same number.
         """
         if not 0 < slots < self.start:
             return self
-        least = slots if self.least == self.start else self.least
-        return replace(self, start=max(slots, least), least=least)
+        fit = replace(self, least=1).size(slots, begun=True) or slots
+        least = fit if self.least == self.start else self.least
+        return replace(self, start=max(fit, least), least=least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +172,14 @@ def decide(now: float, situation: Situation, limits: WorldLimits) -> WorldDecisi
     return _with_newcomers(view)
 
 
-def decide_for_intact(members: Sequence[ProcessId], wanted: Sequence[Seat], *, settled: bool) -> WorldDecision | None:
-    """What :func:`decide` says of a world with all of its ``members``, without a look at each process there is.
+def decide_for_intact(*, settled: bool, exact: bool) -> WorldDecision | None:
+    """What :func:`decide` says of a world with all of its members, without a look at each process there is.
 
     They are live, none of them is done, and none has lost its connections. ``settled``: they have their ranks and have
-    agreed on their state. None if that is not enough to decide by: more or fewer seats are ``wanted``.
+    agreed on their state. None if that is not enough to decide by: the wanted seats are not ``exact`` theirs.
     """
     if not settled:
         return STILL_FORMING
-    exact = len(members) == len(wanted) and {life.seat for life in members} == set(wanted)
     return AS_IT_SHOULD_BE if exact else None
 
 
@@ -215,9 +217,14 @@ class _View:
 
     @property
     def window_closes(self) -> float:
-        """When no more newcomers are waited for: it slides from the one that was ready last."""
-        times = [process.since for process in self.parked]
-        return min(max(times) + self.limits.settle_s, min(times) + self.limits.settle_cap_s)
+        """When no more newcomers are waited for: it slides from the one that was ready last.
+
+        If all that are wanted are ready, it slides from the start of the last one: hosts that come together are listed
+        while the first of them boots.
+        """
+        ready = [process.since for process in self.parked]
+        last = max(ready) if self.coming else max(process.created for process in self.parked)
+        return min(last + self.limits.settle_s, min(ready) + self.limits.settle_cap_s)
 
     @property
     def must_stay(self) -> list[Process]:

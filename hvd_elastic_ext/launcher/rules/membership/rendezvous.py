@@ -154,6 +154,8 @@ class Rendezvous:
     _answered: dict[ProcessId, int] = field(default_factory=dict)
     """By process, the number of the question that was answered with its rank."""
     _waiting: dict[ProcessId, Question] = field(default_factory=dict)
+    _again: frozenset[ProcessId] | None = field(default=None, compare=False, repr=False)
+    """The last answer of :attr:`asked_again`, until something changes it."""
     _held: dict[tuple[ProcessId, int], tuple[Question, float]] = field(default_factory=dict)
 
     @property
@@ -194,7 +196,7 @@ class Rendezvous:
         if generation <= self._newest.generation:
             raise ValueError(f"generation {generation} is not newer than {self._newest.generation}")
         answers = self.give_up()
-        self._newest = _World(generation, frozenset(members))
+        self._newest, self._again = _World(generation, frozenset(members)), None
         return answers
 
     def deal(self, order: Sequence[ProcessId]) -> list[RendezvousAnswer]:
@@ -202,7 +204,7 @@ class Rendezvous:
         world = self._newest
         if not self.ready or frozenset(order) != world.members:
             raise ValueError("ranks are dealt to all members, once all have asked")
-        world.formed = True
+        world.formed, self._again = True, None
         world.places = places(order)
         self._worlds.update(dict.fromkeys(order, world))
         self._answered.update({life: self._waiting[life].number for life in order})
@@ -210,7 +212,7 @@ class Rendezvous:
 
     def adopt(self, generation: int, members: Mapping[ProcessId, Place]) -> None:
         """Take over a world that formed under another launcher. Its keys are not known."""
-        self._newest = _World(generation, frozenset(members), places=dict(members), formed=True)
+        self._newest, self._again = _World(generation, frozenset(members), places=dict(members), formed=True), None
         self._worlds.update(dict.fromkeys(members, self._newest))
 
     def give_up(self) -> list[RendezvousAnswer]:
@@ -230,14 +232,14 @@ class Rendezvous:
 
     def ask(self, question: Question, now: float) -> list[RendezvousAnswer]:
         """Answer a question, and those that it makes answerable; nothing if it has to wait."""
-        if question.method != "PUT":
+        if question.method != "PUT" and question.body:
             question = question._replace(body=b"")  # it is not read, and the question may wait for long
         if self.repeats(question):
             # If its world is lost by now, the process finds that out in it, and asks again.
             return [_answer(question, OK, self._worlds[question.life].places[question.life].text().encode())]
         if is_for_a_rank(question.method, question.path):
             if question.number > self._answered.get(question.life, -1):  # else it was answered: messages may come twice
-                self._waiting[question.life] = question
+                self._waiting[question.life], self._again = question, None
             return []
         world = self._worlds.get(question.life)
         if world is None or world.broken:
@@ -256,9 +258,11 @@ class Rendezvous:
         self._held.pop((life, number), None)
         if (question := self._waiting.get(life)) is not None and question.number == number:
             del self._waiting[life]
+            self._again = None
 
     def ended(self, life: ProcessId) -> None:
         """A process has ended: drop its questions."""
+        self._again = None
         for known in (self._waiting, self._worlds, self._answered):
             known.pop(life, None)
         for key in [key for key in self._held if key[0] == life]:
@@ -279,7 +283,9 @@ class Rendezvous:
         if not self._newest.formed:
             return frozenset()
         # Also a process that counted as ended and has returned: its answer is no longer known.
-        return frozenset(life for life in self._waiting if life in self._newest.members)
+        if self._again is None:
+            self._again = frozenset(life for life in self._waiting if life in self._newest.members)
+        return self._again
 
     def _answer_held(self, world: _World, path: str) -> list[RendezvousAnswer]:
         found = [

@@ -102,7 +102,9 @@ def ending(job: JobState) -> dict[Seat, float]:
 
 def leaves_by(job: JobState) -> Mapping[str, float]:
     """Hosts that leave, and when (mono): those with notice, and those that are not published any more."""
-    told = dict(job.leaves_by)
+    told, agents = dict(job.leaves_by), job.roster.agents
+    if job.fleet.hosts.has_all(agents.keys()) and not any(agent.finishing for agent in agents.values()):
+        return told
     for name, agent in job.roster.agents.items():
         if name not in job.fleet.hosts or agent.finishing:
             told.setdefault(name, math.inf)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.ledger import BlockStatus
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
@@ -43,12 +44,34 @@ def left_out(job: JobState, *, brief: bool = False) -> list[str]:
     return found
 
 
+def unreached(job: JobState, host: Host) -> str | None:
+    """Why a host could not be reached when it was tried last; None if its agent is heard, or it was not tried."""
+    agent, ledger = job.roster.agents.get(host.name), job.faults.ledger
+    if agent is not None and agent.heard:
+        return None
+    records = map(ledger.records.__getitem__, ledger.subjects(host))
+    found = (each.why for each in records if each.cause is Cause.UNREACHABLE and each.strikes_left(job.now))
+    return next(found, None)
+
+
+def not_waited_for(job: JobState) -> list[str]:
+    """Hosts and slots without which a job starts because ``--min-np`` lets it, and why; none if it starts on all."""
+    first = job.fleet.first_limits
+    if job.world.begun or first is None or not first.least < first.start or job.options.limits.start == first.start:
+        return []
+    usable = job.faults.usable(job.fleet.hosts, job.now)
+    tried = [f"{host.name} (unreachable, tried again)" for host, slots in usable if slots and unreached(job, host)]
+    return [*left_out(job, brief=True), *tried]
+
+
 def needed_unlisted(job: JobState) -> dict[str, float]:
     """Hosts that train on though they are not listed any more: without them the world is below ``--min-np``.
 
     Since when they are not listed (mono). Where no host is listed, all are kept for another reason.
     """
     listed = job.fleet.hosts
+    if listed.has_all(job.roster.agents.keys()):
+        return {}
     gone = {name: agent.unlisted_at for name, agent in job.roster.agents.items() if name not in listed}
     if not gone or not listed.names or not job.formed:
         return {}

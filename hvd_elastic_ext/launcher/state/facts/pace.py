@@ -1,4 +1,4 @@
-"""Whether the world makes steps, and whom it waits for if not."""
+"""Whether the world makes steps, whom it waits for if not, and what follows if that lasts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Final
 
 from hvd_elastic_ext.launcher.rules.health.pace import SOON_S, StepPause, pause
 from hvd_elastic_ext.launcher.rules.health.stalls import Member
+from hvd_elastic_ext.launcher.state.facts.health import finished_limit_s, stall_limit_s
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Worker
 
@@ -33,6 +34,24 @@ def pause_of(job: JobState) -> StepPause | None:
         if worker.killed is None and not (worker.done or worker.progress or worker.waiting)
     ]
     return pause(job.now, members, (worker.steps_s for worker in watched), finished, unbegun=unbegun)
+
+
+def what_follows(job: JobState, found: StepPause) -> str:
+    """When it counts as a fault, and what is done then."""
+    options = job.options
+    workers = [worker for member in found.lag if (worker := job.roster.alive(member.life)) is not None]
+    if found.waiting and (silent := [str(worker.seat) for worker in workers if worker.silent_s >= SILENT_S]):
+        limit_s = options.heartbeat_timeout_s
+        return f"no heartbeat from {', '.join(silent)}: failed after {limit_s:g} s (--heartbeat-timeout)"
+    if job.liveness.reported is not None:
+        return "reported as stalled; no limit: it ends when those go on, or are ended"
+    if found.finished and not found.lag:
+        return f"reported as stalled after {finished_limit_s(job):g} s"
+    if options.progress_timeout_s is None:
+        limit = f"after {stall_limit_s(job):.0f} s" if found.waiting else "with --progress-timeout only"
+        return f"reported as stalled {limit}"
+    then = "ended and started again" if options.restart_stalled and found.lag else "reported as stalled"
+    return f"{then} after {options.progress_timeout_s:g} s (--progress-timeout)"
 
 
 def _member(job: JobState, worker: Worker) -> Member:

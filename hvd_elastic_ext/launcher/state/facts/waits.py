@@ -77,17 +77,19 @@ def status(job: JobState) -> str:
         parts.append(f"step {step}")
     times = [worker.step_s for worker in members if worker.step_s]
     if (pause := pace.pause_of(job)) is not None:
-        parts.append(pause.text)
+        parts.append(f"{pause.text}; {pace.what_follows(job, pause)}")
     elif times:
         parts.append(f"{1 / max(times):.3g} steps/s")
-    if newcomers := sum(worker.stage is not Stage.LIVE for worker in job.roster.workers.values()):
-        parts.append(f"newcomers: {newcomers}")
+    if job.world.trains_alone is not None:
+        parts.append("EACH RANK TRAINS ALONE (`hvd-elastic events` says why)")
+    if newcomers := starting(job, job.now):
+        parts.append(f"newcomers: {some([f'{host} ({one.brief})' for host, one in newcomers.items()])}")
     if (wanted := job.scaling.wanted) is not None and wanted != len({life.seat.host for life in job.world.members}):
         parts.append(f"hosts asked for: {wanted}")
     if blocked := health.left_out(job):
         parts.append(f"left out: {some(blocked)}")
     if needed := health.needed_unlisted(job):
-        parts.append(f"not listed, but needed: {_names(needed)}")
+        parts.append(f"not listed, but needed until another host can take its place: {_names(needed)}")
     return ", ".join(parts)
 
 
@@ -324,6 +326,8 @@ def _shortage(job: JobState, *, brief: bool) -> Wait:
     if starting := {name: agent for name, agent in job.roster.agents.items() if not agent.heard}:
         left_s = min(agent.since for agent in starting.values()) + job.roster.join_timeout_s - job.now
         what.append(f"the agent {NOT_CONNECTED}: {_names(starting)} (at most {max(0.0, left_s):.0f} s more)")
+    if loads := [host for host in job.restore.hosts if (load := job.loading_of(host)) is not None and load.under_way]:
+        what.append(f"the newest checkpoint is looked for, and loaded, by {some(loads)}")
     if blocked := health.left_out(job, brief=brief):
         what.append(f"left out: {some(blocked)}")
     if job.before_sleep.will_sleep:
@@ -339,7 +343,15 @@ def _why_so_many(job: JobState) -> str:
     if job.world.members or job.world.begun or options.woken or start == 1:
         return ""
     if options.all_slots_of is not None:
-        return f"without -np a job waits for all {start} slots of {options.all_slots_of}; -np N starts with N processes"
+        first = job.fleet.first_limits or options.limits
+        least_given = first.least < first.start
+        if least_given and start == first.least:
+            return ""
+        all_slots = f"without -np a job waits for all {start} slots of {options.all_slots_of}"
+        remedy = "-np N starts with N processes"
+        if least_given:
+            return f"{all_slots} that can be reached; {remedy}"
+        return f"{all_slots}; {remedy}, --min-np N without hosts that cannot be reached"
     return f"-np {start} is more than all hosts have (slots: {slots})" if 0 < slots < start else ""
 
 

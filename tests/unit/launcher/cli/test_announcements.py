@@ -56,6 +56,17 @@ COOLS = {**STRUCK, "cooldown_s": 20.0, "host_blocked_s": 20.0}
             "world 7: size 3 (a:2, c:1); worker failed: +c -b; downtime unknown; steps lost: 9; "
             "d held step 9 and is gone",
         ),
+        (
+            "resized",
+            {
+                **WORLD,
+                "cause": "start",
+                "downtime_s": None,
+                "steps_lost": None,
+                "without": ["b (blocked for 9 s more: x)"],
+            },
+            "world 7: size 3 (a:2, c:1); start; --min-np lets it start without b (blocked for 9 s more: x)",
+        ),
         ("exited", {**ENDED, "rank": 2}, "rank 2 (b slot 1) has ended: crashed: exit code 3"),
         ("exited", ENDED, "b slot 1 has ended: crashed: exit code 3"),
         ("exited", {**ENDED, "code": 0, "cause": "done"}, ""),

@@ -51,6 +51,7 @@ def test_where_the_number_of_processes_comes_from_is_known(tmp_path: Path) -> No
     words = ["--min-np", "1", "--hosts-file", str(hosts), "python", "s.py"]
     assert parse(words, {}).all_slots_of == f"hosts file {hosts}"
     assert parse(["-H", "a:2,b:1", "python", "s.py"], {}).all_slots_of == "the hosts given"
+    assert parse(["--max-np", "4", *words], {}).all_slots_of == f"hosts file {hosts}"
     assert parse(["-np", "5", *words], {}).all_slots_of is None
     assert parse(["--min-np", "5", "--hosts-file", str(hosts), "python", "s.py"], {}).all_slots_of is None
 

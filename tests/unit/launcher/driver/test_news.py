@@ -66,7 +66,8 @@ PROCESSES: dict[str, Case] = {
         workers[c:0].started True
         workers[c:0].pid 7
         > Record spawned host=c slot=0 pid=7 rank=0 local_rank=0 warm=True"""),
-    "template: it is ready": (news("a", "template", ready=True, memory={"rss": 1, "anonymous": 1}), NOTHING),
+    "template: it is ready": (news("a", "template", ready=True, memory={"rss": 1, "anonymous": 1}), """
+        agents[a].warm True"""),
     "template: it cannot be made": (news("a", "template", ready=False, reason="threads"), NOTHING),
     "started: that was known": (of_slot("a", "started", pid=7), NOTHING),
     "not_started: it cannot run": (of_slot("c", "not_started", reason="no such file"), """
@@ -275,6 +276,10 @@ MESSAGES: dict[str, Case] = {
         said("a", "record", event="rolled_back", fields={"steps_lost": 3, "generation": 9}), """
         resize.lost 3
         > Record rolled_back host=a steps_lost=3"""),
+    "record: its world trains, each rank alone": (
+        said("a", "record", event="trains_alone", fields={"size": 2, "rank": 0, "reason": "nothing was averaged"}), """
+        world.trains_alone nothing was averaged
+        > Record trains_alone host=a size=2 rank=0 reason=nothing was averaged"""),
     "record: it has agreed on the state": (said("c", "entered"), said("c", "record", event="synced", fields={}), """
         workers[c:0].agreed 3
         > Record synced host=c"""),
@@ -334,13 +339,19 @@ def test_news_change_exactly_this(case: Case) -> None:
     assert changes(job, lambda: happen(job, event)) == lines(expected)
 
 
-def test_the_launcher_says_why_a_host_has_no_template(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_launcher_says_once_that_a_host_has_a_template_and_why_it_has_none(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level("DEBUG")
     job = small_job()
-    happen(job, news("a", "template", ready=True, memory={"rss": 305_000_000, "anonymous": 223_000_000}))
+    for _ in range(2):
+        happen(job, news("a", "template", ready=True, memory={"rss": 305_000_000, "anonymous": 223_000_000}))
     happen(job, news("a", "template", ready=False, reason="an import initialises CUDA"))
+    memory = ("DEBUG", "a: new processes share a template's memory (MB, and of these no file's: [305, 223])")
     assert [(record.levelname, record.message) for record in caplog.records] == [
-        ("DEBUG", "a: new processes share a template's memory (MB, and of these no file's: [305, 223])"),
+        ("INFO", "a: warm start is ready: new processes there have the script's imports done (--preload)"),
+        memory,
+        memory,
         ("INFO", "a: every process imports by itself (--preload): an import initialises CUDA"),
     ]
 
@@ -384,7 +395,9 @@ def test_news_of_a_host_without_an_agent_change_nothing() -> None:
         assert changes(job, functools.partial(happen, job, event)) == [], name
 
 
-JOURNALLED_EACH_TIME = tuple(f"> Record {name}" for name in ("rolled_back", "synced", "notices_unavailable", "advised"))
+JOURNALLED_EACH_TIME = tuple(
+    f"> Record {name}" for name in ("rolled_back", "synced", "notices_unavailable", "advised", "trains_alone")
+)
 
 
 def test_news_that_come_twice_change_no_more_than_once() -> None:

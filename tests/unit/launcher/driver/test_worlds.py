@@ -33,7 +33,7 @@ NEWCOMERS = {
     "removed while it is parked": """
         train a settle_s=5; hosts a b; parked b; hosts a; run 60; is resized.cause start; no struck; gone b <1""",
     "on its way out it is not counted on when its host is back": """
-        train a settle_s=5; dies b 2; hosts a b; parked b; run 4; hosts a; run 0.5; hosts a b; until a b
+        train a settle_s=8; dies b 2; hosts a b; parked b; run 4; hosts a; run 0.5; hosts a b; until a b
         is resized.size 1, 2""",
     "one that comes and goes every second interrupts nobody": f"""
         train a; {30 * "hosts a b; run 1; hosts a; run 1; "} is resized.cause start; no struck; hosts a b; until a b""",

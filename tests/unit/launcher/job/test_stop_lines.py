@@ -88,6 +88,23 @@ def test_a_job_that_has_trained_says_that_training_is_done() -> None:
     assert how_it_ended(play("train a b; run 3; finish; ended-well").driver.job) == "training is done"
 
 
+ALONE = (
+    "but each rank trained alone (nothing was averaged), so no rank has learnt from the data of all: wrap the "
+    "optimizer with hvd.DistributedOptimizer or elastic.wrap, and train again; a script that averages by itself can "
+    "ignore this"
+)
+
+
+def test_a_job_whose_ranks_trained_alone_says_at_its_end_that_it_has_no_result_and_what_to_do() -> None:
+    job = play("train a b; run 3; finish; ended-well").driver.job
+    job.world.trains_alone = "nothing was averaged"
+    assert how_it_ended(job) == f"training is done; {ALONE}"
+    job = play("train a b; run 5; interrupt; over", storing(ON_NOTICE), steps=Stored).driver.job
+    job.world.trains_alone = "nothing was averaged"
+    assert what_is_kept(job).startswith("the same command goes on after step ")
+    assert what_is_kept(job).endswith(f"; {ALONE}")
+
+
 @pytest.mark.parametrize(
     "scenario",
     ["begin start=2; hosts a; run 10", "start a b; boot b 30; run 5", "begin start=2; run 5"],

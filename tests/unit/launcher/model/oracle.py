@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.simulate.cluster.commits import Commit
 from hvd_elastic_ext.simulate.cluster.observer import Observer
-from hvd_elastic_ext.simulate.cluster.training import Process, World
+from hvd_elastic_ext.simulate.cluster.processes import Process, World
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.simulate.cluster.agent import Agent

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 
 import pytest
 
@@ -100,6 +101,32 @@ def test_the_line_of_a_sleep_says_what_ends_it(
     asyncio.run(play())
     assert "asleep: too few hosts; it goes on by itself when 2 slots may work" in caplog.messages[0]
     assert caplog.messages[0].endswith(end)
+
+
+def test_a_sleep_is_told_again_and_its_status_says_what_is_waited_for_and_until_when(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    told = "waiting: asleep: slots usable: 1, needed: 2; "
+
+    async def play() -> None:
+        slumber = Slumber(max_wait_s=4000.0)
+        slumber.publish("a")
+        sleep = asyncio.create_task(slumber.sleeping_job.sleep(Asleep("too few hosts"), HostSet()))
+        for _ in range(3600):
+            await asyncio.sleep(0)
+            slumber.clock.advance(1.0)
+            slumber.sleeping_job.changed()
+        await asyncio.sleep(0)
+        assert slumber.sleeping_job.status() == (f"{told}at most 400 s more, then this launcher ends (--max-wait-time)")
+        slumber.publish("a", "b")
+        await asyncio.wait_for(sleep, 30.0)
+
+    asyncio.run(play())
+    lines = [line for line in caplog.messages if line.startswith(told)]
+    assert re.match(r".*at most 399[0-6] s more, then this launcher ends \(--max-wait-time\)$", lines[0])
+    assert 10 < len(lines) < 25
+    assert lines[-1].endswith("; said again in 600 s")
 
 
 @pytest.mark.parametrize("waits", [True, False])

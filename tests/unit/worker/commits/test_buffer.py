@@ -57,7 +57,7 @@ INTERRUPTED: dict[str, Action] = {
     "preparing memory": lambda buffer: buffer.prepare(5 * BIG),
 }
 QUICK = ("a commit of the same tensors", "relabelling", "preparing memory")
-"""Few instructions: each of them is tried in every run, those of the others by `make soak`."""
+"""Few instructions: every third of them is tried in every run, of the others every 13th; all of them by `make soak`."""
 
 AFTERWARDS: dict[str, Action] = {
     "a commit": take(8),
@@ -109,13 +109,14 @@ def test_interrupted_at_any_instruction_the_last_commit_is_the_old_or_the_new_on
     if every:
         assert list(every_moment(lambda moment: max([attempt(moment, name) for name in names])))
     else:  # what comes afterwards takes turns
-        stride = 1 if what in QUICK else 7
+        stride = 3 if what in QUICK else 13
         assert list(every_moment(lambda at: attempt(at, names[at // stride % len(names)]), stride=stride))
     assert outcomes == ({0, 1} if whole[0] != whole[1] else {0})
 
 
 def test_a_restarted_process_goes_on_after_an_interruption_at_any_instruction() -> None:
     whole = [after(), after(take(3))]
+    next_one = after(take(4))
 
     def attempt(moment: int) -> bool:
         with memory_files() as descriptors:
@@ -124,14 +125,15 @@ def test_a_restarted_process_goes_on_after_an_interruption_at_any_instruction() 
             second = buffer_over(descriptors)
             assert seen(second) in whole
             take(4)(second)
-            assert seen(second) == seen(buffer_over(descriptors)) == after(take(4))
+            assert seen(second) == seen(buffer_over(descriptors)) == next_one
             return was
 
     assert list(every_moment(attempt, stride=3))
 
 
-def test_forgetting_interrupted_at_any_instruction_never_brings_an_older_commit_back() -> None:
-    old = after()
+@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.soak)])
+def test_forgetting_interrupted_at_any_instruction_never_brings_an_older_commit_back(stride: int) -> None:
+    old, next_one = after(), after(take(4))
 
     def attempt(moment: int) -> bool:
         with memory_files() as descriptors:
@@ -140,10 +142,10 @@ def test_forgetting_interrupted_at_any_instruction_never_brings_an_older_commit_
             assert seen(buffer_over(descriptors)) in (old, None), moment
             assert seen(buffer) in (old, None), moment
             take(4)(buffer)
-            assert seen(buffer) == seen(buffer_over(descriptors)) == after(take(4))
+            assert seen(buffer) == seen(buffer_over(descriptors)) == next_one
             return was
 
-    assert list(every_moment(attempt))
+    assert list(every_moment(attempt, stride=stride))
 
 
 @pytest.mark.parametrize("rounds", [15, pytest.param(300, marks=pytest.mark.soak)])

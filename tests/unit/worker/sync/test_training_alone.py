@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hvd_elastic_ext.core.journal import check
 from hvd_elastic_ext.worker.comms.alone import AloneComms
 from hvd_elastic_ext.worker.sync.commit_interval import CommitSchedule
 from hvd_elastic_ext.worker.sync.interrupts import Stopping
@@ -31,14 +32,43 @@ class Comms(AloneComms):
         return self.begun
 
 
-def train(comms: Comms, *, steps: int, each_s: float, begins: int = 0, clock: ManualClock | None = None) -> None:
-    clock = clock or ManualClock()
-    alone = TrainingAlone(comms, clock)
+class Journal:
+    """What was recorded."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, dict[str, object]]] = []
+
+    def record(self, event: str, **fields: object) -> None:
+        check(event, fields)
+        self.lines.append((event, fields))
+
+
+def train(comms: Comms, *, steps: int, each_s: float, begins: int = 0, clock: ManualClock | None = None) -> Journal:
+    clock, journal = clock or ManualClock(), Journal()
+    alone = TrainingAlone(comms, clock, journal.record)
     for step in range(1, steps + 1):
         clock.advance(each_s)
         if begins and step % begins == 0:
             comms.begun += 1
         alone.stepped()
+    return journal
+
+
+def test_that_ranks_train_alone_is_in_the_journal_once_and_by_one_rank() -> None:
+    assert train(Comms(size=4), steps=5 * STEPS, each_s=1.0).lines == [
+        ("trains_alone", {"size": 4, "rank": 0, "reason": "nothing was averaged over the 4 ranks for 100 s"})
+    ]
+    assert train(Comms(size=4, rank=1), steps=5 * STEPS, each_s=1.0).lines == []
+
+
+def test_a_state_writes_it_into_its_own_journal() -> None:
+    clock, journal = ManualClock(), Journal()
+    stopping = Stopping(Comms(), clock, CommitSchedule(), journal.record)
+    stopping.enter()
+    for _ in range(3 * STEPS):
+        clock.advance(1.0)
+        stopping.stepped()
+    assert [event for event, _ in journal.lines] == ["trains_alone"]
 
 
 def test_a_script_without_any_collective_is_told_once_and_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
@@ -92,7 +122,7 @@ def test_steps_of_a_world_that_has_ended_do_not_count(caplog: pytest.LogCaptureF
 
 def test_the_next_world_is_told_nothing_again(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
-    alone = TrainingAlone(Comms(), clock)
+    alone = TrainingAlone(Comms(), clock, Journal().record)
     for _ in range(3):
         for _ in range(3 * STEPS):
             clock.advance(1.0)

@@ -16,7 +16,7 @@ from hvd_elastic_ext.launcher.state.roster import Worker
 def _decide(job: JobState) -> WorldDecision:
     intact = None
     if job.intact:  # nearly always, and there may be thousands of processes
-        intact = next_world.decide_for_intact(job.world.members, job.wanted, settled=job.settled)
+        intact = next_world.decide_for_intact(settled=job.settled, exact=job.exact)
     return intact or next_world.decide(job.now, job.situation, job.options.limits)
 
 

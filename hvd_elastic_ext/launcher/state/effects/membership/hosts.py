@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hvd_elastic_ext.core.hosts import Host, HostSet, is_same
 from hvd_elastic_ext.launcher.state.effects.health import cut_off
+from hvd_elastic_ext.launcher.state.facts.health import unreached
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.membership import NewerLife
 from hvd_elastic_ext.launcher.state.roster import Agent, Worker
@@ -14,7 +16,6 @@ from hvd_elastic_ext.launcher.state.roster import Agent, Worker
 def publish(job: JobState, hosts: HostSet) -> None:
     """Apply a new list. Hosts inherited from an earlier launcher are known only by name until now."""
     job.fleet.hosts = hosts
-    _follow_listed_slots(job)
     for pod in hosts:
         before = job.fleet.pods.get(pod.name)
         if pod.uid and pod != before:
@@ -31,12 +32,19 @@ def publish(job: JobState, hosts: HostSet) -> None:
     _see_earlier_lives(job, hosts)
 
 
-def _follow_listed_slots(job: JobState) -> None:
-    """Before its first world, a job that is to start on all slots waits for none that its user has taken out."""
+def follow_slots(job: JobState, usable: Sequence[tuple[Host, Sequence[int]]]) -> None:
+    """Before its first world, a job that is to start on all slots waits for none that its user has taken out.
+
+    With ``--min-np`` it waits for those that are ``usable`` and not on a host that could not be reached.
+    """
     if job.options.all_slots_of is None or job.world.begun or job.world.members:
         return
     first = job.fleet.first_limits = job.fleet.first_limits or job.options.limits
-    if (limits := first.of_slots(job.fleet.hosts.slots)) != job.options.limits:
+    slots = job.fleet.hosts.slots
+    if first.least < first.start:
+        reached = sum(len(numbers) for host, numbers in usable if not unreached(job, host))
+        slots = max(first.least, min(slots, reached))
+    if (limits := first.of_slots(slots)) != job.options.limits:
         job.options = replace(job.options, limits=limits)
 
 

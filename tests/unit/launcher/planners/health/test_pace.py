@@ -146,10 +146,19 @@ def test_of_many_steps_between_two_heartbeats_the_mean_counts() -> None:
     assert list(worker.steps_s) == [0.2, 1.0, 4.0]
 
 
-def test_a_hang_is_said_every_5_s_for_half_a_minute_and_then_each_line_says_when_the_next_one_comes(
+def test_a_hang_for_which_ranks_wait_is_said_every_5_s_as_long_as_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = play(TRAIN + "stick b")
+    cluster.run(600.0)
+    seconds = [int(line.split()[3]) for line in told(caplog)]
+    assert max(later - one for one, later in pairwise(seconds)) <= 5
+    assert told(caplog)[-1].endswith("; reported as stalled; no limit: it ends when those go on, or are ended")
+
+
+def test_a_hang_of_all_is_said_every_5_s_for_half_a_minute_and_then_each_line_says_when_the_next_one_comes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    cluster = play(TRAIN + "stick b")
+    cluster = phases(1.0, "run 30")
+    cluster.until_s = 10_000.0
     cluster.run(600.0)
     seconds = [int(line.split()[3]) for line in told(caplog)]
     assert max(later - one for one, later in pairwise(seconds) if one < 30) <= 5
@@ -159,7 +168,11 @@ def test_a_hang_is_said_every_5_s_for_half_a_minute_and_then_each_line_says_when
         assert (promised is None) == (one < 30)
         if promised is not None:
             assert abs(one + int(promised[1]) - later) <= 1
-    assert told(caplog)[-1].endswith("; reported as stalled; said again in 60 s")
+    assert told(caplog)[-1].endswith("; reported as stalled with --progress-timeout only; said again in 60 s")
+    caplog.clear()
+    cluster._held_up = lambda process: process.host == "a"  # type: ignore[method-assign]
+    cluster.run(6.0)
+    assert told(caplog)[-1].partition(": ")[2].startswith("rank 1 (b[0]) is waited for; reported as stalled")
 
 
 def test_that_training_goes_on_is_said_with_the_length_of_the_pause(caplog: pytest.LogCaptureFixture) -> None:
@@ -248,7 +261,8 @@ def test_the_status_tells_the_pause_in_place_of_the_speed() -> None:
     cluster.agents["b"][0].stuck = True
     cluster.run(5.0)
     assert re.search(
-        r", no step for [345] s \(usually 1 s\): rank 1 \(b\[0\]\) is waited for$", status(cluster.driver.job)
+        r", no step for [345] s \(usually 1 s\): rank 1 \(b\[0\]\) is waited for; reported as stalled after 60 s$",
+        status(cluster.driver.job),
     )
     cluster.run(20.0)
     assert re.search(r", no step for 2[345] s ", status(cluster.driver.job))

@@ -64,6 +64,31 @@ def test_a_host_that_starts_something_is_said_to_with_since_when_unless_it_is_bl
     assert "for good" not in table(journal_entry["hosts"])
 
 
+def test_a_host_that_is_tried_again_keeps_the_words_of_the_last_failure() -> None:
+    strike = Strike.of(Cause.UNREACHABLE, A, None, at=80.0, said="unreachable: ssh: no route to host")
+    assert strike is not None
+    ledger = HealthLedger().struck(80.0, strike, LIMITS)
+    tried = Starting("its agent", 5.0, "has not connected yet", 45.0)
+    _, journal_entry = answer({"do": "list"}, ledger, hosts=HOSTS, now=100.0, starting={"a": tried})
+    assert journal_entry["hosts"][0]["state"] == "starting"
+    assert journal_entry["hosts"][0]["why"] == (
+        "its agent has not connected yet (started 5 s ago, at most 45 s more); "
+        "the last time: unreachable: ssh: no route to host"
+    )
+
+
+def test_a_host_that_is_not_listed_any_more_is_marked_and_left_out_after_its_cooldown() -> None:
+    gone = Host("b", 1)
+    ledger = struck(Cause.UNREACHABLE, gone)
+    rows = answer({"do": "list"}, ledger, hosts=HOSTS, now=105.0).answer["hosts"]
+    assert [row["name"] for row in rows] == ["a", "w-1", "b"]
+    assert rows[-1]["why"] == "unreachable; not in the list of hosts"
+    rows = answer({"do": "list"}, ledger, hosts=HOSTS, now=111.0).answer["hosts"]
+    assert [row["name"] for row in rows] == ["a", "w-1"]
+    rows = answer({"do": "list"}, ledger, hosts=(), now=111.0).answer["hosts"]
+    assert [row["name"] for row in rows] == ["b"], "without a launcher nobody knows what is listed"
+
+
 def test_the_table_of_hosts_shows_each_block_its_time_and_its_reason() -> None:
     ledger = struck(Cause.UNREACHABLE, A).block(Subject("host", "gone"), None, "bad fan")
     _, journal_entry = asked(ledger, do="list")
@@ -71,7 +96,7 @@ def test_the_table_of_hosts_shows_each_block_its_time_and_its_reason() -> None:
         "HOST         SLOTS  STATE    STRIKES  FOR       WHY",
         "a            0/4    blocked  1        10 s      host a: unreachable",
         "w-1          2/2    free",
-        "(host gone)         blocked           for good  blocked by hand: bad fan",
+        "(host gone)         blocked           for good  blocked by hand: bad fan; not in the list of hosts",
     ]
     assert table([]) == "no host is blocked, and none has a strike"
 

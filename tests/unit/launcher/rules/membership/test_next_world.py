@@ -55,6 +55,12 @@ def test_a_start_on_all_slots_follows_a_list_with_fewer(least: int, slots: int, 
     assert (limits.start, limits.least) == found
 
 
+@pytest.mark.parametrize("least", [1, 4])
+def test_a_start_on_all_slots_follows_a_list_to_a_size_that_is_allowed(least: int) -> None:
+    limits = WorldLimits(start=4, least=least, allowed=(2, 4)).of_slots(3)
+    assert limits.size(3, begun=False) == 2
+
+
 def test_where_nobody_tells_of_a_commit_rank_0_is_one_that_has_trained() -> None:
     there = [process("a"), process("b", trained=True), process("c", trained=True)]
     order = in_order(there, situation("abc", there).wanted)
@@ -141,10 +147,18 @@ def test_a_member_that_asks_again_is_called_with_all_others() -> None:
 
 def test_the_window_for_newcomers_slides_and_has_an_end() -> None:
     parked = [process(name, Stage.PARKED, since=at) for name, at in (("b", 10.0), ("c", 12.0))]
-    there = situation("abc", [process("a"), *parked], "a")
+    there = situation("abcd", [process("a"), *parked, process("d", Stage.BOOTING)], "a")
     assert decide(13.0, there, LIMITS).again_at == 15.0
     assert hosts(decide(15.0, there, LIMITS)) == "abc"
     assert decide(13.0, there, WorldLimits(settle_s=100.0)).again_at == 40.0
+
+
+def test_newcomers_that_are_all_ready_wait_from_the_start_of_the_last_one() -> None:
+    parked = [process("b", Stage.PARKED, since=10.0, created=5.0), process("c", Stage.PARKED, since=12.0, created=9.5)]
+    there = situation("abc", [process("a"), *parked], "a")
+    assert decide(12.0, there, LIMITS).again_at == 12.5
+    assert hosts(decide(12.5, there, LIMITS)) == "abc"
+    assert decide(12.5, there, WorldLimits(settle_s=100.0)).again_at == 40.0
 
 
 def test_wanted_seats_are_those_of_the_largest_world_that_may_be() -> None:
@@ -246,6 +260,7 @@ def test_of_an_intact_world_the_short_decision_is_the_long_one(
     seats_of_members = tuple(life.seat for life in there.members)
     trains = {life.seat: Process(life, Stage.LIVE) for life in there.members}
     there = replace(there, processes={**there.processes, **trains}, wanted=seats_of_members if exact else there.wanted)
-    short = decide_for_intact(there.members, there.wanted, settled=there.formed and there.settled)
+    same = len(there.wanted) == len(there.members) and set(there.wanted) == set(seats_of_members)
+    short = decide_for_intact(settled=there.formed and there.settled, exact=same)
     assert short is not None or (there.formed and there.settled and not exact)
     assert short in (None, decide(now, there, limits))

@@ -97,32 +97,84 @@ def test_no_host_at_all_is_told(caplog: pytest.LogCaptureFixture) -> None:
     assert "no host is published" in waits(caplog)[0]
 
 
-ALL_SLOTS = "without -np a job waits for all 4 slots of hosts file hosts; -np N starts with N processes"
+ALL_SLOTS = "without -np a job waits for all 4 slots of hosts file hosts"
+NP = "-np N starts with N processes"
+"""What to do about that."""
 
 
 @pytest.mark.parametrize(
-    ("start", "all_slots_of", "hosts", "why"),
+    ("start", "least", "all_slots_of", "hosts", "why"),
     [
-        (4, "hosts file hosts", {"a": 2, "b": 2}, f"; {ALL_SLOTS}; the agent has not connected yet: b (at most "),
         (
-            8,
-            None,
-            {"a": 2, "b": 1},
-            "; -np 8 is more than all hosts have (slots: 3); the agent has not connected yet: b (at most ",
+            4,
+            4,
+            "hosts file hosts",
+            {"a": 2, "b": 2},
+            f"{ALL_SLOTS}; {NP}, --min-np N without hosts that cannot be reached",
         ),
-        (2, None, {"a": 1, "b": 1}, "; the agent has not connected yet: b (at most "),
+        (4, 1, "hosts file hosts", {"a": 2, "b": 2}, f"{ALL_SLOTS} that can be reached; {NP}"),
+        (8, 1, None, {"a": 2, "b": 1}, "-np 8 is more than all hosts have (slots: 3)"),
+        (2, 1, None, {"a": 1, "b": 1}, ""),
     ],
-    ids=["no -np", "-np above all slots", "a host that comes late"],
+    ids=["no -np", "--min-np alone", "-np above all slots", "a host that comes late"],
 )
 def test_a_wait_at_the_start_says_why_so_many_processes_are_needed(
-    start: int, all_slots_of: str | None, hosts: dict[str, int], why: str, caplog: pytest.LogCaptureFixture
+    start: int, least: int, all_slots_of: str | None, hosts: dict[str, int], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cluster = Cluster(JobOptions(WorldLimits(start=start)))
+    cluster = Cluster(JobOptions(WorldLimits(start=start, least=least)))
     cluster.options.all_slots_of = all_slots_of
     cluster.join_s["b"] = 30.0
     cluster.hosts(**hosts)
     cluster.run(10.0)
-    assert f"needed: {start}{why}" in waits(caplog)[0]
+    why = f"; {why}" if why else ""
+    assert f"needed: {start}{why}; the agent has not connected yet: b (at most " in waits(caplog)[0]
+
+
+@pytest.mark.parametrize("slow", [0.3, 30.0], ids=["at once", "while b is tried for the third time"])
+def test_with_min_np_a_start_waits_for_no_host_that_cannot_be_reached(slow: float) -> None:
+    cluster = Cluster(JobOptions(WorldLimits(start=3, least=1, settle_s=3.0)))
+    cluster.options.all_slots_of = "hosts file hosts"
+    cluster.boot_s["a"] = slow
+    cluster.dead.add("b")
+    cluster.hosts(a=2, b=1)
+    cluster.until(lambda: len(cluster.world) == 2, within=slow + 6.0)
+    (start,) = cluster.events("resized")
+    assert len(start["without"]) == 1
+    assert start["without"][0].startswith("b (")
+    assert "unreachable" in start["without"][0]
+    cluster.dead.clear()
+    cluster.until(lambda: len(cluster.world) == 3, within=120.0)
+    assert "without" not in cluster.events("resized")[-1]
+
+
+def test_with_min_np_a_start_waits_for_hosts_that_come_and_for_at_least_as_many(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = Cluster(JobOptions(WorldLimits(start=4, least=3, settle_s=0.1)))
+    cluster.options.all_slots_of = "hosts file hosts"
+    cluster.dead.add("b")
+    cluster.join_s["c"] = 20.0
+    cluster.hosts(a=2, b=1, c=1)
+    cluster.run(15.0)
+    assert cluster.world == []
+    assert "processes ready: 2, needed: 3; the agent has not connected yet: c (" in waits(caplog)[-1]
+    cluster.until(lambda: cluster.world == ["a", "a", "c"], within=10.0)
+
+
+def test_without_min_np_a_start_waits_for_a_host_that_cannot_be_reached(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(JobOptions(WorldLimits(start=3, least=3)))
+    cluster.options.all_slots_of = "hosts file hosts"
+    cluster.dead.add("b")
+    cluster.hosts(a=2, b=1)
+    cluster.run(60.0)
+    assert cluster.world == []
+    assert "--min-np N without hosts that cannot be reached; " in waits(caplog)[-1]
+
+
+def test_a_host_that_is_loading_the_newest_checkpoint_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = play("start a; takes load 20; run 10", storing(ON_NOTICE), steps=Stored)
+    assert "the newest checkpoint is looked for, and loaded, by a; " in waits(caplog)[-1]
+    assert cluster.world == []
 
 
 @pytest.mark.parametrize(("listed", "needed"), [(3, 3), (2, 2), (7, 5)])
@@ -134,7 +186,7 @@ def test_without_np_a_start_waits_for_no_slot_that_was_taken_out_of_the_list(
     cluster.join_s.update(dict.fromkeys("bcd", 30.0))
     cluster.hosts(a=2, b=1, c=1, d=1)
     cluster.run(10.0)
-    assert f"needed: 5; {ALL_SLOTS.replace('4', '5')}" in waits(caplog)[-1]
+    assert f"needed: 5; {ALL_SLOTS.replace('4', '5')}; {NP}" in waits(caplog)[-1]
     cluster.hosts(a=1, b=listed - 1)
     cluster.run(10.0)
     assert f"needed: {needed}" in waits(caplog)[-1]
@@ -363,18 +415,44 @@ def test_a_host_that_min_np_keeps_beyond_its_removal_is_told_with_what_it_waits_
     cluster.run(20.0)
     job = cluster.driver.job
     told = [each.getMessage() for each in caplog.records if "no longer listed" in each.getMessage()]
-    assert told == [
+    assert len(told) == 4
+    assert set(told) == {
         "no longer listed, but still in use: b; without it the world is below --min-np 2; no limit: it leaves when "
         "another host can take its place"
-    ]
-    assert status(job).endswith("not listed, but needed: b")
+    }
+    assert status(job).endswith("not listed, but needed until another host can take its place: b")
+    cluster.run(600.0)
+    told = [each.getMessage() for each in caplog.records if "no longer listed" in each.getMessage()]
+    assert len(told) < 25
+    assert told[-1].endswith("; said again in 60 s")
     (why,) = kept(job, job.fleet.hosts).values()
     assert why == "it is not listed any more; it trains on until others can do without it (--min-np)"
     cluster.hosts(a=1, c=1)
     cluster.run(20.0)
     assert {life.seat.host for life in job.world.members} == {"a", "c"}
     assert "needed" not in status(job)
-    assert len([each for each in caplog.records if "no longer listed" in each.getMessage()]) == 1
+
+
+def test_the_status_names_what_is_waited_for_beside_the_training_and_until_when() -> None:
+    cluster = running("a", "b")
+    cluster.join_s["c"], cluster.boot_s["a"] = 30.0, 100.0
+    cluster.hosts(a=2, b=1, c=1)
+    cluster.run(10.0)
+    assert re.search(
+        r"step 10, newcomers: c \(its agent, 5\d s at most\), a \(slot 1, 590 s at most\)$", status(cluster.driver.job)
+    )
+
+
+def test_the_status_says_that_each_rank_trains_alone() -> None:
+    cluster = running("a", "b")
+    cluster.run(5.0)
+    assert "ALONE" not in status(cluster.driver.job)
+    process = cluster.agents["a"][0]
+    fields = {"size": 2, "rank": 0, "reason": "nothing was averaged over the 2 ranks for 30 s"}
+    cluster.say(process, "record", event="trains_alone", fields=fields)
+    cluster.run(1.0)
+    assert [event["reason"] for event in cluster.events("trains_alone")] == [fields["reason"]]
+    assert "EACH RANK TRAINS ALONE (`hvd-elastic events` says why)" in status(cluster.driver.job)
 
 
 def test_newcomers_that_are_ready_soon_are_not_told_of(caplog: pytest.LogCaptureFixture) -> None:

@@ -194,7 +194,7 @@ def test_the_time_without_training_is_told_at_the_first_step_of_the_next_world()
 
 
 def test_newcomers_that_are_ready_drain_the_world_once_the_settle_time_is_over() -> None:
-    ready = process("b", Stage.PARKED, since=5.0)
+    ready = process("b", Stage.PARKED, since=6.0, created=6.0)
     seen = situation("ab", [process("a"), ready], "a")
     assert decide(6.0, seen, LIMITS).move is ChangeAction.NOTHING
     change = decide(9.0, seen, LIMITS)

@@ -1,0 +1,190 @@
+"""What ``hvd-elastic simulate`` says of ``spot-trace``, beside what happens.
+
+The model is made from the very runs. For ours it is that of ``--from-journal``. Stock Horovod and torchrun have no
+journal: their times come from their steps, and the model is that of ``--versus restart``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from benchmarks import kept_work, replay, steps
+from benchmarks.cases.state import spot_trace
+from benchmarks.jobs import ELASTIC_TIMEOUT_S
+from benchmarks.model import Case, Figure, Timing, Trial, Values
+from benchmarks.steps import Stamp
+from hvd_elastic_ext.simulate import measured, options
+from hvd_elastic_ext.simulate.cluster.times import Times
+from hvd_elastic_ext.simulate.job import simulate
+from hvd_elastic_ext.simulate.restart import restarted
+from hvd_elastic_ext.simulate.traces.rows import Row, Trace, checked
+
+SEEDS: Final = range(10)
+BARS: Final = {"ours": 5.0, "stock": 10.0, "torchrun": 10.0}
+WHO: Final = {"ours": "ours", "stock": "stock Horovod", "torchrun": "torchrun"}
+WHAT: Final = ("steps kept, of all ranks", "time without a step", "steps done again")
+SAVE_EVERY: Final = 40
+"""Steps, as in ``benchmarks/scripts/spot.py``."""
+FIELDS: Final = ("kept", "downtime_s", "lost")
+PAUSE_S: Final = 1.0
+"""Rank 0 that does no step for so long is not training."""
+
+
+class Found(NamedTuple):
+    """What was, or is said to be. ``done``: steps, each counted as often as it was done."""
+
+    kept: float
+    downtime_s: float
+    lost: float
+    done: float
+
+
+def measure(trial: Trial) -> Values:
+    """All three contenders, one after the other."""
+    values: dict[str, Sequence[Timing]] = {}
+    for contender in ("ours", "stock", "torchrun"):
+        folder = trial.folder / contender
+        folder.mkdir()
+        side = dataclasses.replace(trial, side="ours" if contender == "ours" else "stock")
+        run = spot_trace.play_through(side, contender, folder)
+        was, said = of_ours(run, folder) if contender == "ours" else of_peer(run)
+        for name, value in zip(quantities(contender), off(was, said), strict=True):
+            values[name] = [Timing(value)]
+        for name, one, other in zip(WHAT, was, said, strict=False):
+            values[f"{WHO[contender]}: {name}, measured"] = [Timing(one)]
+            values[f"{WHO[contender]}: {name}, predicted"] = [Timing(other)]
+    return values
+
+
+def quantities(contender: str) -> list[str]:
+    """Names of the figures that have a bar."""
+    return [f"{WHO[contender]}: {name}, off by" for name in WHAT]
+
+
+def off(was: Found, said: Found) -> list[float]:
+    """By how many percent a prediction is off; steps that are done again are few, and are compared with all."""
+    return [
+        100.0 * abs(said.kept - was.kept) / max(1.0, was.kept),
+        100.0 * abs(said.downtime_s - was.downtime_s) / max(1.0, was.downtime_s),
+        100.0 * abs(said.lost - was.lost) / max(1.0, was.done),
+    ]
+
+
+def of_ours(run: spot_trace.Played, folder: Path) -> tuple[Found, Found]:
+    """What our job has done, and what its journal predicts for it, on average over seeds."""
+    told = measured.read(folder / "journal.jsonl")
+    given: dict[str, Any] = {
+        "num_proc": run.hosts,
+        "min_num_proc": 1,
+        "max_num_proc": run.hosts,
+        "checkpoint_every": spot_trace.CHECKPOINT,
+        "elastic_timeout_s": float(ELASTIC_TIMEOUT_S),
+    }
+    settings = options.settings(given, told.trace)
+    results = [simulate(told.trace, settings, told.times, seed=seed) for seed in SEEDS]
+    kept, downtime_s, lost = (statistics.fmean(getattr(each, name) for each in results) for name in FIELDS)
+    work = kept_work.work(stamps_of(folder), since=0.0, until=math.inf)
+    return Found(work.kept, told.downtime_s, told.lost, told.steps + told.lost), Found(kept, downtime_s, lost, 0.0)
+
+
+def stamps_of(folder: Path) -> list[Stamp]:
+    """All steps of a job that has ended."""
+    lines = (folder / "stamps").read_text().splitlines(keepends=True)
+    return [stamp for line in lines if (stamp := steps.parse(line)) is not None]
+
+
+# --- stock
+
+
+def of_peer(run: spot_trace.Played) -> tuple[Found, Found]:
+    """What a peer has done from the moment when all its hosts train, and what is predicted with its own times."""
+    within = [each for each in run.stamps if each.rank == 0 and run.since < each.mono <= run.until]
+    pauses = list(gaps(within))
+    done = kept_work.work(run.stamps, since=run.since, until=run.until)
+    again = sum(max(0, one.step + 1 - other.step) for one, other in itertools.pairwise(within))
+    last = max(0.0, run.until - within[-1].mono - PAUSE_S)
+    was = Found(done.kept, sum(pauses) + last, again, len(within))
+    trace = trace_of(run.events, hosts=run.hosts, ends=run.until - run.since)
+    settings = options.settings({"min_num_proc": 1, "checkpoint_every": str(SAVE_EVERY)}, trace)
+    said = restarted(trace, settings, times_of(within, trace, run.since), grows=True)
+    return was, Found(said.kept, said.downtime_s, said.lost, 0.0)
+
+
+def gaps(firsts: Sequence[Stamp]) -> Iterator[float]:
+    """How long rank 0 has done no step, at each change of the world."""
+    for one, other in itertools.pairwise(firsts):
+        if changed(one, other):
+            yield other.mono - one.mono
+
+
+def changed(one: Stamp, other: Stamp) -> bool:
+    """Whether there is a change of the world between two steps."""
+    return (one.pid, one.size) != (other.pid, other.size) or other.mono - one.mono > PAUSE_S
+
+
+def times_of(firsts: Sequence[Stamp], trace: Trace, since: float) -> Times:
+    """Times of a job that trains at the beginning.
+
+    A start begins anew when another host leaves, at its notice, if there is one. A host that comes has others start
+    anew once it has started its own part.
+    """
+    left = [since + row.at - row.notice for row in trace.rows if row.event == "down"]
+    came = [since + row.at for row in trace.rows if row.event == "up" and row.at > 0.0]
+    starts, joins = list[float](), list[float]()
+    for one, other in itertools.pairwise(firsts):
+        if changed(one, other):
+            starts.append(other.mono - max([one.mono, *(at for at in left if one.mono < at < other.mono)]))
+            before = [at for at in came if at < one.mono]
+            joins += [one.mono - max(before)] if other.size > one.size and before else []
+    paces = defaultdict[int, list[float]](list)
+    for one, other in itertools.pairwise(firsts):
+        if not changed(one, other):
+            paces[one.size].append(other.mono - one.mono)
+    sizes = {size: statistics.fmean(values) for size, values in paces.items()}
+    start_s = statistics.fmean(starts) if starts else 0.0
+    step_s = statistics.fmean(itertools.chain.from_iterable(paces.values()))
+    none = Times(step_s=step_s, sizes=sizes, join_s=0.0, sync_s=0.0, load_s=0.0, write_s=0.0)
+    agent_s = statistics.fmean(joins) if joins else 0.0
+    return dataclasses.replace(none, boot_s=start_s, agent_s=agent_s, cold_s=-start_s - agent_s)
+
+
+def trace_of(events: Sequence[replay.Event], *, hosts: int, ends: float) -> Trace:
+    """The trace that was replayed, as the simulation has it."""
+    told: dict[int, float] = {}
+    rows = [Row(0.0, f"h{number}", "up") for number in range(hosts)]
+    for event in events:
+        if event.at_s > ends:
+            break
+        if event.what == "told":
+            told[event.host] = event.at_s
+        elif event.what == "comes":
+            rows.append(Row(event.at_s, f"h{event.host}", "up"))
+        else:
+            notice_s = event.at_s - told.get(event.host, event.at_s)
+            rows.append(Row(event.at_s, f"h{event.host}", "down", notice_s))
+    return checked(rows, where="spot-trace", ends=ends)
+
+
+CASE: Final = Case(
+    name="simulate-spot-trace",
+    about="what `simulate` predicts for spot-trace, with the times of the very run, beside what happens",
+    figures=(
+        *(Figure(name, bar_s=BARS[each], unit="%") for each in WHO for name in quantities(each)),
+        *(
+            Figure(f"{WHO[each]}: {name}, {which}", unit="s" if name == WHAT[1] else "steps")
+            for each in WHO
+            for name in WHAT
+            for which in ("measured", "predicted")
+        ),
+    ),
+    measure=measure,
+    repeats=1,
+    sides=("ours",),
+)

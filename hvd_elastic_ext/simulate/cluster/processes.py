@@ -1,0 +1,138 @@
+"""Processes of a simulated cluster, and the worlds that they are in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
+from hvd_elastic_ext.simulate.cluster.commits import Commit
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.simulate.cluster.agent import Agent
+
+WITHIN: Final = ("joining", "syncing", "training")
+"""States of processes that are in a world, or about to be."""
+
+
+class Message(NamedTuple):
+    """Of an agent. ``told``: the commits that it tells of, by slot; ``sealed``: one of which there is a checkpoint."""
+
+    news: dict[str, Any]
+    told: tuple[tuple[int, Commit], ...] = ()
+    sealed: Commit | None = None
+
+
+class Track(NamedTuple):
+    """How far a world has come, where many steps are one event: a process follows when somebody looks at it.
+
+    ``stepped_at``: None before the first step. ``commit``: the newest one of all its members, after ``before``.
+    """
+
+    batch: int
+    stepped_at: float | None
+    commit: Commit
+    before: Commit | None
+
+
+@dataclass(eq=False, slots=True)
+class Process:
+    """``state``: booting, parked, asking (for a rank), joining, syncing, training, or gone.
+
+    ``entered``: the newest generation of the State that it was part of, which is not the launcher's number of a world.
+    ``told_world``: the launcher's. ``sample``: what it last beat, (batch, commit); ``commit``: the one it may tell of.
+    """
+
+    agent: Agent
+    slot: int
+    life: int
+    incarnation: int
+    state: str = "booting"
+    generation: int = 0
+    agreed: int = 0
+    told_world: int = 0
+    asked: int | None = None
+    rank: int = -1
+    world: World | None = None
+    batch: int = 0
+    entered: int | None = None
+    commit: Commit | None = None
+    sample: tuple[int, Commit | None] = (0, None)
+    sampled_at: float = 0.0
+    stopped: bool = False
+    wanted: list[int] | None = None
+    """The commit that it is to keep for a checkpoint."""
+    stay: bool = False
+    """It is to go no further than that commit; ``stays``: it has come there."""
+    stays: bool = False
+    leave: bool = False
+    done: bool = False
+    stepped_at: float | None = None
+    id: ProcessId = field(init=False)
+    """As launchers name it."""
+    looped: bool = False
+    """It has said that its script has an elastic loop."""
+    track: Track | None = None
+    """How far it has followed its world, see :class:`Track`."""
+
+    def __post_init__(self) -> None:
+        self.id = ProcessId(Seat(self.agent.host, self.slot), self.life)
+
+    def message(self, news: Mapping[str, Any], told: Commit | None) -> Message:
+        """News of its agent, about it. ``told``: the commit that they tell of."""
+        return Message({**news, "slot": self.slot, "life": self.life}, () if told is None else ((self.slot, told),))
+
+    @property
+    def name(self) -> str:
+        """Its host and slot."""
+        return f"{self.agent.host}[{self.slot}]"
+
+    @property
+    def held(self) -> Commit | None:
+        """What its slot's memory holds."""
+        return self.agent.memory.get(self.slot)
+
+
+@dataclass(eq=False, slots=True)
+class World:
+    """``key``: incarnation of the launcher that formed it, and its generation.
+
+    ``every``: steps from one commit to the next. ``writing``: hosts of it that write a checkpoint. ``wake_at``: the
+    next event, where not every step is one. ``ends_at``: the step after which training is done, if that is known.
+    """
+
+    key: tuple[int, int]
+    size: int
+    members: list[Process] = field(default_factory=list)
+    phase: str = "joining"
+    interrupted: bool = False
+    fresh: bool = True
+    elected: tuple[int, int] = (0, 0)
+    """Incarnation and generation of its commits."""
+    stepped_at: float = -1.0
+    stalled_at: float | None = None
+    every: int = 1
+    step_s: float = 1.0
+    writing: int = 0
+    wake_at: float | None = None
+    ends_at: int | None = None
+    asked: Process | None = None
+    """One of those that were told of a commit to keep."""
+    track: Track | None = None
+    """None where every step is an event of its own."""
+
+    @property
+    def batch(self) -> int:
+        """The number of its newest step."""
+        return self.members[0].batch if self.track is None else self.track.batch
+
+
+class Together(Protocol):
+    """What many processes do at once."""
+
+    def say(self, processes: Sequence[Process], what: str, *, told: Commit | None = None, **more: Any) -> None:
+        """Say the same. ``told``: the commit that this tells of."""
+
+    def ask(self, processes: Sequence[Process]) -> None:
+        """Ask for a rank."""

@@ -1,0 +1,37 @@
+"""A file of a trace, in any format that is known: it is recognized by how it begins."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.simulate.traces import counts, job_logs, prices, rows
+from hvd_elastic_ext.simulate.traces.assumed import NOTHING, Assumed
+from hvd_elastic_ext.simulate.traces.rows import Trace
+
+
+def read(path: Path, assumed: Assumed = NOTHING) -> Callable[[int], Trace]:
+    """The trace of each seed. Raises :class:`UsageError` that names the line, and says how to write it."""
+    return parsed(rows.text_of(path), where=str(path), assumed=assumed)
+
+
+def parsed(text: str, *, where: str, assumed: Assumed = NOTHING) -> Callable[[int], Trace]:
+    """The trace of each seed. Raises :class:`UsageError`."""
+    begins = text.lstrip()[:1]
+    header = set(next(csv.reader([next((line for line in text.splitlines() if line.strip()), "")]), ()))
+    if begins == "[":
+        return job_logs.philly(text, where=where, assumed=assumed).trace
+    if begins == "{" or {"SpotPrice", "Timestamp"} <= header:
+        return prices.aws(text, where=where, assumed=assumed).trace
+    if {"SpotPrice", "SPS"} <= header:
+        return prices.spotlake(text, where=where, assumed=assumed).trace
+    if {"job_id", "gpu_num"} <= header:
+        return job_logs.helios(text, where=where, assumed=assumed).trace
+    if counts.is_counts(text):
+        return counts.parsed(text, where=where, assumed=assumed).trace
+    if assumed.given:
+        raise UsageError(f"--assume: {where} tells of each host, and nothing is to be assumed; leave it out")
+    trace = rows.parsed(text, where=where)
+    return lambda seed: trace

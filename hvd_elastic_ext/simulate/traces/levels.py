@@ -1,0 +1,95 @@
+"""How many hosts of a pool there are, from some time on: what most published traces tell, or what follows from them.
+
+Which host goes, and whether that was announced, is drawn from the seed. A host that comes has a new name, unless its
+pool is one machine.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.simulate.traces.assumed import Assumed
+from hvd_elastic_ext.simulate.traces.rows import Row, Trace, checked
+
+DAY_S: Final = 86400.0
+
+
+class Pool(NamedTuple):
+    """Hosts of one sort. ``machine``: it has one, whose name is that of the pool."""
+
+    name: str = ""
+    kind: str = ""
+    slots: int = 1
+    machine: bool = False
+
+
+class Level(NamedTuple):
+    """From ``at`` on a pool has ``hosts``; ``price``: of one for an hour, if that is known."""
+
+    at: float
+    pool: Pool
+    hosts: int
+    price: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """In order of time, from the first host on, until ``ends``."""
+
+    levels: tuple[Level, ...]
+    ends: float
+    where: str
+    assumed: Assumed
+
+    def trace(self, seed: int) -> Trace:
+        """The trace of a seed."""
+        rows = sorted(self._rows(seed), key=lambda row: row.at)
+        return checked(rows, where=self.where, ends=self.ends)
+
+    def _rows(self, seed: int) -> Iterator[Row]:
+        chance = random.Random(f"counts {seed}")  # noqa: S311 a simulation
+        there, came, paid = defaultdict[Pool, list[str]](list), defaultdict[Pool, int](int), dict[Pool, float | None]()
+        for at, pool, count, price in self.levels:
+            here, per_slot = there[pool], None if price is None else price / pool.slots
+            while len(here) > count:
+                host = here.pop(chance.randrange(len(here)))
+                told = chance.random() >= self.assumed.untold
+                yield Row(at, host, "down", self.assumed.notice if told else 0.0)
+            if per_slot is not None and paid.get(pool) != per_slot:
+                yield from (Row(at, host, "price", price=per_slot) for host in here)
+            paid[pool] = per_slot
+            while len(here) < count:
+                came[pool] += 1
+                here.append(_name(pool, came[pool]))
+                yield Row(at, here[-1], "up", slots=pool.slots, kind=pool.kind, price=per_slot)
+
+
+def _name(pool: Pool, number: int) -> str:
+    if pool.machine:
+        return pool.name
+    return f"{pool.name}-{number}" if pool.name else f"h{number}"
+
+
+def levels(found: Iterable[Level], *, where: str, assumed: Assumed) -> Levels:
+    """The part of a trace that is wanted. Raises :class:`UsageError` if there is no host in it."""
+    ordered = sorted(found, key=lambda level: level.at)
+    if not any(level.hosts for level in ordered):
+        raise UsageError(f"{where}: tells of no host; {_why(assumed)}")
+    begins = next(level.at for level in ordered if level.hosts) + assumed.after
+    ends = min(begins + assumed.days * DAY_S, ordered[-1].at)
+    before = {level.pool: level._replace(at=begins) for level in ordered if level.at <= begins}
+    part = [*before.values(), *(level for level in ordered if begins < level.at <= ends)]
+    if ends <= begins or not any(level.hosts for level in part):
+        raise UsageError(f"{where}: has no hosts in the part that is wanted; change --assume after or days")
+    shifted = (level._replace(at=level.at - begins) for level in part)
+    return Levels(tuple(shifted), ends - begins, where, assumed)
+
+
+def _why(assumed: Assumed) -> str:
+    limits = [f"{name}={getattr(assumed, name)}" for name in ("max_price", "score", "gpus") if name in assumed.given]
+    return f"change --assume {', '.join(limits)}" if limits else "one that has any is needed"
