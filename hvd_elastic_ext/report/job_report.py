@@ -417,6 +417,13 @@ def _sent(moment: Moment) -> Row:
     return Row(moment.at, "commit sent", f"step {text(record.get('step'))}", hosts, note=text(record.get("reason")))
 
 
+def _scaled(moment: Moment) -> Row:
+    record = moment.record
+    asked = f"{text(record.get('before'))} → {text(record.get('hosts'))} hosts" if record.event == "scaled" else ""
+    cause = asked or f"{text(record.get('hosts'))} hosts"
+    return Row(moment.at, record.event, cause, names(record.get("leaving")), note=text(record.get("reason")))
+
+
 def _path(row: Row) -> str:
     """The path of the newest checkpoint, without the count."""
     return row.note.partition(" (")[0]
@@ -473,6 +480,7 @@ _SINGLE: Final[Mapping[str, Callable[[Moment], Row | None]]] = {
     "stalled": _with_hosts,
     "training_restarted": _training_restarted,
     "sealed": _sealed,
+    **dict.fromkeys(("scaled", "scale_recommended", "not_scaled"), _scaled),
     "finished": _finished,
 }
 """Events with a row of their own, unless a resize contains them. All others are details."""

@@ -96,6 +96,23 @@ def _shortened(why: str, fields: Fields) -> str:
     return why.replace(f": {reason.removeprefix(f'{cause}: ')}", "") if cause in OF_PROCESSES else why
 
 
+def _scaled(_: int, fields: Fields) -> str:
+    go = f"; {', '.join(fields['leaving'])} may go" if fields["leaving"] else ""
+    return f"asks for {_hosts(fields['hosts'])} instead of {fields['before']} (--autoscale): {fields['reason']}{go}"
+
+
+def _scale_recommended(_: int, fields: Fields) -> str:
+    return f"{_hosts(fields['hosts'])} would suit (--autoscale): {fields['reason']}"
+
+
+def _not_scaled(_: int, fields: Fields) -> str:
+    return f"{_hosts(fields['hosts'])} cannot be asked for just now, and are again in some seconds: {fields['reason']}"
+
+
+def _hosts(count: int) -> str:
+    return "1 host" if count == 1 else f"{count} hosts"
+
+
 def _blocked(_: int, fields: Fields) -> str:
     seconds = fields.get("for_s")
     ends = "until it is cleared" if seconds is None else f"for {seconds:.0f} s"
@@ -119,10 +136,13 @@ LINES: Final[Mapping[str, Callable[[int, Fields], str]]] = {
     "exited": _exited,
     "struck": _struck,
     "blocked": _blocked,
+    "scaled": _scaled,
+    "scale_recommended": _scale_recommended,
+    "not_scaled": _not_scaled,
     "cleared": _cleared,
     "finished": lambda _, fields: "" if fields["code"] else f"the job ends: {fields['reason']}",
 }
 """``(generation, fields) -> line`` by event; an empty line is not announced."""
 
-USUAL: Final = frozenset({"published", "standby", "resized", "cleared", "finished"})
+USUAL: Final = frozenset({"published", "standby", "resized", "cleared", "finished", "scaled", "scale_recommended"})
 """Events that no one has to act on."""

@@ -174,7 +174,7 @@ class RunSettings:
 
 def _problems(s: RunSettings) -> Iterator[str]:
     """Everything wrong with ``s``, most basic first."""
-    for group in (_of_sizes, _of_hosts, _of_times, _of_faults, _of_engines, _of_transports):
+    for group in (_of_sizes, _of_hosts, _of_scaling, _of_times, _of_faults, _of_engines, _of_transports):
         yield from (message for wrong, message in group(s) if wrong)
 
 
@@ -238,6 +238,19 @@ def _from_0(flag: str, value: float | None, what: str = "0 or more seconds") -> 
 def _above_0(flag: str, value: float | None, more: str = "") -> tuple[bool, str]:
     wrong = value is not None and not value > 0
     return wrong, f"{flag} is {value or 0:g}; give a number of seconds above 0{more}"
+
+
+def _of_scaling(s: RunSettings) -> Checks:
+    return [
+        (
+            s.scaling is not None and s.scaling.acts and s.max_num_proc is None,
+            "--autoscale asks for hosts, and nothing bounds it; give --max-np",
+        ),
+        (
+            s.scaling is not None and s.fixed_hosts,
+            "--autoscale: the hosts are fixed, none can come; name their source, such as --hosts-file or --discovery",
+        ),
+    ]
 
 
 def _of_times(s: RunSettings) -> Checks:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import math
 from typing import Final
 
@@ -15,8 +14,6 @@ from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.options import ScaleOptions
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
-
-log = logging.getLogger(__name__)
 
 PAUSE_S: Final = 2.0
 """Time between two decisions."""
@@ -131,7 +128,6 @@ def _note_steps(job: JobState) -> None:
 def _recommend(job: JobState, decision: Decision) -> None:
     if decision.size != job.scaling.recommended:
         job.scaling.recommended = decision.size
-        log.info("autoscale: %s would suit: %s", _hosts(decision.size), decision.reason)
         job.record("scale_recommended", hosts=decision.size, reason=decision.reason)
 
 
@@ -143,13 +139,6 @@ def _change(job: JobState, options: ScaleOptions, decision: Decision) -> None:
     state.wanted = decision.size
     state.leaving = state.leaving | frozenset(go)
     state.asked_because = decision.reason
-    log.info(
-        "autoscale: %s instead of %d: %s%s",
-        _hosts(decision.size),
-        before.wanted,
-        decision.reason,
-        f"; {', '.join(go)} may go" if go else "",
-    )
     job.record("scaled", hosts=decision.size, before=before.wanted, leaving=list(go), reason=decision.reason)
     state.unasked = True
 
@@ -172,7 +161,3 @@ def _facts(job: JobState, host: str) -> HostFacts:
     strikes = sum(record.strikes_left(job.now) for subject, record in records.items() if subject.name == host)
     times = [worker.step_s for worker in job.roster.on(host) if worker.step_s]
     return HostFacts(host, strikes=strikes, step_s=max(times, default=None))
-
-
-def _hosts(count: int) -> str:
-    return "1 host" if count == 1 else f"{count} hosts"

@@ -97,6 +97,17 @@ COOLS = {**STRUCK, "cooldown_s": 20.0, "host_blocked_s": 20.0}
         ),
         ("cleared", {"host": "b", "reason": "by hand"}, "b may work again: by hand"),
         (
+            "scaled",
+            {"hosts": 1, "before": 2, "leaving": ["b"], "reason": "host 2 adds 30%"},
+            "asks for 1 host instead of 2 (--autoscale): host 2 adds 30%; b may go",
+        ),
+        ("scale_recommended", {"hosts": 4, "reason": "because"}, "4 hosts would suit (--autoscale): because"),
+        (
+            "not_scaled",
+            {"hosts": 4, "reason": "no answer"},
+            "4 hosts cannot be asked for just now, and are again in some seconds: no answer",
+        ),
+        (
             "cleared",
             {"host": "b", "reason": "no other host may work, and b has the fewest strikes", "waived": True},
             "b is used again before its time is over: no other host may work, and b has the fewest strikes",

@@ -14,6 +14,7 @@ from hvd_elastic_ext.launcher.job.finished_check import mark_of
 from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import CloudNotices, RunSettings, Sources, job_name
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, Cadence, Durability
+from hvd_elastic_ext.launcher.state.options import ScaleOptions
 
 COMMAND = ["python", "train.py", "--config", "model.yaml", "--np", "7"]
 
@@ -84,6 +85,11 @@ def settings(**changes: Any) -> RunSettings:
         ({"failure_budget": -1}, "--failure-budget is -1"),
         ({"allowed_sizes": (1, 2), "min_num_proc": 3, "num_proc": 4}, "--allowed-sizes 1,2: all are below"),
         ({"allowed_sizes": (3, 4), "num_proc": 2, "max_num_proc": 2}, "--allowed-sizes 3,4: all are above"),
+        (
+            {"scaling": ScaleOptions("efficiency", acts=True), "sources": Sources(hosts_file=Path("hosts"))},
+            "--autoscale asks for hosts, and nothing bounds it; give --max-np",
+        ),
+        ({"scaling": ScaleOptions("efficiency")}, "--autoscale: the hosts are fixed"),
         ({"command": (), "job": "../x"}, "no command"),
     ],
 )
@@ -259,6 +265,10 @@ def test_a_hostfile_is_read_as_horovod_reads_it(tmp_path: Path) -> None:
         (["-np", "2", "--metadata-url", "http://metadata/?a=b"], "--metadata-url"),
         (["-np", "2", "--config-file", "/nowhere/c.yaml"], "/nowhere/c.yaml"),
         (["-np", "2", "--config", "/nowhere/c.yaml"], "/nowhere/c.yaml"),
+        (["-np", "2", "--scale-with", "file:x"], "--scale-with is for --autoscale POLICY"),
+        (["-np", "2", "--observe", "a=file:x"], "--observe is for --autoscale POLICY"),
+        (["-np", "2", "--autoscale", "eficiency"], "did you mean 'efficiency'?"),
+        (["-np", "2", "--autoscale", "efficiency", "--observe", "a"], "--observe 'a'"),
     ],
 )
 def test_options_that_contradict_are_refused(argv: list[str], said: str) -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-
 from hvd_elastic_ext.autoscale.decide import Memory
 from hvd_elastic_ext.launcher.state import events
 from hvd_elastic_ext.launcher.state.job import JobState
-
-log = logging.getLogger(__name__)
 
 
 def apply(job: JobState, event: events.Scaled | events.HostsAskedFor | events.ScaleByHand | events.Observed) -> None:
@@ -22,14 +18,13 @@ def apply(job: JobState, event: events.Scaled | events.HostsAskedFor | events.Sc
             job.scaling.by_hand = hosts
             job.scaling.look_at = job.now
         case events.Observed(signals):
-            job.scaling.signals.update(signals)
+            job.scaling.signals = dict(signals)  # one that cannot be read any more has no value
 
 
 def _answered(job: JobState, hosts: int, why: str | None) -> None:
     state = job.scaling
     if why is None:
         return
-    log.warning("autoscale: %d hosts could not be asked for: %s; again in some seconds", hosts, why)
     job.record("not_scaled", hosts=hosts, reason=why)
     state.unasked = True
 
@@ -37,10 +32,9 @@ def _answered(job: JobState, hosts: int, why: str | None) -> None:
 def _asked_for(job: JobState, hosts: int) -> None:
     """Somebody else has changed the number: that is followed, and what was learned stays."""
     state = job.scaling
-    if state.unasked or hosts == state.wanted:
-        return
+    if state.unasked or hosts == state.wanted or job.now < state.ask_at:
+        return  # what was read may be older than a request of ours
     if state.wanted is not None:
-        log.info("autoscale: somebody else asked for %d hosts instead of %d: followed", hosts, state.wanted)
         job.record("scaled", hosts=hosts, before=state.wanted, leaving=[], reason="by somebody else")
     state.wanted = hosts
     state.memory = Memory(changes=state.memory.changes)

@@ -107,6 +107,25 @@ def test_a_size_that_somebody_else_asks_for_is_followed() -> None:
     assert [event["reason"] for event in cluster.events("scaled")] == ["by somebody else"]
 
 
+def test_a_number_that_was_read_before_a_request_was_heard_is_not_somebody_elses() -> None:
+    cluster = job("threshold:queue=10", 2)
+    cluster.driver.tell(HostsAskedFor(2))
+    cluster.driver.tell(ScaleByHand(4))
+    cluster.until(lambda: cluster.scaled)
+    cluster.driver.tell(HostsAskedFor(2))
+    cluster.run(10)
+    assert cluster.scaled == [(4, ())]
+    assert sizes(cluster) == [4]
+
+
+def test_a_signal_that_cannot_be_read_any_more_has_no_value() -> None:
+    cluster = job("threshold:queue=10", 2)
+    cluster.driver.tell(Observed({"queue": 60.0}))
+    cluster.driver.tell(Observed({}))
+    cluster.run(30)
+    assert cluster.scaled == []
+
+
 def test_a_queue_that_grows_brings_hosts() -> None:
     cluster = job("threshold:queue=10", 2)
     cluster.driver.tell(Observed({"queue": 60.0}))
