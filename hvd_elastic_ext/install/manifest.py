@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ from hvd_elastic_ext.install import files
 from hvd_elastic_ext.io.option_parser import Parser
 
 FOLDER = "docker/manifests"
+HPA = "hpa"
+HPA_IS = "HorizontalPodAutoscaler for a job: --for, --autoscale, --max-np"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -24,12 +27,24 @@ def main(argv: Sequence[str]) -> int:
         epilog="docs/kubernetes.md says when to use which.",
     )
     parser.add_argument("name", nargs="?", help="the manifest to print; all are listed by default")
-    wanted = parser.parse_args(argv).name
+    group = parser.add_argument_group(f"for {HPA}, which is made for a job")
+    group.add_argument("--for", dest="target", metavar="KIND/NAME", help="what it scales, such as statefulset/digits")
+    group.add_argument("--autoscale", metavar="threshold:…", help="the signals: as of `hvd-elastic run`")
+    group.add_argument("--min-np", metavar="N", type=int, default=1, help="fewest processes (1)")
+    group.add_argument("--max-np", metavar="N", type=int, help="most processes")
+    group.add_argument("--slots", metavar="N", type=int, default=1, help="of each pod (1)")
+    group.add_argument("-n", "--namespace", metavar="NAME", help="namespace of the job")
+    options = parser.parse_args(argv)
+    wanted = options.name
+    if wanted == HPA:
+        sys.stdout.write(_autoscaler(options))
+        return 0
     there = {file.stem: file for file in sorted(files.find(FOLDER).glob("*.yaml"), key=lambda file: file.stem)}
     if wanted is None:
         from hvd_elastic_ext.io import tables  # to print one needs no rich
 
-        sys.stdout.write(tables.plain(("NAME", "WHAT"), [(name, _what(file)) for name, file in there.items()]))
+        rows = [*((name, _what(file)) for name, file in there.items()), (HPA, HPA_IS)]
+        sys.stdout.write(tables.plain(("NAME", "WHAT"), sorted(rows)))
         return 0
     name = wanted.removesuffix(".yaml")
     if name not in there:
@@ -38,6 +53,32 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(f"there is no manifest {wanted}; {hint}")
     sys.stdout.write(there[name].read_text(encoding="utf-8"))
     return 0
+
+
+def _autoscaler(options: argparse.Namespace) -> str:
+    """The manifest that is made. Raises :class:`UsageError`."""
+    from hvd_elastic_ext.install import hpa
+    from hvd_elastic_ext.io.config_file import to_yaml
+
+    needed = {"--for": options.target, "--autoscale": options.autoscale, "--max-np": options.max_np}
+    missing = [name for name, value in needed.items() if value is None]
+    if missing:
+        raise UsageError(
+            f"{HPA} needs {', '.join(missing)}; such as hvd-elastic manifest {HPA} --for statefulset/digits "
+            "--autoscale threshold:cpu=0.8 --max-np 16"
+        )
+    if options.slots < 1:
+        raise UsageError(f"--slots is {options.slots}; a pod has at least 1")
+    return to_yaml(
+        hpa.autoscaler(
+            options.target,
+            options.autoscale,
+            least=options.min_np,
+            most=options.max_np,
+            slots=options.slots,
+            namespace=options.namespace,
+        )
+    )
 
 
 def _what(file: Path) -> str:

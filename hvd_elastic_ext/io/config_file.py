@@ -22,6 +22,11 @@ YAMLError = yaml.YAMLError
 """What a YAML file that is none raises in any reader, Horovod's own included."""
 
 
+def to_yaml(document: Mapping[str, Any]) -> str:
+    """A document as YAML, its keys in their order."""
+    return str(yaml.safe_dump(dict(document), sort_keys=False))
+
+
 def read_config(path: Path, *, option: str = "--config") -> Mapping[str, Any]:
     """Read ``path``, TOML by its suffix, else YAML: one flat table of options. ``option`` is what named it.
 

@@ -1,0 +1,88 @@
+"""A HorizontalPodAutoscaler (``autoscaling/v2``) for an elastic job, from ``--autoscale threshold:…``. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hvd_elastic_ext.autoscale.policies import TOTALS, parse
+from hvd_elastic_ext.autoscale.threshold import Mark, Threshold
+from hvd_elastic_ext.core.errors import UsageError
+
+SCALABLE: Final[Mapping[str, tuple[str, str]]] = {
+    "statefulset": ("apps/v1", "StatefulSet"),
+    "deployment": ("apps/v1", "Deployment"),
+    "pytorchjob": ("kubeflow.org/v1", "PyTorchJob"),
+}
+"""Kinds with a scale subresource and a selector: API version and kind. MPIJob has neither in any version."""
+LONGEST_S: Final = 3600
+"""The longest window that the API accepts."""
+RESOURCES: Final = ("cpu", "memory")
+"""Signals that Kubernetes measures itself, as a share of what a pod requests."""
+PREFIX: Final = "hvd_elastic_"
+"""Of the names of all other metrics."""
+
+
+def autoscaler(
+    target: str, policy: str, *, least: int, most: int, slots: int = 1, namespace: str | None = None
+) -> dict[str, Any]:
+    """The object for ``target`` (KIND/NAME). ``least`` and ``most``: processes; ``slots``: of each pod.
+
+    Raises :class:`UsageError` for a kind that no autoscaler can scale, and for a policy that is not of signals.
+    """
+    kind, slash, name = target.partition("/")
+    if not slash or not name:
+        raise UsageError(f"--for {target!r}: write KIND/NAME, such as statefulset/digits")
+    if kind not in SCALABLE:
+        raise UsageError(
+            f"--for {target!r}: an autoscaler needs a kind with a scale subresource and a selector: "
+            f"{', '.join(SCALABLE)}; others are scaled by `hvd-elastic run --autoscale`"
+        )
+    chosen = parse(policy)
+    signals = chosen.policy(0.0)
+    if not isinstance(signals, Threshold):
+        raise UsageError(f"--autoscale {policy!r}: an autoscaler looks at signals; write threshold:SIGNAL=TARGET")
+    low, high = math.ceil(least / slots), most // slots
+    if not 1 <= low <= high:
+        raise UsageError(
+            f"--min-np {least}, --max-np {most}, --slots {slots}: no number of pods fits; "
+            "the minimum rounds up, the maximum down"
+        )
+    version, proper = SCALABLE[kind]
+    up_s = min(LONGEST_S, int(chosen.limits.get("up_s", 0)))
+    down_s = min(LONGEST_S, int(chosen.limits.get("down_s", 300)))
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name, **({} if namespace is None else {"namespace": namespace})},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": version, "kind": proper, "name": name},
+            "minReplicas": low,
+            "maxReplicas": high,
+            "metrics": [_metric(mark, name) for mark in signals.marks],
+            "behavior": {
+                "scaleUp": {"stabilizationWindowSeconds": up_s},
+                "scaleDown": {
+                    "stabilizationWindowSeconds": down_s,
+                    "policies": [{"type": "Pods", "value": 1, "periodSeconds": max(15, min(1800, down_s))}],
+                },
+            },
+        },
+    }
+
+
+def _metric(mark: Mark, job: str) -> dict[str, Any]:
+    target = mark.high if mark.low is None else (mark.low + mark.high) / 2
+    if mark.signal in RESOURCES:
+        share = {"type": "Utilization", "averageUtilization": max(1, round(100 * target))}
+        return {"type": "Resource", "resource": {"name": mark.signal, "target": share}}
+    average = mark.signal in TOTALS
+    value = {"type": "AverageValue" if average else "Value", "averageValue" if average else "value": _quantity(target)}
+    metric = {"name": PREFIX + mark.signal, "selector": {"matchLabels": {"job": job}}}
+    return {"type": "External", "external": {"metric": metric, "target": value}}
+
+
+def _quantity(number: float) -> str:
+    """A number as Kubernetes writes quantities: whole, or in thousandths."""
+    return str(int(number)) if number == int(number) else f"{max(1, round(number * 1000))}m"
