@@ -20,6 +20,7 @@ from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.agents.transports.pods import client_needed
 from hvd_elastic_ext.launcher.rules.suspend.workloads import Workload, workload
 
+OPTION: Final = "--scale-with"
 RECOMMEND: Final = "recommend"
 PROGRAM_S: Final = 60.0
 """How long a program may take."""
@@ -118,9 +119,9 @@ class ClusterScaler:
     """The replica count of a workload. Loads the official client at its first use."""
 
     def __init__(self, job: Workload, environ: Mapping[str, str]) -> None:
-        with client_needed("--scale-with"):
+        with client_needed(OPTION):
             from hvd_elastic_ext.launcher.suspend import replicas
-        self._replicas = replicas.found(job, environ)
+        self._replicas = replicas.found(job, environ, option=OPTION, asked_by=OPTION)
         self.ordered = job.kind.name in ORDERED
 
     def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
@@ -158,7 +159,7 @@ class ScaleWith:
                 return FileScaler(Path(self.target))
             case "exec":
                 return ProgramScaler(tuple(shlex.split(self.target)))
-        return ClusterScaler(workload(f"{self.what}/{self.target}", option="--scale-with"), environ)
+        return ClusterScaler(workload(f"{self.what}/{self.target}", option=OPTION), environ)
 
 
 def read(text: str) -> ScaleWith:
@@ -178,5 +179,5 @@ def read(text: str) -> ScaleWith:
         raise UsageError(
             f"--scale-with {text!r}: write recommend, file:PATH, exec:COMMAND or KIND/NAME, such as statefulset/digits"
         )
-    kind = workload(text, option="--scale-with")
+    kind = workload(text, option=OPTION)
     return ScaleWith(kind.kind.name, kind.name)

@@ -19,10 +19,10 @@ from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, Workload
 TIMEOUT: Final = (3.0, 5.0)
 """Seconds for a connection, and without a byte of the answer: a launcher that is to end waits for what is under way."""
 
+RELEASE: Final = "--release-job"
 _REMEDIES: Final[Mapping[int, str]] = {
     HTTPStatus.UNAUTHORIZED: "its token is none, or has expired",
     HTTPStatus.FORBIDDEN: "hvd-elastic manifest sleep gives the right",
-    HTTPStatus.NOT_FOUND: "--release-job names what makes the workers, in the namespace of the launcher",
 }
 
 T = TypeVar("T")
@@ -40,8 +40,12 @@ class Replicas:
     """The workers of one object. For one thread at a time. Each call reads credentials again: tokens last for an
     hour, and a job may sleep for days."""
 
-    def __init__(self, access: Access, job: Workload, *, timeout: tuple[float, float] = TIMEOUT) -> None:
+    def __init__(
+        self, access: Access, job: Workload, *, timeout: tuple[float, float] = TIMEOUT, option: str = RELEASE
+    ) -> None:
         self._access = access
+        names = f"{option} names what makes the workers, in the namespace of the launcher"
+        self._remedies = {**_REMEDIES, HTTPStatus.NOT_FOUND: names}
         self._job = job
         self._timeout = timeout
 
@@ -89,13 +93,18 @@ class Replicas:
 
             return act(send, space)
         except Refused as error:
-            raise RequestFailed(refusal(error.code, error.body, _REMEDIES)) from None
+            raise RequestFailed(refusal(error.code, error.body, self._remedies)) from None
         except Unanswered as error:
             raise RequestFailed(f"no answer from the API server: {error}") from None
         except (Unreadable, ValueError) as error:
             raise RequestFailed(str(error)) from None
 
 
-def found(job: Workload, environ: Mapping[str, str]) -> Replicas:
-    """In the cluster that ``$KUBECONFIG`` names, else that this machine belongs to. Raises :class:`UsageError`."""
-    return Replicas(Access.found(None, environ, remedy="for --sleep-releases let KUBECONFIG name one"), job)
+def found(
+    job: Workload, environ: Mapping[str, str], *, option: str = RELEASE, asked_by: str = "--sleep-releases"
+) -> Replicas:
+    """In the cluster that ``$KUBECONFIG`` names, else that this machine belongs to. Raises :class:`UsageError`.
+
+    ``option`` names the job, and ``asked_by`` needs the cluster: errors say so.
+    """
+    return Replicas(Access.found(None, environ, remedy=f"for {asked_by} let KUBECONFIG name one"), job, option=option)

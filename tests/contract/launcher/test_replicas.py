@@ -121,6 +121,11 @@ def test_what_is_not_there_is_told_with_what_to_do(where: Where) -> None:
     assert "\n" not in str(told.value)
 
 
+def test_what_is_not_there_is_told_with_the_option_that_named_it(where: Where) -> None:
+    with pytest.raises(RequestFailed, match="404 NotFound; --scale-with names what makes"):
+        Replicas(where.access, workload("statefulset/w"), option="--scale-with").look()
+
+
 def mpi_job(workers: int) -> dict[str, Any]:
     body = bodies.mpi_job("j", workers=workers, slots=4)
     del body["metadata"]["namespace"]
