@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hvd_elastic_ext.install.hpa import autoscaler
 from hvd_elastic_ext.io.kube_access import Access
 from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE, Pod, workload
 from hvd_elastic_ext.launcher.suspend.replicas import Replicas, RequestFailed
@@ -119,6 +120,29 @@ def test_what_is_not_there_is_told_with_what_to_do(where: Where) -> None:
     ) as told:
         where.of("statefulset/w").look()
     assert "\n" not in str(told.value)
+
+
+def test_a_deployment_has_as_many_workers_as_it_is_told(where: Where) -> None:
+    path = where.space.path("deployments", group="apps/v1")
+    body = {**stateful_set(3), "kind": "Deployment"}
+    del body["spec"]["serviceName"]
+    where.space.api.done("POST", path, body)
+    scaler = where.of("deployment/w")
+    scaler.tell(1, before=None)
+    assert scaler.look().replicas == 1
+    assert where.number("deployments", "w", "apps/v1")["spec"]["replicas"] == 1
+    where.space.api.ask("DELETE", f"{path}/w", {"gracePeriodSeconds": 0})
+
+
+def test_an_autoscaler_that_is_made_for_a_job_is_taken_as_it_is(where: Where) -> None:
+    path = where.space.path("horizontalpodautoscalers", group="autoscaling/v2")
+    policy = "threshold:cpu=0.4..0.8,queue=100,loss=0.5,up=60,down=600"
+    body = autoscaler("statefulset/w", policy, least=1, most=9, slots=2)
+    where.space.api.done("POST", path, body)
+    spec = where.space.api.done("GET", f"{path}/w").body["spec"]
+    assert (spec["minReplicas"], spec["maxReplicas"], spec["scaleTargetRef"]) == (1, 4, body["spec"]["scaleTargetRef"])
+    assert [each["type"] for each in spec["metrics"]] == ["Resource", "External", "External"]
+    where.space.api.ask("DELETE", f"{path}/w", {"gracePeriodSeconds": 0})
 
 
 def test_what_is_not_there_is_told_with_the_option_that_named_it(where: Where) -> None:

@@ -31,7 +31,7 @@ _POD_DEFAULTS: Final = {
     "securityContext": {},
     "enableServiceLinks": True,
 }
-_COUNTED: Final = frozenset({"statefulsets", "jobs", "mpijobs", "pytorchjobs", "trainingjobs"})
+_COUNTED: Final = frozenset({"deployments", "statefulsets", "jobs", "mpijobs", "pytorchjobs", "trainingjobs"})
 """Kinds whose ``generation`` grows with their spec."""
 
 
@@ -53,7 +53,7 @@ def new(resource: Resource, key: Key, body: Body, *, now: float) -> Body:
             result |= _new_pod(result)
         case "Node":
             result |= _new_node(result)
-        case "StatefulSet":
+        case "StatefulSet" | "Deployment":
             result["spec"] = {"replicas": 1, **(result.get("spec") or {})}
             result["status"] = {"replicas": 0, "availableReplicas": 0}
     return result

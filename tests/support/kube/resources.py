@@ -78,6 +78,8 @@ TABLE: Final = (
     Resource("", "v1", "events", "Event", short=("ev",)),
     Resource("", "v1", "serviceaccounts", "ServiceAccount", returned=True, short=("sa",), extra=("token",)),
     Resource("apps", "v1", "statefulsets", "StatefulSet", status=True, scale=_BUILT_IN_SCALE, short=("sts",)),
+    Resource("apps", "v1", "deployments", "Deployment", status=True, scale=_BUILT_IN_SCALE, short=("deploy",)),
+    Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", status=True, short=("hpa",)),
     Resource("batch", "v1", "jobs", "Job", status=True),
     Resource("coordination.k8s.io", "v1", "leases", "Lease"),
     Resource(_RBAC, "v1", "roles", "Role"),
