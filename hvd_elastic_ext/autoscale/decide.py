@@ -140,8 +140,8 @@ def _too_often(now: float, limits: ScaleLimits, memory: Memory) -> str:
 
 
 def _came_back(now: float, size: int, wish: Wish, memory: Memory) -> str:
-    """A trial goes to a size without figures. Other changes are corrections: one in an hour is enough."""
-    if wish.trial:
+    """Where a policy knows its gain, a change is a trial or a correction, and one of these in an hour is enough."""
+    if wish.trial or wish.gain is None:
         return ""
     left = [each for each in memory.changes if each.before == size and now < each.at + BACK_S]
     again = [each for each in memory.changes if each.after == size and now < each.at + BACK_S]

@@ -279,7 +279,9 @@ class Scaling:
     unasked: bool = False
     """:attr:`wanted` is still to be asked for."""
     ask_at: float = -math.inf
-    """No request before then (mono)."""
+    """No request before then (mono): the last one has failed."""
+    asked_at: float = -math.inf
+    """When the last request was made (mono)."""
     look_at: float = -math.inf
     """No decision before then (mono)."""
     reason: str = ""

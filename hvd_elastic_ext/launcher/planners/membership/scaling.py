@@ -7,8 +7,8 @@ import math
 from typing import Final
 
 from hvd_elastic_ext.autoscale.choice import HostFacts, leaving
-from hvd_elastic_ext.autoscale.decide import Decision, Policy, ScaleLimits, decide
-from hvd_elastic_ext.autoscale.observations import Observations, Wish
+from hvd_elastic_ext.autoscale.decide import Decision, ScaleLimits, decide
+from hvd_elastic_ext.autoscale.observations import Observations
 from hvd_elastic_ext.autoscale.policies import Chosen, parse
 from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -17,19 +17,6 @@ from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
 PAUSE_S: Final = 2.0
 """Time between two decisions."""
-RETRY_S: Final = 30.0
-"""Pause after a request that failed."""
-
-
-class ByHand(Policy):
-    """The size that a user has asked for."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def wish(self, now: float, seen: Observations, least: int, most: int) -> Wish:
-        """That size."""
-        return Wish(self._size, "asked for by hand")
 
 
 def plan(job: JobState) -> Plan:
@@ -39,17 +26,16 @@ def plan(job: JobState) -> Plan:
         return NOTHING
     _note_steps(job)
     _let_go(job, options)
+    if state.by_hand is not None:
+        return _by_hand(job, options, state.by_hand)
     if not job.settled or not job.world.members or job.decisions_held:
         return NOTHING
     if job.now < state.look_at:
         return Plan(again_at=state.look_at)
     state.look_at = job.now + PAUSE_S
     chosen = chosen_of(options.policy)
-    policy = ByHand(state.by_hand) if state.by_hand is not None else chosen.policy(state.since)
     limits = limits_of(job, options, chosen)
-    if state.by_hand is not None:
-        limits = ScaleLimits(limits.least, limits.most, changes=10**6, down_s=0.0, horizon_s=math.inf)
-    decision, memory = decide(job.now, policy, observed(job), limits, state.memory)
+    decision, memory = decide(job.now, chosen.policy(state.since), observed(job), limits, state.memory)
     if decision.change and not options.acts:
         _recommend(job, decision)  # nothing changes, so nothing is to be remembered
     else:
@@ -58,6 +44,15 @@ def plan(job: JobState) -> Plan:
             _change(job, options, decision)
     state.reason = decision.reason
     return Plan(again_at=state.look_at)
+
+
+def _by_hand(job: JobState, options: ScaleOptions, wanted: int) -> Plan:
+    """The size that a user has asked for, at once, also while the job waits for hosts."""
+    limits = limits_of(job, options, chosen_of(options.policy))
+    size = max(limits.least, min(limits.most, wanted))
+    if options.acts and size != observed(job).wanted:
+        _change(job, options, Decision(size, "asked for by hand", True))
+    return NOTHING
 
 
 @functools.lru_cache(maxsize=4)
@@ -136,8 +131,10 @@ def _change(job: JobState, options: ScaleOptions, decision: Decision) -> None:
     training = [host for host in job.fleet.hosts if host.name not in state.leaving]
     facts = [_facts(job, host.name) for host in training]
     go = leaving(facts, len(training) - decision.size, ordered=options.ordered)
+    staying = [host.name for host in job.fleet.hosts if host.name in state.leaving]
+    back = staying[: max(0, decision.size - len(training))]  # they are still there, so nobody else has to come
     state.wanted = decision.size
-    state.leaving = state.leaving | frozenset(go)
+    state.leaving = state.leaving.difference(back) | frozenset(go)
     state.asked_because = decision.reason
     job.record("scaled", hosts=decision.size, before=before.wanted, leaving=list(go), reason=decision.reason)
     state.unasked = True
@@ -151,8 +148,7 @@ def _let_go(job: JobState, options: ScaleOptions) -> None:
         return
     if any(job.roster.on(name) for name in state.leaving):
         return
-    state.unasked = False
-    state.ask_at = job.now + RETRY_S
+    state.unasked, state.asked_at = False, job.now
     job.do(actions.Scale(state.wanted, tuple(sorted(state.leaving)), state.asked_because))
 
 

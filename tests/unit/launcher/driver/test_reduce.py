@@ -348,6 +348,7 @@ OTHERS: dict[str, Case] = {
     "hosts were asked for": (Scaled(4), NOTHING),
     "hosts could not be asked for": (Scaled(4, "no answer"), """
         scaling.unasked True
+        scaling.ask_at 130
         > Record not_scaled hosts=4 reason=no answer"""),
     "so many hosts are asked for, as far as is known": (HostsAskedFor(3), "scaling.wanted 3"),
     "somebody else asks for another number": (HostsAskedFor(3), HostsAskedFor(5), """

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from hvd_elastic_ext.autoscale.decide import Memory
 from hvd_elastic_ext.launcher.state import events
 from hvd_elastic_ext.launcher.state.job import JobState
+
+RETRY_S: Final = 30.0
+"""Pause after a request that failed."""
+SETTLED_S: Final = 30.0
+"""What is read sooner after a request may be older than that."""
 
 
 def apply(job: JobState, event: events.Scaled | events.HostsAskedFor | events.ScaleByHand | events.Observed) -> None:
@@ -26,14 +33,14 @@ def _answered(job: JobState, hosts: int, why: str | None) -> None:
     if why is None:
         return
     job.record("not_scaled", hosts=hosts, reason=why)
-    state.unasked = True
+    state.unasked, state.ask_at = True, job.now + RETRY_S
 
 
 def _asked_for(job: JobState, hosts: int) -> None:
     """Somebody else has changed the number: that is followed, and what was learned stays."""
     state = job.scaling
-    if state.unasked or hosts == state.wanted or job.now < state.ask_at:
-        return  # what was read may be older than a request of ours
+    if state.unasked or hosts == state.wanted or job.now < state.asked_at + SETTLED_S:
+        return
     if state.wanted is not None:
         job.record("scaled", hosts=hosts, before=state.wanted, leaving=[], reason="by somebody else")
     state.wanted = hosts

@@ -96,6 +96,32 @@ def test_a_size_by_hand_holds_until_the_policy_decides_again() -> None:
     assert sizes(cluster)[1:] == [6, 8]
 
 
+def test_sizes_by_hand_are_followed_as_often_as_they_are_asked_for_and_while_the_job_waits_for_hosts() -> None:
+    cluster = job("efficiency", 2)
+    for size in (4, 2, 4, 2):
+        cluster.driver.tell(ScaleByHand(size))
+        follow(cluster, 20, lambda size: 0.2)
+        assert len(cluster.world) == size
+    for name in NAMES[:2]:
+        cluster.kill(name)
+    cluster.hosts(**{NAMES[7]: 1})
+    cluster.dead.add(NAMES[7])
+    cluster.driver.tell(ScaleByHand(3))
+    cluster.run(5)
+    assert cluster.scaled[-1][0] == 3
+
+
+def test_a_host_that_was_to_go_and_is_still_there_trains_again_if_the_job_grows() -> None:
+    cluster = job("efficiency", 4)
+    cluster.driver.tell(ScaleByHand(2))
+    cluster.until(lambda: cluster.scaled)
+    cluster.driver.tell(Scaled(2, "no answer"))
+    cluster.driver.tell(ScaleByHand(4))
+    cluster.run(60)
+    assert len(cluster.world) == 4
+    assert cluster.scaled[-1] == (4, ())
+
+
 def test_a_size_that_somebody_else_asks_for_is_followed() -> None:
     cluster = job("threshold:queue=10", 2)
     cluster.driver.tell(HostsAskedFor(2))
@@ -135,10 +161,10 @@ def test_a_queue_that_grows_brings_hosts() -> None:
 
 
 def test_what_the_cluster_does_not_give_is_taken_back() -> None:
-    cluster = job("efficiency", 2)
-    cluster.driver.tell(ScaleByHand(6))
+    cluster = job("threshold:queue=10", 2)
+    cluster.driver.tell(Observed({"queue": 60.0}))
     cluster.until(lambda: cluster.scaled)
     cluster.hosts(**dict.fromkeys(NAMES[:3], 1))
     cluster.run(400)
-    assert cluster.scaled[-1] == (3, ())
+    assert cluster.scaled == [(6, ()), (3, ())]
     assert len(cluster.world) == 3
