@@ -1,0 +1,73 @@
+"""A real job that asks a program for hosts, and gives one back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.launcher.conftest import COUNTER, ELASTIC, Launched
+
+pytestmark = pytest.mark.timeout(300)
+
+CLOUD = """#!{python}
+import os
+wanted, leaving = int(os.environ["HVD_ELASTIC_HOSTS"]), os.environ["HVD_ELASTIC_LEAVING"].split(",")
+names = [name for name in ("h-0", "h-1", "h-2") if name not in leaving][:wanted]
+with open("hosts.new", "w") as file:
+    file.writelines(f"{{name}}:1\\n" for name in names)
+os.replace("hosts.new", "hosts")
+"""
+"""What makes hosts come and go."""
+
+
+def cloud(folder: Path) -> Path:
+    program = folder / "cloud"
+    program.write_text(CLOUD.format(python=sys.executable))
+    program.chmod(0o700)
+    return program
+
+
+def scaled(launched: Launched) -> list[tuple[int, list[str]]]:
+    return [(record.get("hosts"), record.get("leaving")) for record in launched.events("scaled")]
+
+
+def test_a_queue_brings_a_host_and_its_end_gives_the_host_back_without_a_lost_step(
+    launched: Launched, tmp_path: Path
+) -> None:
+    queue = tmp_path / "queue"
+    queue.write_text("20")
+    launched.set_hosts("h-0:1")
+    sizes = ("-np", "1", "--min-np", "1", "--max-np", "2", "--rsh", "local", "--settle", "0.5")
+    scale = ("--autoscale", "threshold:queue=10,down=1", "--scale-with", f"exec:{cloud(tmp_path)}")
+    words = (*sizes, *scale, "--observe", f"queue=file:{queue}", "--state-dir", tmp_path / "state")
+    with launched.run(*words, sys.executable, COUNTER, 10**6):
+        launched.wait_for_steps(2, timeout=200)
+        assert scaled(launched) == [(2, [])]
+        queue.write_text("0")
+        launched.wait_for("the smaller world", lambda: len(scaled(launched)) == 2, timeout=60)
+        launched.wait_for_steps(1, timeout=60)
+        assert scaled(launched)[1] == (1, ["h-1"])
+        launched.wait_for("the host's end", lambda: launched.hosts.read_text() == "h-0:1\n")
+
+        ask = [*ELASTIC, "scale", "2", "--state-dir", tmp_path / "state"]
+        said = subprocess.run(ask, capture_output=True, text=True, check=True).stdout
+        assert said.startswith("asked for 2 hosts, within --min-np and --max-np")
+        launched.wait_for_steps(2, timeout=200)
+    resized = launched.events("resized")
+    assert [record.get("cause") for record in resized] == ["start", "hosts added", "hosts removed", "hosts added"]
+    assert [record.get("steps_lost") for record in resized[1:]] == [0, 0, 0]
+    assert not launched.events("struck", "rolled_back")
+
+
+def test_a_job_that_asks_nobody_says_how_to_be_asked(launched: Launched, tmp_path: Path) -> None:
+    launched.set_hosts("localhost:1")
+    with launched.run("-np", "1", "--state-dir", tmp_path / "state", sys.executable, COUNTER, 10**6):
+        launched.wait_for_steps(1, timeout=100)
+        ask = [*ELASTIC, "scale", "2", "--state-dir", tmp_path / "state"]
+        answer = subprocess.run(ask, capture_output=True, text=True, check=False)
+        assert answer.returncode == 2
+        assert "start it with --autoscale POLICY --scale-with KIND/NAME" in answer.stderr
+        assert scaled(launched) == []
