@@ -90,6 +90,8 @@ def status(job: JobState) -> str:
         parts.append(f"left out: {some(blocked)}")
     if needed := health.needed_unlisted(job):
         parts.append(f"not listed, but needed until another host can take its place: {_names(needed)}")
+    if job.scaling.reason:
+        parts.append(f"autoscale: {job.scaling.reason}")
     return ", ".join(parts)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.state.events import HostsAskedFor, Observed, ScaleByHand, Scaled
+from hvd_elastic_ext.launcher.state.facts.waits import status
 from hvd_elastic_ext.launcher.state.options import ScaleOptions
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
 
@@ -150,6 +151,13 @@ def test_a_signal_that_cannot_be_read_any_more_has_no_value() -> None:
     cluster.driver.tell(Observed({}))
     cluster.run(30)
     assert cluster.scaled == []
+
+
+def test_the_status_says_why_the_size_is_what_it_is() -> None:
+    cluster = job("threshold:queue=10..20", 2)
+    cluster.driver.tell(Observed({"queue": 30.0}))
+    cluster.run(10)
+    assert status(cluster.driver.job).endswith("autoscale: queue is 15 a host, between 10 and 20")
 
 
 def test_a_queue_that_grows_brings_hosts() -> None:
