@@ -192,9 +192,9 @@ class Holder:
         yield from (begin for begin, _ in self.stands_still)
         yield from self.ends
 
-    def unheard_from(self, without_launcher: Iterable[float]) -> float:
-        """From when on nobody heard it: the launcher had ended shortly before its own end; infinite if not."""
-        return min((at for at in without_launcher if any(at <= end <= at + RETURN_S for end in self.ends)), default=inf)
+    def unheard_from(self, unheard: Iterable[tuple[float, float]]) -> float:
+        """From when on nobody heard it, if it ended while nobody did; infinite if not. ``unheard``: spans."""
+        return min((begin for begin, until in unheard if any(begin <= end <= until for end in self.ends)), default=inf)
 
 
 class Custody:
@@ -207,6 +207,7 @@ class Custody:
         """Commits that a later world did not begin with."""
         self._lost = {record.generation: record.get("steps_lost") for record in seen.resized}
         self._without_launcher = [line.at for line in seen.watched if line.kind == "no_launcher"]
+        self._unheard = list(unheard_spans(self._without_launcher))
 
     def said(self) -> Iterator[str]:
         for world in worlds(self._seen):
@@ -253,7 +254,7 @@ class Custody:
     def _told(self, world: World) -> Iterator[Commit]:
         """What the launcher knew of, and is not void."""
         for holder in self._holders:
-            unheard_from = holder.unheard_from(self._without_launcher)
+            unheard_from = holder.unheard_from(self._unheard)
             for commit in holder.commits:
                 until = min((at for at in holder.silent_from() if at >= commit.at), default=world.at)
                 if commit.name not in self._void and commit.at <= min(until, world.at, unheard_from) - TOLD_S:
@@ -263,6 +264,22 @@ class Custody:
         for holder in self._holders:
             late = world.at if holder.pid in world.agents else world.entered_at + 1.0
             self._void |= {each.name for each in holder.commits if each.at <= late and each.step > world.step}
+
+
+def unheard_spans(ends: Iterable[float]) -> Iterator[tuple[float, float]]:
+    """From when until when no launcher may have heard of an agent. ``ends``: when one was killed, in order.
+
+    One that is killed before it has to have heard of its agents may have heard of none.
+    """
+    begin = until = -inf
+    for at in ends:
+        if at > until:
+            if until > begin:
+                yield begin, until
+            begin = at
+        until = at + RETURN_S
+    if until > begin:
+        yield begin, until
 
 
 def holders(watched: Iterable[Line]) -> list[Holder]:

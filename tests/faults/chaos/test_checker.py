@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from hvd_elastic_ext.core.journal import Record
 from tests.faults.chaos import lines
 from tests.faults.chaos.checker import OVERLAP_S, TOLD_S, Seen, violations
@@ -200,6 +202,17 @@ def test_a_commit_made_without_a_launcher_need_not_be_counted() -> None:
         story.see(4.0 + 3 * TOLD_S, "killed", agent)
     go_on(story, 30.0, 20, lost=0)
     assert story.violations() == []
+
+
+@pytest.mark.parametrize(("ends", "wrong"), [((4.0,), 1), ((4.0, 14.0), 0), ((4.0, 24.0), 1)])
+def test_a_launcher_that_is_killed_while_it_comes_up_has_heard_nothing(ends: tuple[float, ...], wrong: int) -> None:
+    story = two_that_train()
+    for at in ends:
+        story.no_launcher(at)
+    for agent in (A, B):
+        story.see(28.0, "killed", agent)
+    go_on(story, 30.0, 20, lost=0)
+    assert len(story.violations()) == wrong
 
 
 def test_a_later_commit_is_no_loss_of_earlier_worlds() -> None:
