@@ -129,12 +129,13 @@ def test_a_job_of_which_only_checkpoints_are_left_trains_on_to_the_same_bytes(
     assert (last["step"], sealed_steps(launched)[-1]) == (steps, steps), (
         "the last state of a job that succeeds is sealed"
     )
-    lines = launched.journal.read_text()
+    spawned = len(launched.events("spawned"))
     with launched.run(*command) as again:
         assert again.wait(110) == 0, again.output
-    [said] = [line for line in again.output.splitlines() if line and "starting for" not in line]  # on a busy machine
-    assert all(each in said for each in ("the job is done", last["name"], "--train-on"))
-    assert launched.journal.read_text() == lines, "the same command starts nothing"
+    # On a busy machine the launcher may have looked in vain, and then an agent looks: more lines, the same end.
+    [said] = [line for line in again.output.splitlines() if "the job is done" in line]
+    assert all(each in said for each in (last["name"], "--train-on"))
+    assert len(launched.events("spawned")) == spawned, "the same command starts nothing"
     launched.set_hosts("localhost:1")
     with launched.run(*job(launched, steps=steps + 17, processes=1)) as further:
         assert further.wait(110) == 0, further.output
