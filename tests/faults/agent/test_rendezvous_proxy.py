@@ -170,7 +170,7 @@ def test_when_a_process_ends_its_world_is_lost_and_the_launcher_says_what_become
     reply(agent, agent.wait_for("asked", 1), 200, b"here")
     assert asking.wait() == (200, b"here")
     agent.order({"do": "kill", "slot": 0})
-    agent.wait_for("exited", 0)
+    agent.wait_for("ended", 0)
     again = Asking(port, "GET", "/global/1")
     reply(agent, agent.wait_for("asked", 1, count=2), 500)
     assert again.wait() == (500, b"")
