@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.folder import runs, state_folder
 from hvd_elastic_ext.launcher.job import finished_check
 from hvd_elastic_ext.launcher.job.output import Log, Outlets
+from hvd_elastic_ext.launcher.metrics.tally import Tally
 from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
     RunSettings,
@@ -115,7 +116,8 @@ def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, save
     """Run the job, and write into its journal how it ended."""
     make_output_folder(settings.output_dir)
     make_checkpoint_folder(settings)
-    journal = open_journal(settings.journal)
+    tally = None if settings.metrics is None else Tally()
+    journal = open_journal(settings.journal, tally)
     name: dict[str, Any] = {"job": settings.job, "run": saved.run}
     place = None if settings.durability is None else settings.durability.place
     name |= {"pid": os.getpid(), "version": __version__, "command": settings.command[0], "checkpoints": place}
@@ -138,6 +140,7 @@ def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, save
             clock=SystemClock(),
             outlets=outlets,
             recorder=recorder,
+            tally=tally,
         )
         gc.freeze()
         gc.set_threshold(*COLLECT)
@@ -191,11 +194,18 @@ def make_checkpoint_folder(settings: RunSettings) -> None:
         ) from None
 
 
-def open_journal(path: Path) -> Journal:
-    """Open a journal for appending. Raises :class:`UsageError` if it cannot be."""
+def open_journal(path: Path, tally: Tally | None = None) -> Journal:
+    """Open a journal for appending; ``tally`` counts its events. Raises :class:`UsageError` if it cannot be."""
+    clock = SystemClock()
+
+    def told(event: str, generation: int, fields: Mapping[str, Any]) -> None:
+        announce(event, generation, fields)
+        if tally is not None:
+            tally.note(event, fields, wall=clock.wall())
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return Journal(Announced(AppendFile(path, create=True), f"the journal {path}"), SystemClock(), announce)
+        return Journal(Announced(AppendFile(path, create=True), f"the journal {path}"), clock, told)
     except OSError as error:
         raise UsageError(f"--journal {path} cannot be written: {error.strerror}; name another with --journal") from None
 
