@@ -31,7 +31,7 @@ def read(launched: Launched) -> dict[str, float]:
 def test_a_killed_rank_shows_in_the_figures_with_its_cause_and_cost(launched: Launched) -> None:
     launched.set_hosts("localhost:2")
     sizes = ("-np", "2", "--min-np", "1", "--rsh", "local", "--metrics", "0")
-    with launched.run(*sizes, sys.executable, COUNTER, 10**6):
+    with launched.run(*sizes, sys.executable, COUNTER, str(10**6)):
         launched.wait_for("the metrics", lambda: "/metrics" in launched.process.output)
         assert read(launched)["hvd_elastic_world_size"] == 0
         launched.wait_for_steps(2, timeout=200)
