@@ -33,6 +33,7 @@ from hvd_elastic_ext.launcher.job.session import Session
 from hvd_elastic_ext.launcher.metrics import figures
 from hvd_elastic_ext.launcher.metrics.figures import Figure
 from hvd_elastic_ext.launcher.metrics.tally import Tally
+from hvd_elastic_ext.launcher.notify.notifier import Notifier
 from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.health import host_requests
@@ -72,9 +73,10 @@ class Job:
         outlets: Outlets,
         recorder: Recorder | None = None,
         tally: Tally | None = None,
+        notifier: Notifier | None = None,
     ) -> None:
         self._settings, self._feed, self._journal, self._clock = settings, feed, journal, clock
-        self._tally = tally
+        self._tally, self._notifier = tally, notifier
         self._outlets, self._recorder = outlets, recorder
         self._folder, self._saved = folder, saved
         self._session: Session
@@ -128,7 +130,7 @@ class Job:
         known = Handover(saved, expects=saved.checkpoint_in(None if how is None else how.place))
         if self._releases is not None:
             await self._releases.began()  # before the signal handlers: only this process is there to end
-        showing = asyncio.ensure_future(self._show_status())
+        beside = [asyncio.ensure_future(work) for work in (self._show_status(), self._tell_of_waits())]
         endpoint = self._open_endpoint(loop)
         with self._signals():
             try:
@@ -153,7 +155,8 @@ class Job:
                 raise
             finally:
                 self._feed.listener = lambda: None
-                showing.cancel()
+                for each in beside:
+                    each.cancel()
                 self._outlets.status("")
                 if endpoint is not None:
                     await asyncio.to_thread(endpoint.close)
@@ -171,6 +174,14 @@ class Job:
         while self._outlets.is_terminal and self._settings.log_level < logging.ERROR:
             await asyncio.sleep(STATUS_S)
             self._outlets.status(self._status()[: shutil.get_terminal_size().columns - 1])
+
+    async def _tell_of_waits(self) -> None:
+        """Tell the webhook that the job has long had too few processes."""
+        while self._notifier is not None:
+            await asyncio.sleep(SAY_S)
+            job = self._session.driver.job
+            if self._sleeping is None and job.short_since is not None and not job.ending:
+                self._notifier.waits(self._status(), self._clock.mono() - job.short_since)
 
     def _open_endpoint(self, loop: asyncio.AbstractEventLoop) -> Endpoint | None:
         """Raises :class:`UsageError` if the port cannot be had."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.launcher.metrics.figures import Figure, Samples
@@ -45,16 +45,17 @@ _COUNTERS: Final = (
 
 
 class Tally:
-    """Counts events, from any thread."""
+    """Counts events, from any thread. ``wall`` gives the time in Unix seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, wall: Callable[[], float]) -> None:
+        self._wall = wall
         self._lock = threading.Lock()
         self._counts = {each.name: Counter[tuple[str, ...]]() for each in _COUNTERS}
         self._sealed: tuple[float, float] | None = None
         self._names: tuple[str, ...] = ()
 
-    def note(self, event: str, fields: Mapping[str, Any], *, wall: float) -> None:
-        """Take in an event of the journal. ``wall``: now, in Unix seconds."""
+    def note(self, event: str, fields: Mapping[str, Any]) -> None:
+        """Take in an event of the journal."""
         with self._lock:
             for each in _COUNTERS:
                 if each.event == event:
@@ -62,7 +63,7 @@ class Tally:
                     amount = 1 if each.field is None else fields.get(each.field)
                     self._counts[each.name][key] += amount or 0
             if event == "sealed":
-                self._sealed = wall, float(fields["step"])
+                self._sealed = self._wall(), float(fields["step"])
             elif event == "started":
                 self._names = tuple(str(fields[name]) for name in ("job", "run", "version"))
 

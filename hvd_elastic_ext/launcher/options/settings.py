@@ -102,6 +102,7 @@ class RunSettings:
     ``commit_every``: every how many calls of ``commit()`` one is made; None is all of them.
     ``resume``: go on with the last run, even if it has ended.
     ``record_events``: a file for all that the driver is told. ``metrics``: where Prometheus may read figures.
+    ``notify``: the URL of a webhook for messages.
     ``all_slots_of``: the source of hosts whose slots ``num_proc`` counts, up to ``max_num_proc``; None if the user gave
     a number.
     ``misplaced``: which options of ``run`` stand behind the script, for a script that refuses its options.
@@ -159,6 +160,7 @@ class RunSettings:
     resume: bool = False
     record_events: Path | None = None
     metrics: ListenAddress | None = None
+    notify: str | None = None
     all_slots_of: str | None = None
     misplaced: str | None = None
     notices: CloudNotices = CloudNotices()
