@@ -37,6 +37,7 @@ setup(
             ("examples/01-digits", "train.py"),
             ("scripts/tooling", "*.py"),
             ("docker/manifests", "*.yaml"),
+            ("docker/monitoring", "*.*"),
         )
     ],
     install_requires=[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.install import files
 from hvd_elastic_ext.io.option_parser import Parser
 
-FOLDER = "docker/manifests"
+FOLDERS = ("docker/manifests", "docker/monitoring")
 HPA = "hpa"
 HPA_IS = "HorizontalPodAutoscaler for a job: --for, --autoscale, --max-np"
 
@@ -39,14 +40,15 @@ def main(argv: Sequence[str]) -> int:
     if wanted == HPA:
         sys.stdout.write(_autoscaler(options))
         return 0
-    there = {file.stem: file for file in sorted(files.find(FOLDER).glob("*.yaml"), key=lambda file: file.stem)}
+    found = (file for folder in FOLDERS for file in files.find(folder).glob("*.*"))
+    there = {file.stem: file for file in sorted(found, key=lambda file: file.stem)}
     if wanted is None:
         from hvd_elastic_ext.io import tables  # to print one needs no rich
 
         rows = [*((name, _what(file)) for name, file in there.items()), (HPA, HPA_IS)]
         sys.stdout.write(tables.plain(("NAME", "WHAT"), sorted(rows)))
         return 0
-    name = wanted.removesuffix(".yaml")
+    name = wanted.removesuffix(".yaml").removesuffix(".json")
     if name not in there:
         near = get_close_matches(name, there, 1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(there)}"
@@ -82,7 +84,10 @@ def _autoscaler(options: argparse.Namespace) -> str:
 
 
 def _what(file: Path) -> str:
-    """The first sentence of the comment that a manifest begins with."""
-    lines = file.read_text(encoding="utf-8").splitlines()
+    """The first sentence of the comment that a manifest begins with; of JSON, its description."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix == ".json":
+        return str(json.loads(text)["description"])
+    lines = text.splitlines()
     comment = " ".join(line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines))
     return re.split(r"\.(?: |$)", comment, maxsplit=1)[0]

@@ -7,27 +7,32 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from hvd_elastic_ext.launcher.metrics.figures import Figure, Samples
+from hvd_elastic_ext.launcher.metrics.figures import Figure
+from hvd_elastic_ext.launcher.rules.health.causes import Cause
+from hvd_elastic_ext.launcher.rules.membership.next_world import CAUSES
 
 
 class _Counted(NamedTuple):
-    """A counter: of ``event``, or of the number in its ``field``, by the words in its ``label``."""
+    """A counter: of ``event``, or of the number in its ``field``, split by its ``cause`` into ``causes``."""
 
     name: str
     help: str
     event: str
-    label: str | None = None
+    causes: tuple[str, ...] = ()
     field: str | None = None
 
 
+_FAULTS: Final = tuple(map(str, Cause))
+
+
 _COUNTERS: Final = (
-    _Counted("worlds", "Worlds that have formed, by cause", "resized", "cause"),
-    _Counted("downtime_seconds", "Without a step for a new world, by its cause", "resized", "cause", "downtime_s"),
+    _Counted("worlds", "Worlds that have formed, by cause", "resized", CAUSES),
+    _Counted("downtime_seconds", "Without a step for a new world, by its cause", "resized", CAUSES, "downtime_s"),
     _Counted(
-        "lost_steps", "Steps that were lost with a world, by the cause of the next", "resized", "cause", "steps_lost"
+        "lost_steps", "Steps that were lost with a world, by the cause of the next", "resized", CAUSES, "steps_lost"
     ),
-    _Counted("process_exits", "Training processes that have ended, by cause", "exited", "cause"),
-    _Counted("strikes", "Faults that slots, hosts, pods and nodes were charged with, by cause", "struck", "cause"),
+    _Counted("process_exits", "Training processes that have ended, by cause", "exited", _FAULTS),
+    _Counted("strikes", "Faults that slots, hosts, pods and nodes were charged with, by cause", "struck", _FAULTS),
     _Counted("hosts_fenced", "Silent hosts and processes that were cut off", "fenced"),
     _Counted("stalls", "Times that processes made no progress", "stalled"),
     _Counted("notices", "Hosts that were said to go soon", "notice"),
@@ -50,7 +55,8 @@ class Tally:
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
         self._lock = threading.Lock()
-        self._counts = {each.name: Counter[tuple[str, ...]]() for each in _COUNTERS}
+        # From 0, for every cause: Prometheus sees no increase in a series that begins with more.
+        self._counts = {each.name: Counter(dict.fromkeys(_keys(each), 0)) for each in _COUNTERS}
         self._sealed: tuple[float, float] | None = None
         self._names: tuple[str, ...] = ()
 
@@ -59,7 +65,7 @@ class Tally:
         with self._lock:
             for each in _COUNTERS:
                 if each.event == event:
-                    key = () if each.label is None else (str(fields.get(each.label)),)
+                    key = (str(fields.get("cause")),) if each.causes else ()
                     amount = 1 if each.field is None else fields.get(each.field)
                     self._counts[each.name][key] += amount or 0
             if event == "sealed":
@@ -77,10 +83,14 @@ class Tally:
             words = "The job, its run, and the version of the launcher"
             yield Figure("job_info", words, {self._names: 1}, ("job", "run", "version"))
         for each in _COUNTERS:
-            labels = () if each.label is None else (each.label,)
-            counts: Samples = dict(self._counts[each.name]) if labels else {(): float(self._counts[each.name][()])}
-            yield Figure(each.name, each.help, counts, labels, counter=True)
+            labels = ("cause",) if each.causes else ()
+            yield Figure(each.name, each.help, dict(self._counts[each.name]), labels, counter=True)
         if self._sealed is not None:
             when, step = self._sealed
             yield Figure("checkpoint_timestamp_seconds", "When the newest checkpoint became whole", {(): when})
             yield Figure("checkpoint_step", "Its step", {(): step})
+
+
+def _keys(counted: _Counted) -> list[tuple[str, ...]]:
+    """Of all samples that it may have."""
+    return [(cause,) for cause in counted.causes] if counted.causes else [()]

@@ -34,7 +34,9 @@ def test_a_file_is_found_beside_the_package_or_among_the_data_files(tmp_path: Pa
 def test_all_manifests_are_listed_with_what_they_are_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert manifest.main([]) == 0
     rows = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()[1:]]
-    assert [name for name, _ in rows] == sorted(["hpa", *(file.stem for file in MANIFESTS.glob("*.yaml"))])
+    assert [name for name, _ in rows] == sorted(
+        ["hpa", "alerts", "grafana", *(file.stem for file in MANIFESTS.glob("*.yaml"))]
+    )
     assert all(len(what) > 20 for _, what in rows)
 
 
@@ -49,7 +51,7 @@ def test_a_manifest_is_printed_as_it_is(name: str, capsys: pytest.CaptureFixture
 def test_a_name_that_no_manifest_has_gets_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"there is no manifest mpi-job; did you mean mpijob\?"):
         manifest.main(["mpi-job"])
-    with pytest.raises(UsageError, match=r"there is no manifest zzz; there are configmap, exec, "):
+    with pytest.raises(UsageError, match=r"there is no manifest zzz; there are alerts, configmap, exec, "):
         manifest.main(["zzz"])
 
 
@@ -76,6 +78,7 @@ def test_the_package_carries_all_that_these_commands_look_for(monkeypatch: pytes
     carried = {f"{folder}/{Path(name).name}": name for folder, names in told["data_files"] for name in names}
     wanted = ["constraints.txt", "examples/01-digits/train.py"]
     wanted += [f"docker/manifests/{file.name}" for file in MANIFESTS.glob("*.yaml")]
+    wanted += ["docker/monitoring/alerts.yaml", "docker/monitoring/grafana.json"]
     wanted += [f"scripts/tooling/{file.name}" for file in (ROOT / "scripts/tooling").glob("*.py")]
     found = {where.removeprefix(f"{files.SHARE}/").removeprefix("./"): name for where, name in carried.items()}
     assert found == {name: name for name in wanted}

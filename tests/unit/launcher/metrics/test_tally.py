@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from hvd_elastic_ext.launcher.metrics.tally import Tally
+from hvd_elastic_ext.launcher.rules.health.causes import Cause
+from hvd_elastic_ext.launcher.rules.membership.next_world import CAUSES
 
 
 def counted(*events: tuple[str, Mapping[str, Any]]) -> dict[str, dict[tuple[str, ...], float]]:
@@ -19,16 +21,18 @@ def test_worlds_downtime_and_lost_steps_are_split_by_cause() -> None:
     found = counted(
         ("resized", {"cause": "start", "downtime_s": None, "steps_lost": None}),
         ("resized", {"cause": "hosts added", "downtime_s": 0.25, "steps_lost": 0}),
-        ("resized", {"cause": "hosts failed", "downtime_s": 2.0, "steps_lost": 3}),
-        ("resized", {"cause": "hosts failed", "downtime_s": 1.0, "steps_lost": 4}),
+        ("resized", {"cause": "worker failed", "downtime_s": 2.0, "steps_lost": 3}),
+        ("resized", {"cause": "worker failed", "downtime_s": 1.0, "steps_lost": 4}),
     )
-    assert found["worlds"] == {("start",): 1, ("hosts added",): 1, ("hosts failed",): 2}
-    assert found["downtime_seconds"] == {("start",): 0, ("hosts added",): 0.25, ("hosts failed",): 3.0}
-    assert found["lost_steps"] == {("start",): 0, ("hosts added",): 0, ("hosts failed",): 7}
+    other = dict.fromkeys([(cause,) for cause in CAUSES], 0)
+    assert found["worlds"] == {**other, ("start",): 1, ("hosts added",): 1, ("worker failed",): 2}
+    assert found["downtime_seconds"] == {**other, ("hosts added",): 0.25, ("worker failed",): 3.0}
+    assert found["lost_steps"] == {**other, ("worker failed",): 7}
 
 
 def test_what_has_not_happened_yet_is_0_so_that_its_first_time_is_an_increase() -> None:
     found = counted()
+    assert found["strikes"] == found["process_exits"] == dict.fromkeys([(str(cause),) for cause in Cause], 0)
     assert found["checkpoints"] == found["sleeps"] == found["restarts_from_scratch"] == {(): 0}
     assert "checkpoint_step" not in found
 

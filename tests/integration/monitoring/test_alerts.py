@@ -1,0 +1,162 @@
+"""Alert rules and the dashboard, with Prometheus' own tool: what the launcher tells of a story raises its alert."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from hvd_elastic_ext.launcher.metrics.figures import OWN, PREFIX
+from hvd_elastic_ext.launcher.metrics.tally import Tally
+
+needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian: prometheus)")
+FOLDER = Path(__file__).parents[3] / "docker/monitoring"
+ALERTS = FOLDER / "alerts.yaml"
+GRAFANA = FOLDER / "grafana.json"
+RULES: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
+SCRAPES = 90
+"""One a minute."""
+TARGET = {"job": "training", "instance": "launcher:9464"}
+GAUGES = {"waiting": 0.0, "asleep": 0.0, "step_seconds": 0.1, "progress_age_seconds": 0.2}
+CRASH = {"cause": "crashed", "subject": "slot 0 of h1"}
+LOSS = {"cause": "worker failed", "downtime_s": 1.0, "steps_lost": 5}
+PAUSE = {"cause": "hosts removed", "downtime_s": 100.0, "steps_lost": 0}
+
+
+Sample = tuple[str, tuple[str, ...], tuple[str, ...], float]
+"""Name, labels, their values, value."""
+
+
+class Story(NamedTuple):
+    """Events of the journal by minute, and gauges that are so from minute 20 on. ``at``: the minute that is asked."""
+
+    events: Mapping[int, tuple[str, Mapping[str, Any]]] = {}
+    gauges: Mapping[str, float] = {}
+    at: int = 40
+
+
+SEALED = ("sealed", {"step": 7, "seconds": 1.0, "bytes": 10})
+STORIES = {
+    "HvdElasticWaits": Story(gauges={"waiting": 1.0}),
+    "HvdElasticNoProgress": Story(gauges={"progress_age_seconds": 90.0}),
+    "HvdElasticFailsAgainAndAgain": Story(dict.fromkeys((20, 24, 28, 32, 36), ("struck", CRASH))),
+    "HvdElasticStepsLost": Story({30: ("resized", LOSS)}),
+    "HvdElasticBeginsFromScratch": Story({30: ("training_restarted", {"reason": "nothing is left"})}),
+    "HvdElasticDowntime": Story(dict.fromkeys((20, 25, 30, 35), ("resized", PAUSE))),
+    "HvdElasticCheckpointOld": Story({5: SEALED}, at=80),
+    "HvdElasticGetsNoHosts": Story({minute: ("not_scaled", {"reason": "quota"}) for minute in (30, 33, 36, 39)}),
+}
+QUIET = {
+    "a job that trains": Story(dict.fromkeys(range(0, SCRAPES, 30), SEALED)),
+    "a job that grows and shrinks": Story(
+        {
+            minute: ("resized", {"cause": "hosts added", "downtime_s": 0.2, "steps_lost": 0})
+            for minute in range(10, 90, 5)
+        }
+    ),
+    "a host that crashes twice": Story({30: ("struck", CRASH), 35: ("struck", CRASH)}),
+    "a job that sleeps": Story({5: SEALED}, {"waiting": 1.0, "asleep": 1.0}, at=80),
+    "a short wait": Story(gauges={"waiting": 1.0}, at=25),
+}
+
+
+def series(story: Story) -> list[dict[str, str]]:
+    """What Prometheus has read, a reading a minute."""
+    now = 0.0
+    tally = Tally(lambda: now)
+    tally.note("resized", {"cause": "start", "downtime_s": None, "steps_lost": None})
+    read: dict[str, list[str]] = {}
+    for minute in range(SCRAPES):
+        now = 60.0 * minute
+        if minute in story.events:
+            tally.note(*story.events[minute])
+        told = dict(chain(GAUGES.items(), story.gauges.items() if minute >= 20 else ()))
+        samples: list[Sample] = [(name, (), (), value) for name, value in told.items()]
+        for figure in tally.figures():
+            name = f"{figure.name}_total" if figure.counter else figure.name
+            samples += [(name, figure.labels, key, value) for key, value in figure.samples.items()]
+        for name, labels, key, value in samples:
+            words = {**TARGET, **dict(zip(labels, key, strict=True))}
+            inside = ",".join(f'{label}="{word}"' for label, word in words.items())
+            values = read.setdefault(f"{PREFIX}{name}{{{inside}}}", ["_"] * minute)
+            values.append(str(value))
+    return [{"series": name, "values": " ".join(values)} for name, values in read.items()]
+
+
+def promtool(folder: Path, *words: str, **files: object) -> subprocess.CompletedProcess[str]:
+    for name, content in files.items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
+    return subprocess.run(["promtool", *words], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def check(folder: Path, story: Story, alerts: Mapping[str, bool]) -> str:
+    """What promtool says of a story in which exactly these alerts are raised; "" if that is so."""
+    shutil.copy(ALERTS, folder)
+    rules = {rule["alert"]: rule for rule in RULES}
+    expected = []
+    for name, raised in alerts.items():
+        cause = {"cause": "crashed"} if name == "HvdElasticFailsAgainAndAgain" else {}
+        labels = {**TARGET, **cause, **rules[name]["labels"]}
+        told = dict(rules[name]["annotations"])
+        for label, value in (*TARGET.items(), *cause.items()):
+            told = {key: text.replace(f"{{{{ $labels.{label} }}}}", value) for key, text in told.items()}
+        raised_now = [{"exp_labels": labels, "exp_annotations": told}] if raised else []
+        expected.append({"eval_time": f"{story.at}m", "alertname": name, "exp_alerts": raised_now})
+    test = {"interval": "1m", "input_series": series(story), "alert_rule_test": expected}
+    done = promtool(folder, "test", "rules", "story.yaml", story={"rule_files": ["alerts.yaml"], "tests": [test]})
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def test_every_alert_has_a_story() -> None:
+    assert [rule["alert"] for rule in RULES] == list(STORIES)
+
+
+@needs_promtool
+@pytest.mark.parametrize("name", STORIES)
+def test_an_alert_is_raised_by_its_story(name: str, tmp_path: Path) -> None:
+    assert check(tmp_path, STORIES[name], {name: True}) == ""
+
+
+@needs_promtool
+@pytest.mark.parametrize("name", QUIET)
+def test_what_is_usual_raises_none(name: str, tmp_path: Path) -> None:
+    assert check(tmp_path, QUIET[name], dict.fromkeys(STORIES, False)) == ""
+
+
+def metrics_in(expressions: Iterable[str]) -> set[str]:
+    return {name for text in expressions for name in re.findall(rf"{PREFIX}(\w+)", text)}
+
+
+def panels() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(GRAFANA.read_text())["panels"]
+    return found
+
+
+def test_alerts_and_dashboard_ask_for_figures_that_the_launcher_tells() -> None:
+    tally = Tally(lambda: 0.0)
+    tally.note("started", {"job": "j", "run": "r", "version": "v"})
+    known = OWN | {f"{figure.name}_total" for figure in tally.figures() if figure.counter}
+    asked = metrics_in([rule["expr"] for rule in RULES])
+    shown = metrics_in(target["expr"] for panel in panels() for target in panel.get("targets", ()))
+    assert asked <= known
+    assert shown <= known
+    assert len(shown) > 15
+
+
+@needs_promtool
+def test_every_expression_of_the_dashboard_is_one(tmp_path: Path) -> None:
+    variables = {"$__range_s": "3600", "$__range": "1h", "$__rate_interval": "5m"}
+    texts = [target["expr"] for panel in panels() for target in panel.get("targets", ())]
+    for name, value in variables.items():
+        texts = [text.replace(name, value) for text in texts]
+    rules = [{"record": f"shown:{number}", "expr": text} for number, text in enumerate(texts)]
+    done = promtool(tmp_path, "check", "rules", "shown.yaml", shown={"groups": [{"name": "shown", "rules": rules}]})
+    assert done.returncode == 0, done.stdout + done.stderr
