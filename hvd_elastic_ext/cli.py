@@ -41,6 +41,7 @@ COMMANDS: Final = {
         "hvd_elastic_ext.launcher.cli.doctor.command", "what on this machine would break a job, and the remedy"
     ),
     "build-horovod": Command("hvd_elastic_ext.install.build_horovod", "build a wheel of Horovod for this Python"),
+    "submit": Command("hvd_elastic_ext.jobs.cli.submit", "make an elastic job on a cluster"),
     "manifest": Command("hvd_elastic_ext.install.manifest", "list or print manifests for a cluster"),
 }
 
