@@ -143,6 +143,8 @@ class Handler(BaseHTTPRequestHandler):
                     if self.server.execs.create_too:
                         self.server.access.authorize(dataclasses.replace(call, verb="create"))
                     self.server.execs.run(self, call, self.server.verbs.existing(call).body())
+                elif call.subresource == "log":
+                    self.server.logs.answer(self, call, self.server.verbs.existing(call).body())
                 elif call.verb == "watch":
                     self._watch(call, fault)
                 else:

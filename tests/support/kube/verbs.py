@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import replace
 from typing import Any
 
@@ -62,7 +63,7 @@ class Verbs:
         body = body or call.json()
         _check_kind(call.resource, body)
         metadata = body.get("metadata") or {}
-        name = metadata["name"]
+        name = metadata.get("name") or f"{metadata['generateName']}{secrets.token_hex(3)}"
         if metadata.get("namespace") not in (None, "", call.namespace):
             raise statuses.bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request"
