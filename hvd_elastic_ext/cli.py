@@ -50,6 +50,7 @@ COMMANDS: Final = {
     "resume": Command("hvd_elastic_ext.jobs.cli.changes", "let a suspended job go on", "resume"),
     "wait": Command("hvd_elastic_ext.jobs.cli.changes", "wait for the end, or another state, of a job", "wait"),
     "delete": Command("hvd_elastic_ext.jobs.cli.changes", "delete a job on a cluster and all that it has", "delete"),
+    "convert": Command("hvd_elastic_ext.jobs.cli.convert", "old manifests and lines of arena, as those of today"),
     "manifest": Command("hvd_elastic_ext.install.manifest", "list or print manifests for a cluster"),
 }
 

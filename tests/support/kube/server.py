@@ -36,8 +36,8 @@ Body = dict[str, Any]
 class KubeServer:
     """An API server on a port of 127.0.0.1; a context manager.
 
-    ``faults``, ``counts``, ``clock``, ``access``, ``execs``, ``logs`` and ``store`` are the tests' to use. ``token`` may
-    do everything; kubectl sends it over TLS only.
+    ``faults``, ``counts``, ``clock``, ``access``, ``execs``, ``logs`` and ``store`` are the tests' to use. ``token``
+    may do everything; kubectl sends it over TLS only.
 
     ``tls``: HTTPS, by a CA of its own in ``folder``. ``history``: events per kind before the oldest are compacted.
     ``bookmark_every``: seconds between a watch's bookmarks. ``kubelet``: pods go when the grace of their deletion is
