@@ -59,6 +59,6 @@ def _target(conversion: Conversion) -> None:
         conversion.set("spec.scaleTargetRef.apiVersion", "kubeflow.org/v1", "the group of the job that is scaled")
     elif kind in ("MPIJob", "TrainingJob"):
         conversion.lost.append(
-            f"spec.scaleTargetRef: {kind} {target.get('name')}: without a scale subresource no autoscaler can scale it; "
-            "`hvd-elastic run --autoscale` does"
+            f"spec.scaleTargetRef: {kind} {target.get('name')}: no autoscaler can scale it, for want of a scale "
+            "subresource; `hvd-elastic run --autoscale` does"
         )
