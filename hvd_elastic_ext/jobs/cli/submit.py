@@ -12,9 +12,10 @@ from hvd_elastic_ext.io.config_file import to_documents
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of, name_of, printed
 from hvd_elastic_ext.jobs.cli.submit_options import add_job, job_of, parted, refuse, settle
-from hvd_elastic_ext.jobs.cluster import apply, keys, manifests
+from hvd_elastic_ext.jobs.cluster import apply
 from hvd_elastic_ext.jobs.cluster.api import Cluster
-from hvd_elastic_ext.jobs.rendering.render import Rendered, needed, render, secret
+from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
+from hvd_elastic_ext.jobs.rendering.render import Rendered
 from hvd_elastic_ext.jobs.spec.job import Job
 
 EPILOG: Final = "docs/submit.md says more, and which rights you need."
@@ -55,19 +56,6 @@ def main(argv: Sequence[str]) -> int:
     if options.diff and cluster is not None:
         return _differences(cluster, rendered)
     return _act(options, cluster, job, rendered)
-
-
-def rendered_of(job: Job) -> Rendered:
-    """The objects of a job, without its key. Raises :class:`UsageError`."""
-    return render(job, {name: manifests.read(name) for name in needed(job)})
-
-
-def with_key(rendered: Rendered, job: Job) -> tuple[dict[str, Any], ...]:
-    """All objects, a new ssh key included where one is needed."""
-    if not rendered.key:
-        return rendered.objects
-    key, public = keys.made(job.name)
-    return (secret(rendered.key, job.name, key=key, public=public), *rendered.objects)
 
 
 def _act(options: argparse.Namespace, cluster: Cluster | None, job: Job, rendered: Rendered) -> int:

@@ -1,4 +1,4 @@
-"""Reads the templates of jobs from ``docker/manifests``."""
+"""Makes the objects of a job: reads its templates from ``docker/manifests``, and adds a key."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Any, Final
 
 from hvd_elastic_ext.install import files
 from hvd_elastic_ext.io.config_file import documents
+from hvd_elastic_ext.jobs.cluster import keys
+from hvd_elastic_ext.jobs.rendering.render import Rendered, needed, render, secret
+from hvd_elastic_ext.jobs.spec.job import Job
 
 FOLDER: Final = "docker/manifests"
 
@@ -16,3 +19,16 @@ FOLDER: Final = "docker/manifests"
 def read(name: str) -> Sequence[dict[str, Any]]:
     """The objects of one manifest; not to be changed."""
     return documents((files.find(FOLDER) / f"{name}.yaml").read_text(encoding="utf-8"), where=f"{name}.yaml")
+
+
+def rendered_of(job: Job) -> Rendered:
+    """The objects of a job, without its key. Raises :class:`UsageError`."""
+    return render(job, {name: read(name) for name in needed(job)})
+
+
+def with_key(rendered: Rendered, job: Job) -> tuple[dict[str, Any], ...]:
+    """All objects, a new ssh key included where one is needed."""
+    if not rendered.key:
+        return rendered.objects
+    key, public = keys.made(job.name)
+    return (secret(rendered.key, job.name, key=key, public=public), *rendered.objects)

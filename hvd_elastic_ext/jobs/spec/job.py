@@ -36,7 +36,9 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``command``: what is trained; ``run_options``: further options of ``hvd-elastic run``, which come before it.
+    """``kind``: one of :data:`KINDS`, or "" for what the cluster has.
+
+    ``command``: what is trained; ``run_options``: further options of ``hvd-elastic run``, which come before it.
 
     ``workers``: pods at the start; ``slots``: processes of each, 0 being one for each GPU, and one without GPUs.
     ``cpu`` and ``memory``: of each worker, requested and the limit. ``discover_image``: the daemon's, by default the
@@ -48,7 +50,7 @@ class Job:
     name: str
     image: str
     command: tuple[str, ...]
-    kind: str = "mpijob"
+    kind: str = ""
     run_options: tuple[str, ...] = ()
     workers: int = 1
     min_workers: int = 1
@@ -110,7 +112,7 @@ def _problems(job: Job) -> list[str]:
     counts = {"--gpus": job.gpus, "--slots": job.slots, "--max-wait-time": job.max_wait_s}
     counts["--job-backoff-limit"] = job.backoff_limit or 0
     checks = [
-        (job.kind not in KINDS, f"--kind {job.kind!r} is none of {', '.join(KINDS)}"),
+        (bool(job.kind) and job.kind not in KINDS, f"--kind {job.kind!r} is none of {', '.join(KINDS)}"),
         (not job.image, "--image is missing: an image with hvd-elastic and what is trained"),
         (not job.command, "the command is missing: hvd-elastic submit NAME --image IMAGE -- python train.py"),
         (
