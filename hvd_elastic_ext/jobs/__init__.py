@@ -1,7 +1,7 @@
 """Jobs on a cluster: made, looked at, changed and ended from a laptop, by commands or from Python. Each folder may
 import those below it::
 
-    cli
+    cli, local
     cluster                  what asks an API server
     rendering, conversion    objects from a job; others' objects as ours
     spec                     one job, checked
