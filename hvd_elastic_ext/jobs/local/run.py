@@ -32,16 +32,7 @@ def run(
     hosts: str | os.PathLike[str] | None = None,
     options: Sequence[str] = (),
 ) -> list[Any]:
-    """Run ``train(*args, **kwargs)`` in ``np`` processes as an elastic job, and return what each rank returned.
-
-    ``train`` joins the world itself, as a script does: ``elastic.init()``, or a State. It is sent by its name if it is
-    in a module, else as its source with all that it uses; arguments and results are plain values. ``hosts``: a hosts
-    file, which may change meanwhile, with names of this machine (default: ``np`` slots of it). ``options``: more of
-    ``hvd-elastic run``. Output is written to ``sys.stdout``.
-
-    The list has the ranks of the last world, in order. Raises :class:`UsageError` for what cannot be sent, and
-    :class:`JobFailed`.
-    """
+    """As :func:`hvd_elastic_ext.run`, which says what all of this means."""
     if np is None and hosts is None:
         raise UsageError("run: give np, the number of processes, or hosts")
     text = script_of(train)
