@@ -43,6 +43,7 @@ COMMANDS: Final = {
     ),
     "build-horovod": Command("hvd_elastic_ext.install.build_horovod", "build a wheel of Horovod for this Python"),
     "submit": Command("hvd_elastic_ext.jobs.cli.submit", "make an elastic job on a cluster"),
+    "preflight": Command("hvd_elastic_ext.jobs.cli.preflight", "whether a cluster can run a job, and the remedy"),
     "get": Command("hvd_elastic_ext.jobs.cli.get", "a job on a cluster and its pods, and what each waits for"),
     "list": Command("hvd_elastic_ext.jobs.cli.get", "all jobs that were submitted to a namespace"),
     "logs": Command("hvd_elastic_ext.jobs.cli.logs", "the output of a job on a cluster, of all ranks or of one"),

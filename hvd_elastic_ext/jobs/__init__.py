@@ -2,9 +2,10 @@
 import those below it::
 
     cli, local
-    cluster                  what asks an API server
-    rendering, conversion    objects from a job; others' objects as ours
-    spec                     one job, checked
+    cluster                what asks an API server
+    reading, conversion    what objects say; others' objects as ours
+    rendering              objects from a job
+    spec                   one job, checked
 
 Belongs here: the commands ``submit``, ``get``, ``logs`` and their kin, what they share, and the same as functions
 (``sdk``), which this module has: :class:`Job`, :func:`submit`, :func:`get`, :func:`logs`, :func:`wait` and more.
@@ -17,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hvd_elastic_ext.jobs.rendering.states import JobSeen, PodSeen
+    from hvd_elastic_ext.jobs.reading.states import JobSeen, PodSeen
     from hvd_elastic_ext.jobs.sdk import all_jobs, delete, get, logs, resume, scale, submit, suspend, wait
     from hvd_elastic_ext.jobs.spec.job import Job, Toleration
 
@@ -40,8 +41,8 @@ __all__ = [
 _WHERE = {
     "Job": "spec.job",
     "Toleration": "spec.job",
-    "JobSeen": "rendering.states",
-    "PodSeen": "rendering.states",
+    "JobSeen": "reading.states",
+    "PodSeen": "reading.states",
 }
 
 

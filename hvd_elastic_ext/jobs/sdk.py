@@ -15,7 +15,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.cluster import api, apply, changes
 from hvd_elastic_ext.jobs.cluster import logs as job_logs
 from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
-from hvd_elastic_ext.jobs.rendering.states import FINISHED, GONE, RUNNING, SUCCEEDED, SUSPENDED, JobSeen
+from hvd_elastic_ext.jobs.reading.states import FINISHED, GONE, RUNNING, SUCCEEDED, SUSPENDED, JobSeen
 from hvd_elastic_ext.jobs.spec.job import Job
 
 State = Literal["finished", "succeeded", "running", "suspended", "deleted"]

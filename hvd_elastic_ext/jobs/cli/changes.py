@@ -12,7 +12,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of, name_of
 from hvd_elastic_ext.jobs.cluster import changes
-from hvd_elastic_ext.jobs.rendering.states import FINISHED, GONE, RUNNING, SUSPENDED, stores_checkpoints
+from hvd_elastic_ext.jobs.reading.states import FINISHED, GONE, RUNNING, SUSPENDED, stores_checkpoints
 
 FOR: Final = {
     "finished": FINISHED,

@@ -15,7 +15,7 @@ from hvd_elastic_ext.io.config_file import to_documents
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of
 from hvd_elastic_ext.jobs.cluster import changes
-from hvd_elastic_ext.jobs.rendering.states import JobSeen, PodSeen
+from hvd_elastic_ext.jobs.reading.states import JobSeen, PodSeen
 
 JOB: Final = ("NAME", "KIND", "STATE", "READY", "WORKERS", "AGE")
 WIDE: Final = ("IMAGE", "MESSAGE")

@@ -26,7 +26,7 @@ def kind_for(cluster: Cluster, command: Sequence[str]) -> str:
     if command[:1] == ["torchrun"] and _has(cluster, "kubeflow.org/v1", "pytorchjobs"):
         return "pytorchjob"
     kind = next((kind for kind, version, plural in FOUND if _has(cluster, version, plural)), "statefulset")
-    return "mpijob-older" if kind == "mpijob" and _version(cluster) < SIDECARS else kind
+    return "mpijob-older" if kind == "mpijob" and version(cluster) < SIDECARS else kind
 
 
 def _has(cluster: Cluster, version: str, plural: str) -> bool:
@@ -34,7 +34,8 @@ def _has(cluster: Cluster, version: str, plural: str) -> bool:
     return any(each.get("name") == plural for each in listed)
 
 
-def _version(cluster: Cluster) -> tuple[int, int]:
+def version(cluster: Cluster) -> tuple[int, int]:
+    """Of Kubernetes: major and minor."""
     said = cluster.ask("GET", "/version")
     numbers = [int("".join(filter(str.isdigit, str(said.get(name)))) or 0) for name in ("major", "minor")]
     return numbers[0], numbers[1]

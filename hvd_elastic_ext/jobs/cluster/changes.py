@@ -10,9 +10,7 @@ from typing import Final
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.io.option_parser import nearest
 from hvd_elastic_ext.jobs.cluster.api import Body, Cluster
-from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL, LAUNCHER, WORKER
-from hvd_elastic_ext.jobs.rendering.render import selector
-from hvd_elastic_ext.jobs.rendering.states import (
+from hvd_elastic_ext.jobs.reading.states import (
     FINISHED,
     GONE,
     ROOT_KINDS,
@@ -23,6 +21,8 @@ from hvd_elastic_ext.jobs.rendering.states import (
     seen,
     state_of,
 )
+from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL, LAUNCHER, WORKER
+from hvd_elastic_ext.jobs.rendering.render import selector
 from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE
 
 LEFT: Final = (

@@ -16,9 +16,9 @@ from urllib.parse import urlencode
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, ClusterRefused, ClusterUnanswered
 from hvd_elastic_ext.jobs.cluster.changes import root_of
+from hvd_elastic_ext.jobs.reading.states import PodSeen, pod
 from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, main_container
 from hvd_elastic_ext.jobs.rendering.render import selector
-from hvd_elastic_ext.jobs.rendering.states import PodSeen, pod
 
 AGAIN_S: Final = 1.0
 """Before a log that broke off, or has not begun, is asked for again."""

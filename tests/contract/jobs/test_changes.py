@@ -9,7 +9,7 @@ import pytest
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.cluster import apply, changes
 from hvd_elastic_ext.jobs.cluster.api import Cluster
-from hvd_elastic_ext.jobs.rendering.states import FINISHED, GONE, PENDING, RUNNING
+from hvd_elastic_ext.jobs.reading.states import FINISHED, GONE, PENDING, RUNNING
 from tests.contract.jobs.test_submit import whole
 from tests.contract.kube.client import MERGE
 from tests.contract.kube.conftest import Space

@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.cli.changes import seconds
 from hvd_elastic_ext.jobs.cli.get import age, shown
 from hvd_elastic_ext.jobs.cli.options import name_of, printed
-from hvd_elastic_ext.jobs.rendering.states import JobSeen, PodSeen
+from hvd_elastic_ext.jobs.reading.states import JobSeen, PodSeen
 
 POD = PodSeen("digits-worker-0", "worker", "Pending", False, "", "2026-01-01T00:00:00Z", "0/3 nodes are available")
 SEEN = JobSeen("digits", "MPIJob", "Pending", "", 2, 1, 8, "2026-01-01T00:00:00Z", "reg/train:1", (POD,))

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.jobs.rendering import states
-from hvd_elastic_ext.jobs.rendering.states import FAILED, PENDING, RUNNING, SUCCEEDED, SUSPENDED
+from hvd_elastic_ext.jobs.reading import states
+from hvd_elastic_ext.jobs.reading.states import FAILED, PENDING, RUNNING, SUCCEEDED, SUSPENDED
 from tests.support.jobs import example, rendered
 from tests.support.kube import bodies
 
