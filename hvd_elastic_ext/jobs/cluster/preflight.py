@@ -29,7 +29,7 @@ def look(cluster: Cluster, job: Job) -> Iterator[Finding]:
     version = ".".join(map(str, apply.version(cluster)))
     yield Finding("ok", "server", f"Kubernetes {version}, namespace {cluster.namespace}")
     rendered = rendered_of(job)
-    yield Finding("ok", "kind", f"--kind {job.kind}: a {rendered.root['kind']}")
+    yield Finding("ok", "kind", f"--kind {job.kind}: {rendered.root['kind']}")
     yield from _objects(cluster, job, rendered)
     yield from _rights(cluster, rendered)
     worker = next(each for body in rendered.objects for role, each in templates(body) if role == "worker")
@@ -88,10 +88,10 @@ def _rights(cluster: Cluster, rendered: Rendered) -> Iterator[Finding]:
             yield Finding("warning", "rights", f"you may not {what}", f"without it no {commands}")
 
 
-def _nodes(cluster: Cluster) -> list[Body]:
-    """None, if they may not be read."""
+def _nodes(cluster: Cluster) -> list[Body] | None:
+    """None if they may not be read."""
     try:
         items = cluster.ask("GET", "/api/v1/nodes").get("items")
     except ClusterRefused:
-        return []
+        return None
     return [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []

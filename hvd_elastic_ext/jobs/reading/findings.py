@@ -45,13 +45,15 @@ def requests_of(template: Body) -> dict[str, float]:
     return total
 
 
-def of_nodes(nodes: Sequence[Body], worker: Body, *, least: int) -> list[Finding]:
+def of_nodes(nodes: Sequence[Body] | None, worker: Body, *, least: int) -> list[Finding]:
     """Whether ``least`` workers find nodes: by labels, taints and what a whole node has. What others use of it is not
     known here."""
-    if not nodes:
+    if nodes is None:
         return [Finding("unknown", "nodes", "they may not be read", "an administrator can tell which ones fit")]
     wanted, selector = requests_of(worker), worker["spec"].get("nodeSelector") or {}
     labelled = [node for node in nodes if selector.items() <= _labels(node).items()]
+    if not nodes:
+        return [Finding("problem", "nodes", "there are none", "add nodes")]
     if not labelled:
         labels = ",".join(f"{name}={value}" for name, value in selector.items())
         return [Finding("problem", "nodes", f"none of {len(nodes)} has the labels {labels}", "change --selector")]

@@ -64,7 +64,8 @@ OTHER = Toleration("spot", "no", "", "Equal")
             "0 of 1",
         ),
         ([node("a", taints=[bodies.taint("x", effect="PreferNoSchedule")])], {}, ["ok"], "1 of 1"),
-        ([], {}, ["unknown"], "may not be read"),
+        (None, {}, ["unknown"], "may not be read"),
+        ([], {}, ["problem"], "there are none"),
     ],
 )
 def test_nodes_are_counted_that_take_a_worker(nodes: Any, others: Any, levels: list[str], said: str) -> None:
