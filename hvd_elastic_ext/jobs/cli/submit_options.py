@@ -70,6 +70,7 @@ def _places(group: argparse._ArgumentGroup) -> None:
     ):
         short = {"--env": ["-e"], "--label": ["-l"], "--annotation": ["-a"], "--data": ["-d"]}.get(name, [])
         group.add_argument(*short, name, metavar=metavar, action="append", default=[], help=text)
+    group.add_argument("--sync", metavar="DIR", default="", help="a folder whose files every pod gets, at /code")
     group.add_argument("--working-dir", metavar="DIR", default="", help="of launcher and workers")
     group.add_argument("-p", "--priority", metavar="CLASS", default="", help="priority class of pods")
     group.add_argument("--scheduler", metavar="NAME", default="", help="of pods")
@@ -131,6 +132,7 @@ def job_of(options: argparse.Namespace, given: Sequence[str]) -> Job:
         scheduler=options.scheduler,
         ssh_secret=options.ssh_secret,
         queue=options.queue,
+        sync=options.sync,
         gang=options.gang,
         tolerations=words.tolerations(options.toleration),
         pull_secrets=tuple(options.image_pull_secret),

@@ -26,6 +26,7 @@ from hvd_elastic_ext.jobs.rendering.render import selector
 from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE
 
 LEFT: Final = (
+    ("v1", "configmaps"),
     ("v1", "secrets"),
     ("v1", "services"),
     ("v1", "serviceaccounts"),

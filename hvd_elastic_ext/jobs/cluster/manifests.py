@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from hvd_elastic_ext.install import files
 from hvd_elastic_ext.io.config_file import documents
-from hvd_elastic_ext.jobs.cluster import keys
+from hvd_elastic_ext.jobs.cluster import code, keys
 from hvd_elastic_ext.jobs.rendering.render import Rendered, needed, render, secret
 from hvd_elastic_ext.jobs.spec.job import Job
 
@@ -23,7 +24,8 @@ def read(name: str) -> Sequence[dict[str, Any]]:
 
 def rendered_of(job: Job) -> Rendered:
     """The objects of a job, without its key. Raises :class:`UsageError`."""
-    return render(job, {name: read(name) for name in needed(job)})
+    archive = code.packed(Path(job.sync)) if job.sync else b""
+    return render(job, {name: read(name) for name in needed(job)}, archive=archive)
 
 
 def with_key(rendered: Rendered, job: Job) -> tuple[dict[str, Any], ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from hvd_elastic_ext.jobs.rendering import code
 from hvd_elastic_ext.jobs.rendering.kinds import CHANGES
 from hvd_elastic_ext.jobs.rendering.objects import (
     ACCOUNT,
@@ -50,8 +51,11 @@ def needed(job: Job) -> tuple[str, ...]:
     return (job.kind,) if job.kind == "pytorchjob" else (RIGHTS, job.kind)
 
 
-def render(job: Job, manifests: Mapping[str, Sequence[Body]]) -> Rendered:
-    """``manifests``: the documents of each of :func:`needed`. Raises :class:`UsageError` for what a kind cannot do."""
+def render(job: Job, manifests: Mapping[str, Sequence[Body]], *, archive: bytes = b"") -> Rendered:
+    """``manifests``: the documents of each of :func:`needed`; ``archive``: the code of ``--sync``.
+
+    Raises :class:`UsageError` for what a kind cannot do.
+    """
     found = [renamed(body, job.name) for name in needed(job) for body in manifests[name]]
     rights = [body for body in found if body["kind"] in ("Role", "RoleBinding", "ServiceAccount")]
     objects = [*_rights(rights, job), *(body for body in found if body not in rights)]
@@ -61,6 +65,8 @@ def render(job: Job, manifests: Mapping[str, Sequence[Body]]) -> Rendered:
             change(template, role, job)
     notes = CHANGES[job.kind](objects, job) + _storage(job)
     key = _key(objects, job)
+    if archive:
+        objects = [*code.add(objects, job, archive), *objects]
     for body in objects:
         merged(body["metadata"], "labels", {JOB_LABEL: job.name, MANAGED: BY})
     root = objects[-1]

@@ -44,7 +44,8 @@ class Job:
     ``cpu`` and ``memory``: of each worker, requested and the limit. ``discover_image``: the daemon's, by default the
     ``image``, which has it. ``spot``: the job sleeps while too few workers are there, for ``max_wait_s`` at most
     (0: without limit). ``queue``: ``kueue/NAME`` or ``volcano/NAME``. ``gang``: the first ``min_workers`` are placed
-    together or not at all. ``volumes``: claims, by where they are mounted.
+    together or not at all. ``sync``: a folder of this machine whose files every pod gets. ``volumes``: claims, by where
+    they are mounted.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Job:
     scheduler: str = ""
     ssh_secret: str = ""
     queue: str = ""
+    sync: str = ""
     gang: bool = False
     tolerations: tuple[Toleration, ...] = ()
     pull_secrets: tuple[str, ...] = ()

@@ -110,6 +110,20 @@ def test_the_command_makes_the_job_and_shows_how_it_differs_later(
     cluster.delete(cluster.path("batch/v1", "jobs", "digits"))
 
 
+def test_a_folder_goes_along_and_belongs_to_the_job(cluster: Cluster, config: Path, tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "train.py").write_text("x = 1\n")
+    words = ["digits", "--kind", "statefulset", "--image", "example.org/none:1", "--sync", str(code)]
+    words += ["--selector", "hvd-elastic-ext/nowhere=yes", "--launcher-selector", "hvd-elastic-ext/nowhere=yes"]
+    assert submit.main([*words, "--kubeconfig", str(config), "--", "python", "train.py"]) == 0
+    held = cluster.read(cluster.path("v1", "configmaps", "digits-code"))
+    assert held is not None
+    assert held["immutable"] is True
+    assert held["metadata"]["ownerReferences"][0]["kind"] == "Job"
+    cluster.delete(cluster.path("batch/v1", "jobs", "digits"))
+
+
 def test_the_kind_is_what_the_cluster_has(cluster: Cluster, request: pytest.FixtureRequest) -> None:
     if request.node.callspec.params["api"] == "real":
         pytest.skip("which operators a real cluster has is not known here")
