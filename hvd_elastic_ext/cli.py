@@ -18,10 +18,11 @@ from hvd_elastic_ext.launcher.cli import starting
 
 
 class Command(NamedTuple):
-    """``module`` has ``main(argv) -> int``; it is imported only when the command is used."""
+    """``module`` has ``function(argv) -> int``; it is imported only when the command is used."""
 
     module: str
     does: str
+    function: str = "main"
 
 
 COMMANDS: Final = {
@@ -41,13 +42,32 @@ COMMANDS: Final = {
         "hvd_elastic_ext.launcher.cli.doctor.command", "what on this machine would break a job, and the remedy"
     ),
     "build-horovod": Command("hvd_elastic_ext.install.build_horovod", "build a wheel of Horovod for this Python"),
+    "submit": Command("hvd_elastic_ext.jobs.cli.submit", "make an elastic job on a cluster"),
+    "preflight": Command("hvd_elastic_ext.jobs.cli.preflight", "whether a cluster can run a job, and the remedy"),
+    "get": Command("hvd_elastic_ext.jobs.cli.get", "a job on a cluster and its pods, and what each waits for"),
+    "list": Command("hvd_elastic_ext.jobs.cli.get", "all jobs that were submitted to a namespace"),
+    "logs": Command("hvd_elastic_ext.jobs.cli.logs", "the output of a job on a cluster, of all ranks or of one"),
+    "suspend": Command("hvd_elastic_ext.jobs.cli.changes", "let a job on a cluster go until it is resumed", "suspend"),
+    "resume": Command("hvd_elastic_ext.jobs.cli.changes", "let a suspended job go on", "resume"),
+    "wait": Command("hvd_elastic_ext.jobs.cli.changes", "wait for the end, or another state, of a job", "wait"),
+    "delete": Command("hvd_elastic_ext.jobs.cli.changes", "delete a job on a cluster and all that it has", "delete"),
+    "convert": Command("hvd_elastic_ext.jobs.cli.convert", "old manifests and lines of arena, as those of today"),
     "manifest": Command("hvd_elastic_ext.install.manifest", "list or print manifests for a cluster"),
 }
 
 
-def _module(name: str, arguments: Sequence[str]) -> str:
-    replays = name == "events" and any(each.partition("=")[0] == "--replay" for each in arguments)
-    return "hvd_elastic_ext.launcher.cli.replay" if replays else COMMANDS[name].module
+CLUSTER: Final = ("-n", "--namespace", "--kubeconfig")
+"""Options that say that a job on a cluster is meant."""
+
+
+def _meant(name: str, arguments: Sequence[str]) -> Command:
+    """The command, which for two of them depends on its options."""
+    options = {each.partition("=")[0] for each in arguments}
+    if name == "events" and "--replay" in options:
+        return COMMANDS[name]._replace(module="hvd_elastic_ext.launcher.cli.replay")
+    if name == "scale" and not options.isdisjoint(CLUSTER):
+        return COMMANDS[name]._replace(module="hvd_elastic_ext.jobs.cli.changes", function="scale")
+    return COMMANDS[name]
 
 
 def usage() -> str:
@@ -89,7 +109,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _command(name: str, arguments: Sequence[str]) -> int:
     try:
         with starting.said(sys.stderr, arguments) if name == "run" else contextlib.nullcontext():
-            return int(importlib.import_module(_module(name, arguments)).main(arguments))
+            meant = _meant(name, arguments)
+            return int(getattr(importlib.import_module(meant.module), meant.function)(arguments))
     except SystemExit as end:
         if end.code:
             raise

@@ -20,6 +20,8 @@
         ├── BadPublication          a pushed publication was received, and is not one
         ├── Missing, Unreadable, Damaged      a checkpoint                       checkpoint/format/errors.py
         ├── CannotListen            an address is taken                          discover/publishing/http_server.py
+        ├── ClusterRefused, ClusterUnanswered    a request about a job on a cluster    jobs/cluster/api.py
+        ├── NotReached              a job did not become as it was waited for    jobs/cluster/changes.py
         ├── OwnedByOther            another daemon writes this file              discover/publishing/file_lock.py
         └── JobFailed               training failed (exit 1)
             ├── Interrupted         the launcher was told to stop (exit 128 + signal)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,30 @@ YAMLError = yaml.YAMLError
 def to_yaml(document: Mapping[str, Any]) -> str:
     """A document as YAML, its keys in their order."""
     return str(yaml.safe_dump(dict(document), sort_keys=False))
+
+
+def to_documents(whole: Sequence[Mapping[str, Any]]) -> str:
+    """Several documents in one text, without anchors; no line is wrapped."""
+    return "---\n".join(
+        yaml.dump(dict(each), Dumper=_WithoutAnchors, sort_keys=False, width=1 << 20, allow_unicode=True)
+        for each in whole
+    )
+
+
+class _WithoutAnchors(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def documents(text: str, *, where: str) -> list[dict[str, Any]]:
+    """All documents of a text, without empty ones. Raises :class:`UsageError` with ``where``."""
+    try:
+        found = [each for each in yaml.safe_load_all(text) if each is not None]
+    except yaml.YAMLError as error:
+        raise UsageError(f"{where}: {' '.join(str(error).split())}") from None
+    if not all(isinstance(each, dict) for each in found):
+        raise UsageError(f"{where}: each document is one object with kind and apiVersion")
+    return found
 
 
 def read_config(path: Path, *, option: str = "--config") -> Mapping[str, Any]:

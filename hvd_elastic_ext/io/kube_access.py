@@ -123,14 +123,14 @@ def ask(
     *,
     timeout: tuple[float, float],
 ) -> dict[str, Any]:
-    """Send one small request, a merge patch if it has a ``body`` and is none of a deletion, and return the object that
-    is the answer; ``timeout`` as for :func:`read_pod`.
+    """Send one small request and return the object that is the answer; the ``body`` of a PATCH is a merge patch.
+    ``timeout`` as for :func:`read_pod`.
 
     Over the client's connections and with its credentials, but past its calls, which differ between versions. Raises
     :class:`Refused` and :class:`Unanswered`; whether it took effect is not known after the second.
     """
     endpoint = Endpoint.of(configuration)
-    media = "application/json" if method == "DELETE" else "application/merge-patch+json"
+    media = "application/merge-patch+json" if method == "PATCH" else "application/json"
     with client.ApiClient(configuration) as api, _answered(timeout):
         answer = api.rest_client.pool_manager.request(
             method,
@@ -149,6 +149,38 @@ def ask(
             raise Refused(answer.status, answer.data)
         found = json.loads(answer.data)
     return found if isinstance(found, dict) else {}
+
+
+def lines(configuration: client.Configuration, path: str, *, timeout: tuple[float, float | None]) -> Iterator[str]:
+    """Lines of an answer that is text, as they come; the last one may lack its end. ``timeout`` as for
+    :func:`read_pod`; a None at its end waits for any time.
+
+    Raises :class:`Refused` and :class:`Unanswered`, also between lines.
+    """
+    endpoint = Endpoint.of(configuration)
+    limits = urllib3.Timeout(connect=timeout[0], read=timeout[1])
+    with client.ApiClient(configuration) as api, _answered((timeout[0], timeout[1] or 0.0)):
+        answer = api.rest_client.pool_manager.request(
+            "GET",
+            f"{endpoint.url}{path}",
+            headers={"Accept": "*/*", **endpoint.headers},
+            timeout=limits,
+            retries=False,
+            redirect=False,  # the token is for no other server
+            preload_content=False,
+        )
+        try:
+            if answer.status >= 300:
+                raise Refused(answer.status, answer.read())
+            rest = b""
+            for piece in answer.stream(amt=None, decode_content=True):
+                *whole, rest = (rest + piece).split(b"\n")
+                yield from (f"{line.decode('utf-8', 'replace')}\n" for line in whole)
+            if rest:
+                yield rest.decode("utf-8", "replace")
+        finally:
+            answer.close()
+            answer.release_conn()
 
 
 @contextmanager

@@ -21,7 +21,11 @@ NEWEST: Final = "1.37"
 NATIVE_SIDECARS: Final = "1.29"
 """The first version of Kubernetes that has them without being asked."""
 
-CUSTOM: Final = {"kubeflow.org/v2beta1": schemas.MPI_JOB, "kai.alibabacloud.com/v1alpha1": schemas.TRAINING_JOB}
+CUSTOM: Final = {
+    "kubeflow.org/v2beta1": schemas.MPI_JOB,
+    "kai.alibabacloud.com/v1alpha1": schemas.TRAINING_JOB,
+    "kubeflow.org/v1": schemas.PYTORCH_JOB,
+}
 
 
 def names() -> list[str]:
@@ -52,11 +56,7 @@ def problems(body: Body, *, version: str = NEWEST, custom: str = "") -> list[str
     """
     if body["apiVersion"] not in CUSTOM:
         return _built_in(body, version)
-    schema = schemas.schema(custom or CUSTOM[body["apiVersion"]])
-    found = [
-        f"{'.'.join(map(str, error.absolute_path))}: {error.message}"
-        for error in jsonschema.Draft202012Validator(schema).iter_errors(body)
-    ]
+    found = of_operator(body, custom=custom)
     # What operators leave open in theirs: metadata, and whatever else is decided when pods are made.
     found += _built_in({"apiVersion": "v1", "kind": "ConfigMap", "metadata": body["metadata"]}, version)
     for where, template in pod_templates(body):
@@ -65,12 +65,24 @@ def problems(body: Body, *, version: str = NEWEST, custom: str = "") -> list[str
     return found
 
 
+def of_operator(body: Body, *, custom: str = "") -> list[str]:
+    """What an operator's own schema finds wrong, which knows pods, too."""
+    schema = schemas.schema(custom or CUSTOM[body["apiVersion"]])
+    return [
+        f"{'.'.join(map(str, error.absolute_path))}: {error.message}"
+        for error in jsonschema.Draft202012Validator(schema).iter_errors(body)
+    ]
+
+
 def pod_templates(body: Body) -> Iterator[tuple[str, Body]]:
     """The templates of pods in an object, by role: ``launcher``, ``worker``, or ``daemon`` where it stands alone."""
     spec = body.get("spec", {})
     match body["kind"]:
         case "MPIJob":
             for role, replica in spec["mpiReplicaSpecs"].items():
+                yield role.lower(), replica["template"]
+        case "PyTorchJob":
+            for role, replica in spec["pytorchReplicaSpecs"].items():
                 yield role.lower(), replica["template"]
         case "TrainingJob":
             for role in ("launcher", "worker"):

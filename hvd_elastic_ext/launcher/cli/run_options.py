@@ -100,6 +100,16 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
         raise UsageError(_as_written(str(error), argv)) from None
 
 
+def split(argv: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Options, and the command after them, as they are written: nothing of this machine is asked. Raises
+    :class:`UsageError` for an option that is none."""
+    horovod, _ = _horovods_options()
+    args = horovod.parse(Words(argv, "hvd-elastic run", DESCRIPTION, add_options, lambda _, given: list(given)))
+    count = len(argv) - len(args.command)
+    command = tuple(argv[count:])
+    return tuple(argv[:count]), command[1:] if command[:1] == ("--",) else command
+
+
 def misplaced(words: Sequence[str], ours: Collection[str]) -> str | None:
     """Say which long options of ``ours`` are among the command's ``words``; None if none is. Pure."""
     names = [word.partition("=")[0] for word in words if word.startswith("--")]

@@ -11,7 +11,7 @@ from typing import Any, Final
 from tests.support.kube import statuses
 from tests.support.kube.clock import ServerClock
 from tests.support.kube.requests import ANONYMOUS, Call, User
-from tests.support.kube.resources import Key, resource
+from tests.support.kube.resources import TABLE, Key, resource
 from tests.support.kube.store import Store
 
 MASTERS: Final = "system:masters"
@@ -87,6 +87,18 @@ class Access:
                 name=call.name,
                 missing=missing,
             )
+
+    def review(self, call: Call) -> dict[str, Any]:
+        """The answer to whether the user may do something."""
+        body = call.json()
+        asked = body["spec"]["resourceAttributes"]
+        found = next(each for each in TABLE if (each.group, each.plural) == (asked.get("group", ""), asked["resource"]))
+        space, name, below = asked.get("namespace", ""), asked.get("name", ""), asked.get("subresource", "")
+        try:
+            self.authorize(Call(asked["verb"], found, space, name, below, {}, user=call.user))
+        except statuses.ApiError:
+            return {**body, "status": {"allowed": False}}
+        return {**body, "status": {"allowed": True}}
 
     def _rules(self, call: Call, missing: list[str]) -> Iterator[Mapping[str, Any]]:
         with self._store.lock:

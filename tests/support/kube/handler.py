@@ -137,12 +137,16 @@ class Handler(BaseHTTPRequestHandler):
                 self._wait_until_gone()
             case faults.Reset():
                 self.abort()
+            case _ if call.resource.plural == "selfsubjectaccessreviews":  # anybody may ask this
+                self._whole(201, dumps(self.server.access.review(call)))
             case _:
                 self.server.access.authorize(call)
                 if call.subresource == "exec":
                     if self.server.execs.create_too:
                         self.server.access.authorize(dataclasses.replace(call, verb="create"))
                     self.server.execs.run(self, call, self.server.verbs.existing(call).body())
+                elif call.subresource == "log":
+                    self.server.logs.answer(self, call, self.server.verbs.existing(call).body())
                 elif call.verb == "watch":
                     self._watch(call, fault)
                 else:

@@ -68,11 +68,14 @@ _PYTORCH_SCALE: Final = ScalePaths(
 _RBAC: Final = "rbac.authorization.k8s.io"
 
 TABLE: Final = (
-    Resource("", "v1", "pods", "Pod", status=True, returned=True, short=("po",), extra=("eviction", "exec")),
+    Resource("", "v1", "pods", "Pod", status=True, returned=True, short=("po",), extra=("eviction", "exec", "log")),
     Resource("", "v1", "nodes", "Node", namespaced=False, status=True, short=("no",)),
     Resource("", "v1", "namespaces", "Namespace", namespaced=False, status=True, short=("ns",)),
     Resource("", "v1", "configmaps", "ConfigMap", short=("cm",)),
     Resource("", "v1", "secrets", "Secret"),
+    Resource("", "v1", "resourcequotas", "ResourceQuota", status=True),
+    Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", status=True, short=("pvc",)),
+    Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False),
     Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", short=("netpol",)),
     Resource("", "v1", "services", "Service", status=True, returned=True, short=("svc",)),
     Resource("", "v1", "events", "Event", short=("ev",)),
@@ -92,6 +95,8 @@ TABLE: Final = (
     Resource("kubeflow.org", "v1", "mpijobs", "MPIJob", status=True, custom=True),
     Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob", status=True, custom=True, scale=_PYTORCH_SCALE),
     Resource("kai.alibabacloud.com", "v1alpha1", "trainingjobs", "TrainingJob", status=True, custom=True),
+    Resource("kai.alibabacloud.com", "v1alpha1", "scaleouts", "ScaleOut", status=True, custom=True),
+    Resource("kai.alibabacloud.com", "v1alpha1", "scaleins", "ScaleIn", status=True, custom=True),
 )
 
 BY_PATH: Final = {(each.group, each.version, each.plural): each for each in TABLE}
@@ -159,6 +164,7 @@ _SUBRESOURCE_KINDS: Final = {
     "scale": ("autoscaling", "v1", "Scale", ["get", "patch", "update"]),
     "eviction": ("policy", "v1", "Eviction", ["create"]),
     "exec": ("", "", "PodExecOptions", ["create", "get"]),
+    "log": ("", "", "Pod", ["get"]),
     "token": ("authentication.k8s.io", "v1", "TokenRequest", ["create"]),
 }
 

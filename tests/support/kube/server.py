@@ -21,6 +21,7 @@ from tests.support.kube.access import Access
 from tests.support.kube.clock import ServerClock, rfc3339, unix
 from tests.support.kube.execs import Execs
 from tests.support.kube.faults import Faults
+from tests.support.kube.logs import Logs
 from tests.support.kube.request_counts import Counts
 from tests.support.kube.requests import Call
 from tests.support.kube.resources import BY_KIND, Key, Resource, resource
@@ -35,8 +36,8 @@ Body = dict[str, Any]
 class KubeServer:
     """An API server on a port of 127.0.0.1; a context manager.
 
-    ``faults``, ``counts``, ``clock``, ``access``, ``execs`` and ``store`` are the tests' to use. ``token`` may do
-    everything; kubectl sends it over TLS only.
+    ``faults``, ``counts``, ``clock``, ``access``, ``execs``, ``logs`` and ``store`` are the tests' to use. ``token``
+    may do everything; kubectl sends it over TLS only.
 
     ``tls``: HTTPS, by a CA of its own in ``folder``. ``history``: events per kind before the oldest are compacted.
     ``bookmark_every``: seconds between a watch's bookmarks. ``kubelet``: pods go when the grace of their deletion is
@@ -57,14 +58,15 @@ class KubeServer:
         patience: float = 0.1,
         open_: web.Open = socket.socket,
     ) -> None:
+        self.stopping = threading.Event()
         self.clock = ServerClock()
         self.store = Store(history=history)
         self.access = Access(self.store, self.clock)
         self.faults = Faults()
         self.counts = Counts()
         self.execs = Execs()
+        self.logs = Logs(self.stopping)
         self.verbs = Verbs(self.store, self.clock, self.access, patience=patience)
-        self.stopping = threading.Event()
         self.resetting = self.hanging = False
         self.context: ssl.SSLContext | None = None
         self._temporary = contextlib.ExitStack()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from tests.support.kube.access import Access
 from tests.support.kube.clock import ServerClock
 from tests.support.kube.requests import Call
 from tests.support.kube.resources import Key, Resource
-from tests.support.kube.store import Record, Store, dumps
+from tests.support.kube.store import Record, Store, dumps, made
 
 Answer = tuple[int, bytes]
 """HTTP status and body."""
@@ -62,7 +63,7 @@ class Verbs:
         body = body or call.json()
         _check_kind(call.resource, body)
         metadata = body.get("metadata") or {}
-        name = metadata["name"]
+        name = metadata.get("name") or f"{metadata['generateName']}{secrets.token_hex(3)}"
         if metadata.get("namespace") not in (None, "", call.namespace):
             raise statuses.bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request"
@@ -71,8 +72,8 @@ class Verbs:
         with self.store.lock:
             if self.store.get(call.resource, key) is not None:
                 raise statuses.already_exists(call.resource, name)
-            made = lifecycle.new(call.resource, key, body, now=self.clock.now())
-            return self.store.write(call.resource, key, made)
+            new = lifecycle.new(call.resource, key, body, now=self.clock.now())
+            return self._written(replace(call, name=name), new)
 
     def _change(self, call: Call) -> Answer:
         with self.store.lock:
@@ -93,10 +94,18 @@ class Verbs:
             return 200, listing.alone(call.resource, self._written(call, new))
 
     def _written(self, call: Call, new: dict[str, Any]) -> Record:
-        return self.store.write(call.resource, call.key, new)
+        """The object's new state; of a dry run nothing is kept. Raises ApiError 400."""
+        match call.option("dryRun"):
+            case "":
+                return self.store.write(call.resource, call.key, new)
+            case "All":
+                return made(call.resource, call.key, new, self.store.revision)
+        raise statuses.bad_request(f"invalid dry run option: {call.option('dryRun')}")
 
     def _delete(self, call: Call) -> Answer:
         options = call.json() if call.body else {}
+        if call.option("dryRun") or options.get("dryRun"):
+            raise statuses.bad_request("this server tries no deletions")
         with self.store.lock:
             record = self.existing(call)
             record, gone = self.delete(call.resource, record, options, grace=call.number("gracePeriodSeconds"))

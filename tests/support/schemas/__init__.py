@@ -14,6 +14,8 @@ OLD_MPI_JOB: Final = "mpijob-v2beta1-0.4.0.json"
 """The last release whose MPIJob knows nothing of native sidecars."""
 TRAINING_JOB: Final = "trainingjob-v1alpha1.json"
 
+PYTORCH_JOB: Final = "pytorchjob-v1.json"
+
 
 @functools.cache
 def schema(name: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from tests.support.manifests import Body, containers, documents, names, of_kind, pod_templates, pods
 
 JOBS = ["mpijob-older.yaml", "mpijob.yaml", "statefulset.yaml", "trainingjob.yaml"]
-WITH_PODS = [*JOBS, "standalone.yaml"]
+WITH_PODS = [*JOBS, "standalone.yaml", "pytorchjob.yaml"]
 
 NOBODY = {"runAsNonRoot": True, "runAsUser": 10001, "runAsGroup": 10001, "capabilities": {"drop": ["ALL"]}}
 ROOT = {
@@ -36,7 +36,7 @@ EVERY_CONTAINER = [
 
 def test_all_files_with_pods_are_listed() -> None:
     assert {name for name in names() if pods(name)} == set(WITH_PODS)
-    assert len(EVERY_CONTAINER) == 13
+    assert len(EVERY_CONTAINER) == 14
 
 
 @pytest.mark.parametrize(("name", "role", "container"), EVERY_CONTAINER)

@@ -30,7 +30,7 @@ def daemon(name: str) -> Body:
 
 def test_there_are_these_manifests_and_no_others() -> None:
     rights = ("rbac.yaml", "nodes.yaml", "reap.yaml", "exec.yaml", "sleep.yaml", "sleep-statefulset.yaml")
-    assert names() == sorted([*JOBS, *rights, "configmap.yaml", "standalone.yaml", "network.yaml"])
+    assert names() == sorted([*JOBS, "pytorchjob.yaml", *rights, "configmap.yaml", "standalone.yaml", "network.yaml"])
 
 
 @pytest.mark.parametrize("name", names())

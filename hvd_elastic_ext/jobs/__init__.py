@@ -1,0 +1,55 @@
+"""Jobs on a cluster: made, looked at, changed and ended from a laptop, by commands or from Python. Each folder may
+import those below it::
+
+    cli, local
+    cluster                what asks an API server
+    reading, conversion    what objects say; others' objects as ours
+    rendering              objects from a job
+    spec                   one job, checked
+
+Belongs here: the commands ``submit``, ``get``, ``logs`` and their kin, what they share, and the same as functions
+(``sdk``), which this module has: :class:`Job`, :func:`submit`, :func:`get`, :func:`logs`, :func:`wait` and more.
+
+Never here: what runs inside a job.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.jobs.reading.states import JobSeen, PodSeen
+    from hvd_elastic_ext.jobs.sdk import all_jobs, delete, get, logs, resume, scale, submit, suspend, wait
+    from hvd_elastic_ext.jobs.spec.job import Job, Toleration
+
+__all__ = [
+    "Job",
+    "JobSeen",
+    "PodSeen",
+    "Toleration",
+    "all_jobs",
+    "delete",
+    "get",
+    "logs",
+    "resume",
+    "scale",
+    "submit",
+    "suspend",
+    "wait",
+]
+
+_WHERE = {
+    "Job": "spec.job",
+    "Toleration": "spec.job",
+    "JobSeen": "reading.states",
+    "PodSeen": "reading.states",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is used, when it is used: a folder below this one needs none of it."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_WHERE.get(name, 'sdk')}"), name)

@@ -1,0 +1,84 @@
+"""``hvd-elastic get`` and ``hvd-elastic list``: jobs of a namespace, and the pods of one."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any, Final
+
+from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.io import tables
+from hvd_elastic_ext.io.config_file import to_documents
+from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of
+from hvd_elastic_ext.jobs.cluster import changes
+from hvd_elastic_ext.jobs.reading.states import JobSeen, PodSeen
+
+JOB: Final = ("NAME", "KIND", "STATE", "READY", "WORKERS", "AGE")
+WIDE: Final = ("IMAGE", "MESSAGE")
+PODS: Final = ("POD", "ROLE", "PHASE", "READY", "AGE", "NODE", "WHY")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the table; 0 also if there is no job. Raises :class:`UsageError` for one that is not there."""
+    parser = Parser(
+        prog="hvd-elastic get",
+        description="Show the jobs that were submitted, or one job and its pods. READY counts workers.",
+    )
+    parser.add_argument("name", metavar="NAME", nargs="?", help="one job (default: all)")
+    parser.add_argument("-o", "--output", choices=("wide", "json", "yaml", "name"), default="", help="another form")
+    add_cluster(parser)
+    options = parser.parse_args(argv)
+    cluster = cluster_of(options)
+    jobs = [changes.look(cluster, options.name)] if options.name else changes.all_of(cluster)
+    if not jobs and not options.output:
+        sys.stderr.write(f"no job was submitted in namespace {cluster.namespace}\n")
+    sys.stdout.write(shown(jobs, options.output, alone=bool(options.name), now=time.time()))
+    return 0
+
+
+def shown(jobs: Sequence[JobSeen], form: str, *, alone: bool, now: float) -> str:
+    """The answer as text; ``alone``: one job was asked for, and its pods belong to that. Pure."""
+    match form:
+        case "json":
+            return to_text(_plain(jobs[0]) if alone else [_plain(job) for job in jobs]) + "\n"
+        case "yaml":
+            return to_documents([_plain(job) for job in jobs])
+        case "name":
+            return "".join(f"{job.kind.lower()}/{job.name}\n" for job in jobs)
+    wide = form == "wide"
+    rows = [_row(job, now) + ((job.image, job.message) if wide else ()) for job in jobs]
+    text = tables.plain((*JOB, *(WIDE if wide else ())), rows) if jobs else ""
+    if alone and jobs[0].pods:
+        text += "\n" + tables.plain(PODS, [_pod_row(pod, now) for pod in jobs[0].pods])
+    return text
+
+
+def _plain(job: JobSeen) -> dict[str, Any]:
+    whole = asdict(job)
+    return {**whole, "ready": job.ready, "pods": [dict(pod) for pod in whole["pods"]]}
+
+
+def _row(job: JobSeen, now: float) -> tuple[str, ...]:
+    ready = f"{job.ready}/{'?' if job.asked is None else job.asked}"
+    limits = "" if job.least is None else f"{job.least}-{job.most}"
+    return (job.name, job.kind, job.state, ready, limits, age(job.created, now))
+
+
+def _pod_row(pod: PodSeen, now: float) -> tuple[str, ...]:
+    return (pod.name, pod.role, pod.phase, "yes" if pod.ready else "no", age(pod.created, now), pod.node, pod.why)
+
+
+def age(created: str, now: float) -> str:
+    """How long ago that was, as kubectl writes it: 45s, 12m, 5h, 3d. Pure."""
+    try:
+        seconds = max(0, int(now - datetime.fromisoformat(created.replace("Z", "+00:00")).timestamp()))
+    except ValueError:
+        return "?"
+    for most, size, unit in ((120, 1, "s"), (7200, 60, "m"), (172_800, 3600, "h")):
+        if seconds < most:
+            return f"{seconds // size}{unit}"
+    return f"{seconds // 86_400}d"

@@ -1,0 +1,41 @@
+"""``hvd-elastic preflight``: whether a cluster can run a job, before it is submitted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of
+from hvd_elastic_ext.jobs.cli.submit_options import add_job, job_of, parted, refuse, settle
+from hvd_elastic_ext.jobs.cluster import apply, preflight
+
+MARKS: Final = {"ok": "ok", "warning": "WARNING", "problem": "PROBLEM", "unknown": "?"}
+COMMAND: Final = ("python", "train.py")
+"""What is trained if no command is given: it does not matter here."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print what was found, a line each; 1 if a problem is among it. Raises :class:`UsageError`."""
+    parser = Parser(
+        prog="hvd-elastic preflight",
+        description="Ask a cluster whether it can run a job. The options are those of submit; nothing is made.",
+    )
+    add_job(parser)
+    add_cluster(parser)
+    words, command = parted(argv)
+    refuse(words)
+    options = parser.parse_args(words)
+    if not (options.name or options.named):
+        options.named = "preflight"
+    settle(options)
+    options.image = options.image or "example.com/image"
+    cluster = cluster_of(options)
+    options.kind = options.kind or apply.kind_for(cluster, command)
+    worst = 0
+    for finding in preflight.look(cluster, job_of(options, command or COMMAND)):
+        remedy = f"\n{'':17}-> {finding.remedy}" if finding.remedy else ""
+        sys.stdout.write(f"{MARKS[finding.level]:8} {finding.what:8} {finding.found}{remedy}\n")
+        worst = max(worst, int(finding.level == "problem"))
+    return worst

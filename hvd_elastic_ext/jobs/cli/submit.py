@@ -1,0 +1,101 @@
+"""``hvd-elastic submit``: make an elastic job on a cluster."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from hvd_elastic_ext.io.config_file import to_documents
+from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of, name_of, printed
+from hvd_elastic_ext.jobs.cli.submit_options import add_job, job_of, parted, refuse, settle
+from hvd_elastic_ext.jobs.cluster import apply
+from hvd_elastic_ext.jobs.cluster.api import Cluster
+from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
+from hvd_elastic_ext.jobs.rendering.render import Rendered
+from hvd_elastic_ext.jobs.spec.job import Job
+
+EPILOG: Final = "docs/submit.md says more, and which rights you need."
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; with ``--diff`` 1 if something differs, as kubectl has it. Raises :class:`UsageError`."""
+    parser = Parser(
+        prog="hvd-elastic submit",
+        usage="hvd-elastic submit NAME --image IMAGE [options] -- COMMAND",
+        description="Make an elastic job on a cluster: its pods, and an account, rights and a key of its own.",
+        epilog=EPILOG,
+    )
+    add_job(parser)
+    add_cluster(parser)
+    parser.add_argument(
+        "--dry-run",
+        nargs="?",
+        const="client",
+        default="none",
+        choices=("none", "client", "server"),
+        help="make nothing",
+    )
+    parser.add_argument("-o", "--output", choices=("yaml", "json", "name"), help="print the objects")
+    parser.add_argument("--diff", action="store_true", help="show how the objects differ from those that are there")
+    words, command = parted(argv)
+    refuse(words)
+    options = parser.parse_args(words)
+    settle(options)
+    # Without a cluster nothing is asked: the kind is given, and objects are only printed.
+    cluster = None if options.dry_run == "client" and options.kind and not options.diff else cluster_of(options)
+    if cluster is not None and not options.kind:
+        options.kind = apply.kind_for(cluster, command)
+    job = job_of(options, command)
+    rendered = rendered_of(job)
+    for note in rendered.notes:
+        sys.stderr.write(f"note: {note}\n")
+    if options.diff and cluster is not None:
+        return _differences(cluster, rendered)
+    return _act(options, cluster, job, rendered)
+
+
+def _act(options: argparse.Namespace, cluster: Cluster | None, job: Job, rendered: Rendered) -> int:
+    objects: Sequence[Mapping[str, Any]] = with_key(rendered, job)
+    how = {"client": " (dry run)", "server": " (server dry run)"}.get(options.dry_run, "")
+    if cluster is not None and options.dry_run == "server":
+        objects = apply.try_out(cluster, list(map(dict, objects)))
+    elif cluster is not None and options.dry_run == "none":
+        apply.create(cluster, list(map(dict, objects)))
+    if options.output:
+        sys.stdout.write(printed(objects, options.output))
+        return 0
+    sys.stdout.writelines(f"{name_of(each)} created{how}\n" for each in objects)
+    if cluster is not None and not how:
+        sys.stdout.write(f"its output: hvd-elastic logs -f {job.name} -n {cluster.namespace}\n")
+    return 0
+
+
+def _differences(cluster: Cluster, rendered: Rendered) -> int:
+    """Show what is there beside what would be made; 1 if they differ."""
+    differs = False
+    for body in rendered.objects:
+        there = cluster.read(cluster.path_of(body))
+        lines = difference(there, body)
+        sys.stdout.writelines(lines)
+        differs = differs or bool(lines)
+    return int(differs)
+
+
+def difference(there: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> list[str]:
+    """Lines of a diff of one object: only what is asked for counts, not what a server has added. Pure."""
+    old = "" if there is None else to_documents([asked_for(there, wanted)])
+    texts = (old.splitlines(keepends=True), to_documents([wanted]).splitlines(keepends=True))
+    return list(difflib.unified_diff(*texts, f"live {name_of(wanted)}", f"submit {name_of(wanted)}"))
+
+
+def asked_for(there: Any, wanted: Any) -> Any:
+    """What of ``there`` stands at a place that ``wanted`` has, in its order. Pure."""
+    if isinstance(there, Mapping) and isinstance(wanted, Mapping):
+        return {key: asked_for(there[key], each) for key, each in wanted.items() if key in there}
+    if isinstance(there, list) and isinstance(wanted, list) and len(there) == len(wanted):
+        return [asked_for(old, new) for old, new in zip(there, wanted, strict=True)]
+    return there

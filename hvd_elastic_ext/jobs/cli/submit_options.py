@@ -1,0 +1,147 @@
+"""The options of ``submit``: arena's by their names, and a few of ours."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.jobs.spec import words
+from hvd_elastic_ext.jobs.spec.arena import ARENA_KINDS, REFUSED
+from hvd_elastic_ext.jobs.spec.job import KINDS, MOST_WORKERS, Job
+from hvd_elastic_ext.launcher.cli.run_options import split
+
+
+def parted(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Options, and the command: what comes after ``--``, or a last word with spaces, as arena has it."""
+    given = list(argv)
+    if "--" in given:
+        at = given.index("--")
+        return given[:at], given[at + 1 :]
+    if given and " " in given[-1].strip() and not given[-1].startswith("-"):
+        return given[:-1], given[-1:]
+    return given, []
+
+
+def add_job(parser: argparse.ArgumentParser) -> None:
+    """Options that make a :class:`Job`."""
+    parser.add_argument("named", metavar="NAME", nargs="?", default="", help="of the job; pods are named after it")
+    parser.add_argument("--name", metavar="NAME", default="", help="the same, as arena has it")
+    parser.add_argument("--kind", choices=KINDS, help="what makes the pods (default: what the cluster has)")
+    parser.add_argument("--image", default="", help="of launcher and workers: hvd-elastic and what is trained")
+    parser.add_argument("--discover-image", metavar="IMAGE", default="", help="of the daemon (default: --image)")
+    _sizes(parser.add_argument_group("size"))
+    _endings(parser.add_argument_group("failures and spot"))
+    _places(parser.add_argument_group("where and with what"))
+
+
+def _sizes(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--workers", metavar="N", type=int, default=1, help="at the start (1)")
+    group.add_argument("--min-workers", metavar="N", type=int, default=1, help="fewest (1)")
+    group.add_argument("--max-workers", metavar="N", type=int, default=MOST_WORKERS, help=f"most ({MOST_WORKERS})")
+    group.add_argument("--gpus", metavar="N", type=int, default=0, help="of each worker (0)")
+    group.add_argument("--slots", metavar="N", type=int, default=0, help="processes of each worker (its GPUs, or 1)")
+    group.add_argument("--cpu", metavar="N", default="", help="of each worker, requested and the limit")
+    group.add_argument("--memory", metavar="SIZE", default="", help="of each worker, such as 16Gi")
+
+
+def _endings(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--spot-instance", action="store_true", help="sleep while fewer than --min-workers are there")
+    group.add_argument("--max-wait-time", metavar="S", type=int, default=0, help="longest sleep (0: no limit)")
+    group.add_argument("--job-restart-policy", metavar="POLICY", default="", help="Never or OnFailure")
+    group.add_argument("--job-backoff-limit", metavar="N", type=int, help="restarts of a failed job (6)")
+    group.add_argument(
+        "--worker-restart-policy", metavar="POLICY", default="", help="Never, OnFailure, Always or ExitCode"
+    )
+
+
+def _places(group: argparse._ArgumentGroup) -> None:
+    for name, metavar, text in (
+        ("--selector", "KEY=VALUE", "nodes of workers"),
+        ("--launcher-selector", "KEY=VALUE", "nodes of the launcher"),
+        ("--toleration", "TAINT", "all, KEY or KEY=VALUE:EFFECT,OPERATOR"),
+        ("--env", "NAME=VALUE", "variable of launcher and workers"),
+        ("--label", "KEY=VALUE", "of the job and its pods"),
+        ("--annotation", "KEY=VALUE", "of the job and its pods"),
+        ("--launcher-annotation", "KEY=VALUE", "of the launcher's pod"),
+        ("--worker-annotation", "KEY=VALUE", "of worker pods"),
+        ("--data", "CLAIM:PATH", "a PersistentVolumeClaim, mounted into every pod"),
+        ("--image-pull-secret", "NAME", "for a private registry"),
+    ):
+        short = {"--env": ["-e"], "--label": ["-l"], "--annotation": ["-a"], "--data": ["-d"]}.get(name, [])
+        group.add_argument(*short, name, metavar=metavar, action="append", default=[], help=text)
+    group.add_argument("--sync", metavar="DIR", default="", help="a folder whose files every pod gets, at /code")
+    group.add_argument("--working-dir", metavar="DIR", default="", help="of launcher and workers")
+    group.add_argument("-p", "--priority", metavar="CLASS", default="", help="priority class of pods")
+    group.add_argument("--scheduler", metavar="NAME", default="", help="of pods")
+    group.add_argument("--ssh-secret", metavar="NAME", default="", help="a Secret with id and id.pub (default: made)")
+    group.add_argument("--queue", metavar="KIND/NAME", default="", help="kueue/NAME or volcano/NAME")
+    group.add_argument("--gang", action="store_true", help="place --min-workers together or not at all")
+
+
+def refuse(argv: Sequence[str]) -> None:
+    """Raises :class:`UsageError` for an option of arena's that is not taken; it says what to do instead."""
+    for word in argv:
+        option = word.partition("=")[0]
+        if option in REFUSED:
+            raise UsageError(f"{option} is arena's, and not taken: {REFUSED[option]}")
+
+
+def settle(options: argparse.Namespace) -> None:
+    """Find name and kind where arena's line has them: ``etjob --name=digits``. Raises :class:`UsageError`."""
+    if options.name and options.named:
+        if options.named not in ARENA_KINDS:
+            raise UsageError(f"{options.named!r} and --name {options.name!r}: give one name")
+        options.kind = options.kind or ARENA_KINDS[options.named]
+    options.name = options.name or options.named
+    if not options.name:
+        raise UsageError("NAME is missing: hvd-elastic submit NAME --image IMAGE -- python train.py")
+
+
+def job_of(options: argparse.Namespace, given: Sequence[str]) -> Job:
+    """The job that is meant, after :func:`settle`. Raises :class:`UsageError`."""
+    variables = {
+        "workers": str(options.workers),
+        "minWorkers": str(options.min_workers),
+        "maxWorkers": str(options.max_workers),
+        "gpus": str(options.gpus),
+    }
+    command = words.command(given, variables)
+    run_options, trained = split(command.words) if command.launcher else ((), command.words)
+    return Job(
+        name=options.name,
+        image=options.image,
+        command=trained,
+        kind=options.kind,
+        run_options=run_options,
+        workers=options.workers,
+        min_workers=options.min_workers,
+        max_workers=options.max_workers,
+        gpus=options.gpus,
+        slots=options.slots,
+        cpu=options.cpu,
+        memory=options.memory,
+        discover_image=options.discover_image,
+        spot=options.spot_instance,
+        max_wait_s=options.max_wait_time,
+        restart_policy=options.job_restart_policy,
+        backoff_limit=options.job_backoff_limit,
+        worker_restart_policy=options.worker_restart_policy,
+        working_dir=options.working_dir,
+        priority=options.priority,
+        scheduler=options.scheduler,
+        ssh_secret=options.ssh_secret,
+        queue=options.queue,
+        sync=options.sync,
+        gang=options.gang,
+        tolerations=words.tolerations(options.toleration),
+        pull_secrets=tuple(options.image_pull_secret),
+        selector=words.pairs("--selector", options.selector),
+        launcher_selector=words.pairs("--launcher-selector", options.launcher_selector),
+        env=words.pairs("--env", options.env),
+        labels=words.pairs("--label", options.label),
+        annotations=words.pairs("--annotation", options.annotation),
+        launcher_annotations=words.pairs("--launcher-annotation", options.launcher_annotation),
+        worker_annotations=words.pairs("--worker-annotation", options.worker_annotation),
+        volumes=words.claims(options.data),
+    )

@@ -1,0 +1,127 @@
+"""Requests about jobs to one namespace of a cluster. Loads the official client at the first one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlencode
+
+from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.launcher.agents.transports.pods import client_needed, refusal
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.io.kube_access import Access
+
+Body = dict[str, Any]
+
+TIMEOUT: Final = (5.0, 30.0)
+"""Seconds for a connection, and without a byte of the answer."""
+REMEDIES: Final[Mapping[int, str]] = {
+    HTTPStatus.UNAUTHORIZED: "your token is none, or has expired",
+    HTTPStatus.FORBIDDEN: "ask for the right; docs/submit.md lists all that are needed",
+}
+PLURALS: Final[Mapping[str, str]] = {"NetworkPolicy": "networkpolicies"}
+MISSING: Final = "what this command asks a cluster for"
+
+
+class ClusterRefused(Permanent):
+    """An API server answered, and not with what was asked for; ``code`` is HTTP's."""
+
+    def __init__(self, code: int, why: str) -> None:
+        self.code = code
+        super().__init__(why)
+
+
+class ClusterUnanswered(Permanent):
+    """No answer was had; whether a change took effect is not known."""
+
+
+class Cluster:
+    """One namespace, with the credentials of a user. Raises :class:`ClusterRefused` and :class:`ClusterUnanswered`."""
+
+    def __init__(self, access: Access, namespace: str = "") -> None:
+        from hvd_elastic_ext.io import kube_access
+
+        self._io = kube_access
+        with self._told():
+            self._configuration = access.configuration()
+            self.namespace = namespace or access.namespace
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str) -> Body:
+        """One request, past the namespace."""
+        target = f"{path}?{urlencode(query)}" if query else path
+        with self._told():
+            return self._io.ask(self._configuration, method, target, body, timeout=TIMEOUT)
+
+    def path(self, api_version: str, plural: str, name: str = "", subresource: str = "") -> str:
+        """Of a resource in the namespace."""
+        root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+        named = "/".join(quote(each) for each in (plural, name, subresource) if each)
+        return f"{root}/namespaces/{quote(self.namespace)}/{named}"
+
+    def path_of(self, body: Mapping[str, Any], *, named: bool = True) -> str:
+        """Of an object, or of its kind."""
+        return self.path(body["apiVersion"], plural(body["kind"]), body["metadata"]["name"] if named else "")
+
+    def create(self, body: Mapping[str, Any], *, dry: bool = False) -> Body:
+        """Make an object; unknown fields are refused. ``dry``: the server checks all, and keeps nothing."""
+        query = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry else {})}
+        return self.ask("POST", self.path_of(body, named=False), body, **query)
+
+    def read(self, path: str) -> Body | None:
+        """An object; None if it is not there, or its kind is not."""
+        try:
+            return self.ask("GET", path)
+        except ClusterRefused as error:
+            if error.code == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+
+    def listed(self, api_version: str, resource: str, selector: str = "") -> list[Body]:
+        """Objects with these labels; empty if the cluster has no such kind."""
+        query = urlencode({"labelSelector": selector}) if selector else ""
+        found = self.read(f"{self.path(api_version, resource)}{'?' if query else ''}{query}")
+        items = (found or {}).get("items")
+        return [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
+
+    def delete(self, path: str) -> bool:
+        """Delete an object and what belongs to it; whether it was there."""
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+        try:
+            self.ask("DELETE", path, options)
+        except ClusterRefused as error:
+            if error.code != HTTPStatus.NOT_FOUND:
+                raise
+            return False
+        return True
+
+    def lines(self, path: str, *, follow: bool) -> Iterator[str]:
+        """Lines of a log. A follower waits for the next one for any time."""
+        with self._told():
+            yield from self._io.lines(self._configuration, path, timeout=(TIMEOUT[0], None if follow else TIMEOUT[1]))
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except self._io.Refused as error:
+            raise ClusterRefused(error.code, refusal(error.code, error.body, REMEDIES)) from None
+        except self._io.Unanswered as error:
+            raise ClusterUnanswered(f"no answer from the API server: {error}") from None
+        except self._io.Unreadable as error:
+            raise ClusterUnanswered(str(error)) from None
+
+
+def found(kubeconfig: Path | None, environ: Mapping[str, str], namespace: str = "") -> Cluster:
+    """The cluster that ``kubeconfig`` names, else that of ``$KUBECONFIG``. Raises :class:`UsageError` without one."""
+    with client_needed(MISSING):
+        from hvd_elastic_ext.io.kube_access import Access
+    return Cluster(Access.found(kubeconfig, environ), namespace)
+
+
+def plural(kind: str) -> str:
+    """How a kind is named in paths."""
+    return PLURALS.get(kind, f"{kind.lower()}s")

@@ -1,0 +1,209 @@
+"""Looks at jobs of a namespace, and changes them."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Collection
+from typing import Final
+
+from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.io.option_parser import nearest
+from hvd_elastic_ext.jobs.cluster.api import Body, Cluster
+from hvd_elastic_ext.jobs.reading.states import (
+    FINISHED,
+    GONE,
+    ROOT_KINDS,
+    SUSPENDED,
+    JobSeen,
+    Kind,
+    asked_for,
+    seen,
+    state_of,
+)
+from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL, LAUNCHER, WORKER
+from hvd_elastic_ext.jobs.rendering.render import selector
+from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE
+
+LEFT: Final = (
+    ("v1", "configmaps"),
+    ("v1", "secrets"),
+    ("v1", "services"),
+    ("v1", "serviceaccounts"),
+    ("apps/v1", "statefulsets"),
+    ("networking.k8s.io/v1", "networkpolicies"),
+    ("rbac.authorization.k8s.io/v1", "rolebindings"),
+    ("rbac.authorization.k8s.io/v1", "roles"),
+)
+"""Kinds of objects that a broken ``submit`` may leave without a job."""
+LEAVES_S: Final = 60.0
+"""How long a launcher may take to make its last checkpoint and end, before its workers are let go."""
+LOOKS_S: Final = 2.0
+"""Between two looks at a job that is waited for."""
+KUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+
+Sleep = Callable[[float], None]
+
+
+class NotReached(Permanent):
+    """A job ended otherwise, or a time limit passed, before it was as it was waited for."""
+
+
+def all_of(cluster: Cluster) -> list[JobSeen]:
+    """Every job that was submitted to the namespace."""
+    roots = [each for kind in ROOT_KINDS for each in _roots(cluster, kind, selector())]
+    pods = cluster.listed("v1", "pods", JOB_LABEL) if roots else []
+    return sorted((seen(root, pods, _workers(cluster, root)) for root in roots), key=lambda job: job.name)
+
+
+def root_of(cluster: Cluster, name: str) -> Body:
+    """The object that is the job, also one that was made by hand. Raises :class:`UsageError` if there is none."""
+    for kind in ROOT_KINDS:
+        found = cluster.read(cluster.path(kind.api_version, kind.plural, name))
+        if found is not None:
+            return {**found, "apiVersion": kind.api_version, "kind": kind.kind}
+    known = [job.name for job in all_of(cluster)]
+    hint = nearest(name, known) if known else "nothing was submitted here"
+    raise UsageError(f"there is no job {name} in namespace {cluster.namespace}; {hint}")
+
+
+def look(cluster: Cluster, name: str) -> JobSeen:
+    """One job. Raises :class:`UsageError` if there is none."""
+    root = root_of(cluster, name)
+    return seen(root, cluster.listed("v1", "pods", selector(name)), _workers(cluster, root))
+
+
+def _roots(cluster: Cluster, kind: Kind, labels: str) -> list[Body]:
+    # Items of a list do not say what they are.
+    found = cluster.listed(kind.api_version, kind.plural, labels)
+    return [{**each, "apiVersion": kind.api_version, "kind": kind.kind} for each in found]
+
+
+def _set_path(cluster: Cluster, root: Body, subresource: str = "") -> str:
+    return cluster.path("apps/v1", "statefulsets", f"{root['metadata']['name']}-{WORKER}", subresource)
+
+
+def _workers(cluster: Cluster, root: Body) -> Body | None:
+    return cluster.read(_set_path(cluster, root)) if root["kind"] == "Job" else None
+
+
+def scale(cluster: Cluster, name: str, workers: int) -> None:
+    """Ask for so many workers. Raises :class:`UsageError` for a number that the job was not submitted for."""
+    root = root_of(cluster, name)
+    job = seen(root, (), _workers(cluster, root))
+    low, high = job.least or 1, job.most
+    if workers < low or (high is not None and workers > high):
+        raise UsageError(f"{name} was submitted for {low} to {'any number of' if high is None else high} workers")
+    patch = {"spec": {"replicas": workers}}
+    match root["kind"]:
+        case "Job":
+            cluster.ask("PATCH", _set_path(cluster, root, "scale"), patch)
+        case "TrainingJob":
+            _scale_by_request(cluster, root, workers - (job.asked or 0))
+        case kind:
+            field = "mpiReplicaSpecs" if kind == "MPIJob" else "pytorchReplicaSpecs"
+            cluster.ask("PATCH", cluster.path_of(root), {"spec": {field: {"Worker": patch["spec"]}}})
+
+
+def _scale_by_request(cluster: Cluster, root: Body, more: int) -> None:
+    """The et-operator does not look at the number of a job that runs: it takes objects that ask for a change."""
+    if not more:
+        return
+    kind, count = ("ScaleOut", "toAdd") if more > 0 else ("ScaleIn", "toDelete")
+    name = root["metadata"]["name"]
+    body = {
+        "apiVersion": root["apiVersion"],
+        "kind": kind,
+        "metadata": {"generateName": f"{name}-{kind.lower()}-", "labels": {JOB_LABEL: name}},
+        "spec": {"selector": {"name": name}, count: {"count": abs(more)}},
+    }
+    cluster.ask("POST", cluster.path_of({**body, "metadata": {"name": ""}}, named=False), body)
+
+
+def suspend(cluster: Cluster, name: str, *, sleep: Sleep = time.sleep) -> Body:
+    """Let a job and its pods go until it is resumed. Returns the job. Raises :class:`UsageError` if it cannot be."""
+    root = _suspendable(cluster, name)
+    if root["kind"] != "Job":
+        cluster.ask("PATCH", cluster.path_of(root), {"spec": {"runPolicy": {"suspend": True}}})
+        return root
+    workers = asked_for(root, _workers(cluster, root))
+    cluster.ask("PATCH", cluster.path_of(root), {"spec": {"suspend": True}})
+    _wait_for_launcher(cluster, name, sleep=sleep)  # its last checkpoint needs the workers
+    note = {"metadata": {"annotations": {BEFORE: str(workers)}}} if workers else {}
+    cluster.ask("PATCH", _set_path(cluster, root), {**note, "spec": {"replicas": 0}})
+    return root
+
+
+def resume(cluster: Cluster, name: str) -> Body:
+    """Let a suspended job go on. Returns the job."""
+    root = _suspendable(cluster, name)
+    if root["kind"] != "Job":
+        cluster.ask("PATCH", cluster.path_of(root), {"spec": {"runPolicy": {"suspend": False}}})
+        return root
+    there = _workers(cluster, root) or {}
+    noted = str(((there.get("metadata") or {}).get("annotations") or {}).get(BEFORE) or "")
+    if not (there.get("spec") or {}).get("replicas"):
+        count = int(noted) if noted.isdecimal() else seen(root, ()).least or 1
+        patch = {"metadata": {"annotations": {BEFORE: None}}, "spec": {"replicas": count}}
+        cluster.ask("PATCH", _set_path(cluster, root), patch)
+    cluster.ask("PATCH", cluster.path_of(root), {"spec": {"suspend": False}})
+    return root
+
+
+def _suspendable(cluster: Cluster, name: str) -> Body:
+    root = root_of(cluster, name)
+    if root["kind"] == "TrainingJob":
+        raise UsageError(f"{name} is a TrainingJob: the et-operator can suspend a job, and cannot resume it")
+    if KUEUE_LABEL in ((root["metadata"].get("labels")) or {}):
+        raise UsageError(f"{name} is Kueue's to suspend: change its LocalQueue, or the active field of its Workload")
+    if (state := state_of(root)[0]) in FINISHED:
+        raise UsageError(f"{name} has ended: {state}")
+    return root
+
+
+def _wait_for_launcher(cluster: Cluster, name: str, *, sleep: Sleep) -> None:
+    for _ in range(int(LEAVES_S / LOOKS_S)):
+        if not cluster.listed("v1", "pods", selector(name, role=LAUNCHER)):
+            return
+        sleep(LOOKS_S)
+
+
+def delete(cluster: Cluster, name: str) -> list[str]:
+    """Delete a job and all that was made for it. Returns what was deleted: the rest goes with it."""
+    deleted = []
+    for kind in ROOT_KINDS:
+        path = cluster.path(kind.api_version, kind.plural, name)
+        if cluster.read(path) is not None and cluster.delete(path):
+            deleted.append(f"{kind.plural}/{name}")
+    for version, plural in LEFT:
+        for each in cluster.listed(version, plural, f"{selector(name)},{selector()}"):
+            path = cluster.path(version, plural, each["metadata"]["name"])
+            if not each["metadata"].get("ownerReferences") and cluster.delete(path):
+                deleted.append(f"{plural}/{each['metadata']['name']}")
+    return deleted
+
+
+def wait_for(
+    cluster: Cluster, name: str, states: Collection[str], *, within_s: float | None = None, sleep: Sleep = time.sleep
+) -> str:
+    """Wait until a job is in one of ``states``; return which. Raises :class:`NotReached` if it ended otherwise, or is
+    not there ``within_s`` seconds."""
+    for looks in itertools.count():
+        state, message = _state(cluster, name)
+        if state in states:
+            return state
+        if state == GONE or state in FINISHED:
+            raise NotReached(f"{name}: {state}{': ' * bool(message)}{message}")
+        if within_s is not None and looks * LOOKS_S >= within_s:
+            raise NotReached(f"{name}: still {state} after {within_s:g} s{'; ' * bool(message)}{message}")
+        sleep(LOOKS_S)
+    raise AssertionError
+
+
+def _state(cluster: Cluster, name: str) -> tuple[str, str]:
+    try:
+        job = look(cluster, name)
+    except UsageError:
+        return GONE, ""
+    waits = next((f"{pod.name}: {pod.why}" for pod in job.pods if pod.why), "")
+    return job.state, job.message or ("" if job.state == SUSPENDED else waits)

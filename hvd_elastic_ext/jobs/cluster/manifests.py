@@ -1,0 +1,36 @@
+"""Makes the objects of a job: reads its templates from ``docker/manifests``, and adds a key."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from hvd_elastic_ext.install import files
+from hvd_elastic_ext.io.config_file import documents
+from hvd_elastic_ext.jobs.cluster import code, keys
+from hvd_elastic_ext.jobs.rendering.render import Rendered, needed, render, secret
+from hvd_elastic_ext.jobs.spec.job import Job
+
+FOLDER: Final = "docker/manifests"
+
+
+@functools.cache
+def read(name: str) -> Sequence[dict[str, Any]]:
+    """The objects of one manifest; not to be changed."""
+    return documents((files.find(FOLDER) / f"{name}.yaml").read_text(encoding="utf-8"), where=f"{name}.yaml")
+
+
+def rendered_of(job: Job) -> Rendered:
+    """The objects of a job, without its key. Raises :class:`UsageError`."""
+    archive = code.packed(Path(job.sync)) if job.sync else b""
+    return render(job, {name: read(name) for name in needed(job)}, archive=archive)
+
+
+def with_key(rendered: Rendered, job: Job) -> tuple[dict[str, Any], ...]:
+    """All objects, a new ssh key included where one is needed."""
+    if not rendered.key:
+        return rendered.objects
+    key, public = keys.made(job.name)
+    return (secret(rendered.key, job.name, key=key, public=public), *rendered.objects)

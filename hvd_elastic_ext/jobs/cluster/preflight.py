@@ -1,0 +1,97 @@
+"""Asks a cluster whether a job could run, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Final
+
+from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.jobs.cluster import apply
+from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterRefused, plural
+from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
+from hvd_elastic_ext.jobs.reading import findings
+from hvd_elastic_ext.jobs.reading.findings import Finding
+from hvd_elastic_ext.jobs.rendering.objects import Body, templates
+from hvd_elastic_ext.jobs.rendering.render import Rendered
+from hvd_elastic_ext.jobs.spec.job import Job
+
+REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+AFTERWARDS: Final = (
+    ("", "pods", "", "list", "get, logs"),
+    ("", "pods", "log", "get", "logs"),
+)
+"""Rights that commands need once a job is there: group, resource, subresource, verb, and which commands."""
+
+
+def look(cluster: Cluster, job: Job) -> Iterator[Finding]:
+    """Findings, as they come."""
+    version = ".".join(map(str, apply.version(cluster)))
+    yield Finding("ok", "server", f"Kubernetes {version}, namespace {cluster.namespace}")
+    rendered = rendered_of(job)
+    yield Finding("ok", "kind", f"--kind {job.kind}: {rendered.root['kind']}")
+    yield from _objects(cluster, job, rendered)
+    yield from _rights(cluster, rendered)
+    worker = next(each for body in rendered.objects for role, each in templates(body) if role == "worker")
+    yield from findings.of_nodes(_nodes(cluster), worker, least=job.min_workers)
+    try:
+        quotas = cluster.listed("v1", "resourcequotas")
+        yield from findings.of_quotas(quotas, worker, least=job.min_workers, workers=job.workers)
+        claims = cluster.listed("v1", "persistentvolumeclaims") if job.volumes else []
+        yield from findings.of_claims(job.volumes, {each["metadata"]["name"]: each for each in claims})
+    except ClusterRefused as error:
+        yield Finding("unknown", "quota", str(error))
+    yield Finding("unknown", "images", f"whether {job.image} can be pulled shows when a pod starts: hvd-elastic get")
+
+
+def _objects(cluster: Cluster, job: Job, rendered: Rendered) -> Iterator[Finding]:
+    """Have the server try each: rights, admission, quotas of objects, fields that it does not know."""
+    names = []
+    for body in with_key(rendered, job):
+        try:
+            cluster.create(body, dry=True)
+            names.append(body["kind"])
+        except ClusterRefused as error:
+            if error.code == HTTPStatus.CONFLICT:
+                yield Finding("problem", body["kind"], f"{body['metadata']['name']} is there", "take another NAME")
+            else:
+                yield Finding("problem", body["kind"], str(error), _remedy(error, body))
+    if names:
+        yield Finding("ok", "objects", f"the server would make {', '.join(names)}")
+
+
+def _remedy(error: ClusterRefused, body: Body) -> str:
+    if "restartPolicy" in str(error) and body["kind"] == "MPIJob":
+        return "the operator knows no native sidecars: --kind mpijob-older"
+    if error.code == HTTPStatus.NOT_FOUND:
+        return f"the cluster has no {body['kind']}: install its operator, or take another --kind"
+    return "ask an administrator" if error.code == HTTPStatus.FORBIDDEN else ""
+
+
+def _rights(cluster: Cluster, rendered: Rendered) -> Iterator[Finding]:
+    group, resource = rendered.root["apiVersion"].rpartition("/")[0], plural(rendered.root["kind"])
+    job = ((group, resource, "", verb, commands) for verb, commands in (("patch", "scale"), ("delete", "delete")))
+    for group, resource, below, verb, commands in (*AFTERWARDS, *job):
+        what = f"{verb} {resource}{'/' * bool(below)}{below}"
+        attributes = {"namespace": cluster.namespace, "verb": verb, "group": group, "resource": resource}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {**attributes, **({"subresource": below} if below else {})}},
+        }
+        try:
+            allowed = (cluster.ask("POST", REVIEWS, body).get("status") or {}).get("allowed")
+        except Permanent as error:
+            yield Finding("unknown", "rights", f"{what}: {error}")
+            return
+        if not allowed:
+            yield Finding("warning", "rights", f"you may not {what}", f"without it no {commands}")
+
+
+def _nodes(cluster: Cluster) -> list[Body] | None:
+    """None if they may not be read."""
+    try:
+        items = cluster.ask("GET", "/api/v1/nodes").get("items")
+    except ClusterRefused:
+        return None
+    return [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []

@@ -1,0 +1,91 @@
+"""Lines of a shell script that call ``arena``, as lines that call ``hvd-elastic``. Pure.
+
+What is written between its words stays as it is: quotes, variables, line ends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+ALIKE: Final[Mapping[str, str]] = {"submit": "submit", "get": "get", "list": "list", "logs": "logs", "delete": "delete"}
+"""Commands with an equal, under the name that it has here."""
+SAME_KINDS: Final = ("etjob", "et", "mpijob", "mpi", "horovodjob", "horovod", "pytorchjob", "pytorch")
+SCALE: Final = ("scalein", "scaleout")
+WITHOUT_VALUE: Final = frozenset(
+    {"--gang", "--hostIPC", "--hostNetwork", "--hostPID", "--queue", "--rdma", "--spot-instance", "--tensorboard"}
+)
+"""arena's switches; all other options have a value."""
+
+NAMESPACE: Final = ("-n", "--namespace")
+
+_JOINED: Final = "\\\n"
+_WORD: Final = re.compile(r"""(?:[^\s'"\\]|\\[^\n]|'[^']*'|"(?:[^"\\]|\\.)*")+""", re.DOTALL)
+_LINE: Final = re.compile(r"""(?:[^\n'"\\#]|\\.|'[^']*'|"(?:[^"\\]|\\.)*"|\#[^\n]*)+""", re.DOTALL)
+
+
+class Word(NamedTuple):
+    """A word of a line, and the space before it."""
+
+    before: str
+    text: str
+
+
+def convert(script: str, known: Mapping[str, bool], refused: Mapping[str, str]) -> str:
+    """``known``: options of ``submit``, and whether each has a value; ``refused``: options of arena's without an
+    equal, and why. Each line of ``arena`` gets comments above it."""
+    made, last = [], 0
+    for found in _LINE.finditer(script):
+        made += [script[last : found.start()], _converted(found[0], known, refused)]
+        last = found.end()
+    return "".join([*made, script[last:]])
+
+
+def is_script(text: str) -> bool:
+    """Whether a text calls arena."""
+    return re.search(r"^\s*(?:\S*/)?arena\s", text, re.MULTILINE) is not None
+
+
+def _converted(line: str, known: Mapping[str, bool], refused: Mapping[str, str]) -> str:
+    words: list[Word] = []
+    last = 0
+    for found in _WORD.finditer(line):
+        words.append(Word(line[last : found.start()], found[0]))
+        last = found.end()
+    if len(words) < 2 or words[0].text.rpartition("/")[2] != "arena":
+        return line
+    command = words[1].text
+    if command in SCALE:
+        return _without_equal(
+            line, f"{command} changes a number by a count; hvd-elastic scale NAME N -n NAMESPACE sets it"
+        )
+    if command not in ALIKE or (command == "submit" and (len(words) < 3 or words[2].text not in SAME_KINDS)):
+        return _without_equal(line, "hvd-elastic has no such command or kind")
+    kept, said = _options(words[2:], known if command == "submit" else {}, refused)
+    said.insert(0, f"# arena {command} -> hvd-elastic {ALIKE[command]}")
+    start = [words[0]._replace(text="hvd-elastic"), words[1]._replace(text=ALIKE[command])]
+    return "\n".join([*said, "".join(before + text for before, text in [*start, *kept])]) + line[last:]
+
+
+def _options(words: list[Word], known: Mapping[str, bool], refused: Mapping[str, str]) -> tuple[list[Word], list[str]]:
+    kept: list[Word] = []
+    said: list[str] = []
+    drop = False
+    for word in words:
+        if drop:
+            drop = False
+            said[-1] += f" {word.text}"
+            continue
+        option, equals, _ = word.text.partition("=")
+        if not option.startswith("-") or option in NAMESPACE or option in {*known} - {*refused}:
+            kept.append(word)
+            continue
+        why = refused.get(option, "hvd-elastic has no such option")
+        said.append(f"# NO EQUAL: {why}: {word.text}")
+        drop = not equals and option not in WITHOUT_VALUE
+    return kept, said
+
+
+def _without_equal(line: str, why: str) -> str:
+    return f"# NO EQUAL: {why}\n# {' '.join(line.replace(_JOINED, ' ').split())}"

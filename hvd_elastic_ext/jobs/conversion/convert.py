@@ -1,0 +1,27 @@
+"""Chooses what converts a document. Pure."""
+
+from __future__ import annotations
+
+from hvd_elastic_ext.jobs.conversion import hpa, mpijob, pytorchjob
+from hvd_elastic_ext.jobs.conversion.document import Body, Conversion
+
+
+def convert(body: Body) -> Conversion:
+    """A document, converted; as it is, if nothing here is about its kind and version."""
+    kind, version = body.get("kind"), str(body.get("apiVersion"))
+    if kind == "MPIJob" and version in mpijob.OLD:
+        return mpijob.convert(body)
+    if kind == "HorizontalPodAutoscaler" and version in hpa.OLD:
+        return hpa.convert(body)
+    if kind == "PyTorchJob" and version != pytorchjob.NEW:
+        return pytorchjob.convert(body)
+    return Conversion(body)
+
+
+def flattened(documents: list[Body]) -> list[Body]:
+    """Documents, with the items of a List in its place."""
+    return [
+        each
+        for body in documents
+        for each in (flattened(list(body.get("items") or [])) if body.get("kind") == "List" else [body])
+    ]

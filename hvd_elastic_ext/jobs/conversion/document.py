@@ -1,0 +1,97 @@
+"""One document that is converted: its fields, and what was done to each. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+Body = dict[str, Any]
+
+_ABSENT: Final = object()
+
+
+@dataclass(slots=True)
+class Conversion:
+    """``body``: the document so far. ``changes``: what was changed, and why. ``lost``: what has no equal, with what it
+    was; nothing leaves a document without a line in one of the two."""
+
+    body: Body
+    changes: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+
+    def set(self, path: str, value: Any, why: str) -> None:
+        """Set a field, and say why."""
+        *above, last = path.split(".")
+        into = _made(self.body, above)
+        old = into.get(last, _ABSENT)
+        if old == value:
+            return
+        into[last] = value
+        was = "" if old is _ABSENT or isinstance(old, dict | list) else f" (it was {_short(old)})"
+        shown = "" if isinstance(value, dict | list) else f" = {_short(value)}"
+        self.changes.append(f"{path}{shown}{was}: {why}")
+
+    def move(self, path: str, to: str, why: str) -> None:
+        """Move a field, if it is there, unless something is there already: that counts, as it does to the operator."""
+        value = self.take(path)
+        if value is _ABSENT:
+            return
+        *above, last = to.split(".")
+        into = _made(self.body, above)
+        if last in into and into[last] != value:
+            self.changes.append(f"{path} = {_short(value)}: left out, since {to} = {_short(into[last])} counts")
+            return
+        into[last] = value
+        self.changes.append(f"{path} -> {to}: {why}")
+
+    def lose(self, path: str, why: str) -> None:
+        """Remove a field that has no equal, if it is there, and say what it was."""
+        value = self.take(path)
+        if value is not _ABSENT:
+            self.lost.append(f"{path}: {_short(value)}: {why}")
+
+    def take(self, path: str) -> Any:
+        """Remove a field and return it."""
+        *above, last = path.split(".")
+        into: Any = self.body
+        for step in above:
+            into = into.get(step) if isinstance(into, Mapping) else None
+        return into.pop(last, _ABSENT) if isinstance(into, MutableMapping) else _ABSENT
+
+    def get(self, path: str, default: Any = None) -> Any:
+        """A field."""
+        value: Any = self.body
+        for step in path.split("."):
+            if not isinstance(value, Mapping) or step not in value:
+                return default
+            value = value[step]
+        return value
+
+    def lose_others(self, path: str, known: frozenset[str], why: str) -> None:
+        """Remove every field below ``path`` that is not known."""
+        for name in sorted({*(self.get(path) or {})} - known):
+            self.lose(f"{path}.{name}", why)
+
+
+def absent(value: Any) -> bool:
+    """Whether :meth:`Conversion.take` found nothing."""
+    return value is _ABSENT
+
+
+def commented(text: str, conversion: Conversion) -> str:
+    """``text``, the document, below lines that explain it."""
+    lines = [f"# {line}" for line in conversion.changes] or ["# unchanged"]
+    lines += [f"# NO EQUAL: {line}" for line in conversion.lost]
+    return "\n".join(lines) + "\n" + text
+
+
+def _made(body: Body, path: list[str]) -> Body:
+    for step in path:
+        body = body.setdefault(step, {})
+    return body
+
+
+def _short(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -1,0 +1,148 @@
+"""Whether a cluster can run a job: what its nodes, quotas and claims say. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, NamedTuple
+
+from hvd_elastic_ext.jobs.rendering.objects import Body, main_container
+from hvd_elastic_ext.jobs.rendering.pods import GPU
+
+Level = Literal["ok", "warning", "problem", "unknown"]
+
+_QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?)(m|[kKMGTPE]i?|)", re.ASCII)
+_UNITS: Final = {"": 1.0, "m": 1e-3, "k": 1e3, **{unit: 1e3 ** (power + 2) for power, unit in enumerate("MGTPE")}}
+_BINARY: Final = {f"{unit}i": 1024.0 ** (power + 1) for power, unit in enumerate("KMGTPE")}
+_HARD: Final = ("NoSchedule", "NoExecute")
+_READY_TAINTS: Final = ("node.kubernetes.io/",)
+"""Of nodes that are not ready, or full: they go by themselves."""
+
+
+class Finding(NamedTuple):
+    """``what`` was looked at, what was found, and what to do about that, empty if nothing is to be done."""
+
+    level: Level
+    what: str
+    found: str
+    remedy: str = ""
+
+
+def amount(quantity: object) -> float:
+    """A quantity of Kubernetes as a number; 0 for what is none."""
+    found = _QUANTITY.fullmatch(str(quantity))
+    return float(found[1]) * {**_UNITS, **_BINARY}[found[2]] if found else 0.0
+
+
+def requests_of(template: Body) -> dict[str, float]:
+    """What one pod asks for: of its containers together, a limit where there is no request."""
+    spec = template["spec"]
+    total: dict[str, float] = {}
+    for container in spec["containers"]:
+        resources = container.get("resources") or {}
+        for name, value in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}.items():
+            total[name] = total.get(name, 0.0) + amount(value)
+    return total
+
+
+def of_nodes(nodes: Sequence[Body] | None, worker: Body, *, least: int) -> list[Finding]:
+    """Whether ``least`` workers find nodes: by labels, taints and what a whole node has. What others use of it is not
+    known here."""
+    if nodes is None:
+        return [Finding("unknown", "nodes", "they may not be read", "an administrator can tell which ones fit")]
+    wanted, selector = requests_of(worker), worker["spec"].get("nodeSelector") or {}
+    labelled = [node for node in nodes if selector.items() <= _labels(node).items()]
+    if not nodes:
+        return [Finding("problem", "nodes", "there are none", "add nodes")]
+    if not labelled:
+        labels = ",".join(f"{name}={value}" for name, value in selector.items())
+        return [Finding("problem", "nodes", f"none of {len(nodes)} has the labels {labels}", "change --selector")]
+    large = [node for node in labelled if _room(node, wanted) > 0]
+    if not large:
+        asked = ", ".join(f"{name} {value:g}" for name, value in wanted.items())
+        return [Finding("problem", "nodes", f"none has room for a worker, even empty: {asked}", _smaller(wanted))]
+    open_ = [node for node in large if not _hard_taints(node, worker)]
+    found = [_of_taints(large, worker)] if len(open_) < len(large) else []
+    room = sum(_room(node, wanted) for node in open_)
+    said = f"{len(open_)} of {len(nodes)} take a worker; {room} workers fit if they are empty"
+    if room >= least:
+        return [Finding("ok", "nodes", said), *found]
+    remedy = "tolerate the taints below" if found else "lower --min-workers, or add nodes"
+    return [Finding("problem", "nodes", f"{said}, and --min-workers is {least}", remedy), *found]
+
+
+def _smaller(wanted: Mapping[str, float]) -> str:
+    return "lower --gpus, --cpu or --memory" if GPU in wanted else "lower --cpu or --memory"
+
+
+def _of_taints(nodes: Sequence[Body], worker: Body) -> Finding:
+    counts: dict[str, int] = {}
+    for node in nodes:
+        for taint in _hard_taints(node, worker):
+            text = f"{taint['key']}{'=' * bool(taint.get('value'))}{taint.get('value') or ''}:{taint['effect']}"
+            counts[text] = counts.get(text, 0) + 1
+    named = ", ".join(f"{text} ({count} nodes)" for text, count in sorted(counts.items()))
+    wanted = [text for text in sorted(counts) if not text.startswith(_READY_TAINTS)]
+    remedy = " ".join(f"--toleration {text}" for text in wanted)
+    return Finding("warning", "taints", f"nodes that fit are closed to the job: {named}", remedy)
+
+
+def _hard_taints(node: Body, worker: Body) -> list[Body]:
+    taints = [each for each in (node.get("spec") or {}).get("taints") or [] if each.get("effect") in _HARD]
+    given = worker["spec"].get("tolerations") or []
+    return [each for each in taints if not any(_tolerates(toleration, each) for toleration in given)]
+
+
+def _tolerates(toleration: Body, taint: Body) -> bool:
+    if toleration.get("effect") not in (None, "", taint["effect"]):
+        return False
+    if toleration.get("operator") == "Exists":
+        return toleration.get("key") in (None, "", taint["key"])
+    return toleration.get("key") == taint["key"] and (toleration.get("value") or "") == (taint.get("value") or "")
+
+
+def _labels(node: Body) -> Mapping[str, str]:
+    found: Mapping[str, str] = node["metadata"].get("labels") or {}
+    return found
+
+
+def _room(node: Body, wanted: Mapping[str, float]) -> int:
+    """Workers that fit onto an empty node."""
+    has = (node.get("status") or {}).get("allocatable") or {}
+    fits = [int(amount(has.get(name)) // value) for name, value in {"pods": 1.0, **wanted}.items() if value]
+    return min(fits)
+
+
+def of_quotas(quotas: Sequence[Body], worker: Body, *, least: int, workers: int) -> list[Finding]:
+    """Whether quotas of the namespace leave room for workers."""
+    wanted = {"pods": 1.0}
+    for name, value in requests_of(worker).items():
+        wanted |= {f"requests.{name}": value, name: value}
+    limits = (main_container(worker).get("resources") or {}).get("limits") or {}
+    wanted |= {f"limits.{name}": amount(value) for name, value in limits.items()}
+    found = []
+    for quota in quotas:
+        status = quota.get("status") or {}
+        for name, hard in (status.get("hard") or {}).items():
+            left = amount(hard) - amount((status.get("used") or {}).get(name))
+            if wanted.get(name) and (fits := int(left // wanted[name])) < workers:
+                said = f"{quota['metadata']['name']}: {name} has room for {max(fits, 0)} workers"
+                level: Level = "problem" if fits < least else "warning"
+                found.append(Finding(level, "quota", said, "lower the sizes, or ask for more"))
+    return found or [Finding("ok", "quota", f"{len(quotas)} of the namespace, with room for {workers} workers")]
+
+
+def of_claims(wanted: Mapping[str, str], claims: Mapping[str, Body]) -> list[Finding]:
+    """Claims of ``--data``, by path: they are there, and every pod can have them."""
+    found = []
+    for claim in wanted.values():
+        body = claims.get(claim)
+        modes = ((body or {}).get("spec") or {}).get("accessModes") or []
+        if body is None:
+            found.append(Finding("problem", "claim", f"there is no {claim}", "make the PersistentVolumeClaim first"))
+        elif not {"ReadWriteMany", "ReadOnlyMany"} & {*modes}:
+            said = f"{claim} is {', '.join(modes)}: pods of one node only can have it"
+            found.append(Finding("warning", "claim", said, "take a storage class with ReadWriteMany"))
+        else:
+            found.append(Finding("ok", "claim", f"{claim} is {', '.join(modes)}"))
+    return found

@@ -1,0 +1,179 @@
+"""What the objects of a cluster say about a job. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL, LAUNCHER, ROLE_LABEL, Body, main_container, templates
+from hvd_elastic_ext.jobs.rendering.render import WORKERS
+
+PENDING, RUNNING, SUSPENDED, SUCCEEDED, FAILED = "Pending", "Running", "Suspended", "Succeeded", "Failed"
+FINISHED: Final = (SUCCEEDED, FAILED)
+GONE: Final = "Gone"
+"""There is no such job (any more)."""
+
+_CONDITIONS: Final[Mapping[str, str]] = {
+    "Succeeded": SUCCEEDED,
+    "Complete": SUCCEEDED,
+    "Failed": FAILED,
+    "Suspended": SUSPENDED,
+    "Running": RUNNING,
+}
+_PHASES: Final[Mapping[str, str]] = {
+    **{each: each for each in (RUNNING, SUSPENDED, SUCCEEDED, FAILED)},
+    "Restarting": RUNNING,
+    "Scaling": RUNNING,
+    "ScaleSucceeded": RUNNING,
+    "ScaleFailed": RUNNING,
+}
+"""Of the et-operator."""
+_NUMBER_AT: Final[Mapping[str, tuple[str, ...]]] = {
+    "MPIJob": ("spec", "mpiReplicaSpecs", "Worker", "replicas"),
+    "PyTorchJob": ("spec", "pytorchReplicaSpecs", "Worker", "replicas"),
+    "TrainingJob": ("spec", "etReplicaSpecs", "worker", "replicas"),
+}
+
+
+class Kind(NamedTuple):
+    """One kind of object that is a job."""
+
+    api_version: str
+    plural: str
+    kind: str
+
+
+ROOT_KINDS: Final = (
+    Kind("kubeflow.org/v2beta1", "mpijobs", "MPIJob"),
+    Kind("kubeflow.org/v1", "pytorchjobs", "PyTorchJob"),
+    Kind("kai.alibabacloud.com/v1alpha1", "trainingjobs", "TrainingJob"),
+    Kind("batch/v1", "jobs", "Job"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen:
+    """One pod. ``why``: what it waits for, or how it ended; empty while it works."""
+
+    name: str
+    role: str
+    phase: str
+    ready: bool
+    node: str
+    created: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobSeen:
+    """``asked``: workers that are asked for, None if nobody says; ``least`` and ``most`` as they were submitted."""
+
+    name: str
+    kind: str
+    state: str
+    message: str
+    asked: int | None
+    least: int | None
+    most: int | None
+    created: str
+    image: str
+    pods: tuple[PodSeen, ...]
+
+    @property
+    def ready(self) -> int:
+        """Workers that are ready."""
+        return sum(pod.ready for pod in self.pods if pod.role != LAUNCHER)
+
+
+def seen(root: Body, pods: Sequence[Body], workers: Body | None = None) -> JobSeen:
+    """``root``: the job, with its kind; ``workers``: its StatefulSet, if it has one."""
+    state, message = state_of(root)
+    low, _, high = str(_at(root, "metadata", "annotations", WORKERS) or "").partition(":")
+    image = next((str(main_container(each).get("image")) for _, each in templates(root)), "")
+    name = root["metadata"]["name"]
+    return JobSeen(
+        name=name,
+        kind=root["kind"],
+        state=state,
+        message=message,
+        asked=asked_for(root, workers),
+        least=int(low) if low.isdecimal() else None,
+        most=int(high) if high.isdecimal() else None,
+        created=str(_at(root, "metadata", "creationTimestamp") or ""),
+        image=image,
+        pods=tuple(pod(each) for each in pods if _at(each, "metadata", "labels", JOB_LABEL) == name),
+    )
+
+
+def asked_for(root: Body, workers: Body | None = None) -> int | None:
+    """How many workers are asked for. The et-operator keeps the number in the status once it has scaled."""
+    if root["kind"] == "Job":
+        number = None if workers is None else _at(workers, "spec", "replicas")
+    else:
+        targets = _at(root, "status", "targetWorkers")
+        number = len(targets) if isinstance(targets, list) and targets else _at(root, *_NUMBER_AT[root["kind"]])
+    return number if isinstance(number, int) else None
+
+
+def state_of(root: Body) -> tuple[str, str]:
+    """The state of a job, and its operator's words about that."""
+    status = root.get("status") or {}
+    true = [each for each in status.get("conditions") or [] if each.get("status") == "True"]
+    for name, state in _CONDITIONS.items():  # an end counts more than what was before
+        for each in true:
+            if each.get("type") == name:
+                return state, _line(each.get("message") or each.get("reason"))
+    if root["kind"] == "TrainingJob":
+        phase = str(status.get("phase") or "")
+        return _PHASES.get(phase, PENDING), ""
+    if root["kind"] == "Job" and status.get("active"):
+        return RUNNING, ""
+    return PENDING, ""
+
+
+def pod(body: Body) -> PodSeen:
+    """What a pod says."""
+    status, labels = body.get("status") or {}, _at(body, "metadata", "labels") or {}
+    conditions = {each.get("type"): each for each in status.get("conditions") or []}
+    leaving = bool(_at(body, "metadata", "deletionTimestamp"))
+    phase = "Terminating" if leaving else str(status.get("phase") or PENDING)
+    return PodSeen(
+        name=body["metadata"]["name"],
+        role=labels.get(ROLE_LABEL, "worker"),
+        phase=phase,
+        ready=not leaving and (conditions.get("Ready") or {}).get("status") == "True",
+        node=str(_at(body, "spec", "nodeName") or ""),
+        created=str(_at(body, "metadata", "creationTimestamp") or ""),
+        why=_why(status, conditions),
+    )
+
+
+def _why(status: Mapping[str, Any], conditions: Mapping[Any, Mapping[str, Any]]) -> str:
+    scheduled = conditions.get("PodScheduled") or {}
+    if scheduled.get("status") == "False":
+        return _line(scheduled.get("message") or scheduled.get("reason"))
+    for each in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
+        state = each.get("state") or {}
+        waiting, ended = state.get("waiting"), state.get("terminated")
+        if waiting:
+            return _line(": ".join(filter(None, (waiting.get("reason"), waiting.get("message")))))
+        if ended and ended.get("exitCode"):
+            return f"{each.get('name')} ended with {ended['exitCode']} ({ended.get('reason')})"
+    return _line(": ".join(filter(None, (status.get("reason"), status.get("message")))))
+
+
+def stores_checkpoints(root: Body) -> bool:
+    """Whether the launcher of a job was told where checkpoints go."""
+    words = [str(word) for _, template in templates(root) for word in main_container(template).get("args") or []]
+    return any(word.partition("=")[0] == "--checkpoint-dir" for word in words)
+
+
+def _at(body: Any, *path: str) -> Any:
+    for step in path:
+        body = body.get(step) if isinstance(body, Mapping) else None
+    return body
+
+
+def _line(text: object) -> str:
+    return " ".join(str(text or "").split())

@@ -1,0 +1,143 @@
+"""What a job changes in the object that makes its pods, for each kind. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.jobs.rendering.objects import Body, merged, of_kind, specs_of, templates
+from hvd_elastic_ext.jobs.spec.job import Job
+
+Change = Callable[[Sequence[Body], Job], list[str]]
+"""Changes objects in place, and returns what a user should know."""
+
+SUPERVISOR: Final = "job-supervisor.kube-ai.io"
+COSCHEDULING: Final = "pod-group.scheduling.sigs.k8s.io"
+KUEUE: Final = "kueue.x-k8s.io/queue-name"
+VOLCANO: Final = "scheduling.volcano.sh"
+
+
+def _mpi_job(objects: Sequence[Body], job: Job) -> list[str]:
+    body = of_kind(objects, "MPIJob")
+    body["spec"]["slotsPerWorker"] = job.slots_per_worker
+    worker = body["spec"][specs_of(body)]["Worker"]
+    worker["replicas"] = job.workers
+    notes = _ssh_secret(job, "MPI Operator makes a key for each job")
+    if job.worker_restart_policy:
+        # The operator takes only these two. A worker's sshd never ends by itself: Always says no more than OnFailure.
+        worker["restartPolicy"] = "Never" if job.worker_restart_policy in ("Never", "ExitCode") else "OnFailure"
+        if worker["restartPolicy"] != job.worker_restart_policy:
+            notes.append(
+                f"--worker-restart-policy={job.worker_restart_policy}: an MPIJob knows Never and OnFailure; "
+                f"{worker['restartPolicy']} is set"
+            )
+    return notes + _queue_of_operator(body, job, with_launcher=True)
+
+
+def _pytorch_job(objects: Sequence[Body], job: Job) -> list[str]:
+    body = of_kind(objects, "PyTorchJob")
+    spec = body["spec"]
+    spec["nprocPerNode"] = str(job.slots_per_worker)
+    spec["elasticPolicy"] |= {"minReplicas": job.min_workers, "maxReplicas": job.max_workers}
+    worker = spec[specs_of(body)]["Worker"]
+    worker["replicas"] = job.workers
+    if job.worker_restart_policy:
+        worker["restartPolicy"] = job.worker_restart_policy
+    if job.backoff_limit is not None:
+        spec["runPolicy"]["backoffLimit"] = job.backoff_limit
+    container = worker["template"]["spec"]["containers"][0]
+    container["args"] = torchrun_words(job.command)
+    notes = _ssh_secret(job, "a PyTorchJob uses no ssh")
+    if job.run_options:
+        raise UsageError(
+            f"--kind pytorchjob: torchrun starts what is trained; options of `hvd-elastic run` ({job.run_options[0]}) "
+            "mean nothing there"
+        )
+    for option, given in (("--spot-instance", job.spot), ("--max-wait-time", job.max_wait_s)):
+        if given:
+            notes.append(f"{option} has no equal in a PyTorchJob, which waits for workers without limit: left out")
+    if job.restart_policy == "OnFailure":
+        notes.append("--job-restart-policy=OnFailure: a PyTorchJob restarts its workers, --job-backoff-limit times")
+    return notes + _queue_of_operator(body, job, with_launcher=False)
+
+
+def torchrun_words(command: Sequence[str]) -> list[str]:
+    """What comes after ``torchrun``, which starts scripts, and other programs with ``--no-python``."""
+    first, *rest = command
+    if first in ("torchrun", "python", "python3"):
+        return rest
+    return [first, *rest] if first.endswith(".py") else ["--no-python", first, *rest]
+
+
+def _training_job(objects: Sequence[Body], job: Job) -> list[str]:
+    body = of_kind(objects, "TrainingJob")
+    body["spec"]["slotsPerWorker"] = job.slots_per_worker
+    worker = body["spec"][specs_of(body)]["worker"]
+    worker |= {"replicas": job.workers, "minReplicas": job.min_workers, "maxReplicas": job.max_workers}
+    if job.worker_restart_policy:
+        worker["restartPolicy"] = job.worker_restart_policy
+    marks = {f"{SUPERVISOR}/spot-instance": "true"} if job.spot else {}
+    if job.max_wait_s:
+        marks[f"{SUPERVISOR}/max-wait-time"] = str(job.max_wait_s)
+    merged(body["metadata"], "annotations", marks)
+    if job.queue:
+        raise UsageError(f"--queue {job.queue}: neither Kueue nor Volcano's controllers know a TrainingJob; use --gang")
+    if job.gang:
+        group = {f"{COSCHEDULING}/name": job.name, f"{COSCHEDULING}/min-available": str(job.min_workers + 1)}
+        for _, template in templates(body):
+            merged(template["metadata"], "labels", group)
+    return _ssh_secret(job, "the et-operator makes a key for each job")
+
+
+def _stateful_set(objects: Sequence[Body], job: Job) -> list[str]:
+    body = of_kind(objects, "StatefulSet")
+    body["spec"]["replicas"] = job.workers
+    if job.queue.startswith("kueue/"):
+        raise UsageError(
+            f"--queue {job.queue}: a StatefulSet and the Job beside it would be admitted apart; use --kind mpijob"
+        )
+    scheduler, _, queue = job.queue.partition("/")
+    if scheduler == "volcano" or job.gang:
+        for each in objects:
+            for _, template in templates(each):
+                template["spec"].setdefault("schedulerName", "volcano")
+                if queue:
+                    merged(template["metadata"], "annotations", {f"{VOLCANO}/queue-name": queue})
+        merged(body["metadata"], "annotations", {f"{VOLCANO}/group-min-member": str(job.min_workers)})
+    if job.worker_restart_policy in ("", "Always"):
+        return []
+    return [
+        f"--worker-restart-policy={job.worker_restart_policy}: containers of a StatefulSet are always started again"
+    ]
+
+
+def _queue_of_operator(body: Body, job: Job, *, with_launcher: bool) -> list[str]:
+    """MPI Operator and training operator make the PodGroup themselves, from ``schedulingPolicy``."""
+    scheduler, _, queue = job.queue.partition("/")
+    if scheduler == "kueue":
+        merged(body["metadata"], "labels", {KUEUE: queue})
+        return [
+            "Kueue admits a job with the workers that it asks for: a change of their number suspends it until it is "
+            "admitted again. Give it --checkpoint-dir"
+        ]
+    policy: dict[str, Any] = {"queue": queue} if queue else {}
+    if job.gang or queue:
+        policy["minAvailable"] = job.min_workers + with_launcher
+    if not policy:
+        return []
+    body["spec"]["runPolicy"]["schedulingPolicy"] = policy
+    return ["schedulingPolicy counts if the operator runs with a gang scheduler (--gang-scheduling=volcano)"]
+
+
+def _ssh_secret(job: Job, why: str) -> list[str]:
+    return [f"--ssh-secret {job.ssh_secret}: {why}; left out"] if job.ssh_secret else []
+
+
+CHANGES: Final[Mapping[str, Change]] = {
+    "mpijob": _mpi_job,
+    "mpijob-older": _mpi_job,
+    "pytorchjob": _pytorch_job,
+    "trainingjob": _training_job,
+    "statefulset": _stateful_set,
+}

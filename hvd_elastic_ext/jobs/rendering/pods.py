@@ -1,0 +1,106 @@
+"""What a job changes in the pods of its template. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, WORKER, Body, daemon, main_container, merged
+from hvd_elastic_ext.jobs.spec.job import Job
+
+GPU: Final = "nvidia.com/gpu"
+FIXED: Final = ("--discovery", "--discovery-user", "--ssh-port", "--blacklist-cooldown-range", "--state-dir")
+"""Options of the template's launcher that belong to the pod, not to what is trained."""
+DAEMON_COMMAND: Final = "hvd-discover"
+
+
+def change(template: Body, role: str, job: Job) -> None:
+    """Make the pod of a template that of ``job``, in place."""
+    spec, container = template["spec"], main_container(template)
+    container["image"] = job.image
+    if job.working_dir:
+        container["workingDir"] = job.working_dir
+    _metadata(template, role, job)
+    merged(spec, "nodeSelector", job.launcher_selector if role == LAUNCHER else job.selector)
+    for field, value in (
+        ("priorityClassName", job.priority),
+        ("schedulerName", job.scheduler),
+        ("tolerations", [_without_empty(asdict(each)) for each in job.tolerations]),
+        ("imagePullSecrets", [{"name": each} for each in job.pull_secrets]),
+    ):
+        if value:
+            spec[field] = value
+    container.setdefault("env", [])
+    container["env"] += [{"name": name, "value": value} for name, value in job.env.items()]
+    if not container["env"]:
+        del container["env"]
+    _claims(spec, container, job)
+    if role == WORKER:
+        _resources(container, job)
+    elif role == LAUNCHER:
+        container["args"] = launcher_words(container["args"], job)
+    _discovery(template, job)
+
+
+def launcher_words(template: list[str], job: Job) -> list[str]:
+    """Arguments of ``hvd-elastic run``. What the user gives comes last, and wins."""
+    slots = job.slots_per_worker
+    words = ["-np", str(job.workers * slots)]
+    words += [f"--min-np={job.min_workers * slots}", f"--max-np={job.max_workers * slots}", *_fixed(template)]
+    if job.spot or job.max_wait_s:
+        words += ["--below-min=sleep"]
+    if job.max_wait_s:
+        words += [f"--max-wait-time={job.max_wait_s}"]
+    if job.restart_policy:
+        words += [f"--job-restart-policy={job.restart_policy}"]
+    if job.backoff_limit is not None:
+        words += [f"--job-backoff-limit={job.backoff_limit}"]
+    return [*words, *job.run_options, *job.command]
+
+
+def _fixed(words: list[str]) -> list[str]:
+    kept, taking = [], False
+    for word in words:
+        if word.startswith("-"):
+            taking = word.partition("=")[0] in FIXED
+        elif not word.isdecimal():
+            taking = False
+        if taking:
+            kept.append(word)
+    return kept
+
+
+def _metadata(template: Body, role: str, job: Job) -> None:
+    own = job.launcher_annotations if role == LAUNCHER else job.worker_annotations
+    metadata = template.setdefault("metadata", {})
+    merged(metadata, "labels", job.labels)
+    merged(metadata, "annotations", {**job.annotations, **own})
+
+
+def _claims(spec: Body, container: Body, job: Job) -> None:
+    for number, (path, claim) in enumerate(job.volumes.items()):
+        name = f"data-{number}"
+        spec.setdefault("volumes", []).append({"name": name, "persistentVolumeClaim": {"claimName": claim}})
+        container.setdefault("volumeMounts", []).append({"name": name, "mountPath": path})
+
+
+def _resources(container: Body, job: Job) -> None:
+    asked: Mapping[str, str] = _without_empty({"cpu": job.cpu, "memory": job.memory})
+    resources = container["resources"]
+    merged(resources, "requests", asked)
+    merged(resources, "limits", {**asked, **({GPU: str(job.gpus)} if job.gpus else {})})
+
+
+def _discovery(template: Body, job: Job) -> None:
+    """The image of training has the daemon, too; its entry point is another one."""
+    found = daemon(template)
+    if found is None:
+        return
+    found["image"] = job.discover_image or job.image
+    if found["image"] == job.image:
+        found["command"] = [DAEMON_COMMAND]
+
+
+def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value}

@@ -1,0 +1,157 @@
+"""All objects of a job, in the order in which they are made. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hvd_elastic_ext.jobs.rendering import code
+from hvd_elastic_ext.jobs.rendering.kinds import CHANGES
+from hvd_elastic_ext.jobs.rendering.objects import (
+    ACCOUNT,
+    EXAMPLE,
+    JOB_LABEL,
+    ROLE_LABEL,
+    Body,
+    merged,
+    renamed,
+    templates,
+)
+from hvd_elastic_ext.jobs.rendering.pods import change
+from hvd_elastic_ext.jobs.spec.job import Job
+
+ROOTS: Final = ("MPIJob", "PyTorchJob", "TrainingJob", "Job")
+"""Kinds of the object that is the job: the others belong to it, and go with it."""
+MANAGED: Final = "app.kubernetes.io/managed-by"
+BY: Final = "hvd-elastic"
+WORKERS: Final = "hvd-elastic-ext/workers"
+"""Annotation of a job: its fewest and most workers, as ``1:8``."""
+RIGHTS: Final = "rbac"
+"""The template of the daemon's account and rights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """``objects``: the job itself is last. ``notes``: what of the request has no equal there. ``key``: the name of the
+    Secret with the ssh key that has yet to be made, if the kind needs one."""
+
+    objects: tuple[Body, ...]
+    notes: tuple[str, ...]
+    key: str = ""
+
+    @property
+    def root(self) -> Body:
+        """The object that is the job."""
+        return self.objects[-1]
+
+
+def needed(job: Job) -> tuple[str, ...]:
+    """Names of the manifests that the job is made of."""
+    return (job.kind,) if job.kind == "pytorchjob" else (RIGHTS, job.kind)
+
+
+def render(job: Job, manifests: Mapping[str, Sequence[Body]], *, archive: bytes = b"") -> Rendered:
+    """``manifests``: the documents of each of :func:`needed`; ``archive``: the code of ``--sync``.
+
+    Raises :class:`UsageError` for what a kind cannot do.
+    """
+    found = [renamed(body, job.name) for name in needed(job) for body in manifests[name]]
+    rights = [body for body in found if body["kind"] in ("Role", "RoleBinding", "ServiceAccount")]
+    objects = [*_rights(rights, job), *(body for body in found if body not in rights)]
+    objects.sort(key=lambda body: body["kind"] in ROOTS)  # what pods need is there before them
+    for body in objects:
+        for role, template in templates(body):
+            change(template, role, job)
+    notes = CHANGES[job.kind](objects, job) + _storage(job)
+    key = _key(objects, job)
+    if archive:
+        objects = [*code.add(objects, job, archive), *objects]
+    for body in objects:
+        merged(body["metadata"], "labels", {JOB_LABEL: job.name, MANAGED: BY})
+    root = objects[-1]
+    merged(root["metadata"], "labels", job.labels)
+    merged(root["metadata"], "annotations", {**job.annotations, WORKERS: f"{job.min_workers}:{job.max_workers}"})
+    return Rendered(tuple(objects), tuple(notes), key)
+
+
+def _storage(job: Job) -> list[str]:
+    asked = job.spot or job.max_wait_s or job.restart_policy == "OnFailure"
+    stored = any(word.partition("=")[0] == "--checkpoint-dir" for word in job.run_options)
+    if not asked or stored or job.kind == "pytorchjob":
+        return []
+    return [
+        "what the job keeps while it sleeps or begins again must be where every pod reaches it: a URL, or a claim "
+        "(--data CLAIM:/ck), as in -- hvd-elastic run --checkpoint-dir /ck python train.py"
+    ]
+
+
+def _rights(bodies: Sequence[Body], job: Job) -> list[Body]:
+    """One account, one Role with all rules, one binding: nothing is shared with another job."""
+    roles = [body for body in bodies if body["kind"] == "Role"]
+    if not roles:
+        return []
+    accounts = [body for body in bodies if body["kind"] == "ServiceAccount"]
+    subjects = [subject for body in bodies if body["kind"] == "RoleBinding" for subject in body["subjects"]]
+    own = renamed(ACCOUNT, job.name)
+    operators = [
+        subject for subject in subjects if subject["name"] != own
+    ]  # the et-operator's launcher has another one
+    name = renamed(f"hvd-discover-{EXAMPLE}", job.name)
+    group = roles[0]["apiVersion"]
+    role: dict[str, Any] = {"apiGroup": group.partition("/")[0], "kind": "Role", "name": name}
+    return [
+        *([] if operators else accounts),
+        {
+            "apiVersion": group,
+            "kind": "Role",
+            "metadata": {"name": name},
+            "rules": [rule for body in roles for rule in body["rules"]],
+        },
+        {
+            "apiVersion": group,
+            "kind": "RoleBinding",
+            "metadata": {"name": name},
+            "roleRef": role,
+            "subjects": operators[:1] or subjects[:1],
+        },
+    ]
+
+
+def _key(objects: Sequence[Body], job: Job) -> str:
+    """The Secret of the ssh key that pods mount, if nobody else makes it; ``--ssh-secret`` takes its place."""
+    made = ""
+    for body in objects:
+        for _, template in templates(body):
+            for volume in template["spec"].get("volumes", []):
+                if "secret" not in volume:
+                    continue
+                if job.ssh_secret:
+                    volume["secret"]["secretName"] = job.ssh_secret
+                else:
+                    made = volume["secret"]["secretName"]
+    return made
+
+
+def secret(name: str, job: str, *, key: str, public: str) -> Body:
+    """The ssh key of a job: ``id`` and ``id.pub``, base64."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "labels": {JOB_LABEL: job, MANAGED: BY}},
+        "type": "Opaque",
+        "data": {"id": key, "id.pub": public},
+    }
+
+
+def owned(root: Body) -> list[dict[str, Any]]:
+    """``ownerReferences`` of what belongs to a job: ``root`` as the server has it."""
+    names = {"apiVersion": root["apiVersion"], "kind": root["kind"], "name": root["metadata"]["name"]}
+    return [{**names, "uid": root["metadata"]["uid"], "controller": False, "blockOwnerDeletion": False}]
+
+
+def selector(job: str = "", *, role: str = "") -> str:
+    """Labels of what was submitted: of one job, of one role of its pods, or of all jobs."""
+    if role:
+        return f"{JOB_LABEL}={job},{ROLE_LABEL}={role}"
+    return f"{JOB_LABEL}={job}" if job else f"{MANAGED}={BY}"

@@ -1,0 +1,106 @@
+"""Jobs on a cluster, from Python: what the commands do, with values instead of text.
+
+Each function takes ``namespace`` and ``kubeconfig``, by default those that kubectl would use. All raise
+:class:`UsageError` for what makes no sense or is not there, and ``ClusterRefused`` or ``ClusterUnanswered``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Literal
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.jobs.cluster import api, apply, changes
+from hvd_elastic_ext.jobs.cluster import logs as job_logs
+from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
+from hvd_elastic_ext.jobs.reading.states import FINISHED, GONE, RUNNING, SUCCEEDED, SUSPENDED, JobSeen
+from hvd_elastic_ext.jobs.spec.job import Job
+
+State = Literal["finished", "succeeded", "running", "suspended", "deleted"]
+
+STATES: Final[dict[State, tuple[str, ...]]] = {
+    "finished": FINISHED,
+    "succeeded": (SUCCEEDED,),
+    "running": (RUNNING,),
+    "suspended": (SUSPENDED,),
+    "deleted": (GONE,),
+}
+
+
+def submit(job: Job, *, dry_run: bool = False, namespace: str = "", kubeconfig: Path | None = None) -> tuple[str, ...]:
+    """Make a job. Returns what of it has no equal in its kind, in a line each.
+
+    ``dry_run``: the server checks everything, and nothing is made.
+    """
+    cluster = api.found(kubeconfig, os.environ, namespace)
+    chosen = job if job.kind else job.on(apply.kind_for(cluster, job.command))
+    rendered = rendered_of(chosen)
+    objects = with_key(rendered, chosen)
+    if dry_run:
+        apply.try_out(cluster, objects)
+    else:
+        apply.create(cluster, objects)
+    return rendered.notes
+
+
+def get(name: str, *, namespace: str = "", kubeconfig: Path | None = None) -> JobSeen:
+    """One job and its pods, as they are now."""
+    return changes.look(api.found(kubeconfig, os.environ, namespace), name)
+
+
+def all_jobs(*, namespace: str = "", kubeconfig: Path | None = None) -> list[JobSeen]:
+    """Every job that was submitted to the namespace."""
+    return changes.all_of(api.found(kubeconfig, os.environ, namespace))
+
+
+def logs(
+    name: str,
+    *,
+    follow: bool = False,
+    rank: int | None = None,
+    previous: bool = False,
+    tail: int | None = None,
+    namespace: str = "",
+    kubeconfig: Path | None = None,
+) -> Iterator[str]:
+    """Lines of a job's output, with their ends, of all ranks or of one. ``follow``: until its pods have ended."""
+    cluster = api.found(kubeconfig, os.environ, namespace)
+    return job_logs.lines(cluster, name, job_logs.Wanted(follow, rank, previous, tail))
+
+
+def scale(name: str, workers: int, *, namespace: str = "", kubeconfig: Path | None = None) -> None:
+    """Ask for another number of workers, within the job's limits."""
+    changes.scale(api.found(kubeconfig, os.environ, namespace), name, workers)
+
+
+def suspend(name: str, *, namespace: str = "", kubeconfig: Path | None = None) -> None:
+    """Let the pods of a job go until it is resumed; its launcher makes a checkpoint first."""
+    changes.suspend(api.found(kubeconfig, os.environ, namespace), name)
+
+
+def resume(name: str, *, namespace: str = "", kubeconfig: Path | None = None) -> None:
+    """Let a suspended job go on."""
+    changes.resume(api.found(kubeconfig, os.environ, namespace), name)
+
+
+def wait(
+    name: str,
+    state: State = "succeeded",
+    *,
+    timeout_s: float | None = None,
+    namespace: str = "",
+    kubeconfig: Path | None = None,
+) -> str:
+    """Wait for a state of a job. Returns the operator's word for it. Raises ``NotReached`` if the job ends otherwise,
+    or takes longer than ``timeout_s`` (default: no limit)."""
+    if state not in STATES:
+        raise UsageError(f"state {state!r} is none of {', '.join(STATES)}")
+    cluster = api.found(kubeconfig, os.environ, namespace)
+    return changes.wait_for(cluster, name, STATES[state], within_s=timeout_s)
+
+
+def delete(name: str, *, namespace: str = "", kubeconfig: Path | None = None) -> bool:
+    """Delete a job and all that was made for it; whether anything was there."""
+    return bool(changes.delete(api.found(kubeconfig, os.environ, namespace), name))

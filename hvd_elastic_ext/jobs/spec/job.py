@@ -1,0 +1,142 @@
+"""One job, as a user wants it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from hvd_elastic_ext.core.errors import UsageError
+
+KINDS: Final = ("mpijob", "mpijob-older", "statefulset", "trainingjob", "pytorchjob")
+"""What makes the pods; each is the name of its template in ``docker/manifests``."""
+LONGEST_NAME: Final = 45
+"""A StatefulSet labels its pods with ``NAME-worker-`` and a hash of ten characters; a label has 63 at most."""
+MOST_WORKERS: Final = 1000
+"""arena's default of ``--max-workers``."""
+RESTARTS: Final = ("Never", "OnFailure")
+WORKER_RESTARTS: Final = ("Never", "OnFailure", "Always", "ExitCode")
+QUEUES: Final = ("kueue", "volcano")
+
+_NAME: Final = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?", re.ASCII)
+_QUANTITY: Final = re.compile(r"\d+(\.\d+)?(m|k|[KMGTPE]i?)?", re.ASCII)
+_NONE: Final[Mapping[str, str]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A taint that pods live with; no ``key`` means every taint, no ``effect`` every effect of the key."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    operator: str = "Exists"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """``kind``: one of :data:`KINDS`, or "" for what the cluster has.
+
+    ``command``: what is trained; ``run_options``: further options of ``hvd-elastic run``, which come before it.
+
+    ``workers``: pods at the start; ``slots``: processes of each, 0 being one for each GPU, and one without GPUs.
+    ``cpu`` and ``memory``: of each worker, requested and the limit. ``discover_image``: the daemon's, by default the
+    ``image``, which has it. ``spot``: the job sleeps while too few workers are there, for ``max_wait_s`` at most
+    (0: without limit). ``queue``: ``kueue/NAME`` or ``volcano/NAME``. ``gang``: the first ``min_workers`` are placed
+    together or not at all. ``sync``: a folder of this machine whose files every pod gets. ``volumes``: claims, by where
+    they are mounted.
+    """
+
+    name: str
+    image: str
+    command: tuple[str, ...]
+    kind: str = ""
+    run_options: tuple[str, ...] = ()
+    workers: int = 1
+    min_workers: int = 1
+    max_workers: int = MOST_WORKERS
+    gpus: int = 0
+    slots: int = 0
+    cpu: str = ""
+    memory: str = ""
+    discover_image: str = ""
+    spot: bool = False
+    max_wait_s: int = 0
+    restart_policy: str = ""
+    backoff_limit: int | None = None
+    worker_restart_policy: str = ""
+    working_dir: str = ""
+    priority: str = ""
+    scheduler: str = ""
+    ssh_secret: str = ""
+    queue: str = ""
+    sync: str = ""
+    gang: bool = False
+    tolerations: tuple[Toleration, ...] = ()
+    pull_secrets: tuple[str, ...] = ()
+    selector: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    launcher_selector: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    env: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    labels: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    annotations: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    launcher_annotations: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    worker_annotations: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    volumes: Mapping[str, str] = field(default_factory=lambda: _NONE)
+
+    @property
+    def slots_per_worker(self) -> int:
+        """Processes of each worker."""
+        return self.slots or max(1, self.gpus)
+
+    def __post_init__(self) -> None:
+        for problem in (name_problem(self.name), *_problems(self)):
+            if problem:
+                raise UsageError(problem)
+
+    def on(self, kind: str) -> Job:
+        """The same job, made by ``kind``."""
+        return replace(self, kind=kind)
+
+
+def name_problem(name: str) -> str:
+    """What is wrong with the name of a job, in one line; empty if nothing is. Names of Services and pods begin so."""
+    if len(name) > LONGEST_NAME:
+        return f"NAME {name!r} has {len(name)} characters; pods are named after it: {LONGEST_NAME} at most"
+    if not _NAME.fullmatch(name):
+        return f"NAME {name!r}: a small letter, then small letters, digits and '-', not at the end"
+    return ""
+
+
+def _problems(job: Job) -> list[str]:
+    low, now, high = job.min_workers, job.workers, job.max_workers
+    scheduler, _, queue = job.queue.partition("/")
+    counts = {"--gpus": job.gpus, "--slots": job.slots, "--max-wait-time": job.max_wait_s}
+    counts["--job-backoff-limit"] = job.backoff_limit or 0
+    checks = [
+        (bool(job.kind) and job.kind not in KINDS, f"--kind {job.kind!r} is none of {', '.join(KINDS)}"),
+        (not job.image, "--image is missing: an image with hvd-elastic and what is trained"),
+        (not job.command, "the command is missing: hvd-elastic submit NAME --image IMAGE -- python train.py"),
+        (
+            not 1 <= low <= now <= high,
+            f"--min-workers {low}, --workers {now}, --max-workers {high}: 1 at least, and in this order",
+        ),
+        (
+            bool(job.queue) and not (scheduler in QUEUES and queue),
+            f"--queue {job.queue!r}: write {' or '.join(f'{each}/NAME' for each in QUEUES)}",
+        ),
+        *((number < 0, f"{option} is {number}; it is 0 at least") for option, number in counts.items()),
+        *(
+            (bool(text) and not _QUANTITY.fullmatch(text), f"{option} {text!r} is no quantity; write 4, 500m or 16Gi")
+            for option, text in (("--cpu", job.cpu), ("--memory", job.memory))
+        ),
+        *(
+            (bool(given) and given not in there, f"{option} {given!r} is none of {', '.join(there)}")
+            for option, given, there in (
+                ("--job-restart-policy", job.restart_policy, RESTARTS),
+                ("--worker-restart-policy", job.worker_restart_policy, WORKER_RESTARTS),
+            )
+        ),
+        *((path[:1] != "/", f"--data {claim}:{path}: a path begins with /") for path, claim in job.volumes.items()),
+    ]
+    return [problem for wrong, problem in checks if wrong]

@@ -1,0 +1,104 @@
+"""Values of options as arena's users write them: ``key=value``, tolerations, claims, commands with variables. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.jobs.spec.job import Toleration
+
+_VARIABLE: Final = re.compile(r"\$\{(\w+)\}|\$(\w+)")
+_ARITHMETIC: Final = re.compile(r"\$\(\(\s*(\d+(?:\s*[*+]\s*\d+)*)\s*\)\)")
+_STOCK: Final = ("horovodrun",)
+_OURS: Final = ("hvd-elastic", "run")
+_SCRIPT: Final = "--host-discovery-script"
+
+
+def pairs(option: str, given: Iterable[str]) -> dict[str, str]:
+    """``key=value``, each. Raises :class:`UsageError`."""
+    found = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise UsageError(f"{option} {text!r}: write {option} KEY=VALUE")
+        found[key] = value
+    return found
+
+
+def tolerations(given: Iterable[str]) -> tuple[Toleration, ...]:
+    """``all``, ``KEY``, ``KEY=VALUE:EFFECT`` or ``KEY=VALUE:EFFECT,OPERATOR``, each. Raises :class:`UsageError`."""
+    return tuple(_toleration(text) for text in given)
+
+
+def _toleration(text: str) -> Toleration:
+    if text == "all":
+        return Toleration()
+    rest, _, operator = text.partition(",")
+    taint, _, effect = rest.partition(":")
+    key, equals, value = taint.partition("=")
+    operator = operator or ("Equal" if equals else "Exists")
+    if not key or operator not in ("Equal", "Exists"):
+        raise UsageError(f"--toleration {text!r}: write all, KEY or KEY=VALUE:EFFECT,OPERATOR (Equal or Exists)")
+    return Toleration(key, value if operator == "Equal" else "", effect, operator)
+
+
+def claims(given: Iterable[str]) -> dict[str, str]:
+    """``CLAIM:PATH``, each, by path. Raises :class:`UsageError`."""
+    found = {}
+    for text in given:
+        claim, colon, path = text.partition(":")
+        if not claim or not colon:
+            raise UsageError(f"--data {text!r}: write --data CLAIM:PATH")
+        found[path] = claim
+    return found
+
+
+class Command(NamedTuple):
+    """``launcher``: options of ``hvd-elastic run`` and, after them, the command; else only the command is given."""
+
+    words: tuple[str, ...]
+    launcher: bool
+
+
+def command(given: Sequence[str], variables: Mapping[str, str]) -> Command:
+    """What is written after ``--``.
+
+    One word with spaces is a line of a shell, as arena takes it: ``${workers}`` and ``$((2*3))`` are computed here,
+    and what is left of a shell in it is for ``sh``. A line that begins with ``horovodrun`` or ``hvd-elastic run`` has
+    options of ours; hosts come from the cluster, so its discovery script is left out.
+    """
+    words = list(given)
+    if len(words) == 1 and any(space in words[0] for space in " \n\t"):
+        line = " ".join(_expanded(words[0], variables).replace("\\\n", " ").split())
+        words = ["sh", "-c", line] if set("$`|;&<>") & set(line) else shlex.split(line)
+    for start in (_STOCK, _OURS):
+        if tuple(words[: len(start)]) == start:
+            return Command(tuple(_without_script(words[len(start) :])), launcher=True)
+    return Command(tuple(words), launcher=False)
+
+
+def _expanded(line: str, variables: Mapping[str, str]) -> str:
+    line = _VARIABLE.sub(lambda found: variables.get(found[1] or found[2], found[0]), line)
+    return _ARITHMETIC.sub(lambda found: str(_computed(found[1])), line)
+
+
+def _computed(expression: str) -> int:
+    total = 0
+    for term in expression.split("+"):
+        product = 1
+        for factor in term.split("*"):
+            product *= int(factor)
+        total += product
+    return total
+
+
+def _without_script(words: Sequence[str]) -> list[str]:
+    kept, skip = [], False
+    for word in words:
+        if not skip and word != _SCRIPT and not word.startswith(f"{_SCRIPT}="):
+            kept.append(word)
+        skip = word == _SCRIPT
+    return kept

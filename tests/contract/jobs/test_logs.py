@@ -1,0 +1,117 @@
+"""The output of a job, read and followed; a real server needs pods that run for this."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.io.kube_access import Access
+from hvd_elastic_ext.jobs.cluster import apply, logs
+from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterRefused
+from hvd_elastic_ext.jobs.cluster.logs import Wanted
+from tests.support.jobs import example, rendered
+from tests.support.kube import bodies
+from tests.support.kube.fixtures import kube
+from tests.support.kube.server import KubeServer
+from tests.support.waiting import wait_until
+
+__all__ = ["kube"]
+
+LAUNCHER = {"hvd-elastic-job": "digits", "hvd-elastic-role": "launcher"}
+
+
+@pytest.fixture
+def cluster(kube: KubeServer, tmp_path: Path) -> Cluster:
+    return Cluster(Access(str(kube.kubeconfig(tmp_path / "config"))))
+
+
+def launched(kube: KubeServer, cluster: Cluster) -> None:
+    apply.create(cluster, list(rendered(example("mpijob")).objects))
+    kube.put("pods", bodies.pod("digits-launcher-x", labels=LAUNCHER))
+    kube.put("pods", bodies.pod("digits-worker-0", labels={"hvd-elastic-job": "digits"}))
+
+
+class Follower(threading.Thread):
+    """Follows a log; what came so far is ``lines``."""
+
+    def __init__(self, found: Iterator[str]) -> None:
+        super().__init__(name="follower", daemon=True)
+        self._found = found
+        self.lines: list[str] = []
+        self.start()
+
+    def run(self) -> None:
+        for line in self._found:
+            self.lines.append(line)
+
+
+def test_the_launchers_output_is_that_of_all_ranks_or_of_one(kube: KubeServer, cluster: Cluster) -> None:
+    launched(kube, cluster)
+    kube.logs.write(
+        "digits-launcher-x", "world of 2", "[0]<stdout>:a", "[10]<stdout>:b", "[1]<stderr>:c", "[1]<stdout>:ä"
+    )
+    assert "".join(logs.lines(cluster, "digits", Wanted())).count("\n") == 5
+    assert list(logs.lines(cluster, "digits", Wanted(rank=1))) == ["[1]<stderr>:c\n", "[1]<stdout>:ä\n"]
+    assert list(logs.lines(cluster, "digits", Wanted(tail=1))) == ["[1]<stdout>:ä\n"]
+
+
+def test_a_follower_gets_each_line_once_whatever_breaks_off(kube: KubeServer, cluster: Cluster) -> None:
+    launched(kube, cluster)
+    follower = Follower(logs.lines(cluster, "digits", Wanted(follow=True), sleep=lambda _: None))
+    kube.logs.write("digits-launcher-x", "one", "two")
+    wait_until(lambda: len(follower.lines) == 2, what="two lines")
+    kube.logs.cut()
+    kube.logs.write("digits-launcher-x", "three")
+    wait_until(lambda: len(follower.lines) == 3, what="three lines")
+    kube.change("pods", "digits-launcher-x", {"status": {"phase": "Succeeded"}})
+    kube.logs.end("digits-launcher-x")
+    follower.join(10)
+    assert follower.lines == ["one\n", "two\n", "three\n"]
+
+
+def test_a_container_that_waits_to_start_is_waited_for_and_only_then(kube: KubeServer, cluster: Cluster) -> None:
+    launched(kube, cluster)
+    with pytest.raises(ClusterRefused, match="is waiting to start"):
+        list(logs.lines(cluster, "digits", Wanted()))
+    follower = Follower(logs.lines(cluster, "digits", Wanted(follow=True), sleep=lambda _: time.sleep(0.01)))
+    wait_until(lambda: kube.counts.of("get", "pods") > 5, what="it asks again")
+    kube.logs.write("digits-launcher-x", "begun")
+    wait_until(lambda: follower.lines == ["begun\n"], what="the first line")
+    kube.remove("pods", "digits-launcher-x")
+    kube.logs.end("digits-launcher-x")
+    follower.join(10)
+    assert not follower.is_alive()
+
+
+def test_the_output_before_a_restart_is_the_previous_one(kube: KubeServer, cluster: Cluster) -> None:
+    launched(kube, cluster)
+    kube.logs.write("digits-launcher-x", "failed")
+    kube.logs.start("digits-launcher-x")
+    kube.logs.write("digits-launcher-x", "again")
+    assert list(logs.lines(cluster, "digits", Wanted(previous=True))) == ["failed\n"]
+    assert list(logs.lines(cluster, "digits", Wanted())) == ["again\n"]
+
+
+def test_workers_of_a_job_without_a_launcher_are_read_together(kube: KubeServer, cluster: Cluster) -> None:
+    apply.create(cluster, list(rendered(example("pytorchjob")).objects))
+    with pytest.raises(UsageError, match="digits has no pods; hvd-elastic get digits says why"):
+        list(logs.lines(cluster, "digits", Wanted()))
+    for number in range(3):
+        kube.put("pods", bodies.pod(f"digits-worker-{number}", labels={"hvd-elastic-job": "digits"}))
+        kube.logs.write(f"digits-worker-{number}", "x")
+    found = sorted(logs.lines(cluster, "digits", Wanted()))
+    assert found == [f"[digits-worker-{number}] x\n" for number in range(3)]
+    with pytest.raises(UsageError, match="without a launcher that knows its ranks"):
+        list(logs.lines(cluster, "digits", Wanted(rank=0)))
+
+
+def test_a_job_that_is_not_there_has_no_output(cluster: Cluster, kube: KubeServer) -> None:
+    found: Any = logs.lines(cluster, "nobody", Wanted(follow=True))
+    with pytest.raises(UsageError, match="there is no job nobody"):
+        next(found)

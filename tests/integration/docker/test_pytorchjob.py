@@ -1,0 +1,66 @@
+"""``pytorchjob.yaml`` as the training operator starts it: with its variables, and torchrun itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.distributed.run import get_args_parser
+
+from tests.support.jobs import SCRIPT, example, rendered
+from tests.support.ports import free_port
+from tests.support.processes import run_process
+
+ROOT = Path(__file__).parents[3]
+
+
+def variables(root: Mapping[str, Any], *, endpoint: str = "") -> dict[str, str]:
+    """What Training Operator 1.9.0 gives to each container: pkg/controller.v1/pytorch/envvar.go and elastic.go."""
+    spec, policy = root["spec"], root["spec"]["elasticPolicy"]
+    (container,) = spec["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    assert container["name"] == "pytorch"
+    (port,) = (each["containerPort"] for each in container["ports"] if each["name"] == "pytorchjob-port")
+    assert "nProcPerNode" not in policy  # its webhook refuses both
+    return {
+        "PYTHONUNBUFFERED": "1",
+        "PET_NPROC_PER_NODE": spec["nprocPerNode"],
+        "PET_RDZV_ENDPOINT": endpoint or f"{root['metadata']['name']}-worker-0:{port}",
+        "PET_RDZV_BACKEND": policy["rdzvBackend"],
+        "PET_NNODES": f"{policy['minReplicas']}:{policy['maxReplicas']}",
+        "PET_MAX_RESTARTS": str(policy["maxRestarts"]),
+        **{each["name"]: each["value"] for each in container["env"]},
+    }
+
+
+def container(root: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = root["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    return found
+
+
+def test_torchruns_own_parser_reads_the_operators_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = rendered(example("pytorchjob", gpus=4, min_workers=2, workers=3)).root
+    for name, value in variables(root).items():
+        monkeypatch.setenv(name, value)
+    assert container(root)["command"] == ["tini", "--", "torchrun"]
+    read = get_args_parser().parse_args(container(root)["args"])
+    assert (read.nnodes, read.nproc_per_node, read.max_restarts) == ("2:8", "4", 100)
+    assert (read.rdzv_backend, read.rdzv_endpoint, read.standalone) == ("c10d", "digits-worker-0:23456", False)
+    assert read.training_script == SCRIPT
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_two_workers_of_a_submitted_pytorchjob_train_together(tmp_path: Path) -> None:
+    root = rendered(example("pytorchjob", min_workers=2, command=("python", SCRIPT, "--epochs", "1"))).root
+    words = [word.replace(SCRIPT, str(ROOT / "examples/01-digits/train.py")) for word in container(root)["args"]]
+    env = {**os.environ, **variables(root, endpoint=f"127.0.0.1:{free_port()}"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "torch.distributed.run", *words]
+    with contextlib.ExitStack() as stack:
+        both = [stack.enter_context(run_process(command, env=env, cwd=tmp_path)) for _ in range(2)]
+        assert [each.wait(240) for each in both] == [0, 0], both[0].output + both[1].output
+    assert "accuracy" in both[0].output + both[1].output

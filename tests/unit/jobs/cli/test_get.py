@@ -1,0 +1,64 @@
+"""Tables of jobs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.jobs.cli.changes import seconds
+from hvd_elastic_ext.jobs.cli.get import age, shown
+from hvd_elastic_ext.jobs.cli.options import name_of, printed
+from hvd_elastic_ext.jobs.reading.states import JobSeen, PodSeen
+
+POD = PodSeen("digits-worker-0", "worker", "Pending", False, "", "2026-01-01T00:00:00Z", "0/3 nodes are available")
+SEEN = JobSeen("digits", "MPIJob", "Pending", "", 2, 1, 8, "2026-01-01T00:00:00Z", "reg/train:1", (POD,))
+NOW = 1767225600 + 90.0
+
+
+def test_a_job_and_its_pods_are_two_tables() -> None:
+    lines = shown([SEEN], "", alone=True, now=NOW).splitlines()
+    assert lines[0].split() == ["NAME", "KIND", "STATE", "READY", "WORKERS", "AGE"]
+    assert lines[1].split() == ["digits", "MPIJob", "Pending", "0/2", "1-8", "90s"]
+    assert lines[2] == ""
+    assert lines[4].split()[:5] == ["digits-worker-0", "worker", "Pending", "no", "90s"]
+    assert lines[4].endswith("0/3 nodes are available")
+
+
+def test_all_jobs_are_one_table_and_no_job_is_none() -> None:
+    assert len(shown([SEEN, SEEN], "", alone=False, now=NOW).splitlines()) == 3
+    assert shown([], "", alone=False, now=NOW) == ""
+    assert "reg/train:1" in shown([SEEN], "wide", alone=False, now=NOW)
+
+
+def test_other_forms_are_for_programs() -> None:
+    one = json.loads(shown([SEEN], "json", alone=True, now=NOW))
+    assert (one["name"], one["asked"], one["pods"][0]["why"]) == ("digits", 2, POD.why)
+    assert json.loads(shown([], "json", alone=False, now=NOW)) == []
+    assert yaml.safe_load(shown([SEEN], "yaml", alone=True, now=NOW)) == one
+    assert shown([SEEN], "name", alone=False, now=NOW) == "mpijob/digits\n"
+
+
+@pytest.mark.parametrize(
+    ("ago", "text"), [(0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (200_000, "2d"), (-5, "0s")]
+)
+def test_an_age_is_short(ago: int, text: str) -> None:
+    assert age("2026-01-01T00:00:00Z", 1767225600 + ago) == text
+    assert age("", 0) == "?"
+
+
+def test_a_time_is_as_kubectl_takes_it() -> None:
+    assert [seconds(text) for text in ("90", "90s", "10m", "2h", "0.5s")] == [90, 90, 600, 7200, 0.5]
+    with pytest.raises(UsageError, match="'soon' is no time"):
+        seconds("soon")
+
+
+def test_objects_are_printed_as_kubectl_does() -> None:
+    body = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": "a"}}
+    plain = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "b"}}
+    assert [name_of(each) for each in (body, plain)] == ["mpijob.kubeflow.org/a", "secret/b"]
+    assert json.loads(printed([body], "json")) == body
+    assert json.loads(printed([body, plain], "json"))["kind"] == "List"
+    assert list(yaml.safe_load_all(printed([body, plain], "yaml"))) == [body, plain]

@@ -1,0 +1,95 @@
+"""``hvd-elastic submit`` without a cluster: what is printed, and what is refused."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+import yaml
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.jobs.cli import submit
+from hvd_elastic_ext.jobs.cli.submit import asked_for, difference
+from hvd_elastic_ext.jobs.cli.submit_options import REFUSED, parted
+from hvd_elastic_ext.jobs.rendering.objects import main_container, templates
+from tests.support.jobs import example, one, rendered
+
+BASE = "digits --image reg/train:1 --dry-run=client"
+ARENA = """
+etjob --name=elastic-training --spot-instance --max-wait-time=600 --job-restart-policy=OnFailure --job-backoff-limit=3
+--worker-restart-policy=Always --launcher-selector=pool=cpu --toleration=all --gpus=1 --memory=16Gi --cpu=4 --workers=8
+--max-workers=128 --min-workers=1 --image=reg/train:1 --dry-run=client -o yaml
+"horovodrun -np $((${workers}*${gpus})) --min-np $((${minWorkers}*${gpus})) --max-np $((${maxWorkers}*${gpus}))
+--host-discovery-script /etc/edl/discover_hosts.sh python /examples/train.py"
+"""
+
+
+def objects(capsys: pytest.CaptureFixture[str], line: str) -> list[dict[str, Any]]:
+    assert submit.main(shlex.split(line)) == 0
+    return list(yaml.safe_load_all(capsys.readouterr().out))
+
+
+def test_a_line_of_arena_makes_what_arena_makes(capsys: pytest.CaptureFixture[str]) -> None:
+    job = objects(capsys, ARENA)[-1]
+    assert (job["kind"], job["metadata"]["name"]) == ("TrainingJob", "elastic-training")
+    pods = dict(templates(job))
+    assert main_container(pods["launcher"])["args"][-8:] == [
+        *("-np", "8", "--min-np", "1", "--max-np", "128", "python", "/examples/train.py")
+    ]
+    assert job["spec"]["etReplicaSpecs"]["worker"]["maxReplicas"] == 128
+
+
+def test_a_kind_that_is_named_needs_no_cluster_for_a_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert submit.main(shlex.split(f"{BASE} --kind mpijob -- python /t.py")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "serviceaccount/hvd-launcher-digits created (dry run)"
+    assert lines[-1] == "mpijob.kubeflow.org/digits created (dry run)"
+
+
+def test_a_statefulset_comes_with_a_key_that_was_made_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (objects(capsys, f"{BASE} --kind statefulset -o yaml -- python /t.py") for _ in "ab")
+    keys = [one(each, "Secret")["data"] for each in (first, second)]
+    assert keys[0]["id"] != keys[1]["id"]
+    assert first[1:] == second[1:]
+
+
+@pytest.mark.parametrize("option", REFUSED)
+def test_an_option_of_arena_that_is_not_taken_says_what_to_do_instead(option: str) -> None:
+    with pytest.raises(UsageError, match=f"{option} is arena's, and not taken: .{{20}}"):
+        submit.main(["digits", f"{option}=x", "--", "python", "t.py"])
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("--image x -- python t.py", "NAME is missing"),
+        ("one --name two --image x -- python t.py", "give one name"),
+        ("one --imge x -- python t.py", "did you mean --image"),
+        ("one --kind mpijob --dry-run --image x -- hvd-elastic run --setle 3 t.py", "did you mean --settle"),
+    ],
+)
+def test_a_mistake_is_told(line: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        submit.main(shlex.split(line))
+
+
+def test_the_command_is_what_follows_the_dashes_or_a_last_word_with_spaces() -> None:
+    assert parted(["a", "--", "b", "--", "c"]) == (["a"], ["b", "--", "c"])
+    assert parted(["a", "--gpus=1", "python t.py"]) == (["a", "--gpus=1"], ["python t.py"])
+    assert parted(["a", "--gpus", "1"]) == (["a", "--gpus", "1"], [])
+
+
+def test_a_difference_shows_what_is_asked_for_and_not_what_a_server_adds() -> None:
+    wanted = rendered(example("mpijob", workers=3)).root
+    there = rendered(example("mpijob")).root
+    there["metadata"] |= {"uid": "u", "resourceVersion": "7"}
+    there["status"] = {"conditions": []}
+    changed = [line for line in difference(there, wanted) if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    assert {line.strip("-+ \n") for line in changed} == {"replicas: 2", "replicas: 3", "'2'", "'3'"}
+    assert difference(wanted, wanted) == []
+    assert all(line[:1] != "-" for line in difference(None, wanted)[2:])
+
+
+def test_only_what_both_have_is_compared() -> None:
+    assert asked_for({"a": 1, "b": 2, "c": [{"x": 1, "y": 2}]}, {"c": [{"x": 0}], "a": 0}) == {"c": [{"x": 1}], "a": 1}

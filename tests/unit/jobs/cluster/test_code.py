@@ -1,0 +1,59 @@
+"""A folder is packed to the same bytes wherever it is, without what git ignores."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.jobs.cluster import code
+
+
+def filled(folder: Path) -> Path:
+    (folder / "pkg").mkdir(parents=True)
+    (folder / "train.py").write_text("print('hello')\n")
+    (folder / "pkg" / "part.py").write_text("x = 1\n")
+    (folder / "run.sh").write_text("#!/bin/sh\n")
+    (folder / "run.sh").chmod(0o755)
+    return folder
+
+
+def names(data: bytes) -> dict[str, int]:
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        return {each.name: each.mode for each in archive}
+
+
+def test_the_same_files_are_the_same_bytes(tmp_path: Path) -> None:
+    first, second = filled(tmp_path / "a"), filled(tmp_path / "b")
+    os.utime(second / "train.py", (1, 1))
+    assert code.packed(first) == code.packed(second)
+    assert names(code.packed(first)) == {"pkg/part.py": 0o644, "run.sh": 0o755, "train.py": 0o644}
+    (second / "train.py").write_text("print('bye')\n")
+    assert code.packed(first) != code.packed(second)
+
+
+def test_what_git_ignores_and_links_stay_here(tmp_path: Path) -> None:
+    folder = filled(tmp_path / "a")
+    (folder / ".gitignore").write_text("*.bin\n")
+    (folder / "big.bin").write_bytes(b"0")
+    (folder / "link").symlink_to("/etc/passwd")
+    (folder / "__pycache__").mkdir()
+    (folder / "__pycache__" / "x.pyc").write_bytes(b"0")
+    assert {"big.bin", "train.py"} <= {*names(code.packed(folder))}
+    assert {"link", "__pycache__/x.pyc"}.isdisjoint(names(code.packed(folder)))
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    assert {*names(code.packed(folder))} >= {".gitignore", "train.py", "pkg/part.py"}
+    assert {"big.bin", "link"}.isdisjoint(names(code.packed(folder)))
+
+
+def test_what_does_not_fit_or_is_not_there_is_told(tmp_path: Path) -> None:
+    (tmp_path / "big").write_bytes(os.urandom(code.MOST + 1))
+    with pytest.raises(UsageError, match=r"bytes packed, and a ConfigMap has room for 900,000"):
+        code.packed(tmp_path)
+    with pytest.raises(UsageError, match="there is no such folder"):
+        code.packed(tmp_path / "nowhere")

@@ -1,0 +1,80 @@
+"""A function is sent as text that does the same, or refused with what cannot be sent."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.jobs.local import script
+from hvd_elastic_ext.jobs.local.run import run
+from tests.unit.jobs.local import made_here
+
+
+@pytest.fixture
+def in_main(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a notebook: nothing of the module can be imported by its name."""
+    for value in vars(made_here).values():
+        if getattr(value, "__module__", None) == made_here.__name__:
+            monkeypatch.setattr(value, "__module__", "__main__")
+    original = script.inspect.getmodule
+    monkeypatch.setattr(
+        script.inspect, "getmodule", lambda value, *_: made_here if value is made_here.Model else original(value)
+    )
+
+
+def test_a_function_of_a_module_is_sent_by_its_name() -> None:
+    assert f"from {made_here.__name__} import train as train\n" in script.script_of(made_here.train) + "\n"
+
+
+def test_a_function_of_a_notebook_is_sent_with_all_that_it_uses_and_does_the_same(
+    in_main: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script.inspect, "getsource", source_of)
+    text = script.script_of(made_here.train)
+    assert "OPEN" not in text
+    (tmp_path / "sent.py").write_text(text)
+    code = "import sent; print(sent.train(0, more=1), sent.train(7))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.strip() == f"{made_here.train(0, more=1)} {made_here.train(7)}", done.stderr
+
+
+def source_of(value: Any) -> str:
+    """Of what pretends to be of a notebook."""
+    lines = Path(made_here.__file__).read_text().split("\n\n\n")
+    return next(part for part in lines if part.startswith((f"def {value.__name__}(", f"class {value.__name__}"))) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (lambda: 1, "no function with a name"),
+        (made_here.Model, "no function with a name"),
+        (made_here.makes(), "uses outside of the function around it: pass it in args"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_with_the_reason(function: Any, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        script.script_of(function)
+
+
+def test_a_value_that_cannot_be_sent_is_named(in_main: None) -> None:
+    with pytest.raises(UsageError, match="uses_a_file uses OPEN, a TextIOWrapper, which cannot be sent"):
+        script.script_of(made_here.uses_a_file)
+
+
+def test_arguments_are_plain_values() -> None:
+    assert script.sent({"args": [1, "a", None]}, "args") == '{"args": [1, "a", null]}'
+    with pytest.raises(UsageError, match=r"run: args: .*bytes.*what is sent are numbers, text"):
+        run(made_here.train, args=[b"x"], np=1)
+
+
+def test_a_number_of_processes_is_needed() -> None:
+    with pytest.raises(UsageError, match="give np, the number of processes, or hosts"):
+        run(made_here.train, args=[1])

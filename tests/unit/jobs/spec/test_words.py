@@ -1,0 +1,63 @@
+"""arena's ways to write values are read as arena reads them."""
+
+from __future__ import annotations
+
+import pytest
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.jobs.spec import words
+from hvd_elastic_ext.jobs.spec.job import Toleration
+from hvd_elastic_ext.jobs.spec.words import Command
+
+SIZES = {"workers": "8", "gpus": "2", "minWorkers": "1", "maxWorkers": "128"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("all", Toleration()),
+        ("spot", Toleration("spot")),
+        ("spot:NoSchedule", Toleration("spot", "", "NoSchedule")),
+        ("spot=yes:NoSchedule", Toleration("spot", "yes", "NoSchedule", "Equal")),
+        ("spot=yes:NoSchedule,Equal", Toleration("spot", "yes", "NoSchedule", "Equal")),
+        ("spot=yes:NoExecute,Exists", Toleration("spot", "", "NoExecute", "Exists")),
+    ],
+)
+def test_a_toleration_is_read_as_arena_reads_it(text: str, expected: Toleration) -> None:
+    assert words.tolerations([text]) == (expected,)
+
+
+@pytest.mark.parametrize("text", ["", "=x", ":NoSchedule", "a=b:NoSchedule,Like"])
+def test_any_other_toleration_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--toleration"):
+        words.tolerations([text])
+
+
+def test_pairs_and_claims_are_split_at_the_first_sign() -> None:
+    assert words.pairs("--env", ["A=b=c", "D="]) == {"A": "b=c", "D": ""}
+    assert words.claims(["images:/data"]) == {"/data": "images"}
+    for wrong in (lambda: words.pairs("--env", ["A"]), lambda: words.claims(["images"])):
+        with pytest.raises(UsageError, match="write --"):
+            wrong()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["python", "train.py", "-x"], Command(("python", "train.py", "-x"), False)),
+        (["python train.py -x 'a b'"], Command(("python", "train.py", "-x", "a b"), False)),
+        (["cd /code && python train.py"], Command(("sh", "-c", "cd /code && python train.py"), False)),
+        (["echo $HOME x"], Command(("sh", "-c", "echo $HOME x"), False)),
+        (["hvd-elastic", "run", "--settle", "1", "t.py"], Command(("--settle", "1", "t.py"), True)),
+        (
+            [
+                "horovodrun\n  -np $((${workers}*${gpus}))\n --min-np $((${minWorkers}*${gpus}))\n"
+                "  --host-discovery-script /etc/edl/discover_hosts.sh\n python /t.py --n ${maxWorkers}\n"
+            ],
+            Command(("-np", "16", "--min-np", "2", "python", "/t.py", "--n", "128"), True),
+        ),
+        (["horovodrun --host-discovery-script=/x.sh python t.py"], Command(("python", "t.py"), True)),
+    ],
+)
+def test_a_command_is_words_a_line_of_a_shell_or_a_launchers(given: list[str], expected: Command) -> None:
+    assert words.command(given, SIZES) == expected
