@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple, Protocol
 
 _OK: Final = 200
+_LOST: Final = 500
+"""The launcher's answer to every question for a key of a world that is lost."""
 
 
 class Key(NamedTuple):
@@ -39,7 +41,8 @@ class WorldKeys:
     """Keys of the newest world that a process of this host has asked about, and who waits for which."""
 
     def __init__(self) -> None:
-        self._generation = 0
+        self._generation = self._lost = 0
+        """Worlds: of the keys, and the newest that is lost."""
         self._known: dict[str, bytes] = {}
         self._waiting: dict[Key, list[Asker]] = {}
         """Who has asked. The launcher was asked for the first one."""
@@ -62,6 +65,8 @@ class WorldKeys:
         """Pass on the launcher's answer to all who wait for it."""
         if status == _OK:
             self.store(key, value)
+        elif status == _LOST:
+            self.lose(key.generation)
         for proxy, number in self._waiting.pop(key, []):
             proxy.pass_answer(number, status, value)
 
@@ -80,6 +85,8 @@ class WorldKeys:
 
     def store(self, key: Key, value: bytes) -> None:
         """Note the value of a key, as the launcher has it."""
+        if key.generation <= self._lost:  # an answer that was on its way
+            return
         if key.generation > self._generation:
             self._generation, self._known = key.generation, {}
         if key.generation == self._generation:
@@ -87,5 +94,6 @@ class WorldKeys:
 
     def lose(self, generation: int | None) -> None:
         """Drop the keys of a world that is lost: from now on the launcher says so, at once."""
-        if generation == self._generation:
+        self._lost = max(self._lost, generation or 0)
+        if self._generation <= self._lost:
             self._known = {}

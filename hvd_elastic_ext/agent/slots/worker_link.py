@@ -131,7 +131,8 @@ class WorkerLink:
         """Report all open questions again, to a new launcher."""
         for question in self._proxy.open_questions:
             key = self._keys.get(question.number)
-            if key is None or self._agent.keys.is_passed_on(key, Asker(self, question.number)):
+            stores = not is_for_a_key(question.request)
+            if key is None or stores or self._agent.keys.is_passed_on(key, Asker(self, question.number)):
                 self._pass_on(question)
 
     @property

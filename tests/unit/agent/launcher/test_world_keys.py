@@ -75,3 +75,24 @@ def test_keys_of_a_lost_world_are_asked_for_again() -> None:
     keys.lose(3)
     keys.ask(KEY, Asker(a, 2))
     assert (a.answers, a.asked) == ([(1, 200, b"here")], [2])
+
+
+def test_an_answer_that_was_on_its_way_when_the_world_was_lost_is_not_kept() -> None:
+    keys, a = WorldKeys(), Slot()
+    keys.ask(KEY, Asker(a, 1))
+    keys.lose(3)
+    keys.answered(KEY, 200, b"late")
+    keys.ask(KEY, Asker(a, 2))
+    assert (a.answers, a.asked) == ([(1, 200, b"late")], [1, 2])
+    keys.store(Key(4, "/global/1"), b"next")
+    keys.ask(Key(4, "/global/1"), Asker(a, 3))
+    assert a.answers[-1] == (3, 200, b"next")
+
+
+def test_no_key_of_a_world_is_known_once_the_launcher_refuses_one() -> None:
+    keys, a = WorldKeys(), Slot()
+    keys.store(KEY, b"here")
+    keys.ask(Key(3, "/local/1"), Asker(a, 1))
+    keys.answered(Key(3, "/local/1"), 500, b"")
+    keys.ask(KEY, Asker(a, 2))
+    assert (a.answers, a.asked) == ([(1, 500, b"")], [1, 2])
