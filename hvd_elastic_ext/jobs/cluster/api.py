@@ -57,10 +57,10 @@ class Cluster:
             return self._io.ask(self._configuration, method, target, body, timeout=TIMEOUT)
 
     def path(self, api_version: str, plural: str, name: str = "", subresource: str = "") -> str:
-        """Of a resource in the namespace."""
+        """Of a resource in the namespace; without ``name`` of all of its kind."""
         root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
-        named = "/".join(quote(each) for each in (plural, name, subresource) if each)
-        return f"{root}/namespaces/{quote(self.namespace)}/{named}"
+        named = "/".join(quote(each, safe="") for each in (plural, name, subresource) if each)
+        return f"{root}/namespaces/{quote(self.namespace, safe='')}/{named}"
 
     def path_of(self, body: Mapping[str, Any], *, named: bool = True) -> str:
         """Of an object, or of its kind."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Callable, Collection
 from typing import Final
@@ -42,6 +43,8 @@ LOOKS_S: Final = 2.0
 """Between two looks at a job that is waited for."""
 KUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", re.ASCII)
+
 Sleep = Callable[[float], None]
 
 
@@ -58,6 +61,7 @@ def all_of(cluster: Cluster) -> list[JobSeen]:
 
 def root_of(cluster: Cluster, name: str) -> Body:
     """The object that is the job, also one that was made by hand. Raises :class:`UsageError` if there is none."""
+    _check(name)
     for kind in ROOT_KINDS:
         found = cluster.read(cluster.path(kind.api_version, kind.plural, name))
         if found is not None:
@@ -65,6 +69,12 @@ def root_of(cluster: Cluster, name: str) -> Body:
     known = [job.name for job in all_of(cluster)]
     hint = nearest(name, known) if known else "nothing was submitted here"
     raise UsageError(f"there is no job {name} in namespace {cluster.namespace}; {hint}")
+
+
+def _check(name: str) -> None:
+    """Without a name a path means all objects of its kind, and labels mean all jobs."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"NAME {name!r} is no name of a job: small letters, digits, '-' and '.'")
 
 
 def look(cluster: Cluster, name: str) -> JobSeen:
@@ -170,6 +180,7 @@ def _wait_for_launcher(cluster: Cluster, name: str, *, sleep: Sleep) -> None:
 
 def delete(cluster: Cluster, name: str) -> list[str]:
     """Delete a job and all that was made for it. Returns what was deleted: the rest goes with it."""
+    _check(name)
     deleted = []
     for kind in ROOT_KINDS:
         path = cluster.path(kind.api_version, kind.plural, name)
@@ -188,6 +199,7 @@ def wait_for(
 ) -> str:
     """Wait until a job is in one of ``states``; return which. Raises :class:`NotReached` if it ended otherwise, or is
     not there ``within_s`` seconds."""
+    _check(name)
     for looks in itertools.count():
         state, message = _state(cluster, name)
         if state in states:
