@@ -10,7 +10,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.io.option_parser import nearest
-from hvd_elastic_ext.jobs.cluster.api import Body, Cluster
+from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, plural
 from hvd_elastic_ext.jobs.reading.states import (
     FINISHED,
     GONE,
@@ -23,7 +23,7 @@ from hvd_elastic_ext.jobs.reading.states import (
     state_of,
 )
 from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL, LAUNCHER, WORKER
-from hvd_elastic_ext.jobs.rendering.render import selector
+from hvd_elastic_ext.jobs.rendering.render import BY, MANAGED, selector
 from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE
 
 LEFT: Final = (
@@ -61,14 +61,23 @@ def all_of(cluster: Cluster) -> list[JobSeen]:
 
 def root_of(cluster: Cluster, name: str) -> Body:
     """The object that is the job, also one that was made by hand. Raises :class:`UsageError` if there is none."""
-    _check(name)
-    for kind in ROOT_KINDS:
-        found = cluster.read(cluster.path(kind.api_version, kind.plural, name))
-        if found is not None:
-            return {**found, "apiVersion": kind.api_version, "kind": kind.kind}
+    if roots := _named(cluster, name):
+        return roots[0]
     known = [job.name for job in all_of(cluster)]
     hint = nearest(name, known) if known else "nothing was submitted here"
     raise UsageError(f"there is no job {name} in namespace {cluster.namespace}; {hint}")
+
+
+def _named(cluster: Cluster, name: str) -> list[Body]:
+    """What ``name`` means: all that were submitted, else the first of others' making that is there."""
+    _check(name)
+    found = []
+    for kind in ROOT_KINDS:
+        body = cluster.read(cluster.path(kind.api_version, kind.plural, name))
+        if body is not None:
+            found.append({**body, "apiVersion": kind.api_version, "kind": kind.kind})
+    ours = [each for each in found if (each["metadata"].get("labels") or {}).get(MANAGED) == BY]
+    return ours or found[:1]
 
 
 def _check(name: str) -> None:
@@ -180,17 +189,15 @@ def _wait_for_launcher(cluster: Cluster, name: str, *, sleep: Sleep) -> None:
 
 def delete(cluster: Cluster, name: str) -> list[str]:
     """Delete a job and all that was made for it. Returns what was deleted: the rest goes with it."""
-    _check(name)
     deleted = []
-    for kind in ROOT_KINDS:
-        path = cluster.path(kind.api_version, kind.plural, name)
-        if cluster.read(path) is not None and cluster.delete(path):
-            deleted.append(f"{kind.plural}/{name}")
-    for version, plural in LEFT:
-        for each in cluster.listed(version, plural, f"{selector(name)},{selector()}"):
-            path = cluster.path(version, plural, each["metadata"]["name"])
+    for root in _named(cluster, name):
+        if cluster.delete(cluster.path_of(root)):
+            deleted.append(f"{plural(root['kind'])}/{name}")
+    for version, kind in LEFT:
+        for each in cluster.listed(version, kind, f"{selector(name)},{selector()}"):
+            path = cluster.path(version, kind, each["metadata"]["name"])
             if not each["metadata"].get("ownerReferences") and cluster.delete(path):
-                deleted.append(f"{plural}/{each['metadata']['name']}")
+                deleted.append(f"{kind}/{each['metadata']['name']}")
     return deleted
 
 

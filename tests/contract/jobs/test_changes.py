@@ -64,6 +64,18 @@ def test_a_name_that_is_none_changes_nothing(cluster: Cluster, name: str) -> Non
     assert cluster.read(cluster.path_of({**job, "kind": "MPIJob", "apiVersion": "kubeflow.org/v2beta1"})) is not None
 
 
+def test_a_job_of_others_with_the_same_name_is_neither_meant_nor_deleted(cluster: Cluster) -> None:
+    objects = whole(cluster, "statefulset")
+    theirs = {**objects[-1], "metadata": {"name": "digits"}}
+    cluster.create(theirs)
+    pytorch = made(cluster, "pytorchjob")
+    mine = whole(cluster, "mpijob")[-1]
+    cluster.create({**mine, "metadata": {"name": "digits"}})
+    assert changes.root_of(cluster, "digits")["kind"] == pytorch["kind"]
+    assert changes.delete(cluster, "digits") == ["pytorchjobs/digits"]
+    assert [cluster.read(cluster.path_of(each)) is not None for each in (theirs, mine)] == [True, True]
+
+
 @pytest.mark.parametrize("kind", SCALED)
 def test_a_job_has_as_many_workers_as_it_is_told_within_its_limits(cluster: Cluster, kind: str) -> None:
     made(cluster, kind)
