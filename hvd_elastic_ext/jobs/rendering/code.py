@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shlex
 from collections.abc import Sequence
 from typing import Final
 
@@ -44,7 +45,7 @@ def _into(template: Body, name: str, checksum: str, place: str) -> None:
         [{"name": VOLUME, "emptyDir": {}}, {"name": PACKED, "configMap": {"name": name}}]
     )
     merged(template["metadata"], "annotations", {CHECKSUM: checksum})
-    unpack = f'echo "{checksum}  {ARCHIVE}/{KEY}" | sha256sum -c - && tar -xzf {ARCHIVE}/{KEY} -C {place}'
+    unpack = f'echo "{checksum}  {ARCHIVE}/{KEY}" | sha256sum -c - && tar -xzf {ARCHIVE}/{KEY} -C {shlex.quote(place)}'
     first = {
         "name": "code",
         "image": container["image"],

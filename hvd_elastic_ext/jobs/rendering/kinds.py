@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.jobs.rendering.objects import Body, merged, of_kind, specs_of, templates
+from hvd_elastic_ext.jobs.rendering.objects import Body, literal, merged, of_kind, specs_of, templates
 from hvd_elastic_ext.jobs.spec.job import Job
 
 Change = Callable[[Sequence[Body], Job], list[str]]
@@ -47,7 +47,7 @@ def _pytorch_job(objects: Sequence[Body], job: Job) -> list[str]:
     if job.backoff_limit is not None:
         spec["runPolicy"]["backoffLimit"] = job.backoff_limit
     container = worker["template"]["spec"]["containers"][0]
-    container["args"] = torchrun_words(job.command)
+    container["args"] = [literal(word) for word in torchrun_words(job.command)]
     notes = _ssh_secret(job, "a PyTorchJob uses no ssh")
     if job.run_options:
         raise UsageError(

@@ -15,6 +15,7 @@ JOB_LABEL: Final = "hvd-elastic-job"
 ROLE_LABEL: Final = "hvd-elastic-role"
 ACCOUNT: Final = f"hvd-launcher-{EXAMPLE}"
 
+_EXPANDED: Final = re.compile(r"\$(?=[$(])")
 _EXAMPLE: Final = re.compile(rf"(?<![a-z0-9]){EXAMPLE}(?![a-z0-9])")
 
 
@@ -66,6 +67,11 @@ def renamed(value: Any, name: str) -> Any:
     if isinstance(value, Mapping):
         return {key: renamed(each, name) for key, each in value.items()}
     return [renamed(each, name) for each in value] if isinstance(value, list) else value
+
+
+def literal(text: str) -> str:
+    """A word or value of a container that reaches it as it is: Kubernetes expands ``$(NAME)``, and makes ``$$`` one."""
+    return _EXPANDED.sub("$$", text)
 
 
 def merged(into: Body, key: str, more: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, WORKER, Body, daemon, main_container, merged
+from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, WORKER, Body, daemon, literal, main_container, merged
 from hvd_elastic_ext.jobs.spec.job import Job
 
 GPU: Final = "nvidia.com/gpu"
@@ -32,7 +32,7 @@ def change(template: Body, role: str, job: Job) -> None:
         if value:
             spec[field] = value
     container.setdefault("env", [])
-    container["env"] += [{"name": name, "value": value} for name, value in job.env.items()]
+    container["env"] += [{"name": name, "value": literal(value)} for name, value in job.env.items()]
     if not container["env"]:
         del container["env"]
     _claims(spec, container, job)
@@ -56,7 +56,7 @@ def launcher_words(template: list[str], job: Job) -> list[str]:
         words += [f"--job-restart-policy={job.restart_policy}"]
     if job.backoff_limit is not None:
         words += [f"--job-backoff-limit={job.backoff_limit}"]
-    return [*words, *job.run_options, *job.command]
+    return [*words, *map(literal, (*job.run_options, *job.command))]
 
 
 def _fixed(words: list[str]) -> list[str]:

@@ -72,12 +72,34 @@ def command(given: Sequence[str], variables: Mapping[str, str]) -> Command:
     """
     words = list(given)
     if len(words) == 1 and any(space in words[0] for space in " \n\t"):
-        line = " ".join(_expanded(words[0], variables).replace("\\\n", " ").split())
-        words = ["sh", "-c", line] if set("$`|;&<>") & set(line) else shlex.split(line)
+        words = _words(re.sub(r"\s*\\?\n\s*", " ", _expanded(words[0], variables)).strip())
     for start in (_STOCK, _OURS):
         if tuple(words[: len(start)]) == start:
             return Command(tuple(_without_script(words[len(start) :])), launcher=True)
     return Command(tuple(words), launcher=False)
+
+
+def _words(line: str) -> list[str]:
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise UsageError(f"the command {line!r} cannot be read: {error}") from None
+    if not _needs_shell(line):
+        return words
+    if any(f" {' '.join(start)} " in f" {' '.join(words)} " for start in (_STOCK, _OURS)):
+        raise UsageError(
+            f"the command {line!r} needs a shell, and would start a whole job in each process; begin with horovodrun "
+            "or hvd-elastic run, and leave variables, redirections and other commands out, or quote them"
+        )
+    return ["sh", "-c", line]
+
+
+def _needs_shell(line: str) -> bool:
+    """Whether anything in it is more than words, as a shell reads it."""
+    if re.match(r"\w+=", line):
+        return True
+    expanded = re.sub(r"\\.|'[^']*'", "", line)
+    return bool(set("$`") & set(expanded) or set("|;&<>()*?~#") & set(re.sub(r'"[^"]*"', "", expanded)))
 
 
 def _expanded(line: str, variables: Mapping[str, str]) -> str:

@@ -39,7 +39,7 @@ def test_every_pod_unpacks_the_code_where_its_command_starts(kind: str) -> None:
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_the_container_unpacks_what_was_packed_and_nothing_else(tmp_path: Path, damaged: bool) -> None:
-    source, mounted, place = tmp_path / "source", tmp_path / "mounted", tmp_path / "place"
+    source, mounted, place = tmp_path / "source", tmp_path / "mounted", tmp_path / "a place; exit 3"
     for folder in (source, mounted, place):
         folder.mkdir()
     (source / "train.py").write_text("x = 1\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import pytest
@@ -149,6 +150,22 @@ def test_the_launcher_is_told_sizes_in_processes_and_the_users_words_come_last(k
     options, command = run_options.split(words)
     assert command == FULL["command"]
     assert "--state-dir=/var/lib/hvd/big" in options
+
+
+def as_kubernetes_expands(text: str) -> str:
+    """With no variable known: ``$$`` becomes one, and any other reference stays."""
+    return re.sub(r"\$(\$)|\$\([^)]*\)", lambda found: found[1] or found[0], text)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_dollar_signs_of_the_user_are_not_kubernetes(kind: str) -> None:
+    words = ("sh", "-c", "echo $$ $(HOSTNAME) $HOME $$(PATH) $$$")
+    template = pod(kind, "worker" if kind == "pytorchjob" else "launcher", command=words, env={"PASSWORD": "a$$b$(A)"})
+    container = main_container(template)
+    assert not re.search(r"(?<!\$)(\$\$)*\$\(", container["args"][-1]), "an escaped reference is never expanded"
+    assert as_kubernetes_expands(container["args"][-1]) == words[-1]
+    value = next(each["value"] for each in container["env"] if each["name"] == "PASSWORD")
+    assert as_kubernetes_expands(value) == "a$$b$(A)"
 
 
 @pytest.mark.parametrize("kind", WITH_DAEMON)

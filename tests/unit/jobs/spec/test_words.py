@@ -47,6 +47,11 @@ def test_pairs_and_claims_are_split_at_the_first_sign() -> None:
         (["python", "train.py", "-x"], Command(("python", "train.py", "-x"), False)),
         (["python train.py -x 'a b'"], Command(("python", "train.py", "-x", "a b"), False)),
         (["cd /code && python train.py"], Command(("sh", "-c", "cd /code && python train.py"), False)),
+        (["python t.py --say 'a  b; $c'"], Command(("python", "t.py", "--say", "a  b; $c"), False)),
+        (["python t.py\n --say 'a  b' | tee x"], Command(("sh", "-c", "python t.py --say 'a  b' | tee x"), False)),
+        (["A=1 python t.py"], Command(("sh", "-c", "A=1 python t.py"), False)),
+        (["python t.py *.csv"], Command(("sh", "-c", "python t.py *.csv"), False)),
+        (["horovodrun -np 2 python t.py 'a;b'"], Command(("-np", "2", "python", "t.py", "a;b"), True)),
         (["echo $HOME x"], Command(("sh", "-c", "echo $HOME x"), False)),
         (["hvd-elastic", "run", "--settle", "1", "t.py"], Command(("--settle", "1", "t.py"), True)),
         (
@@ -61,3 +66,22 @@ def test_pairs_and_claims_are_split_at_the_first_sign() -> None:
 )
 def test_a_command_is_words_a_line_of_a_shell_or_a_launchers(given: list[str], expected: Command) -> None:
     assert words.command(given, SIZES) == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "horovodrun -np 2 python t.py > /data/log",
+        "cd /code && horovodrun -np 2 python t.py",
+        "A=1 hvd-elastic run -np 2 python t.py",
+        "hvd-elastic run -np 2 python t.py $HOME",
+    ],
+)
+def test_a_launcher_within_a_line_of_a_shell_is_refused_since_each_process_would_start_a_job(line: str) -> None:
+    with pytest.raises(UsageError, match="a whole job in each process"):
+        words.command([line], SIZES)
+
+
+def test_a_line_with_an_open_quote_is_refused() -> None:
+    with pytest.raises(UsageError, match="cannot be read: No closing quotation"):
+        words.command(["python t.py 'x"], SIZES)
