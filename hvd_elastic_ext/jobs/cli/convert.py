@@ -16,7 +16,7 @@ from hvd_elastic_ext.jobs.cli.options import add_cluster
 from hvd_elastic_ext.jobs.cli.submit_options import add_job
 from hvd_elastic_ext.jobs.conversion import arena
 from hvd_elastic_ext.jobs.conversion.convert import convert, flattened
-from hvd_elastic_ext.jobs.conversion.document import commented
+from hvd_elastic_ext.jobs.conversion.document import Body, Conversion, commented
 from hvd_elastic_ext.jobs.spec.arena import REFUSED
 
 COMMENT: Final = re.compile(r"^\s*#|\s#\s", re.MULTILINE)
@@ -50,9 +50,17 @@ def converted(text: str, name: str) -> str:
     bodies = flattened(documents(text, where=name))
     if not bodies or not all(isinstance(body, dict) and "kind" in body and "apiVersion" in body for body in bodies):
         raise UsageError(f"{name}: neither a manifest (kind and apiVersion in each document) nor a script of arena")
-    parts = [commented(to_documents([made.body]), made) for made in map(convert, bodies)]
+    parts = [commented(to_documents([made.body]), made) for made in (_made(body, name) for body in bodies)]
     start = f"# Comments of {name} are not in here.\n" if COMMENT.search(text) else ""
     return start + "---\n".join(parts)
+
+
+def _made(body: Body, name: str) -> Conversion:
+    try:
+        return convert(body)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        what = f"{body['kind']} {body['apiVersion']}"
+        raise UsageError(f"{name}: a field of the {what} has a value that no version of it allows: {error}") from None
 
 
 def known_options() -> Mapping[str, bool]:

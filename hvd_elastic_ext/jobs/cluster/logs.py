@@ -26,7 +26,7 @@ NO_LAUNCHER: Final = "PyTorchJob"
 ROOM: Final = 1000
 """Lines of all workers that wait to be read."""
 
-_STAMP: Final = re.compile(r"(\S+?Z) (.*)", re.DOTALL)
+_STAMP: Final = re.compile(r"(\d\S+?(?:Z|[+-]\d\d:\d\d)) (.*)", re.DOTALL)
 
 Sleep = Callable[[float], None]
 
@@ -83,7 +83,8 @@ def _of_all(cluster: Cluster, pods: list[Body], wanted: Wanted, *, sleep: Sleep)
                 waiting.put(f"[{each['metadata']['name']}] {line}")
         except Permanent as error:
             waiting.put(error)
-        waiting.put(None)
+        finally:
+            waiting.put(None)
 
     for each in pods:
         threading.Thread(target=work, args=(each,), name="hvd-elastic logs", daemon=True).start()
@@ -113,8 +114,8 @@ def _of_pod(cluster: Cluster, body: Body, wanted: Wanted, *, sleep: Sleep) -> It
             try:
                 for line in cluster.lines(f"{path}?{urlencode(query | more)}", follow=True):
                     stamp, text = split(line)
-                    if stamp > last:
-                        last = stamp
+                    if not stamp or stamp > last:
+                        last = stamp or last
                         yield text
             except ClusterRefused as error:
                 if error.code == HTTPStatus.NOT_FOUND:
@@ -134,6 +135,6 @@ def _ended(seen: PodSeen) -> bool:
 
 
 def split(line: str) -> tuple[str, str]:
-    """Time and text of a line with a time before it. Times of one form sort as text. Pure."""
+    """Time and text of a line with a time before it, "" without. Times of a node, in its zone, sort as text. Pure."""
     found = _STAMP.fullmatch(line)
-    return (found[1], found[2]) if found else ("~", line)
+    return (found[1], found[2]) if found else ("", line)

@@ -13,12 +13,25 @@ ALIKE: Final[Mapping[str, str]] = {"submit": "submit", "get": "get", "list": "li
 """Commands with an equal, under the name that it has here."""
 SAME_KINDS: Final = ("etjob", "et", "mpijob", "mpi", "horovodjob", "horovod", "pytorchjob", "pytorch")
 SCALE: Final = ("scalein", "scaleout")
-WITHOUT_VALUE: Final = frozenset(
-    {"--gang", "--hostIPC", "--hostNetwork", "--hostPID", "--queue", "--rdma", "--spot-instance", "--tensorboard"}
-)
+OTHERS: Final[Mapping[str, Mapping[str, bool]]] = {
+    "logs": {"-f": False, "--follow": False, "--tail": True},
+    "get": {"-o": True, "--output": True},
+    "list": {"-o": True, "--output": True},
+}
+"""Options of commands besides ``submit``, and whether each has a value."""
+WITHOUT_VALUE: Final = frozenset({
+    "--gang", "--hostIPC", "--hostNetwork", "--hostPID", "--queue", "--rdma", "--spot-instance", "--tensorboard",
+    "-A", "--all-namespaces", "--allNamespaces", "-e", "--events", "-f",
+})  # fmt: skip
 """arena's switches; all other options have a value."""
 
 NAMESPACE: Final = ("-n", "--namespace")
+
+BY_HAND: Final = "# NO EQUAL: arena is called within this line; write the call on a line of its own"
+_CALL: Final = re.compile(r"(?:\S*/)?arena")
+_WITHIN: Final = re.compile(r"[^'#]*(?:\$\(|`)(?:\S*/)?arena")
+_BEFORE: Final = re.compile(r"\S*;|\w+=\S*|&&?|\|\|?|[!({]|if|then|else|elif|do|while|until|time|exec|sudo|nohup")
+"""What may come before a command in a line."""
 
 _JOINED: Final = "\\\n"
 _WORD: Final = re.compile(r"""(?:[^\s'"\\]|\\[^\n]|'[^']*'|"(?:[^"\\]|\\.)*")+""", re.DOTALL)
@@ -53,8 +66,9 @@ def _converted(line: str, known: Mapping[str, bool], refused: Mapping[str, str])
     for found in _WORD.finditer(line):
         words.append(Word(line[last : found.start()], found[0]))
         last = found.end()
+    calls = [number for number in range(len(words)) if _is_call(words, number)]
     if len(words) < 2 or words[0].text.rpartition("/")[2] != "arena":
-        return line
+        return f"{BY_HAND}\n{line}" if calls else line
     command = words[1].text
     if command in SCALE:
         return _without_equal(
@@ -62,10 +76,18 @@ def _converted(line: str, known: Mapping[str, bool], refused: Mapping[str, str])
         )
     if command not in ALIKE or (command == "submit" and (len(words) < 3 or words[2].text not in SAME_KINDS)):
         return _without_equal(line, "hvd-elastic has no such command or kind")
-    kept, said = _options(words[2:], known if command == "submit" else {}, refused)
+    kept, said = _options(words[2:], known if command == "submit" else OTHERS.get(command, {}), refused)
+    if calls[1:]:
+        said.append(BY_HAND)
     said.insert(0, f"# arena {command} -> hvd-elastic {ALIKE[command]}")
     start = [words[0]._replace(text="hvd-elastic"), words[1]._replace(text=ALIKE[command])]
     return "\n".join([*said, "".join(before + text for before, text in [*start, *kept])]) + line[last:]
+
+
+def _is_call(words: list[Word], number: int) -> bool:
+    """Whether a word is ``arena``, as a command."""
+    before, text = words[number - 1].text if number else ";", words[number].text
+    return bool(_WITHIN.fullmatch(text) or (_CALL.fullmatch(text) and _BEFORE.fullmatch(before)))
 
 
 def _options(words: list[Word], known: Mapping[str, bool], refused: Mapping[str, str]) -> tuple[list[Word], list[str]]:

@@ -20,8 +20,8 @@ def convert(body: Body) -> Conversion:
 
 def flattened(documents: list[Body]) -> list[Body]:
     """Documents, with the items of a List in its place."""
-    return [
-        each
-        for body in documents
-        for each in (flattened(list(body.get("items") or [])) if body.get("kind") == "List" else [body])
-    ]
+    found: list[Body] = []
+    for body in documents:
+        is_list = isinstance(body, dict) and body.get("kind") == "List"
+        found += flattened(list(body.get("items") or [])) if is_list else [body]
+    return found

@@ -13,4 +13,5 @@ def test_a_line_of_a_rank_begins_with_it() -> None:
 
 def test_the_time_before_a_line_is_split_off() -> None:
     assert split("2026-01-01T00:00:00.1Z  a b\n") == ("2026-01-01T00:00:00.1Z", " a b\n")
-    assert split("no time\n") == ("~", "no time\n")
+    assert split("2026-01-01T08:00:00.100000000+08:00 a\n") == ("2026-01-01T08:00:00.100000000+08:00", "a\n")
+    assert split("no time\n") == ("", "no time\n")

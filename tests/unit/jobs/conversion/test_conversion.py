@@ -13,6 +13,8 @@ from hvd_elastic_ext.jobs.conversion.convert import convert, flattened
 from hvd_elastic_ext.jobs.conversion.document import Conversion
 from tests.support.manifests import Body, of_operator
 
+BY_HAND = "# NO EQUAL: arena is called within this line; write the call on a line of its own"
+NO_OPTION = "# NO EQUAL: hvd-elastic has no such option: "
 WORKER = (
     "{replicas: 2, restartPolicy: Always, "
     "template: {spec: {containers: [{name: mpi, image: y, command: [sleep, 365d]}]}}}"
@@ -271,3 +273,36 @@ def test_a_script_keeps_everything_but_what_calls_arena() -> None:
 def test_the_options_of_submit_are_known_with_those_that_have_a_value() -> None:
     known = known_options()
     assert (known["--gpus"], known["--gang"], known["-n"], known["-e"]) == (True, False, True, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("arena logs -f digits --tail 5", ["hvd-elastic logs -f digits --tail 5"]),
+        ("arena get digits -o json", ["hvd-elastic get digits -o json"]),
+        ("arena list -A -n team", [NO_OPTION + "-A", "hvd-elastic list -n team"]),
+        ("echo arena list", ["echo arena list"]),
+        ("FOO=1 arena list", [BY_HAND, "FOO=1 arena list"]),
+        ("if arena get x; then", [BY_HAND, "if arena get x; then"]),
+        ("x=$(arena get x)", [BY_HAND, "x=$(arena get x)"]),
+        ("arena list && arena list", [BY_HAND, "hvd-elastic list && arena list"]),
+    ],
+)
+def test_no_call_of_arena_and_no_option_of_it_stays_without_a_word(line: str, expected: list[str]) -> None:
+    found = converted(f"arena list\n{line}\n", "f.sh").splitlines()[2:]
+    assert [each for each in found if " -> " not in each] == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "apiVersion: kubeflow.org/v1alpha1\nkind: MPIJob\nspec: {gpus: x}",
+        "apiVersion: kubeflow.org/v1alpha1\nkind: MPIJob\nspec: {gpus: 4, gpusPerNode: 0}",
+        "apiVersion: autoscaling/v2beta1\nkind: HorizontalPodAutoscaler\nspec: {metrics: [a]}",
+        "apiVersion: ctyun.cn/v1\nkind: PyTorchJob\nspec: {pytorchReplicaSpecs: [1]}",
+        "apiVersion: v1\nkind: List\nitems: [1]",
+    ],
+)
+def test_a_field_of_a_wrong_type_is_told_in_one_line(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^f: "):
+        converted(text, "f")
