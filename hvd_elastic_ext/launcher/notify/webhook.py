@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 import queue
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -33,7 +35,7 @@ def webhook_url(given: str) -> str:
 
     A URL that lets its holder write is a secret, and a command line is none: so the file.
     """
-    text, where = given, f"--notify {given!r}"
+    text, where = given, f"--notify {given!r}"  # not of an address: it may be a secret
     if given.startswith("file:"):
         try:
             text = Path(given.removeprefix("file:")).read_text(encoding="utf-8").strip()
@@ -45,8 +47,8 @@ def webhook_url(given: str) -> str:
         usable = url.scheme in ("http", "https") and bool(url.hostname) and (url.port or 1) > 0
     except ValueError:
         usable = False
-    if not usable or not text.isprintable() or " " in text:
-        raise UsageError(f"{where}: write https://HOST/…, or file:PATH of a file with such an address")
+    if not usable or not text.isascii() or not text.isprintable() or " " in text:
+        raise UsageError("--notify: that is no address; write https://HOST/…, or file:PATH of a file with one")
     return text
 
 
@@ -77,11 +79,12 @@ class Webhook:
     def close(self, within_s: float = CLOSE_S) -> None:
         """Send what waits, for so many seconds at most."""
         self._ending.set()
+        until = time.monotonic() + within_s
         try:
             self._queue.put(None, timeout=within_s)
         except queue.Full:
             return
-        self._thread.join(within_s)
+        self._thread.join(max(0.0, until - time.monotonic()))
 
     def _run(self) -> None:
         while (message := self._queue.get()) is not None:
@@ -114,6 +117,8 @@ class Webhook:
             return f"it answers {error.code} {error.reason}", error.code >= 500 or error.code == 429
         except OSError as error:
             return str(getattr(error, "reason", None) or error.strerror or error), True
+        except http.client.HTTPException as error:  # its text may have what the server sent
+            return f"it does not answer as HTTP has it ({type(error).__name__})", True
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -110,6 +110,26 @@ def test_a_webhook_that_is_not_there_is_told_once_without_its_secret(caplog: pyt
     assert "secret" not in line
 
 
+def test_a_server_that_does_not_speak_http_is_told_and_the_next_message_is_sent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        hook = Webhook(f"http://127.0.0.1:{server.getsockname()[1]}/secret", ABOUT, wait=lambda _: None)
+        hook.send(MESSAGE)
+        hook.send(MESSAGE)
+        server.settimeout(10)
+        for answer in [b"SSH-2.0-x\r\n"] * TRIES + [b"HTTP/1.1 200 OK\r\n\r\n"]:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(10_000)
+                connection.sendall(answer)
+        hook.close()
+    [line] = [each.getMessage() for each in caplog.records]
+    assert line == (
+        "--notify: 127.0.0.1 cannot be told: it does not answer as HTTP has it (BadStatusLine); the job goes on"
+    )
+
+
 def test_a_redirect_is_not_followed(caplog: pytest.LogCaptureFixture) -> None:
     with receiver(302) as server:
         sent(server.url)
@@ -145,11 +165,21 @@ def test_the_address_may_stand_in_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "hooks.example.com", "ftp://example.com/", "https://", "http://x:99999/", "https://a b/"]
+    "text",
+    [
+        "",
+        "hooks.example.com",
+        "ftp://secret.com/",
+        "https://",
+        "http://secret:99999/",
+        "https://a b/",
+        "https://h/secret-ü",
+    ],
 )
-def test_what_is_no_address_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(UsageError, match=r"^--notify .*: write https://HOST/"):
+def test_what_is_no_address_is_refused_in_one_line_without_it(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--notify: that is no address; write https://HOST/") as refused:
         webhook_url(text)
+    assert "secret" not in str(refused.value)
 
 
 def test_a_file_that_cannot_be_read_is_refused_in_one_line(tmp_path: Path) -> None:
