@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import socket
+import socketserver
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Any, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -16,6 +21,43 @@ from hvd_elastic_ext.launcher.options.listening import ListenAddress
 
 TAKE_S: Final = 5.0
 """Longest wait for the launcher's loop; then the request fails, and Prometheus asks again."""
+MOST: Final = 16
+"""Connections that are open together; further ones are closed at once."""
+IDLE_S: Final = 10.0
+"""Seconds in which a client sends its request, and in which it takes the next part of the answer."""
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = IDLE_S
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+class _Server(socketserver.ThreadingMixIn, WSGIServer):
+    """A thread for each connection, of which there are :data:`MOST`."""
+
+    daemon_threads = True
+
+    def __init__(self, address: ListenAddress) -> None:
+        self.address_family, _, _, _, found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
+        self._room = threading.BoundedSemaphore(MOST)
+        super().__init__((str(found[0]), int(found[1])), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: a client has disconnected, or says nothing."""
 
 
 class Endpoint(Collector):
@@ -29,10 +71,14 @@ class Endpoint(Collector):
         registry = CollectorRegistry()
         registry.register(self)
         try:
-            self._server, self._thread = start_http_server(address.port, address.host, registry)
+            self._server = _Server(address)
         except OSError as error:  # also of a host that is no address of this machine
             raise UsageError(f"--metrics {address}: {error.strerror}; name another port") from None
         self.port: int = self._server.server_port
+        self._answer = make_wsgi_app(registry)
+        self._server.set_app(self._answered)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         """Answer no more."""
@@ -47,6 +93,13 @@ class Endpoint(Collector):
     def collect(self) -> Iterator[Metric]:
         """Called in a thread for each request."""
         yield from map(_family, asyncio.run_coroutine_threadsafe(self._taken(), self._loop).result(TAKE_S))
+
+    def _answered(self, environ: Any, start_response: Any) -> Any:
+        try:
+            return self._answer(environ, start_response)
+        except (concurrent.futures.TimeoutError, concurrent.futures.CancelledError):
+            start_response("503 Service Unavailable", [("Content-Type", "text/plain")])
+            return [b"the launcher is busy\n"]
 
     async def _taken(self) -> list[Figure]:
         return list(self._take())

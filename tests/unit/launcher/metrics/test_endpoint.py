@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import http.client
 import socket
+import struct
+import urllib.error
 import urllib.request
 from collections.abc import Iterable
 
@@ -11,9 +15,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.metrics.endpoint import Endpoint
+from hvd_elastic_ext.launcher.metrics.endpoint import MOST, Endpoint
 from hvd_elastic_ext.launcher.metrics.figures import Figure
 from hvd_elastic_ext.launcher.options.listening import ListenAddress, listen_address
+from tests.support.waiting import wait_until
 
 HERE = ListenAddress("127.0.0.1", 0)
 
@@ -57,6 +62,46 @@ def test_names_with_quotes_and_line_ends_stay_one_value() -> None:
     name = 'a"b\\c\nhvd_elastic_step 7'
     [found] = shown([Figure("heartbeat_age_seconds", "Age", {(name,): 1}, ("host",))])
     assert found == {("hvd_elastic_heartbeat_age_seconds", (("host", name),)): 1}
+
+
+def test_a_launcher_that_is_busy_or_a_client_that_disconnects_is_no_traceback(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hvd_elastic_ext.launcher.metrics.endpoint.TAKE_S", 0.01)
+
+    async def main() -> None:
+        endpoint = Endpoint(HERE, list, asyncio.get_running_loop())
+        with pytest.raises(urllib.error.HTTPError, match="503"):  # asked by the loop's thread, which cannot answer
+            read(endpoint.port)
+        with socket.create_connection((HERE.host, endpoint.port)) as client:
+            client.sendall(b"GET")
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await asyncio.to_thread(read, endpoint.port)  # the one before was handled
+        await asyncio.to_thread(endpoint.close)
+
+    asyncio.run(main())
+    assert capfd.readouterr().err == ""
+
+
+def test_connections_beyond_a_number_are_closed_at_once_until_others_are() -> None:
+    async def main() -> None:
+        endpoint = Endpoint(HERE, list, asyncio.get_running_loop())
+        with contextlib.ExitStack() as stack:
+            for _ in range(MOST):
+                stack.enter_context(socket.create_connection((HERE.host, endpoint.port), timeout=10))
+            further = stack.enter_context(socket.create_connection((HERE.host, endpoint.port), timeout=10))
+            assert further.recv(1) == b""
+        await asyncio.to_thread(wait_until, lambda: _readable(endpoint.port), what="room for a client")
+        await asyncio.to_thread(endpoint.close)
+
+    asyncio.run(main())
+
+
+def _readable(port: int) -> bool:
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        read(port)
+        return True
+    return False
 
 
 def test_a_port_that_is_taken_is_refused_in_one_line() -> None:
