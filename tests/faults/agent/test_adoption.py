@@ -218,3 +218,29 @@ def test_an_agent_that_was_told_to_finish_serves_the_next_launcher(begin: Begin)
         adopted.wait_for("ended", 1)
         assert adopted.written(1) == b"more\n"
         assert agent.returncode is None
+
+
+def test_a_key_that_was_to_be_stored_is_stored_with_the_next_launcher_though_another_process_waits_for_it(
+    begin: Begin,
+) -> None:
+    ask = b"%s /global/0 HTTP/1.1\r\nContent-Length: 1\r\n\r\nx"
+    with launching() as first, launching(incarnation=2, key=first.key) as second:
+        begin(first)
+        session = first.session()
+        entered = "say(say='entered', generation=1, rank=0, size=2)\n"
+        session.order(*(python(slot, LINKED + entered + WAIT, link=True) for slot in (0, 1)))
+        ports = [session.proxy_port(slot) for slot in (0, 1)]
+        for slot in (0, 1):
+            session.wait_for("said", slot)
+        with socket.create_connection(("127.0.0.1", ports[1])) as reader:
+            reader.sendall(b"GET /global/0 HTTP/1.1\r\n\r\n")
+            session.wait_for("asked", 1)
+            with socket.create_connection(("127.0.0.1", ports[0])) as writer:
+                writer.sendall(ask % b"PUT")
+                session.wait_for("asked", 0)
+                first.close()
+                assert begin(second).wait() == 0
+                adopted = second.session()
+                assert adopted.wait_for("asked", 1)["method"] == "GET"
+                assert adopted.wait_for("asked", 0)["method"] == "PUT"
+        adopted.order({"do": "kill", "slot": 0}, {"do": "kill", "slot": 1}, {"do": "finish"})
