@@ -60,12 +60,16 @@ def create(cluster: Cluster, objects: Sequence[Body]) -> Body:
             "or take another NAME"
         )
     made: list[Body] = []
+    asked: list[Body] = []
     try:
         for body in others:
             made += _ensured(cluster, body)
+        asked = [root]
         job = cluster.create(root)
-    except (Permanent, KeyboardInterrupt):
-        for body in reversed(made):
+    except (Permanent, KeyboardInterrupt) as error:
+        # Without an answer the job may be there, and would not have what it needs.
+        unsure = [] if isinstance(error, ClusterRefused) else asked
+        for body in (*unsure, *reversed(made)):
             with contextlib.suppress(Permanent):
                 cluster.delete(cluster.path_of(body))
         raise

@@ -14,7 +14,7 @@ import pytest
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.cli import submit
 from hvd_elastic_ext.jobs.cluster import apply
-from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterRefused
+from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterRefused, ClusterUnanswered
 from hvd_elastic_ext.jobs.rendering.render import secret
 from hvd_elastic_ext.jobs.spec.job import KINDS
 from tests.support.jobs import example, rendered
@@ -83,6 +83,25 @@ def test_a_job_that_is_refused_leaves_nothing(cluster: Cluster) -> None:
     with pytest.raises(ClusterRefused, match="the API server says 400"):
         apply.create(cluster, objects)
     assert [each["kind"] for each in objects[:-1] if cluster.read(cluster.path_of(each)) is not None] == []
+
+
+def test_a_job_whose_making_has_no_answer_is_taken_back_with_all_that_it_needs(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects = whole(cluster, "statefulset")
+    create = cluster.create
+
+    def unanswered(body: Body, **how: Any) -> Body:
+        made = create(body, **how)
+        if body["kind"] == "Job":
+            raise ClusterUnanswered("no answer from the API server")
+        return made
+
+    monkeypatch.setattr(cluster, "create", unanswered)
+    with pytest.raises(ClusterUnanswered):
+        apply.create(cluster, objects)
+    left = [cluster.read(cluster.path_of(each)) for each in objects]
+    assert [each for each in left if each is not None and "deletionTimestamp" not in each["metadata"]] == []
 
 
 def test_the_command_makes_the_job_and_shows_how_it_differs_later(
