@@ -15,6 +15,7 @@ from hvd_elastic_ext.core.errors import UsageError
 
 MOST: Final = 900_000
 """Bytes that a ConfigMap has room for, besides its metadata: a server takes a MiB at most."""
+_ENGLISH: Final = {"LC_ALL": "C"}
 LEFT_OUT: Final = (".git", "__pycache__", ".hvd-elastic", ".venv")
 """Folders that nobody means, where git does not say what belongs to the code."""
 
@@ -25,9 +26,11 @@ def packed(folder: Path) -> bytes:
         raise UsageError(f"--sync {folder}: there is no such folder")
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for name in sorted(_by_git(folder) or _all(folder)):
+        known = sorted(_by_git(folder) or _all(folder))
+        sent = {(folder / name).resolve() for name in known if not (folder / name).is_symlink()}
+        for name in known:
             path = folder / name
-            if path.is_file() and not path.is_symlink():
+            if path.is_file() and path.resolve() in sent:  # a link out of the folder, or to what is ignored, stays here
                 archive.addfile(_entry(name, path), io.BytesIO(path.read_bytes()))
     data = gzip.compress(raw.getvalue(), mtime=0)
     if len(data) > MOST:
@@ -49,10 +52,25 @@ def _by_git(folder: Path) -> list[str]:
     """Files that git knows or does not ignore; none without git or outside of a repository."""
     words = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
-        ended = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+        ended = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, **_ENGLISH},
+        )
     except FileNotFoundError:
         return []
-    return [os.fsdecode(name) for name in ended.stdout.split(b"\0") if name] if ended.returncode == 0 else []
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"--sync {folder}: git takes longer than 60 s to list its files") from None
+    if ended.returncode == 0:
+        return [os.fsdecode(name) for name in ended.stdout.split(b"\0") if name]
+    said = ended.stderr.decode("utf-8", "replace").strip()
+    if "not a git repository" in said:
+        return []
+    # Such as for a folder of another user. What is ignored may be a secret.
+    raise UsageError(f"--sync {folder}: git does not say what is ignored: {said.partition(chr(10))[0]}")
 
 
 def _all(folder: Path) -> Iterator[str]:

@@ -21,6 +21,8 @@ def made(job: str) -> tuple[str, str]:
             raise UsageError(
                 "ssh-keygen makes the key of the job, and is not installed; or give --ssh-secret"
             ) from None
+        except subprocess.TimeoutExpired:
+            raise Permanent("ssh-keygen takes longer than 30 s") from None
         if ended.returncode:
             raise Permanent(
                 f"ssh-keygen ended with {ended.returncode}: {ended.stderr.decode('utf-8', 'replace').strip()}"

@@ -18,6 +18,8 @@ MOST_WORKERS: Final = 1000
 RESTARTS: Final = ("Never", "OnFailure")
 WORKER_RESTARTS: Final = ("Never", "OnFailure", "Always", "ExitCode")
 QUEUES: Final = ("kueue", "volcano")
+OWN_LABELS: Final = ("hvd-elastic-job", "hvd-elastic-role", "app.kubernetes.io/managed-by")
+"""By these a job and its pods are found."""
 
 _NAME: Final = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?", re.ASCII)
 _QUANTITY: Final = re.compile(r"\d+(\.\d+)?(m|k|[KMGTPE]i?)?", re.ASCII)
@@ -137,6 +139,8 @@ def _problems(job: Job) -> list[str]:
                 ("--worker-restart-policy", job.worker_restart_policy, WORKER_RESTARTS),
             )
         ),
+        *((key in job.labels, f"--label {key}: a job is found by it; take another key") for key in OWN_LABELS),
+        (bool(job.working_dir) and job.working_dir[0] != "/", f"--working-dir {job.working_dir!r}: it begins with /"),
         *((path[:1] != "/", f"--data {claim}:{path}: a path begins with /") for path, claim in job.volumes.items()),
     ]
     return [problem for wrong, problem in checks if wrong]

@@ -47,11 +47,13 @@ def _toleration(text: str) -> Toleration:
 
 def claims(given: Iterable[str]) -> dict[str, str]:
     """``CLAIM:PATH``, each, by path. Raises :class:`UsageError`."""
-    found = {}
+    found: dict[str, str] = {}
     for text in given:
         claim, colon, path = text.partition(":")
         if not claim or not colon:
             raise UsageError(f"--data {text!r}: write --data CLAIM:PATH")
+        if path in found:
+            raise UsageError(f"--data {text!r}: {found[path]} is mounted there already")
         found[path] = claim
     return found
 

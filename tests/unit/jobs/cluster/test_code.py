@@ -37,18 +37,20 @@ def test_the_same_files_are_the_same_bytes(tmp_path: Path) -> None:
     assert code.packed(first) != code.packed(second)
 
 
-def test_what_git_ignores_and_links_stay_here(tmp_path: Path) -> None:
+def test_what_git_ignores_and_links_to_it_or_out_of_the_folder_stay_here(tmp_path: Path) -> None:
     folder = filled(tmp_path / "a")
     (folder / ".gitignore").write_text("*.bin\n")
     (folder / "big.bin").write_bytes(b"0")
     (folder / "link").symlink_to("/etc/passwd")
+    (folder / "part.py").symlink_to("pkg/part.py")
+    (folder / "ignored").symlink_to("big.bin")
     (folder / "__pycache__").mkdir()
     (folder / "__pycache__" / "x.pyc").write_bytes(b"0")
     assert {"big.bin", "train.py"} <= {*names(code.packed(folder))}
     assert {"link", "__pycache__/x.pyc"}.isdisjoint(names(code.packed(folder)))
     subprocess.run(["git", "init", "-q", str(folder)], check=True)
-    assert {*names(code.packed(folder))} >= {".gitignore", "train.py", "pkg/part.py"}
-    assert {"big.bin", "link"}.isdisjoint(names(code.packed(folder)))
+    assert {*names(code.packed(folder))} >= {".gitignore", "train.py", "pkg/part.py", "part.py"}
+    assert {"big.bin", "link", "ignored"}.isdisjoint(names(code.packed(folder)))
 
 
 def test_what_does_not_fit_or_is_not_there_is_told(tmp_path: Path) -> None:
@@ -57,3 +59,11 @@ def test_what_does_not_fit_or_is_not_there_is_told(tmp_path: Path) -> None:
         code.packed(tmp_path)
     with pytest.raises(UsageError, match="there is no such folder"):
         code.packed(tmp_path / "nowhere")
+
+
+def test_a_folder_about_which_git_says_nothing_is_not_sent_with_what_it_ignores(tmp_path: Path) -> None:
+    folder = filled(tmp_path / "a")
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    (folder / ".git" / "config").write_text("[broken")
+    with pytest.raises(UsageError, match="git does not say what is ignored: fatal: bad config"):
+        code.packed(folder)

@@ -36,6 +36,8 @@ def test_any_other_name_is_refused(name: str) -> None:
         ({"restart_policy": "Always"}, "'Always' is none of Never, OnFailure"),
         ({"worker_restart_policy": "always"}, "'always' is none of Never, OnFailure, Always, ExitCode"),
         ({"queue": "user"}, "write kueue/NAME or volcano/NAME"),
+        ({"labels": {"hvd-elastic-job": "x"}}, "--label hvd-elastic-job: a job is found by it"),
+        ({"working_dir": "code"}, "--working-dir 'code': it begins with /"),
         ({"volumes": {"data": "claim"}}, "a path begins with /"),
     ],
 )

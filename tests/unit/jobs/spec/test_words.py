@@ -41,6 +41,11 @@ def test_pairs_and_claims_are_split_at_the_first_sign() -> None:
             wrong()
 
 
+def test_two_claims_at_one_place_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"^--data 'b:/x': a is mounted there already$"):
+        words.claims(["a:/x", "b:/x"])
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
