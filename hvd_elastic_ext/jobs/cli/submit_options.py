@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.spec import words
 from hvd_elastic_ext.jobs.spec.arena import ARENA_KINDS, REFUSED
 from hvd_elastic_ext.jobs.spec.job import KINDS, MOST_WORKERS, Job
 from hvd_elastic_ext.launcher.cli.run_options import split
+
+
+HOSTS: Final = ("-H", "--hosts", "-hostfile", "--hostfile", "--hosts-file", "--discovery")
+"""Options of the launcher that say where hosts come from: on a cluster from the daemon."""
 
 
 def parted(argv: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -108,6 +113,9 @@ def job_of(options: argparse.Namespace, given: Sequence[str]) -> Job:
     }
     command = words.command(given, variables)
     run_options, trained = split(command.words) if command.launcher else ((), command.words)
+    for word in run_options:
+        if word.partition("=")[0] in HOSTS:
+            raise UsageError(f"{word.partition('=')[0]} in the command: hosts come from the cluster; leave it out")
     return Job(
         name=options.name,
         image=options.image,

@@ -93,3 +93,9 @@ def test_a_difference_shows_what_is_asked_for_and_not_what_a_server_adds() -> No
 
 def test_only_what_both_have_is_compared() -> None:
     assert asked_for({"a": 1, "b": 2, "c": [{"x": 1, "y": 2}]}, {"c": [{"x": 0}], "a": 0}) == {"c": [{"x": 1}], "a": 1}
+
+
+@pytest.mark.parametrize("option", ["-H a:2", "--hosts-file=x", "--discovery x"])
+def test_hosts_in_the_command_are_refused_since_they_come_from_the_cluster(option: str) -> None:
+    with pytest.raises(UsageError, match="in the command: hosts come from the cluster; leave it out"):
+        submit.main(shlex.split(f"{BASE} --kind mpijob -- hvd-elastic run {option} python /t.py"))
