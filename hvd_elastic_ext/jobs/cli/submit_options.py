@@ -12,7 +12,6 @@ from hvd_elastic_ext.jobs.spec.arena import ARENA_KINDS, REFUSED
 from hvd_elastic_ext.jobs.spec.job import KINDS, MOST_WORKERS, Job
 from hvd_elastic_ext.launcher.cli.run_options import split
 
-
 HOSTS: Final = ("-H", "--hosts", "-hostfile", "--hostfile", "--hosts-file", "--discovery")
 """Options of the launcher that say where hosts come from: on a cluster from the daemon."""
 

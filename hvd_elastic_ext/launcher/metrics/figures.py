@@ -25,7 +25,8 @@ OWN: Final = frozenset({
     "job_info", "checkpoint_timestamp_seconds", "checkpoint_step",
 })  # fmt: skip
 """Names that no observed signal can have."""
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]*(?<!_total)")
+"""Names of counters end in ``_total``."""
 
 
 Samples = Mapping[tuple[str, ...], float]
