@@ -147,6 +147,7 @@ def test_a_signal_ends_every_worker_and_is_the_exit_code(launched: Launched, whe
         assert process.wait(20) == code
         assert process.tree() == []
     assert "Traceback" not in process.output
+    assert f"hvd-elastic run: stopped by {signal.Signals(number).name}" in process.output
     assert launched.events("finished")[-1].get("code") == code
     assert '"event":"finished"' in launched.journal.read_text().splitlines()[-1]
 
