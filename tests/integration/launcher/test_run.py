@@ -21,6 +21,7 @@ ENDLESS = [PYTHON, "-c", "import time\nwhile True: time.sleep(1)"]
 UNTIL_TOLD = [PYTHON, "-c", "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)"]
 
 
+@pytest.mark.soak
 def test_a_job_with_pushed_hosts_replays_its_events_to_the_same_decisions(
     launched: Launched,
 ) -> None:
