@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -468,27 +467,22 @@ class JobState:
 
     def tell(self, worker: Worker, what: str, **more: Any) -> None:
         """Send a message to a process."""
-        self.tell_all([worker], what, **more)
+        (host, slot), number = worker.life
+        self.send(host, {"do": "tell", "to": {str(slot): number}, "message": {"tell": what, **more}})
 
     def tell_all(self, workers: Iterable[Worker], what: str, **more: Any) -> None:
-        """Send one message to many processes, in one order per host: there may be thousands."""
-        by_host: dict[str, dict[str, int]] = {}
-        for worker in workers:
-            (host, slot), number = worker.life
-            by_host.setdefault(host, {})[str(slot)] = number
-        message = {"tell": what, **more}
-        for host, to in by_host.items():
-            self.send(host, {"do": "tell", "to": to, "message": message})
+        """Send one message to many processes: there may be thousands."""
+        if processes := tuple(worker.life for worker in workers):
+            self.do(actions.Tell(processes, {"tell": what, **more}))
 
     def answer(self, answers: Iterable[RendezvousAnswer]) -> None:
         """Send the answers of the rendezvous."""
-        for life, number, status, body in answers:
-            if status in (TOO_LARGE, NO_ROOM) and life not in self.excessive:
+        for answer in answers:
+            life = answer.life
+            if answer.status in (TOO_LARGE, NO_ROOM) and life not in self.excessive:
                 self.excessive = {each for each in self.excessive if self.roster.alive(each)} | {life}
                 log.warning("%s puts more into the rendezvous than Horovod ever does: refused", life.seat)
-            text = base64.b64encode(body).decode("ascii")
-            order = {"do": "answer", "slot": life.seat.slot, "id": number, "status": status, "body": text}
-            self.send(life.seat.host, order)
+            self.do(actions.Send(*actions.answer_order(answer)))
 
     def run_helper(self, purpose: Purpose, host: str, slots: Sequence[int], request: Mapping[str, Any]) -> bool:
         """Have a host's agent run a helper with the memory of ``slots``; False if it is not connected."""

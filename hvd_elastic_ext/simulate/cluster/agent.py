@@ -266,7 +266,7 @@ class Agent:
                 for number, life in order["to"].items():
                     process = self.processes.get(int(number))
                     if process is not None and process.life == life:
-                        self._told(process, order["message"])
+                        self.told(process, order["message"])
             case "kill" | "stop" if (process := self.processes.get(order["slot"])) is not None:
                 code, ends_s = (137, 0.0) if order["do"] == "kill" else (143, self._times.ends_s)
                 self._sim.later(ends_s, self.ended, process, code)
@@ -316,7 +316,8 @@ class Agent:
             self._cluster.training.moves(process, "parked")
             self.say(process, "parked")
 
-    def _told(self, process: Process, message: Mapping[str, Any]) -> None:
+    def told(self, process: Process, message: Mapping[str, Any]) -> None:
+        """The launcher tells a process something."""
         training = self._cluster.training
         match message["tell"]:
             case "go" if process.state == "parked" and not process.stopped:
@@ -348,7 +349,7 @@ class Agent:
         rank, size = map(int, base64.b64decode(order["body"]).decode().split(",")[:2])
         process.rank, incarnation = rank, self.line.launcher.incarnation
         self._cluster.observer.dealt(process, incarnation=incarnation, rank=rank)
-        self._cluster.training.answered(process, incarnation=incarnation, size=size)
+        self._cluster.training.answered([process], incarnation=incarnation, size=size)
 
     # --- ends
 

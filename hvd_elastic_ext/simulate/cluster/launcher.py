@@ -13,6 +13,7 @@ from hvd_elastic_ext.launcher.driver.driver import Driver
 from hvd_elastic_ext.launcher.folder import saved_text
 from hvd_elastic_ext.launcher.folder.saved_state import start_of, write_noted_change
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
+from hvd_elastic_ext.launcher.state.actions import Deal, Tell
 from hvd_elastic_ext.launcher.state.events import (
     AgentEnded,
     AgentJoined,
@@ -102,7 +103,16 @@ class Launcher:
         recorder = cluster.recorder
         if recorder is not None:
             recorder.job_started(start_of(saved, job, wall=time.wall(), expects=expects))
-        return Driver(job, self, journal=cluster.new_journal(), clock=time, changed=self._changed, recorder=recorder)
+        together = None if cluster.times.every_step else self
+        return Driver(
+            job,
+            self,
+            journal=cluster.new_journal(),
+            clock=time,
+            changed=self._changed,
+            recorder=recorder,
+            together=together,
+        )
 
     @property
     def starting(self) -> bool:
@@ -326,6 +336,12 @@ class Launcher:
             self._notes(line, each)
         self._cluster.down(line, order)
         return True
+
+    def tell(self, wanted: Tell) -> None:
+        self._cluster.crowd.tell(self, wanted)
+
+    def deal(self, wanted: Deal) -> None:
+        self._cluster.crowd.deal(self, wanted)
 
     def _notes(self, line: Line, order: Mapping[str, Any]) -> None:
         match order["do"]:

@@ -64,7 +64,7 @@ def plan(job: JobState) -> Plan:
     _deal(job, job.wanted)
     engine_at = engine_of(job).look(job)
     _tell_again(job)
-    uncut = job.roster.present(job.world.members if job.world.fences and not job.formed else ())
+    uncut = job.roster.present(job.world.members) if job.world.fences and not job.formed else ()
     times = [engine_at, next_look(job), *(worker.fence_at for worker in uncut)]
     return Plan(min((at for at in times if at is not None and at > job.now), default=None))
 
@@ -172,12 +172,9 @@ def _deal(job: JobState, wanted: tuple[Seat, ...]) -> None:
         return
     order = in_order([processes[life.seat] for life in job.world.members], wanted)
     answers = job.rendezvous.deal(order)
-    for rank, life in enumerate(order):
-        worker = job.roster.alive(life)
-        assert worker is not None
+    for worker in job.roster.present(job.world.members):
         worker.fence_at = worker.fenced_at = None
-        orders.name_world(job, worker, rank, len(order))
-    job.answer(answers)
+    job.do(actions.Deal(job.generation, answers))
     _journal(job, order, custody.world_formed(job, loss), loss)
 
 
