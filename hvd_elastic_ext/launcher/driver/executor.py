@@ -63,6 +63,10 @@ class ExecutorBackend(Protocol):
 class Together(Protocol):
     """A backend that takes what many processes are told as one: simulated clusters do."""
 
+    @property
+    def keeps_journal(self) -> bool:
+        """Whether anybody reads the journal: thousands of lines are not made for nobody."""
+
     def tell(self, wanted: actions.Tell) -> None:
         """Tell many processes the same."""
 
@@ -100,6 +104,8 @@ class Executor:
                     self._tell_many(action)
                 case actions.Record(event, generation, fields, at):
                     self._journal.record(event, generation=generation, at_mono=at, **fields)
+                case actions.RecordEach():
+                    self._record_each(action)
                 case actions.StartProcess():
                     self._start(action)
                 case actions.GoLive(life, generation, place):
@@ -132,6 +138,12 @@ class Executor:
                 self._backend.begin_world(generation, hosts)
             case actions.Scale(count, leaving, reason):
                 self._backend.scale(count, leaving, reason)
+
+    def _record_each(self, action: actions.RecordEach) -> None:
+        if self._together is not None and not self._together.keeps_journal:
+            return
+        for each in action.records():
+            self._journal.record(each.event, generation=each.generation, **each.fields)
 
     def _tell_many(self, action: actions.Tell | actions.Deal) -> None:
         if self._together is None:

@@ -153,6 +153,9 @@ def _described(action: Action) -> Iterator[str]:
     match action:
         case actions.Tell() | actions.Deal():
             yield from (f"Send {host} {_text(order)}" for host, order in action.orders())
+        case actions.RecordEach():
+            for each in action.records():
+                yield from _described(each)
         case actions.Record(event, generation, more, _):
             yield f"journal {event} {generation} {_text(more)}"
         case actions.Send(host, order) | actions.SendCommit(host, order):

@@ -12,9 +12,9 @@ from hvd_elastic_ext.core import journal
 from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.rules.health.causes import NOT_STARTED, SSH_FAILED, Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Question, Seat, seat_of
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Question, Seat, is_for_a_rank, seat_of
 from hvd_elastic_ext.launcher.state import commit_holders, events, orders
-from hvd_elastic_ext.launcher.state.actions import Record
+from hvd_elastic_ext.launcher.state.actions import RecordEach
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts, loads, memory
 from hvd_elastic_ext.launcher.state.effects.departures import ends, notices, shutdown
 from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
@@ -203,12 +203,14 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
 
 
 def _same_news(job: JobState, processes: Iterable[ProcessId], news: Mapping[str, Any]) -> None:
-    now, agents, find, those = job.now, job.roster.agents, job.roster.workers.get, list[Worker]()
+    now, agents = job.now, job.roster.agents
+    those, known = job.roster.those(processes), True
     for life in processes:
         if (agent := agents.get(life.seat.host)) is not None:
             agent.heard = now
-            if (worker := find(life.seat)) is not None and worker.life == life:
-                those.append(worker)
+        else:
+            known = False
+    those = those if known else tuple(worker for worker in those if worker.seat.host in agents)
     _NEWS[news["event"]](job, those, news)
 
 
@@ -245,7 +247,9 @@ def _note_held(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
 def _beats(job: JobState, agent: Agent, slots: Any, *, part: bool) -> None:
     # Up to a thousand a second. A partial one says nothing about processes that it does not name.
     host, workers = agent.host.name, job.roster.workers
-    agent.heartbeats_at = agent.heartbeats_at if part else agent.heard
+    if not part:
+        agent.heartbeats_at = agent.heard
+        job.roster.beaten[host] = None
     for number, entry in slots.items() if isinstance(slots, dict) else ():
         seat = seat_of(host, number)
         worker = None if seat is None else workers.get(seat)
@@ -300,8 +304,7 @@ def _worker_record(job: JobState, workers: Sequence[Worker], message: Mapping[st
     except ValueError as error:
         log.warning("%s sent an invalid journal event: %s", ", ".join(str(each.seat) for each in workers), error)
     else:
-        for worker in workers:
-            job.do(Record(event, worker.generation, {"host": worker.seat.host, **own}))
+        job.do(RecordEach(event, [(worker.generation, worker.seat.host) for worker in workers], own))
     if event == "synced":
         for worker in workers:
             worker.agreed = worker.generation
@@ -319,13 +322,15 @@ def _question(job: JobState, workers: Sequence[Worker], news: Mapping[str, Any])
     except (binascii.Error, KeyError, OverflowError, TypeError, ValueError):
         log.warning("%s sent an invalid rendezvous question", ", ".join(str(each.seat) for each in workers))
         return
-    meeting = job.rendezvous
+    meeting, for_a_rank = job.rendezvous, is_for_a_rank(method, path)
     for worker in workers:
         question = Question(worker.life, number, method, path, body)
-        place = meeting.place(worker.life)
-        if place is not None and meeting.repeats(question):
-            orders.name_world(job, worker, place.rank, place.size)
-        job.answer(meeting.ask(question, job.now))
+        if not for_a_rank:
+            job.answer(meeting.ask(question, job.now))
+        elif (answer := meeting.ask_for_rank(question)) is not None:
+            if (place := meeting.place(worker.life)) is not None:
+                orders.name_world(job, worker, place.rank, place.size)
+            job.answer([answer])
         if worker.leaving is not None and worker.life in meeting.waiting:
             worker.stopping_at = job.now  # it has left its world; any answer would abort it
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.messages.rank_info import Place
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, RendezvousAnswer
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Dealt, ProcessId, RendezvousAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +72,14 @@ class Deal:
     """Tell the members of a world which one it is, and then answer each with its rank: in the order of ranks."""
 
     generation: int
-    answers: Sequence[RendezvousAnswer]
+    dealt: Dealt
 
     def orders(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """First what tells of the world, then the answers."""
-        size = len(self.answers)
-        for rank, ((host, slot), number) in enumerate(each.life for each in self.answers):
-            message = {"tell": "world", "generation": self.generation, "rank": rank, "size": size}
+        for ((host, slot), number), place in self.dealt.places.items():
+            message = {"tell": "world", "generation": self.generation, "rank": place.rank, "size": place.size}
             yield host, {"do": "tell", "to": {str(slot): number}, "message": message}
-        yield from map(answer_order, self.answers)
+        yield from map(answer_order, self.dealt.answers())
 
 
 def answer_order(answer: RendezvousAnswer) -> tuple[str, Mapping[str, Any]]:
@@ -158,6 +157,19 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordEach:
+    """Write the same of many processes: a line for each, with its host and the generation of its world."""
+
+    event: str
+    of: Sequence[tuple[int, str]]
+    fields: Mapping[str, Any]
+
+    def records(self) -> Iterator[Record]:
+        """One for each of them."""
+        return (Record(self.event, generation, {"host": host, **self.fields}) for generation, host in self.of)
+
+
+@dataclass(frozen=True, slots=True)
 class Save:
     """Save the part of the state that the next launcher needs: it has changed."""
 
@@ -177,5 +189,6 @@ Action: TypeAlias = (
     | BeginWorld
     | Scale
     | Record
+    | RecordEach
     | Save
 )

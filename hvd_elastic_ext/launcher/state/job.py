@@ -225,10 +225,10 @@ class JobState:
     @property
     def intact(self) -> bool:
         """Whether such a world has only members that train on: none was killed, and none is done."""
-        return self.standing and all(
-            worker.killed is None and not worker.done and worker.stage is Stage.LIVE
-            for worker in self.roster.present(self.world.members)
-        )
+        if not self.standing:
+            return False
+        live, present = Stage.LIVE, self.roster.present(self.world.members)
+        return not [each for each in present if each.killed is not None or each.done or each.stage is not live]
 
     @property
     def wanted_seats(self) -> frozenset[Seat]:

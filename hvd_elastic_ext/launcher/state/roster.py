@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.hosts import Host
@@ -198,6 +199,11 @@ class Roster:
     _present: tuple[tuple[ProcessId, ...], tuple[Worker, ...]] | None = field(default=None, compare=False, repr=False)
     """The last answer of :meth:`present`, until a process is added or removed."""
 
+    _oldest: float = field(default=-math.inf, compare=False, repr=False)
+    """No agent that was heard was heard last before that."""
+    beaten: dict[str, None] = field(default_factory=dict, compare=False, repr=False)
+    """Hosts whose agents have told of all their processes since :mod:`silence` looked at it."""
+    _saying: tuple[tuple[ProcessId, ...], tuple[Worker, ...]] | None = field(default=None, compare=False, repr=False)
     _ids: tuple[tuple[Worker, ...], int, frozenset[int]] | None = field(default=None, compare=False, repr=False)
     """The last answer of :meth:`present_ids`."""
     _filled: frozenset[Seat] | None = field(default=None, compare=False, repr=False)
@@ -211,13 +217,13 @@ class Roster:
     def add(self, worker: Worker) -> None:
         """A process is started, or taken over from an earlier launcher."""
         self._workers[worker.seat] = self._by_host.setdefault(worker.seat.host, {})[worker.seat.slot] = worker
-        self._present = None
+        self._present = self._saying = None
 
     def remove(self, worker: Worker) -> None:
         """A process has ended."""
         del self._workers[worker.seat], self._by_host[worker.seat.host][worker.seat.slot]
         self.failed.pop(worker.life, None)
-        self._present = self._filled = None
+        self._present = self._saying = self._filled = None
 
     def on(self, host: str) -> list[Worker]:
         """The processes on a host."""
@@ -260,6 +266,12 @@ class Roster:
             self._present = members, tuple(found)
         return self._present[1]
 
+    def those(self, lives: tuple[ProcessId, ...]) -> tuple[Worker, ...]:
+        """The same of processes that say something together; they do so more than once."""
+        if self._saying is None or self._saying[0] is not lives:
+            self._saying = lives, tuple(worker for life in lives if (worker := self.alive(life)) is not None)
+        return self._saying[1]
+
     @property
     def join_timeout_s(self) -> float:
         """Seconds from its start in which each of the agents that are starting now has to come."""
@@ -287,7 +299,20 @@ class Roster:
 
     def hosts_with_notice(self) -> dict[str, float]:
         """Hosts with an agent that has given notice, and when that, or the host, will be gone (mono)."""
+        if not any(map(_LEAVES_BY, self.agents.values())):
+            return {}  # nearly always, and there may be thousands
         return {name: agent.leaves_by for name, agent in self.agents.items() if agent.leaves_by is not None}
+
+    def all_heard_after(self, at: float) -> bool:
+        """Whether all agents that were ever heard were heard after a time (mono). What is known of that is kept:
+        an agent is never heard earlier than it was, and one that comes is heard later."""
+        if self._oldest <= at:
+            self._oldest = min([agent.heard for agent in self.agents.values() if agent.heard], default=-math.inf)
+        return self._oldest > at
+
+    def most_silent_s(self) -> float:
+        """The longest silence of a process that an agent has reported last."""
+        return max(map(_SILENT_S, self._workers.values()), default=0.0)
 
     def taken(self) -> dict[Seat, Stage]:
         """Seats with a process that may stay, and how far that is."""
@@ -312,6 +337,10 @@ class Roster:
             for seat, worker in self.workers.items()
             if worker.killed is None and (worker.leaving is None or worker.stage is Stage.LIVE)
         }
+
+
+_SILENT_S: Final = attrgetter("silent_s")
+_LEAVES_BY: Final = attrgetter("leaves_by")
 
 
 def seconds(said: object) -> float | None:

@@ -46,6 +46,11 @@ class Observer:
     def told(self, agent: Agent, slot: int, commit: Commit) -> None:
         """A launcher has heard of a commit."""
 
+    def all_told(self, processes: Sequence[Process], commit: Commit) -> None:
+        """The same of many processes."""
+        for process in processes:
+            self.told(process.agent, process.slot, commit)
+
     def heard_end(self, agent: Agent, slot: int) -> None:
         """A launcher has heard of the end of a process."""
 

@@ -123,7 +123,8 @@ class Training:
             return
         if self._held_up(world, self._synced):
             return
-        members = sorted(world.members, key=lambda process: process.rank)
+        world.members.sort(key=lambda process: process.rank)  # as a rule they are
+        members = world.members
         lineage = next(self._lineages)
         elected = elect([_candidate(process) for process in members], lineage=lineage)
         world.phase, world.elected = "training", (elected.incarnation, elected.generation)
@@ -261,7 +262,8 @@ class Training:
             pause_s = None if last is None else max(0.0, now - last - world.step_s)
             pauses.setdefault(pause_s, []).append(process)
         for pause_s, processes in pauses.items():
-            self._together.say(processes, "going_on", pause_s=pause_s)
+            those = world.members if len(processes) == len(world.members) else processes
+            self._together.say(those, "going_on", pause_s=pause_s)
 
     def _commit(self, world: World, commits: int) -> None:
         left, track = world.batch % world.every, world.track
@@ -423,7 +425,10 @@ class Training:
 
     def _notice(self, world: World, where: str) -> None:
         those = [process for process in world.members if self._notices(process, where)]
-        if those:
+        if len(those) == len(world.members):
+            world.members = []
+            self._roll_back(those)
+        elif those:
             noticed = set(those)
             world.members = [process for process in world.members if process not in noticed]
             self._roll_back(those)
@@ -449,7 +454,8 @@ class Training:
                 else:  # nobody reads which rank it was
                     alike.setdefault((held.batch, lost), []).append(process)
         for (step, lost), those in alike.items():
-            self._together.say(those, "record", event="rolled_back", fields={"step": step, "steps_lost": lost})
+            alone = processes if len(those) == len(processes) else those
+            self._together.say(alone, "record", event="rolled_back", fields={"step": step, "steps_lost": lost})
         self._ask(processes)
 
     def look_again(self, hosts: Iterable[str]) -> None:
@@ -467,6 +473,7 @@ class Training:
         self.moves(process, "gone")
         if world is not None:
             world.members.remove(process)
+            self._together.changed()
             self.lose(world, None, host=process.agent.host)
 
 

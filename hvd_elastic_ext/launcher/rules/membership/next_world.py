@@ -296,7 +296,15 @@ def _with_newcomers(view: _View) -> WorldDecision:
     return WorldDecision(chosen, "hosts added", f"newcomers ready: {len(chosen) - len(view.alive)}")
 
 
-def in_order(members: Iterable[Process], wanted: Sequence[Seat]) -> tuple[ProcessId, ...]:
+class Standing(NamedTuple):
+    """What of a process counts for its rank, as :class:`Process` has it."""
+
+    life: ProcessId
+    holds: Commit | None
+    trained: bool
+
+
+def in_order(members: Iterable[Standing | Process], wanted: Sequence[Seat]) -> tuple[ProcessId, ...]:
     """Order in which ranks are dealt: hosts with the newest commit first, then by seniority; on each host likewise.
 
     So rank 0 holds the newest commit, and a user's own sync from rank 0 is right, too. If no commit is known, as with
@@ -305,17 +313,21 @@ def in_order(members: Iterable[Process], wanted: Sequence[Seat]) -> tuple[Proces
     everyone = list(members)
     place = {seat: index for index, seat in enumerate(wanted)}
     newest = max((process.holds for process in everyone if process.holds is not None), default=None)
+    by_host: dict[str, list[_Ranked]] = {}
+    for process in everyone:  # there may be thousands
+        behind = process.holds != newest if newest is not None else not process.trained
+        life = process.life
+        ranked = (behind, life.seat.slot, place.get(life.seat, len(place)), life)
+        by_host.setdefault(life.seat.host, []).append(ranked)
+    return tuple(life for group in sorted(by_host.values(), key=_first) for _, _, _, life in sorted(group))
 
-    def behind(process: Process) -> bool:
-        return process.holds != newest if newest is not None else not process.trained
 
-    def senior(process: Process) -> int:
-        return place.get(process.seat, len(place))
+_Ranked = tuple[bool, int, int, ProcessId]
+"""Of a process: whether it is behind, its slot, its place among those that are wanted."""
 
-    by_host: dict[str, list[Process]] = {}
-    for process in everyone:
-        by_host.setdefault(process.seat.host, []).append(process)
-    hosts = sorted(
-        by_host.values(), key=lambda group: (min(map(behind, group)), min(map(senior, group)), group[0].seat)
-    )
-    return tuple(process.life for group in hosts for process in sorted(group, key=lambda p: (behind(p), p.seat.slot)))
+
+def _first(group: Sequence[_Ranked]) -> tuple[bool, int, Seat]:
+    if len(group) == 1:
+        behind, _, place, life = group[0]
+        return behind, place, life.seat
+    return min(each[0] for each in group), min(each[2] for each in group), group[0][3].seat
