@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from hvd_elastic_ext.core import journal
@@ -202,7 +202,7 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
         _note_held(job, agent, news)
 
 
-def _same_news(job: JobState, processes: Iterable[ProcessId], news: Mapping[str, Any]) -> None:
+def _same_news(job: JobState, processes: tuple[ProcessId, ...], news: Mapping[str, Any]) -> None:
     now, agents = job.now, job.roster.agents
     those, known = job.roster.those(processes), True
     for life in processes:

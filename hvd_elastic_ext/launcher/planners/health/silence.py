@@ -83,8 +83,9 @@ def _ask_for_unreported_ends(job: JobState) -> None:
     limit, roster = job.options.heartbeat_timeout_s, job.roster
     lost: dict[str, list[Worker]] = {}
     for host in roster.beaten:  # of the others nothing new is known
-        agent = roster.agents.get(host)
-        for worker in roster.on(host) if agent is not None else ():
+        if (agent := roster.agents.get(host)) is None:
+            continue
+        for worker in roster.on(host):
             if worker.in_heartbeat_at is not None and agent.heartbeats_at - worker.in_heartbeat_at > limit:
                 lost.setdefault(host, []).append(worker)
     roster.beaten.clear()
