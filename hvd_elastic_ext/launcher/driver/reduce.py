@@ -304,7 +304,9 @@ def _worker_record(job: JobState, workers: Sequence[Worker], message: Mapping[st
     except ValueError as error:
         log.warning("%s sent an invalid journal event: %s", ", ".join(str(each.seat) for each in workers), error)
     else:
-        job.do(RecordEach(event, [(worker.generation, worker.seat.host) for worker in workers], own))
+        each = RecordEach(event, [(worker.generation, worker.seat.host) for worker in workers], own)
+        for action in (each,) if len(workers) > 1 else each.records():
+            job.do(action)
     if event == "synced":
         for worker in workers:
             worker.agreed = worker.generation
