@@ -137,8 +137,8 @@ class JobState:
     _hosts: tuple[tuple[Seat, ...], dict[str, None]] = field(
         default_factory=lambda: ((), {}), compare=False, repr=False
     )
-    _exact: tuple[tuple[Seat, ...], tuple[ProcessId, ...], bool] = field(
-        default=((), (), True), compare=False, repr=False
+    _outside: tuple[tuple[Seat, ...], tuple[ProcessId, ...], frozenset[Seat] | None] = field(
+        default=((), (), frozenset()), compare=False, repr=False
     )
     _settled: tuple[int, tuple[Worker, ...]] | None = field(default=None, compare=False, repr=False)
     to_do: list[actions.Action] = field(default_factory=list, compare=False, repr=False)
@@ -245,13 +245,13 @@ class JobState:
         return self._hosts[1]
 
     @property
-    def exact(self) -> bool:
-        """Whether the members of the newest world are in the wanted seats, and in all of them."""
+    def outside(self) -> frozenset[Seat] | None:
+        """Wanted seats without a member of the newest world; None if some member is in a seat that is not wanted."""
         members, wanted = self.world.members, self.wanted
-        if self._exact[0] is not wanted or self._exact[1] is not members:
-            same = len(members) == len(wanted) and {life.seat for life in members} == self.wanted_seats
-            self._exact = wanted, members, same
-        return self._exact[2]
+        if self._outside[0] is not wanted or self._outside[1] is not members:
+            inside = frozenset([life.seat for life in members])
+            self._outside = wanted, members, self.wanted_seats - inside if inside <= self.wanted_seats else None
+        return self._outside[2]
 
     @property
     def settled(self) -> bool:

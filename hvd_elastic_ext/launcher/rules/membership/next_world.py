@@ -123,6 +123,7 @@ FINISHED: Final = "ranks finished"
 """Cause of a world that goes on without members that are done with training."""
 STILL_FORMING: Final = WorldDecision(None, "", "the newest world is still forming")
 AS_IT_SHOULD_BE: Final = WorldDecision(None, "", "the world is as it should be")
+NOT_READY_YET: Final = WorldDecision(None, "", "newcomers are not ready yet")
 
 
 def seats(
@@ -172,15 +173,18 @@ def decide(now: float, situation: Situation, limits: WorldLimits) -> WorldDecisi
     return _with_newcomers(view)
 
 
-def decide_for_intact(*, settled: bool, exact: bool) -> WorldDecision | None:
+def decide_for_intact(*, settled: bool, coming: int | None) -> WorldDecision | None:
     """What :func:`decide` says of a world with all of its members, without a look at each process there is.
 
     They are live, none of them is done, and none has lost its connections. ``settled``: they have their ranks and have
-    agreed on their state. None if that is not enough to decide by: the wanted seats are not ``exact`` theirs.
+    agreed on their state. All are in wanted seats, and ``coming`` more seats are wanted, with no process that is ready;
+    None: that is not so, and not enough to decide by.
     """
     if not settled:
         return STILL_FORMING
-    return AS_IT_SHOULD_BE if exact else None
+    if coming is None:
+        return None
+    return NOT_READY_YET if coming else AS_IT_SHOULD_BE
 
 
 _NEARNESS: Final[Mapping[Stage | None, int]] = {Stage.LIVE: 0, Stage.PARKED: 1, Stage.BOOTING: 2, None: 3}
@@ -290,7 +294,7 @@ def _with_newcomers(view: _View) -> WorldDecision:
     kept = [*view.staying, *view.leaving]
     chosen = view.chosen([*kept, *view.parked]) if view.parked else ()
     if len(chosen) <= len(view.alive):
-        return AS_IT_SHOULD_BE if not view.coming else WorldDecision(None, "", "newcomers are not ready yet")
+        return NOT_READY_YET if view.coming else AS_IT_SHOULD_BE
     if view.now < view.window_closes:
         return WorldDecision(None, "", "more newcomers may come", view.window_closes)
     return WorldDecision(chosen, "hosts added", f"newcomers ready: {len(chosen) - len(view.alive)}")
