@@ -9,7 +9,8 @@ from hvd_elastic_ext.autoscale.observations import Observations, Wish
 
 HOUR_S: Final = 3600.0
 BACK_S: Final = 3600.0
-"""A model's policy comes back to a size that it has left once in this time: what it learned there still holds."""
+BACK: Final = 2
+"""A model's policy comes back so often in that time to a size that it has left: what it learned there still holds."""
 
 
 UNKNOWN_GAIN: Final = 0.1
@@ -140,12 +141,12 @@ def _too_often(now: float, limits: ScaleLimits, memory: Memory) -> str:
 
 
 def _came_back(now: float, size: int, wish: Wish, memory: Memory) -> str:
-    """Where a policy knows its gain, a change is a trial or a correction, and one of these in an hour is enough."""
+    """Where a policy knows its gain, a change is a trial or a correction, and few of these in an hour are enough."""
     if wish.trial or wish.gain is None:
         return ""
-    left = [each for each in memory.changes if each.before == size and now < each.at + BACK_S]
-    again = [each for each in memory.changes if each.after == size and now < each.at + BACK_S]
-    return f"{size} was left within the last hour, and come back to once" if left and again else ""
+    left = [each.at for each in memory.changes if each.before == size and now < each.at + BACK_S]
+    again = [each for each in memory.changes if each.after == size and left and each.at > left[0]]
+    return f"{size} was left within the last hour, and come back to {BACK} times" if len(again) >= BACK else ""
 
 
 def _not_earned(seen: Observations, limits: ScaleLimits, wish: Wish) -> str:

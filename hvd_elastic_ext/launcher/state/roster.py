@@ -97,6 +97,8 @@ class Worker:
     holds: tuple[int, int, int] | None = None
     step: int = 0
     step_s: float | None = None
+    stepped_at: float | None = None
+    """When its last step ended, by a clock of its own."""
     progress: int = 0
     """Grows with all that its main thread does."""
     moved_at: float = 0.0
@@ -328,6 +330,7 @@ def take_heartbeat(worker: Worker, beat: Mapping[str, Any], at: float) -> None:
     _take_commit(worker, beat)
     step_s, progress = beat.get("step_s"), whole_number(beat.get("progress"))
     worker.step_s = seconds(step_s)
+    worker.stepped_at = seconds(beat.get("stepped_at"))
     worker.progress = worker.progress if progress is None else progress
     if worker.progress != counted:
         if worker.moved_at:
