@@ -108,8 +108,11 @@ HELD_OUT: Final[Sequence[TrueCurve]] = (
     batch_a_host("a little of each", 0.3, 0.05, 0.003, latency=0.01),
     whole_samples("64 whole samples", 0.02, 64, 0.1),
     in_racks("racks of eight", 0.2, 0.04, 8, 8.0),
+    in_racks("racks of five", 0.2, 0.03, 5, 12.0),
+    in_racks("racks of twelve, a link half as fast", 0.25, 0.1, 12, 2.0),
 )
-"""Curves that were made after the policy, two of them of a form that it does not know."""
+"""Curves that were made after the policy; the last four are of forms that it does not know. ``racks of eight`` showed
+that it has to look for cliffs, so the racks after that one are what it is judged by."""
 
 
 @dataclass(frozen=True, slots=True)

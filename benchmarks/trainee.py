@@ -4,7 +4,8 @@
 
 Each step adds a line to STAMPS; see ``benchmarks/steps.py``. On HOST it pauses before large imports. Each line of
 STAMPS.notified says when a process learned of a change of hosts: by an update or by an interrupt.
-Each step pauses for $BENCH_PAUSE_S (0.02), and for $BENCH_SHARED_S (0) that all ranks share. Only State and decorator differ between the sides.
+Each step pauses for $BENCH_PAUSE_S (0.02), and for $BENCH_SHARED_S (0) that all ranks share. Only State and decorator
+differ between the sides.
 """
 
 import importlib

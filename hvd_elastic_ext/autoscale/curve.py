@@ -74,9 +74,7 @@ class Curve:
         return size * worth / step_s
 
 
-def fit(
-    speeds: Mapping[int, Speed], batch: str, *, near: int | None = None, noise_scale: float | None = None
-) -> Curve:
+def fit(speeds: Mapping[int, Speed], batch: str, *, near: int | None = None, noise_scale: float | None = None) -> Curve:
     """The curve with the least squared relative error and no negative weight.
 
     There are no more terms than sizes; of curves that fit alike, the one with the earlier terms, which is the more

@@ -50,8 +50,8 @@ class Efficiency:
         """The size to have next, within ``least`` and ``most``."""
         here = seen.speeds.get(seen.size)
         if here is None or not here.measured:
-            steps = 0 if here is None else here.steps
-            return Wish(seen.size, f"{steps} of {STEPS} steps measured at {_hosts(seen.size)}")
+            few = 0 if here is None else here.steps
+            return Wish(seen.size, f"{few} of {STEPS} steps measured at {_hosts(seen.size)}")
         measured = {size: speed for size, speed in seen.speeds.items() if speed.measured}
         known = self.known(measured)
         if len(known) == 1:
@@ -60,18 +60,21 @@ class Efficiency:
         reach = min(most, (REACH if len(measured) > 1 else FIRST_REACH) * max(known))
         best = best_size(curve, self.share, least, reach)
         gain = self._gain(curve, seen.size, best)
+        keeps = ""
         if best == seen.size or gain < WORTH:
-            return self._maybe(seen, known, least, reach) or self._between(seen, curve, known, most) or Wish(
-                seen.size,
-                f"{self._last_adds(curve, seen.size)}; {_hosts(seen.size)} {'is' if seen.size == 1 else 'are'} best",
-            )
-        off = 0.0 if best in known else curve.off * curve.rate(best) / curve.rate(seen.size)
-        if gain - WORTH < SURE * math.hypot(self._doubt(seen, known, best), off):
-            if not here.final:
+            trial = self._maybe(seen, known, least, reach)
+            are = "is" if seen.size == 1 else "are"
+            keeps = f"{self._last_adds(curve, seen.size)}; {_hosts(seen.size)} {are} best"
+        else:
+            off = 0.0 if best in known else curve.off * curve.rate(best) / curve.rate(seen.size)
+            trial, unsure = None, gain - WORTH < SURE * math.hypot(self._doubt(seen, known, best), off)
+            if unsure and not here.final:
                 steps = f"{here.steps} of {ENOUGH} steps measured at {_hosts(seen.size)}"
                 return Wish(seen.size, f"{steps}: not sure yet that {_hosts(best)} are better")
-            if gain < off or (best in measured and measured[best].final):
-                return self._between(seen, curve, known, most) or Wish(seen.size, f"{_hosts(best)} would bring {gain:.1%}, which is too little to be seen")
+            if unsure and (gain < off or (best in measured and measured[best].final)):
+                keeps = f"{_hosts(best)} would bring {gain:.1%}, which is too little to be seen"
+        if keeps:
+            return trial or self._between(seen, curve, known, most) or Wish(seen.size, keeps)
         if best > seen.size:
             reason = f"{self._last_adds(curve, best)}, at least {self.share:.0%} is wanted"
         else:
@@ -94,10 +97,17 @@ class Efficiency:
         """A trial halfway to the next larger size, where steps are not as the form tells: there may be a cliff."""
         beyond = min((size for size in known if size > seen.size), default=0)
         half = round(math.sqrt(seen.size * beyond))
-        added = (curve.rate(seen.size) - curve.rate(1)) / max(1, seen.size - 1)
-        if curve.off < OFF or beyond <= 2 * seen.size or half > most or added < self.share * curve.rate(1):
+        if not seen.size < half < beyond or half > most or len(known) < 3:
             return None
-        return Wish(half, f"steps at {_hosts(beyond)} are longer than those at fewer tell", trial=True)
+        off = curve.off
+        if len(known) == 3:  # which the form always fits
+            rest = others({size: known[size] for size in known if size != beyond}, self.batch)
+            off = known[beyond].step_s / max((form.step_s(beyond) for form in rest), default=math.inf) - 1.0
+        each = (curve.rate(seen.size) - curve.rate(1)) / (seen.size - 1) if seen.size > 1 else curve.rate(1)
+        gain = (half - seen.size) * (each - self.share * curve.rate(1)) / curve.rate(seen.size)
+        if off < OFF or gain < MAYBE:
+            return None
+        return Wish(half, f"steps at {_hosts(beyond)} are longer than those at fewer tell", trial=True, gain=gain)
 
     def curve(self, seen: Observations, measured: Mapping[int, Speed]) -> Curve:
         """The curve of what is measured."""

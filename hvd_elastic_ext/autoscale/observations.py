@@ -112,9 +112,7 @@ class SpeedLog:
         return {size: _speed(steps, self.busy_s.get(size, ())) for size, steps in self.steps_s.items() if steps}
 
 
-def _with(
-    known: Mapping[int, tuple[float, ...]], size: int, more: Sequence[float]
-) -> Mapping[int, tuple[float, ...]]:
+def _with(known: Mapping[int, tuple[float, ...]], size: int, more: Sequence[float]) -> Mapping[int, tuple[float, ...]]:
     had = known.get(size, ())
     return known if len(had) >= ENOUGH or not more else {**known, size: (*had, *more)[:ENOUGH]}
 

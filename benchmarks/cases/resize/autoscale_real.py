@@ -1,7 +1,8 @@
 """A real job chooses its size: ``--autoscale efficiency`` on steps of a known curve, with one to six hosts.
 
-A step sleeps for a part that no host shortens and a part that all hosts share, so it needs no processor, and the size
-that the policy's rule gives for the true curve is known. A program makes the hosts come and go, on this machine.
+A step sleeps for a part that no host shortens and a part that all hosts share, so it needs little of a processor. What
+the machine adds, more with each process where it is busy, is in the stamps of the steps: the rule's size is told for
+steps of the sleeps alone, and for steps as they were. A program makes the hosts come and go, on this machine.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final
 
 from benchmarks import jobs, steps
 from benchmarks.model import BenchmarkError, Case, Figure, Timing, Trial, Values
-from benchmarks.scaling_world import same_batch
+from benchmarks.scaling_world import TrueCurve, same_batch
 
 ALONE_S, SHARED_S = 0.3, 1.2
 SHARE: Final = 0.4
@@ -24,11 +25,14 @@ MOST: Final = 6
 STEADY_S, QUICK_STEADY_S = 120.0, 5.0
 """A size that lasts so long is the one that was settled at: longer than steps of any size are measured."""
 LIMIT_S, QUICK_LIMIT_S = 900.0, 120.0
+FEWEST: Final = 10
+"""Steps at a size whose median is taken."""
 HOSTS: Final = tuple(f"h-{number}" for number in range(1, MOST + 1))
 
-OFF: Final = "hosts between the size settled at and the size by the rule"
+OFF: Final = "hosts between the size settled at and the size by the rule for the steps as they were"
 SETTLED: Final = "size settled at"
-RULE: Final = "size by the rule"
+RULE: Final = "size by the rule for the steps as they were"
+ASLEEP: Final = "size by the rule for the sleeps alone"
 CHANGES: Final = "changes of size"
 STILL: Final = "share of the time in which training stands still for them"
 
@@ -56,12 +60,14 @@ def measure(trial: Trial) -> Values:
         job.settle(1, steps_each=5)
         _wait_until_steady(job, trial.pick(STEADY_S, QUICK_STEADY_S), trial.pick(LIMIT_S, QUICK_LIMIT_S))
         stamps, made = list(job.stamps()), job.records("scaled")
-    best = same_batch("", ALONE_S, SHARED_S, 0.0).best(SHARE, MOST)
+    asleep = same_batch("", ALONE_S, SHARED_S, 0.0)
+    best = as_they_were(asleep, stamps).best(SHARE, MOST)
     settled = int(made[-1].get("hosts") or 0) if made else 1
     return {
         OFF: [Timing(abs(settled - best))],
         SETTLED: [Timing(settled)],
         RULE: [Timing(best)],
+        ASLEEP: [Timing(asleep.best(SHARE, MOST))],
         CHANGES: [Timing(len(made))],
         STILL: [Timing(100 * standstill(stamps))],
     }
@@ -96,6 +102,13 @@ def standstill(stamps: Sequence[steps.Stamp]) -> float:
 
     Of a change that is the time between a step before it and one after it, less a usual step of the new size.
     """
+    usual, changes = lengths(stamps)
+    still = sum(max(0.0, gap - median(usual.get(size, [gap]))) for gap, size in changes)
+    return still / (sum(map(sum, usual.values())) + sum(gap for gap, _ in changes))
+
+
+def lengths(stamps: Sequence[steps.Stamp]) -> tuple[dict[int, list[float]], list[tuple[float, int]]]:
+    """Seconds of the steps within worlds, by their size; and of each first step of a world, with its size."""
     ends: dict[int, tuple[float, int]] = {}
     for stamp in stamps:
         ends.setdefault(stamp.step, (stamp.mono, stamp.size))
@@ -109,8 +122,18 @@ def standstill(stamps: Sequence[steps.Stamp]) -> float:
             usual.setdefault(size, []).append(after - before)
         else:
             changes.append((after - before, size))
-    still = sum(max(0.0, gap - median(usual.get(size, [gap]))) for gap, size in changes)
-    return still / (ordered[-1][0] - ordered[0][0])
+    return usual, changes
+
+
+def as_they_were(asleep: TrueCurve, stamps: Sequence[steps.Stamp]) -> TrueCurve:
+    """The curve of the steps that were made; a size without any has what the machine added at the nearest one."""
+    made = {size: median(seconds) for size, seconds in lengths(stamps)[0].items() if len(seconds) >= FEWEST}
+
+    def step_s(size: int) -> float:
+        near = min(made, key=lambda other: (abs(other - size), other))
+        return made[near] + asleep.step_s(size) - asleep.step_s(near)
+
+    return TrueCurve("", "global", step_s, asleep.busy)
 
 
 CASE: Final = Case(
@@ -120,6 +143,7 @@ CASE: Final = Case(
         Figure(OFF, bar_s=0, unit="hosts"),
         Figure(SETTLED, unit="hosts"),
         Figure(RULE, unit="hosts"),
+        Figure(ASLEEP, unit="hosts"),
         Figure(CHANGES, unit="attempts"),
         Figure(STILL, bar_s=2.0, unit="%"),
     ),

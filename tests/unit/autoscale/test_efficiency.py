@@ -90,7 +90,8 @@ def test_a_cliff_between_two_sizes_is_looked_for_halfway() -> None:
     steps = {1: 0.2, 2: 0.22, 4: 0.23, 16: 0.8}  # more than eight hosts share a slow link
     found = wish(4, steps)
     assert (found.size, found.trial) == (8, True)
-    assert wish(8, {**steps, 8: 0.235}).size == 8
+    assert wish(8, {**steps, 8: 0.235}).size == 11
+    assert wish(8, {**steps, 8: 0.235, 11: 0.7, 9: 0.65}).size == 8
 
 
 @pytest.mark.parametrize("at", [2, 4])
