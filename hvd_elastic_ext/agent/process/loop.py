@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from hvd_elastic_ext.agent.launcher.world_keys import WorldKeys
 from hvd_elastic_ext.agent.orders.fields import OrderError, is_name
 from hvd_elastic_ext.agent.orders.orders import (
     GRACE_S,
@@ -75,6 +76,7 @@ class Agent(DescriptorLoop):
         self._job: JoinedJob | None = None
         self._lines = Lines(MAX_LINE)
         self.memory = OutOfMemory()
+        self.keys = WorldKeys()
         self.warm = WarmStarts(self)
         self._slots: dict[int, Slot] = {}
         self._heartbeats = 0

@@ -1,7 +1,7 @@
 """Horovod's rendezvous server for the processes of a slot, on 127.0.0.1: it passes each question on to the launcher.
 
-A question stays open until the launcher answers or the client disconnects. Answered here: malformed requests, and a
-question that is the same as the one just answered: Gloo asks for each address twice, first whether it is there.
+A question stays open until it is answered or the client disconnects. Answered here: malformed requests, and those
+that need no answer of the launcher's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REGISTRATION: Final = "/worker_addresses/"
 
 RANK: Final = "rank_and_size"
 """In the path of a question for a rank. All others are about keys."""
-_OK: Final = 200
+OK: Final = 200
 
 
 class Question(NamedTuple):
@@ -49,14 +49,14 @@ class _Client:
 
 
 class RendezvousProxy:
-    """``asked`` gets each question, ``withdrawn`` the number of one that its client gave up, ``warn`` each refusal."""
+    """``asked`` gets each question, ``withdrawn`` one that its client gave up, ``warn`` each refusal."""
 
     def __init__(
         self,
         loop: EventLoop,
         *,
         asked: Callable[[Question], None],
-        withdrawn: Callable[[int], None],
+        withdrawn: Callable[[Question], None],
         warn: Callable[[str], None],
     ) -> None:
         self._loop = loop
@@ -71,8 +71,6 @@ class RendezvousProxy:
         self._clients: dict[int, _Client] = {}
         self._waiting: dict[int, _Client] = {}
         self._count = 0
-        self._just_told: tuple[Request, bytes] | None = None
-        """The last question and its answer, if it was for a key and has one."""
         self._paused_until: float | None = None
         self.life = 0
         self.port: int = self._listener.getsockname()[1]
@@ -85,15 +83,16 @@ class RendezvousProxy:
         """In the order in which they were asked."""
         return [client.question for client in self._waiting.values() if client.question is not None]
 
+    def question(self, number: int) -> Question | None:
+        """The open question with this number."""
+        client = self._waiting.get(number)
+        return None if client is None else client.question
+
     def answer(self, number: int, status: int, body: bytes) -> None:
         """Answer a question. Ignored if its client has disconnected."""
         client = self._waiting.pop(number, None)
-        if client is None:
-            return
-        question = client.question
-        if status == _OK and number == self._count and question is not None and _is_for_a_key(question.request):
-            self._just_told = (question.request, body)
-        self._reply(client, status, body)
+        if client is not None:
+            self._reply(client, status, body)
 
     def due(self) -> float | None:
         """When the next client times out, or None."""
@@ -112,7 +111,6 @@ class RendezvousProxy:
 
     def end_of_life(self) -> None:
         """Disconnect all clients: all processes of the slot have ended."""
-        self._just_told = None
         for client in list(self._clients.values()):
             self._hang_up(client)
 
@@ -180,12 +178,9 @@ class RendezvousProxy:
         if self._lookup is not None and not is_whole(client.connection):  # it has disconnected since it was checked
             self._hang_up(client)
             return
-        if request.method == "PUT" and request.path.startswith(REGISTRATION):
-            self._reply(client, 200, b"")
-            return
-        just_told, self._just_told = self._just_told, None  # once: a key may get another value in the next world
-        if just_told is not None and just_told[0] == request:
-            self._reply(client, _OK, just_told[1])
+        # A process that deletes its keys leaves its world. They are dropped with it.
+        if request.method == "DELETE" or (request.method == "PUT" and request.path.startswith(REGISTRATION)):
+            self._reply(client, OK, b"")
             return
         self._count += 1
         client.question, client.deadline = Question(self._count, self.life, request), None
@@ -216,9 +211,10 @@ class RendezvousProxy:
         del self._clients[descriptor]
         client.connection.close()
         if client.question is not None and self._waiting.pop(client.question.number, None) is not None:
-            self._withdrawn(client.question.number)
+            self._withdrawn(client.question)
         self._listen()
 
 
-def _is_for_a_key(request: Request) -> bool:
+def is_for_a_key(request: Request) -> bool:
+    """Whether the value of a key is asked for."""
     return request.method == "GET" and RANK not in request.path

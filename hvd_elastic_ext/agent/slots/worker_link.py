@@ -5,8 +5,9 @@ from __future__ import annotations
 import binascii
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from hvd_elastic_ext.agent.launcher.world_keys import Asker, Key, WorldKeys
 from hvd_elastic_ext.agent.orders.orders import AnswerQuestion, Start
-from hvd_elastic_ext.agent.slots.rendezvous_proxy import RANK, Question, RendezvousProxy
+from hvd_elastic_ext.agent.slots.rendezvous_proxy import OK, RANK, Question, RendezvousProxy, is_for_a_key
 from hvd_elastic_ext.agent.slots.socket_link import SocketLink
 from hvd_elastic_ext.agent.slots.worker_status import RateLimit, WorkerStatus
 from hvd_elastic_ext.agent.system.cpu_activity import CpuActivity, used_s
@@ -27,6 +28,7 @@ class AgentServices(EventLoop, Protocol):
     """What a slot uses of its agent."""
 
     memory: OutOfMemory
+    keys: WorldKeys
 
     @property
     def warm(self) -> WarmFork: ...
@@ -53,6 +55,8 @@ class WorkerLink:
         self._link: SocketLink | None = None
         self._life = 0
         self._warnings: set[str] = set()
+        self._keys: dict[int, Key] = {}
+        """What the open questions for keys are about, if the world of the process is known."""
         self.worker = WorkerStatus(agent.now())
         self._cpu = CpuActivity()
         self._records, self._others = RateLimit(agent.now()), RateLimit(agent.now())
@@ -83,6 +87,7 @@ class WorkerLink:
     def end_of_life(self) -> None:
         """Close the link and disconnect the proxy's clients: all processes have ended. The proxy still listens."""
         self._proxy.end_of_life()
+        self._agent.keys.lose(self.worker.generation)
         if self._link is not None:
             self._link.close()
             self._link = None
@@ -95,8 +100,26 @@ class WorkerLink:
     # --- orders and time ---------------------------------------------------------------------------
 
     def answer(self, order: AnswerQuestion) -> None:
-        """Pass on the answer to an open question; ignored if it is not open."""
-        self._proxy.answer(order.number, order.status, order.body)
+        """Pass on the launcher's answer to an open question; ignored if it is not open."""
+        question, key = self._proxy.question(order.number), self._keys.pop(order.number, None)
+        if question is None or key is None:
+            self._proxy.answer(order.number, order.status, order.body)
+        elif is_for_a_key(question.request):
+            self._agent.keys.answered(key, order.status, order.body)
+        else:
+            if order.status == OK:
+                self._agent.keys.store(key, question.request.body)
+            self._proxy.answer(order.number, order.status, order.body)
+
+    def pass_answer(self, number: int, status: int, body: bytes) -> None:
+        """Answer an open question; ignored if it is not open."""
+        self._keys.pop(number, None)
+        self._proxy.answer(number, status, body)
+
+    def pass_on(self, number: int) -> None:
+        """Pass on an open question to the launcher; ignored if it is not open."""
+        if (question := self._proxy.question(number)) is not None:
+            self._pass_on(question)
 
     def tell(self, life: int, message: dict[str, Any]) -> None:
         """Pass on a message to the process with number ``life``; ignored if that is over."""
@@ -107,7 +130,9 @@ class WorkerLink:
     def ask_again(self) -> None:
         """Report all open questions again, to a new launcher."""
         for question in self._proxy.open_questions:
-            self._asked(question)
+            key = self._keys.get(question.number)
+            if key is None or self._agent.keys.is_passed_on(key, Asker(self, question.number)):
+                self._pass_on(question)
 
     @property
     def asking(self) -> bool:
@@ -143,6 +168,18 @@ class WorkerLink:
             self._agent.tell("said", slot=self._slot, life=self._life, message=message)
 
     def _asked(self, question: Question) -> None:
+        """Pass on a question, unless it is for a key that is known here or was asked for."""
+        generation, path = self.worker.generation, question.request.path
+        if RANK in path or not generation:
+            self._pass_on(question)
+            return
+        key = self._keys[question.number] = Key(generation, path)
+        if is_for_a_key(question.request):
+            self._agent.keys.ask(key, Asker(self, question.number))
+        else:
+            self._pass_on(question)
+
+    def _pass_on(self, question: Question) -> None:
         request = question.request
         if RANK in request.path:
             # Ranks depend on which process holds the newest commit: the launcher must not go by an older heartbeat.
@@ -158,8 +195,10 @@ class WorkerLink:
             body=binascii.b2a_base64(request.body, newline=False).decode("ascii"),
         )
 
-    def _withdrawn(self, number: int) -> None:
-        self._agent.tell("unasked", slot=self._slot, life=self._life, id=number)
+    def _withdrawn(self, question: Question) -> None:
+        key = self._keys.pop(question.number, None)
+        if key is None or self._agent.keys.withdraw(key, Asker(self, question.number)):
+            self._agent.tell("unasked", slot=self._slot, life=self._life, id=question.number)
 
     def _heard(self, message: dict[str, Any]) -> None:
         now = self._agent.now()

@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,11 +22,14 @@ from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.io import core_dumps
 from hvd_elastic_ext.io.append_file import Announced, AppendFile
 from hvd_elastic_ext.launcher.cli import run_options, starting
-from hvd_elastic_ext.launcher.cli.announcements import announce
+from hvd_elastic_ext.launcher.cli.announcements import Fields, announce
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.folder import runs, state_folder
 from hvd_elastic_ext.launcher.job import finished_check
 from hvd_elastic_ext.launcher.job.output import Log, Outlets
+from hvd_elastic_ext.launcher.metrics.tally import Tally
+from hvd_elastic_ext.launcher.notify.notifier import Notifier
+from hvd_elastic_ext.launcher.notify.webhook import Webhook
 from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
     RunSettings,
@@ -112,14 +115,35 @@ def _finished(settings: RunSettings, saved: Saved) -> str | None:
 
 
 def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, saved: Saved, outlets: Outlets) -> None:
-    """Run the job, and write into its journal how it ended."""
+    """Run the job with a journal, and with what else hears of its events."""
     make_output_folder(settings.output_dir)
     make_checkpoint_folder(settings)
-    journal = open_journal(settings.journal)
+    clock = SystemClock()
     name: dict[str, Any] = {"job": settings.job, "run": saved.run}
-    place = None if settings.durability is None else settings.durability.place
-    name |= {"pid": os.getpid(), "version": __version__, "command": settings.command[0], "checkpoints": place}
-    journal.record("started", generation=0, **name)
+    tally = None if settings.metrics is None else Tally(clock.wall)
+    notifier = None if settings.notify is None else Notifier(Webhook(settings.notify, name), clock)
+    try:
+        journal = open_journal(settings.journal, *(each.note for each in (tally, notifier) if each is not None))
+        place = None if settings.durability is None else settings.durability.place
+        name |= {"pid": os.getpid(), "version": __version__, "command": settings.command[0], "checkpoints": place}
+        journal.record("started", generation=0, **name)
+        _run_job(settings, folder, saved, outlets, journal, tally=tally, notifier=notifier)
+    finally:
+        if notifier is not None:
+            notifier.close()
+
+
+def _run_job(
+    settings: RunSettings,
+    folder: state_folder.StateDir,
+    saved: Saved,
+    outlets: Outlets,
+    journal: Journal,
+    *,
+    tally: Tally | None,
+    notifier: Notifier | None,
+) -> None:
+    """Run the job, and write into its journal how it ended."""
     feed = HostFeed(journal)
     source = make_source(settings, feed)
     try:
@@ -138,6 +162,8 @@ def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, save
             clock=SystemClock(),
             outlets=outlets,
             recorder=recorder,
+            tally=tally,
+            notifier=notifier,
         )
         gc.freeze()
         gc.set_threshold(*COLLECT)
@@ -191,11 +217,17 @@ def make_checkpoint_folder(settings: RunSettings) -> None:
         ) from None
 
 
-def open_journal(path: Path) -> Journal:
-    """Open a journal for appending. Raises :class:`UsageError` if it cannot be."""
+def open_journal(path: Path, *listeners: Callable[[str, Fields], None]) -> Journal:
+    """Open a journal for appending; ``listeners`` get each event. Raises :class:`UsageError` if it cannot be."""
+
+    def told(event: str, generation: int, fields: Fields) -> None:
+        announce(event, generation, fields)
+        for listener in listeners:
+            listener(event, fields)
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return Journal(Announced(AppendFile(path, create=True), f"the journal {path}"), SystemClock(), announce)
+        return Journal(Announced(AppendFile(path, create=True), f"the journal {path}"), SystemClock(), told)
     except OSError as error:
         raise UsageError(f"--journal {path} cannot be written: {error.strerror}; name another with --journal") from None
 

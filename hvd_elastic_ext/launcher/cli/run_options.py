@@ -27,6 +27,8 @@ from hvd_elastic_ext.launcher.agents.environment import too_large, why_not_elast
 from hvd_elastic_ext.launcher.cli import own_options
 from hvd_elastic_ext.launcher.cli.parser import Words
 from hvd_elastic_ext.launcher.job import finished_check, scalers
+from hvd_elastic_ext.launcher.notify.webhook import webhook_url
+from hvd_elastic_ext.launcher.options.listening import listen_address
 from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
     ELASTIC_TIMEOUT_S,
@@ -192,6 +194,18 @@ def _of_the_job(add: Adders) -> None:
         "--record-events",
         metavar="FILE",
         help="record all events that the launcher's decisions depend on, for `hvd-elastic events --replay FILE`",
+    )
+    add.option(
+        "--metrics",
+        type=listen_address,
+        metavar="[HOST:]PORT",
+        help="answer Prometheus there (without HOST: only this machine's; docs/metrics.md)",
+    )
+    add.option(
+        "--notify",
+        type=webhook_url,
+        metavar="URL",
+        help="tell this webhook of waits, sleeps, crash loops, lost steps and the end; file:PATH: a file with the URL",
     )
     add.option("--config", metavar="FILE", help="YAML or TOML file of any of these options by their long names")
     add.option(
@@ -373,6 +387,8 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
         "observe": tuple(args.observe or ()),
         "durability": _durability(args, state_dir, mark=finished_check.mark_of(command)),
         "record_events": Path(args.record_events) if args.record_events else None,
+        "metrics": args.metrics,
+        "notify": args.notify,
         "notices": CloudNotices(args.notices_from, args.metadata_url or None),
         "env": env,
     }

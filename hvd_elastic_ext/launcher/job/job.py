@@ -14,7 +14,7 @@ import shutil
 import signal
 from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageError
@@ -30,6 +30,10 @@ from hvd_elastic_ext.launcher.job.first_hosts import said_until_done
 from hvd_elastic_ext.launcher.job.output import Outlets
 from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
 from hvd_elastic_ext.launcher.job.session import Session
+from hvd_elastic_ext.launcher.metrics import figures
+from hvd_elastic_ext.launcher.metrics.figures import Figure
+from hvd_elastic_ext.launcher.metrics.tally import Tally
+from hvd_elastic_ext.launcher.notify.notifier import Notifier
 from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.health import host_requests
@@ -40,6 +44,9 @@ from hvd_elastic_ext.launcher.state.saved import Saved
 from hvd_elastic_ext.launcher.suspend import releaser
 from hvd_elastic_ext.launcher.suspend.releaser import FINAL_CALL_S
 from hvd_elastic_ext.launcher.suspend.sleep import SleepingJob
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.metrics.endpoint import Endpoint
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +72,11 @@ class Job:
         clock: Clock,
         outlets: Outlets,
         recorder: Recorder | None = None,
+        tally: Tally | None = None,
+        notifier: Notifier | None = None,
     ) -> None:
         self._settings, self._feed, self._journal, self._clock = settings, feed, journal, clock
+        self._tally, self._notifier = tally, notifier
         self._outlets, self._recorder = outlets, recorder
         self._folder, self._saved = folder, saved
         self._session: Session
@@ -120,7 +130,8 @@ class Job:
         known = Handover(saved, expects=saved.checkpoint_in(None if how is None else how.place))
         if self._releases is not None:
             await self._releases.began()  # before the signal handlers: only this process is there to end
-        showing = asyncio.ensure_future(self._show_status())
+        beside = [asyncio.ensure_future(work) for work in (self._show_status(), self._tell_of_waits())]
+        endpoint = self._open_endpoint(loop)
         with self._signals():
             try:
                 self._feed.listener = lambda: loop.call_soon_threadsafe(self._hosts_changed)
@@ -144,8 +155,11 @@ class Job:
                 raise
             finally:
                 self._feed.listener = lambda: None
-                showing.cancel()
+                for each in beside:
+                    each.cancel()
                 self._outlets.status("")
+                if endpoint is not None:
+                    await asyncio.to_thread(endpoint.close)
                 await self._admin.stop()
                 self._console.close()
                 await self._said("for the disk to take the job's last state", self._writer.close(), CLOSE_S)
@@ -160,6 +174,31 @@ class Job:
         while self._outlets.is_terminal and self._settings.log_level < logging.ERROR:
             await asyncio.sleep(STATUS_S)
             self._outlets.status(self._status()[: shutil.get_terminal_size().columns - 1])
+
+    async def _tell_of_waits(self) -> None:
+        """Tell the webhook that the job has long had too few processes."""
+        while self._notifier is not None:
+            await asyncio.sleep(SAY_S)
+            job = self._session.driver.job
+            if self._sleeping is None and job.short_since is not None and not job.ending:
+                self._notifier.waits(self._status(), self._clock.mono() - job.short_since)
+
+    def _open_endpoint(self, loop: asyncio.AbstractEventLoop) -> Endpoint | None:
+        """Raises :class:`UsageError` if the port cannot be had."""
+        if self._settings.metrics is None:
+            return None
+        from hvd_elastic_ext.launcher.metrics.endpoint import Endpoint  # a library that few jobs need
+
+        endpoint = Endpoint(self._settings.metrics, self._figures, loop)
+        log.info("metrics: http://%s/metrics", self._settings.metrics._replace(port=endpoint.port))
+        return endpoint
+
+    def _figures(self) -> Iterator[Figure]:
+        """All metrics. In a sleep, those of the world are of its last moment."""
+        yield Figure("asleep", "1 while the job sleeps", {(): float(self._sleeping is not None)})
+        yield from figures.of_job(self._session.driver.job, self._clock.mono(), self._feed.hosts())
+        if self._tally is not None:
+            yield from self._tally.figures()
 
     def _status(self) -> str:
         """What the job does at this moment."""

@@ -15,6 +15,7 @@ from hvd_elastic_ext.core.clouds import AUTO, CLOUDS
 from hvd_elastic_ext.core.engines import DEFAULT, ENGINES, RESTARTING
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.launcher.options.listening import ListenAddress
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.health.ledger import DEFAULT_COOLDOWN_S
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import ReleaseLimits
@@ -100,7 +101,8 @@ class RunSettings:
     ``backoff_limit``: how often a job that failed is begun again where ``restart_policy`` is OnFailure.
     ``commit_every``: every how many calls of ``commit()`` one is made; None is all of them.
     ``resume``: go on with the last run, even if it has ended.
-    ``record_events``: a file for all that the driver is told.
+    ``record_events``: a file for all that the driver is told. ``metrics``: where Prometheus may read figures.
+    ``notify``: the URL of a webhook for messages.
     ``all_slots_of``: the source of hosts whose slots ``num_proc`` counts, up to ``max_num_proc``; None if the user gave
     a number.
     ``misplaced``: which options of ``run`` stand behind the script, for a script that refuses its options.
@@ -157,6 +159,8 @@ class RunSettings:
     commit_every: Cadence | None = None
     resume: bool = False
     record_events: Path | None = None
+    metrics: ListenAddress | None = None
+    notify: str | None = None
     all_slots_of: str | None = None
     misplaced: str | None = None
     notices: CloudNotices = CloudNotices()

@@ -58,12 +58,12 @@ def reply(agent: Agent, asked: dict[str, Any], status: int, body: bytes = b"") -
     agent.order({"do": "answer", "slot": asked["slot"], "id": asked["id"], "status": status, "body": text})
 
 
-def check_only_one_is_asked(agent: Agent, proxy_port: int) -> None:
+def check_only_one_is_asked(agent: Agent, proxy_port: int, *, slot: int = 0, besides: tuple[str, ...] = ()) -> None:
     """Whatever came before it would have been passed on before it."""
     own = Asking(proxy_port, "GET", "/global/own")
-    reply(agent, agent.wait_for("asked", 0), 404)
+    reply(agent, agent.wait_for("asked", slot), 404)
     assert own.wait() == (404, b"")
-    assert [asked["path"] for asked in agent.news("asked")] == ["/global/own"]
+    assert [asked["path"] for asked in agent.news("asked")] == [*besides, "/global/own"]
 
 
 def test_the_last_message_of_a_process_comes_before_its_question_for_a_rank(agent: Agent) -> None:
@@ -95,9 +95,9 @@ def test_a_question_is_held_until_it_is_answered(agent: Agent, proxy_port: int) 
     assert agent.news("unasked") == []
 
 
-def test_put_delete_and_get_carry_their_bodies(agent: Agent, proxy_port: int) -> None:
+def test_put_and_get_carry_their_bodies(agent: Agent, proxy_port: int) -> None:
     large = bytes(range(256)) * 4000  # about a megabyte
-    bodies = {"PUT": (large, b""), "DELETE": (b"", b""), "GET": (b"", large)}
+    bodies = {"PUT": (large, b""), "GET": (b"", large)}
     for count, (method, (sent, answered)) in enumerate(bodies.items(), 1):
         asking = Asking(proxy_port, method, "/global/0", sent)
         asked = agent.wait_for("asked", 0, count=count)
@@ -106,23 +106,74 @@ def test_put_delete_and_get_carry_their_bodies(agent: Agent, proxy_port: int) ->
         assert asking.wait() == (200, answered)
 
 
-def test_what_gloo_asks_twice_in_a_row_is_passed_on_once(agent: Agent, proxy_port: int) -> None:
-    def ask(method: str, path: str, answer: bytes | None, status: int = 200) -> tuple[int, bytes]:
-        before = len(agent.news("asked", slot=0))  # first: the question may be passed on at once
-        asking = Asking(proxy_port, method, path)
-        if answer is not None:
-            reply(agent, agent.wait_for("asked", 0, count=before + 1), status, answer)
-        return asking.wait()
+def name_world(agent: Agent, generation: int, *slots: int) -> None:
+    message = {"tell": "world", "generation": generation, "rank": 0, "size": 2}
+    agent.order({"do": "tell", "to": {str(slot): 1 for slot in slots}, "message": message})
 
-    assert ask("GET", "/global/1", b"here") == (200, b"here")
-    assert ask("GET", "/global/1", None) == (200, b"here")
-    assert ask("GET", "/global/1", b"there") == (200, b"there")  # a third time is another world's
-    assert ask("PUT", "/global/0", b"") == (200, b"")
-    assert ask("GET", "/global/1", b"elsewhere") == (200, b"elsewhere")  # not when something came between
-    assert ask("GET", "/global/2", b"", 404) == (404, b"")
-    assert ask("GET", "/global/2", b"now") == (200, b"now")  # nor when it was not there
-    assert ask("GET", "/rank_and_size/h1:0", b"0,2,0,1,0,2") == (200, b"0,2,0,1,0,2")
-    assert ask("GET", "/rank_and_size/h1:0", b"1,2,0,1,1,2") == (200, b"1,2,0,1,1,2")  # nor a rank
+
+def test_a_key_of_a_world_is_asked_for_once_for_all_processes_of_the_host(agent: Agent, proxy_port: int) -> None:
+    agent.python(1, WAIT, link=True)
+    ports = (proxy_port, agent.proxy_port(1))
+    name_world(agent, 1, 0, 1)
+    asking = Asking(ports[0], "GET", "/global/1")
+    asked = agent.wait_for("asked", 0)
+    with socket.create_connection(("127.0.0.1", ports[1])) as other:
+        other.sendall(b"GET /global/1 HTTP/1.1\r\nHost: x\r\n\r\n")
+        check_only_one_is_asked(agent, ports[1], slot=1, besides=("/global/1",))
+        reply(agent, asked, 404)
+        assert asking.wait() == (404, b"")  # it is not there yet: both ask again
+        assert b" 404 " in other.recv(1000)
+
+    again = Asking(ports[1], "GET", "/global/1")
+    reply(agent, agent.wait_for("asked", 1, count=2), 200, b"here")
+    assert again.wait() == (200, b"here")
+    assert [Asking(port, "GET", "/global/1").wait() for port in (*ports, *ports)] == [(200, b"here")] * 4
+
+    put = Asking(ports[0], "PUT", "/global/0", b"mine")
+    reply(agent, agent.wait_for("asked", 0, count=2), 200)
+    assert put.wait() == (200, b"")
+    assert Asking(ports[1], "GET", "/global/0").wait() == (200, b"mine")
+    assert Asking(ports[1], "DELETE", "/global/0").wait() == (200, b"")  # it leaves; the other still reads
+
+    name_world(agent, 2, 0, 1)
+    for slot, path, answer in ((0, "/global/1", b"there"), (1, "/global/0", b"yours")):
+        count = len(agent.news("asked", slot=slot)) + 1
+        asking = Asking(ports[slot], "GET", path)
+        reply(agent, agent.wait_for("asked", slot, count=count), 200, answer)
+        assert asking.wait() == (200, answer), "keys of the world before hold no more"
+    assert len(agent.news("asked")) == 6
+
+
+def test_the_next_process_is_asked_for_when_the_one_that_asked_first_ends(agent: Agent, proxy_port: int) -> None:
+    agent.python(1, WAIT, link=True)
+    ports = (proxy_port, agent.proxy_port(1))
+    name_world(agent, 1, 0, 1)
+    with socket.create_connection(("127.0.0.1", ports[0])) as first:
+        first.sendall(b"GET /global/1 HTTP/1.1\r\nHost: x\r\n\r\n")
+        asked = agent.wait_for("asked", 0)
+        with socket.create_connection(("127.0.0.1", ports[1])) as other:
+            other.sendall(b"GET /global/1 HTTP/1.1\r\nHost: x\r\n\r\n")
+            check_only_one_is_asked(agent, ports[1], slot=1, besides=("/global/1",))
+            first.close()
+            assert agent.wait_for("unasked", 0)["id"] == asked["id"]
+            reply(agent, agent.wait_for("asked", 1, count=2), 200, b"here")
+            assert b" 200 " in other.recv(1000)
+
+
+def test_when_a_process_ends_its_world_is_lost_and_the_launcher_says_what_becomes_of_it(
+    agent: Agent, proxy_port: int
+) -> None:
+    agent.python(1, WAIT, link=True)
+    port = agent.proxy_port(1)
+    name_world(agent, 1, 0, 1)
+    asking = Asking(port, "GET", "/global/1")
+    reply(agent, agent.wait_for("asked", 1), 200, b"here")
+    assert asking.wait() == (200, b"here")
+    agent.order({"do": "kill", "slot": 0})
+    agent.wait_for("ended", 0)
+    again = Asking(port, "GET", "/global/1")
+    reply(agent, agent.wait_for("asked", 1, count=2), 500)
+    assert again.wait() == (500, b"")
 
 
 class Code:

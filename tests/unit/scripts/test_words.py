@@ -7,7 +7,7 @@ from pathlib import Path
 from tooling.words import pages, words
 
 DOCS = Path(__file__).parents[3] / "docs"
-MOST = 25_750
+MOST = 25_920
 """What one reads, some room included. A page that grows makes another one shorter."""
 
 

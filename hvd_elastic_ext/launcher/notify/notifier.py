@@ -1,0 +1,40 @@
+"""Tells a webhook what is worth a message, each thing once a period."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.launcher.notify.messages import Message, Quota, message_of, waiting_message
+
+
+class Outlet(Protocol):
+    """Where messages go."""
+
+    def send(self, message: Message) -> None: ...
+    def close(self) -> None: ...
+
+
+class Notifier:
+    """Gets the events of the journal, and how long the job has waited."""
+
+    def __init__(self, outlet: Outlet, clock: Clock) -> None:
+        self._outlet, self._clock = outlet, clock
+        self._quota = Quota()
+
+    def note(self, event: str, fields: Mapping[str, Any]) -> None:
+        """Take in an event of the journal."""
+        self._send(message_of(event, fields))
+
+    def waits(self, why: str, since_s: float) -> None:
+        """Take in that the job has waited for its minimum for so many seconds."""
+        self._send(waiting_message(why, since_s))
+
+    def close(self) -> None:
+        """Send what is left."""
+        self._outlet.close()
+
+    def _send(self, message: Message | None) -> None:
+        if message is not None and (passed := self._quota.passes(message, self._clock.mono())) is not None:
+            self._outlet.send(passed)

@@ -1,0 +1,126 @@
+"""Sends messages to a webhook, from a thread of its own: neither training nor the end of the job waits for long."""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from hvd_elastic_ext.core.backoff import pause_after
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.launcher.notify.messages import Message
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S: Final = 10.0
+TRIES: Final = 3
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 10.0
+CLOSE_S: Final = 15.0
+"""Longest wait for the last messages at the end of the job."""
+WAITING: Final = 100
+"""Messages that may wait to be sent; more are dropped."""
+
+
+def webhook_url(given: str) -> str:
+    """Read the value of ``--notify``: a URL, or ``file:PATH`` of a file that holds one. Raises :class:`UsageError`.
+
+    A URL that lets its holder write is a secret, and a command line is none: so the file.
+    """
+    text, where = given, f"--notify {given!r}"
+    if given.startswith("file:"):
+        try:
+            text = Path(given.removeprefix("file:")).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise UsageError(f"{where} cannot be read: {reason}") from None
+    try:
+        url = urlsplit(text)
+        usable = url.scheme in ("http", "https") and bool(url.hostname) and (url.port or 1) > 0
+    except ValueError:
+        usable = False
+    if not usable or not text.isprintable() or " " in text:
+        raise UsageError(f"{where}: write https://HOST/…, or file:PATH of a file with such an address")
+    return text
+
+
+class Webhook:
+    """``about`` goes with each message: which job, which run. A message that cannot be sent is logged, and dropped.
+
+    ``wait`` sleeps for so many seconds, or less once the job ends.
+    """
+
+    def __init__(self, url: str, about: Mapping[str, Any], *, wait: Callable[[float], object] | None = None) -> None:
+        self._url = url
+        self._host = urlsplit(url).hostname  # the rest may be secret
+        self._about = about
+        self._ending = threading.Event()
+        self._wait = wait or self._ending.wait
+        self._queue: queue.Queue[Message | None] = queue.Queue(WAITING)
+        self._failing = False
+        self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
+        self._thread.start()
+
+    def send(self, message: Message) -> None:
+        """Send it soon. Never waits."""
+        try:
+            self._queue.put_nowait(message)
+        except queue.Full:
+            log.warning("--notify: %s does not take messages; one is dropped: %s", self._host, message.text)
+
+    def close(self, within_s: float = CLOSE_S) -> None:
+        """Send what waits, for so many seconds at most."""
+        self._ending.set()
+        try:
+            self._queue.put(None, timeout=within_s)
+        except queue.Full:
+            return
+        self._thread.join(within_s)
+
+    def _run(self) -> None:
+        while (message := self._queue.get()) is not None:
+            problem = self._tried(message)
+            if problem and not self._failing:
+                log.warning("--notify: %s cannot be told: %s; the job goes on", self._host, problem)
+            self._failing = bool(problem)
+
+    def _tried(self, message: Message) -> str:
+        """Send a message, with some tries. Return why it could not be sent; empty if it was."""
+        text = f"{self._about['job']}: {message.text}"
+        body = {"text": text, "topic": message.topic, "cause": message.cause, **self._about}
+        problem = ""
+        for failures in range(TRIES):
+            if failures:
+                self._wait(pause_after(failures, first=FIRST_PAUSE_S, longest=LONGEST_PAUSE_S))
+            problem, again = self._post(json.dumps(body).encode())
+            if not again:
+                break
+        return problem
+
+    def _post(self, body: bytes) -> tuple[str, bool]:
+        """Why it could not be sent, and whether another try may help."""
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self._url, data=body, headers=headers, method="POST")  # noqa: S310 - see webhook_url
+        try:
+            with _OPENER.open(request, timeout=TIMEOUT_S):
+                return "", False
+        except urllib.error.HTTPError as error:
+            return f"it answers {error.code} {error.reason}", error.code >= 500 or error.code == 429
+        except OSError as error:
+            return str(getattr(error, "reason", None) or error.strerror or error), True
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect of a POST would be sent as a GET, to an address that nobody has given."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """None: the answer counts as an error."""
+
+
+_OPENER: Final = urllib.request.build_opener(_NoRedirect)

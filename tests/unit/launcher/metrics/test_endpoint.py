@@ -1,0 +1,95 @@
+"""The port at which Prometheus reads, with a real HTTP client."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import urllib.request
+from collections.abc import Iterable
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.launcher.metrics.endpoint import Endpoint
+from hvd_elastic_ext.launcher.metrics.figures import Figure
+from hvd_elastic_ext.launcher.options.listening import ListenAddress, listen_address
+
+HERE = ListenAddress("127.0.0.1", 0)
+
+
+def read(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return str(answer.read(), "utf-8")
+
+
+def shown(*taken: Iterable[Figure]) -> list[dict[tuple[str, tuple[tuple[str, str], ...]], float]]:
+    """What a client reads, one reading after the other."""
+    rest = iter(taken)
+
+    async def main() -> list[str]:
+        endpoint = Endpoint(HERE, lambda: next(rest), asyncio.get_running_loop())
+        try:
+            return [await asyncio.to_thread(read, endpoint.port) for _ in taken]
+        finally:
+            await asyncio.to_thread(endpoint.close)
+
+    return [
+        {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+        for text in asyncio.run(main())
+    ]
+
+
+def test_each_reading_takes_the_figures_anew() -> None:
+    first, second = shown(
+        [Figure("step", "Its step", {(): 1})],
+        [Figure("step", "Its step", {(): 2}), Figure("worlds", "Worlds", {("start",): 1}, ("cause",), counter=True)],
+    )
+    assert first == {("hvd_elastic_step", ()): 1}
+    assert second == {("hvd_elastic_step", ()): 2, ("hvd_elastic_worlds_total", (("cause", "start"),)): 1}
+
+
+def test_names_with_quotes_and_line_ends_stay_one_value() -> None:
+    name = 'a"b\\c\nhvd_elastic_step 7'
+    [found] = shown([Figure("heartbeat_age_seconds", "Age", {(name,): 1}, ("host",))])
+    assert found == {("hvd_elastic_heartbeat_age_seconds", (("host", name),)): 1}
+
+
+def test_a_port_that_is_taken_is_refused_in_one_line() -> None:
+    async def main() -> None:
+        Endpoint(ListenAddress("127.0.0.1", taken.getsockname()[1]), list, asyncio.get_running_loop())
+
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UsageError, match="name another port"):
+        asyncio.run(main())
+
+
+@pytest.mark.parametrize("host", ["203.0.113.7", "no-such-host.invalid"])
+def test_a_host_that_is_no_address_of_this_machine_is_refused_in_one_line(host: str) -> None:
+    async def main() -> None:
+        Endpoint(ListenAddress(host, 0), list, asyncio.get_running_loop())
+
+    with pytest.raises(UsageError, match=f"^--metrics {host}:0: "):
+        asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("9464", ("127.0.0.1", 9464)),
+        ("0.0.0.0:9464", ("0.0.0.0", 9464)),
+        ("[::1]:0", ("::1", 0)),
+        (":1", ("127.0.0.1", 1)),
+    ],
+)
+def test_without_a_host_only_this_machine_is_answered(text: str, address: tuple[str, int]) -> None:
+    assert listen_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["", "x", "1.2.3.4", "65536", "host:", "-1", "١"])
+def test_a_malformed_address_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--metrics .*: write \[HOST:\]PORT"):
+        listen_address(text)

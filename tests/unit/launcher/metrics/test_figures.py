@@ -1,0 +1,73 @@
+"""The figures of a job at one moment."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.launcher.metrics.figures import OWN, of_job
+from hvd_elastic_ext.launcher.metrics.tally import Tally
+from tests.unit.launcher.simulated_cluster import Cluster, running
+
+Told = dict[str, dict[tuple[str, ...], float]]
+
+
+def told(cluster: Cluster, **listed: int) -> Told:
+    job = cluster.driver.job
+    return {figure.name: dict(figure.samples) for figure in of_job(job, job.now, HostSet.of(listed))}
+
+
+def test_a_world_that_trains_is_told_with_its_step_and_its_hosts() -> None:
+    cluster = running("a", "b")
+    cluster.run(5.0)
+    found = told(cluster, a=1, b=1)
+    plain = {name: samples[()] for name, samples in found.items() if () in samples}
+    assert plain["world_size"] == plain["hosts_listed"] == plain["hosts_connected"] == plain["slots_listed"] == 2
+    assert plain["generation"] == plain["generation_entered"] == 1
+    assert plain["step"] > 0
+    assert plain["waiting"] == plain["hosts_blocked"] == plain["hosts_with_notice"] == 0
+    assert found["processes"] == {("booting",): 0, ("parked",): 0, ("live",): 2}
+    assert found["heartbeat_age_seconds"].keys() == {("a",), ("b",)}
+    assert all(0 <= age < 3 for age in found["heartbeat_age_seconds"].values())
+
+
+def test_a_lost_world_has_no_size_and_a_blocked_host_is_counted() -> None:
+    cluster = running("a", "b")
+    cluster.run(5.0)
+    cluster.kill("b")
+    cluster.run(0.2)
+    found = told(cluster, a=1, b=1)
+    assert (found["world_size"], found["hosts_blocked"]) == ({(): 1}, {(): 1})
+    cluster.kill("a")
+    cluster.run(0.2)
+    found = told(cluster, a=1, b=1)
+    assert (found["world_size"], found["waiting"]) == ({(): 0}, {(): 1})
+
+
+def test_what_the_script_observes_has_a_name_of_its_own_and_takes_none_of_ours() -> None:
+    cluster = running("a")
+    cluster.run(1.0)
+    cluster.driver.job.scaling.signals = {"queue": 7.0, "step": -1.0, "asleep": -1.0, "Ä b{}": 1.0}
+    found = told(cluster, a=1)
+    assert found["queue"] == {(): 7}
+    assert found["step"] != {(): -1}
+    assert "asleep" not in found
+    assert all(re.fullmatch("[a-z][a-z0-9_]*", name) for name in found)
+
+
+def test_every_name_of_ours_is_kept_from_signals_and_every_number_can_be_told() -> None:
+    cluster = running("a", "b")
+    cluster.run(5.0)
+    cluster.driver.job.scaling.wanted = 3
+    cluster.driver.job.scaling.signals = {}
+    tally = Tally(lambda: 1000.0)
+    tally.note("started", {"job": "digits", "run": "r1", "version": "0.1.0"})
+    tally.note("sealed", {"step": 3, "seconds": 1.5, "bytes": 10})
+    job = cluster.driver.job
+    figures = [*of_job(job, job.now, HostSet.of({"a": 1})), *(each for each in tally.figures() if not each.counter)]
+    names = [figure.name for figure in figures if figure.name != "iteration"]
+    assert set(names) <= OWN
+    assert len(names) == len(set(names))
+    assert all(math.isfinite(value) for figure in figures for value in figure.samples.values())
+    assert all(len(key) == len(figure.labels) for figure in figures for key in figure.samples)

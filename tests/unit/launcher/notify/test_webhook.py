@@ -1,0 +1,157 @@
+"""A webhook, with a real HTTP server behind it."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.launcher.notify.messages import Message
+from hvd_elastic_ext.launcher.notify.webhook import TRIES, Webhook, webhook_url
+
+ABOUT = {"job": "digits", "run": "r1"}
+MESSAGE = Message("finished", "0", "ended: training is done")
+
+
+class Receiver(http.server.ThreadingHTTPServer):
+    """Answers with the ``codes`` in turn, the last one again and again."""
+
+    def __init__(self, *codes: int) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.codes = list(codes)
+        self.got: list[tuple[str, dict[str, Any]]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/services/secret"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Receiver
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.got.append((self.path, json.loads(body)))
+        code = self.server.codes.pop(0) if len(self.server.codes) > 1 else self.server.codes[0]
+        self.send_response(code)
+        if code == 302:
+            self.send_header("Location", "/elsewhere")
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.server.got.append((self.path, {}))
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def receiver(*codes: int) -> Iterator[Receiver]:
+    with Receiver(*codes) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def sent(url: str) -> list[float]:
+    """Send one message, to the end; return the pauses that were made."""
+    pauses: list[float] = []
+    hook = Webhook(url, ABOUT, wait=pauses.append)
+    hook.send(MESSAGE)
+    hook.close()
+    return pauses
+
+
+def test_a_message_is_sent_with_the_name_of_its_job_and_in_the_form_of_slack() -> None:
+    with receiver(200) as server:
+        assert sent(server.url) == []
+    [(path, body)] = server.got
+    assert path == "/services/secret"
+    assert body == {"text": "digits: ended: training is done", "topic": "finished", "cause": "0", **ABOUT}
+
+
+def test_a_server_that_fails_is_asked_again_and_what_it_refuses_is_not_sent_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with receiver(500, 429, 200) as server:
+        assert sent(server.url) == [1.0, 2.0]
+    assert len(server.got) == TRIES
+    assert not caplog.records
+    with receiver(404) as server:
+        assert sent(server.url) == []
+    assert len(server.got) == 1
+    assert [each.getMessage() for each in caplog.records] == [
+        "--notify: 127.0.0.1 cannot be told: it answers 404 Not Found; the job goes on"
+    ]
+
+
+def test_a_webhook_that_is_not_there_is_told_once_without_its_secret(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    hook = Webhook(f"http://127.0.0.1:{port}/services/secret", ABOUT, wait=lambda _: None)
+    hook.send(MESSAGE)
+    hook.send(MESSAGE)
+    hook.close()
+    [line] = [each.getMessage() for each in caplog.records]
+    assert "Connection refused" in line
+    assert "secret" not in line
+
+
+def test_a_redirect_is_not_followed(caplog: pytest.LogCaptureFixture) -> None:
+    with receiver(302) as server:
+        sent(server.url)
+    assert [path for path, _ in server.got] == ["/services/secret"]
+    assert "answers 302" in caplog.text
+
+
+def test_the_end_of_a_job_waits_a_bounded_time_for_a_server_that_does_not_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hook = Webhook(f"http://127.0.0.1:{silent.getsockname()[1]}/", ABOUT, wait=lambda _: None)
+        hook.send(MESSAGE)
+        hook.close(within_s=0.05)
+
+
+def test_messages_beyond_those_that_may_wait_are_dropped_and_told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.WARNING)
+    monkeypatch.setattr("hvd_elastic_ext.launcher.notify.webhook.WAITING", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hook = Webhook(f"http://127.0.0.1:{silent.getsockname()[1]}/", ABOUT, wait=lambda _: None)
+        for _ in range(4):  # one is being sent, one waits
+            hook.send(MESSAGE)
+        hook.close(within_s=0.05)
+    assert "one is dropped: ended: training is done" in caplog.text
+
+
+def test_the_address_may_stand_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "url"
+    path.write_text("https://hooks.example.com/services/secret\n")
+    assert webhook_url(f"file:{path}") == "https://hooks.example.com/services/secret"
+    assert webhook_url("http://127.0.0.1:8080/x") == "http://127.0.0.1:8080/x"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "hooks.example.com", "ftp://example.com/", "https://", "http://x:99999/", "https://a b/"]
+)
+def test_what_is_no_address_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--notify .*: write https://HOST/"):
+        webhook_url(text)
+
+
+def test_a_file_that_cannot_be_read_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^--notify .*absent' cannot be read: No such file"):
+        webhook_url(f"file:{tmp_path}/absent")
