@@ -73,15 +73,16 @@ def limits_of(job: JobState, options: ScaleOptions, chosen: Chosen) -> ScaleLimi
 def observed(job: JobState) -> Observations:
     """What decisions go by."""
     state = job.scaling
-    size = len({life.seat.host for life in job.world.members})
+    size, signals = len({life.seat.host for life in job.world.members}), signals_of(job)
     return Observations(
         size,
         _wanted(job, size),
         state.log.speeds(),
-        signals_of(job),
+        signals,
         state.resize_s,
         state.steps,
         state.host_steps,
+        signals.get("price"),
     )
 
 

@@ -186,6 +186,14 @@ def test_a_queue_that_grows_brings_hosts() -> None:
     assert cluster.events("scaled")[0]["reason"] == "queue is 30 a host, its target is 10"
 
 
+def test_a_price_that_rises_gives_hosts_back_that_the_budget_does_not_pay() -> None:
+    cluster = job("cost:per-hour=4,price=1", 4)
+    cluster.driver.tell(Observed({"price": 2.0}))
+    cluster.run(10)
+    assert sizes(cluster) == [2]
+    assert cluster.events("scaled")[0]["reason"] == "4 hosts cost 8 an hour, more than 4"
+
+
 def test_what_the_cluster_does_not_give_is_taken_back() -> None:
     cluster = job("threshold:queue=10", 2)
     cluster.driver.tell(Observed({"queue": 60.0}))
