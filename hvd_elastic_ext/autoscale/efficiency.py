@@ -59,6 +59,9 @@ class Efficiency:
         curve = self._fitted(seen, known)
         reach = min(most, (REACH if len(measured) > 1 else FIRST_REACH) * max(known))
         best = best_size(curve, self.share, least, reach)
+        if curve.off >= OFF:  # what the form tells of other sizes is worth nothing
+            there = [size for size in known if least <= size <= reach]
+            best = max(there, key=lambda size: (worth(curve, size, self.share), -size), default=seen.size)
         gain = self._gain(curve, seen.size, best)
         keeps = ""
         if best == seen.size or gain < WORTH:

@@ -94,6 +94,12 @@ def test_a_cliff_between_two_sizes_is_looked_for_halfway() -> None:
     assert wish(8, {**steps, 8: 0.235, 11: 0.7, 9: 0.65}).size == 8
 
 
+def test_a_size_beyond_a_cliff_is_left_for_the_best_one_that_was_measured() -> None:
+    steps = {1: 0.2, 2: 0.22, 8: 0.235, 11: 0.487, 16: 0.49}
+    found = of_noise(11, 0.003, ENOUGH, at=steps)
+    assert (found.size, found.trial) == (8, False)
+
+
 @pytest.mark.parametrize("at", [2, 4])
 def test_what_was_measured_counts_where_steps_have_another_form(at: int) -> None:
     curve = fit({n: Speed(0.5 if n > at else 0.2, ENOUGH, error=0.005) for n in (1, 2, 4, 8, 16)}, HOST)
