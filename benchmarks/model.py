@@ -14,7 +14,7 @@ Side = Literal["stock", "ours"]
 SIDES: Final[tuple[Side, ...]] = ("stock", "ours")
 
 Statistic = Literal["median", "p99", "maximum"]
-Unit = Literal["s", "MB", "%", "% of a core", "attempts", "samples/s", "steps"]
+Unit = Literal["s", "MB", "%", "% of a core", "attempts", "samples/s", "steps", "hosts"]
 
 
 class BenchmarkError(Exception):

@@ -98,6 +98,8 @@ class Worker:
     holds: tuple[int, int, int] | None = None
     step: int = 0
     step_s: float | None = None
+    stepped_at: float | None = None
+    """When its last step ended, by a clock of its own."""
     progress: int = 0
     """Grows with all that its main thread does."""
     moved_at: float = 0.0
@@ -359,11 +361,11 @@ def take_heartbeat(workers: Iterable[Worker], beat: Mapping[str, Any], at: float
     progress, waiting = whole_number(beat.get("progress")), beat.get("waiting") is True
     step_s, commit_s, call_s = seconds(beat.get("step_s")), seconds(beat.get("commit_s")), seconds(beat.get("call_s"))
     every, observed = whole_number(beat.get("every")), signals(beat["observed"]) if "observed" in beat else None
-    held, done = _commit_of(beat), whole_number(beat.get("step"))
+    held, done, stepped_at = _commit_of(beat), whole_number(beat.get("step")), seconds(beat.get("stepped_at"))
     for worker in workers:
         step, counted = worker.step, worker.progress
         _take_commit(worker, held, done)
-        worker.step_s = step_s
+        worker.step_s, worker.stepped_at = step_s, stepped_at
         worker.progress = worker.progress if progress is None else progress
         if worker.progress != counted:
             if worker.moved_at:
