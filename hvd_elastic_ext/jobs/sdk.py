@@ -15,14 +15,15 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.cluster import api, apply, changes
 from hvd_elastic_ext.jobs.cluster import logs as job_logs
 from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
-from hvd_elastic_ext.jobs.reading.states import FINISHED, GONE, RUNNING, SUCCEEDED, SUSPENDED, JobSeen
+from hvd_elastic_ext.jobs.reading.states import FAILED, FINISHED, GONE, RUNNING, SUCCEEDED, SUSPENDED, JobSeen
 from hvd_elastic_ext.jobs.spec.job import Job
 
-State = Literal["finished", "succeeded", "running", "suspended", "deleted"]
+State = Literal["finished", "succeeded", "failed", "running", "suspended", "deleted"]
 
 STATES: Final[dict[State, tuple[str, ...]]] = {
     "finished": FINISHED,
     "succeeded": (SUCCEEDED,),
+    "failed": (FAILED,),
     "running": (RUNNING,),
     "suspended": (SUSPENDED,),
     "deleted": (GONE,),

@@ -12,16 +12,9 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of, name_of
 from hvd_elastic_ext.jobs.cluster import changes
-from hvd_elastic_ext.jobs.reading.states import FINISHED, GONE, RUNNING, SUSPENDED, stores_checkpoints
+from hvd_elastic_ext.jobs.reading.states import stores_checkpoints
+from hvd_elastic_ext.jobs.sdk import STATES
 
-FOR: Final = {
-    "finished": FINISHED,
-    "succeeded": ("Succeeded",),
-    "failed": ("Failed",),
-    "running": (RUNNING,),
-    "suspended": (SUSPENDED,),
-    "deleted": (GONE,),
-}
 NO_STORE: Final = (
     "note: its launcher has no --checkpoint-dir; unless another place keeps what it saved, training begins from the "
     "start when the job is resumed\n"
@@ -65,11 +58,11 @@ def wait(argv: Sequence[str]) -> int:
     """Run ``wait``. Raises :class:`NotReached`, exit code 1, if the job ends otherwise or takes too long."""
 
     def add(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--for", dest="wanted", choices=FOR, default="succeeded", help="(succeeded)")
+        parser.add_argument("--for", dest="wanted", choices=STATES, default="succeeded", help="(succeeded)")
         parser.add_argument("--timeout", metavar="TIME", type=seconds, help="such as 90s, 10m or 2h (no limit)")
 
     options = _parsed("wait", "Wait for a job.", argv, add)
-    state = changes.wait_for(cluster_of(options), options.name, FOR[options.wanted], within_s=options.timeout)
+    state = changes.wait_for(cluster_of(options), options.name, STATES[options.wanted], within_s=options.timeout)
     sys.stdout.write(f"{options.name}: {state}\n")
     return 0
 

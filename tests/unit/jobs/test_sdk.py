@@ -10,7 +10,7 @@ import pytest
 from hvd_elastic_ext import jobs
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs import sdk
-from hvd_elastic_ext.jobs.cli.changes import FOR
+from hvd_elastic_ext.jobs.cli import changes
 
 
 def test_every_name_that_is_promised_is_there() -> None:
@@ -25,7 +25,8 @@ def test_importing_it_loads_no_client() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_states_to_wait_for_are_those_of_the_command() -> None:
-    assert {name: tuple(states) for name, states in FOR.items() if name != "failed"} == sdk.STATES
+def test_states_to_wait_for_are_those_of_the_command_failed_included() -> None:
+    assert changes.STATES is sdk.STATES
+    assert sdk.STATES["failed"] == ("Failed",)
     with pytest.raises(UsageError, match="'done' is none of finished"):
         sdk.wait("digits", "done")  # type: ignore[arg-type]

@@ -48,7 +48,13 @@ def test_a_lost_world_has_no_size_and_a_blocked_host_is_counted() -> None:
 def test_what_the_script_observes_has_a_name_of_its_own_and_takes_none_of_ours() -> None:
     cluster = running("a")
     cluster.run(1.0)
-    cluster.driver.job.scaling.signals = {"queue": 7.0, "step": -1.0, "asleep": -1.0, "Ä b{}": 1.0, "worlds_total": -1.0}
+    cluster.driver.job.scaling.signals = {
+        "queue": 7.0,
+        "step": -1.0,
+        "asleep": -1.0,
+        "Ä b{}": 1.0,
+        "worlds_total": -1.0,
+    }
     found = told(cluster, a=1)
     assert found["queue"] == {(): 7}
     assert found["step"] != {(): -1}
