@@ -160,3 +160,16 @@ def test_every_expression_of_the_dashboard_is_one(tmp_path: Path) -> None:
     rules = [{"record": f"shown:{number}", "expr": text} for number, text in enumerate(texts)]
     done = promtool(tmp_path, "check", "rules", "shown.yaml", shown={"groups": [{"name": "shown", "rules": rules}]})
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_promtool
+def test_every_amount_that_the_docs_compute_has_a_value(tmp_path: Path) -> None:
+    text = (FOLDER.parents[1] / "docs/metrics.md").read_text().partition("| question | expression |")[2]
+    found: list[str] = re.findall(r"^\|[^|]*\| `(.*)` \|$", text.partition("\n##")[0], re.MULTILINE)
+    amounts = [each for each in found if not re.search("[<>=] ", each)]
+    assert len(amounts) == 3
+    story = Story({5: SEALED, 30: ("resized", LOSS)})
+    asked = [{"expr": f"absent({each})", "eval_time": f"{story.at}m", "exp_samples": []} for each in amounts]
+    tests = [{"interval": "1m", "input_series": series(story), "promql_expr_test": asked}]
+    done = promtool(tmp_path, "test", "rules", "docs.yaml", docs={"rule_files": [], "tests": tests})
+    assert done.returncode == 0, done.stdout + done.stderr
