@@ -31,6 +31,8 @@ class HostFeed:
         """That of the present world, set by the driver; journal lines carry it."""
         self.listener: Callable[[], object] = lambda: None
         """Called, from whichever thread, on every change, refusal and failure."""
+        self.keeps: Callable[[], bool] = lambda: False
+        """Whether hosts stay in use although the newest accepted list names none. Called from whichever thread."""
         self.failure: ElasticError | None = None
         """Set when no host list can ever come: the job cannot go on."""
 
@@ -66,12 +68,13 @@ class HostFeed:
     def refuse(self, error: ElasticError) -> None:
         """Note why the newest list was not accepted."""
         with self._lock:
-            kept = HOSTS_KEPT if self._hosts and isinstance(error, SourceUnavailable) else ""
+            hosts_stay = bool(self._hosts) or self.keeps()
+            kept = HOSTS_KEPT if hosts_stay and isinstance(error, SourceUnavailable) else ""
             reason = f"{error}{kept}"
             if reason == self._reason:
                 return
             self._reason = reason
-            more = {"kept": True} if self._hosts else {}
+            more = {"kept": True} if hosts_stay else {}
             self._journal.record("refused", generation=self.generation, reason=self._reason, **more)
         self.listener()
 

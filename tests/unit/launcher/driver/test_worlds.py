@@ -196,6 +196,11 @@ def test_an_empty_list_is_told_in_one_line_that_says_whether_hosts_are_kept(capl
     cluster.hosts()
     kept = "a list without any host was published; the hosts known so far are kept while they work"
     assert [each.getMessage() for each in caplog.records] == [kept]
+    cluster.hosts()  # the launcher hears of a list that is refused in the same way
+    assert [each.getMessage() for each in caplog.records] == [kept]
+    cluster.hosts(a=1)
+    cluster.hosts()
+    assert [each.getMessage() for each in caplog.records] == [kept, kept]
 
 
 def test_an_empty_list_interrupts_nobody() -> None:

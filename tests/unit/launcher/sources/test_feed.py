@@ -120,3 +120,14 @@ def test_only_where_hosts_are_known_a_source_that_fails_leaves_them() -> None:
     feed.refuse(SourceUnavailable("here", "no answer"))
     assert feed.reason == "here: no answer; keeping the hosts known so far"
     assert [line["reason"] for line in lines(sink, "refused")][-1] == feed.reason
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_refusal_after_an_empty_list_says_whether_earlier_hosts_stay_in_use(keeps: bool) -> None:
+    feed, sink = make()
+    feed.keeps = lambda: keeps
+    feed.offer(publication(1, a=1))
+    feed.offer(publication(2))
+    feed.refuse(SourceUnavailable("hosts", "does not exist"))
+    assert feed.reason == "hosts: does not exist" + ("; keeping the hosts known so far" if keeps else "")
+    assert lines(sink, "refused")[-1].get("kept", False) is keeps
