@@ -95,6 +95,7 @@ def reduce(job: JobState, event: Event) -> None:
 
 def _hosts_changed(job: JobState, event: events.HostsChanged) -> None:
     refused_before, fleet = job.fleet.empty_list_refused, job.fleet
+    fleet.list_refused = event.refused
     fleet.empty_list_refused = not event.hosts and not event.departing and bool(job.roster.workers)
     if fleet.empty_list_refused:
         if refused_before:
