@@ -28,7 +28,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "refused": "a host list was read and not accepted; reason, kept: whether earlier hosts stay in use",
     "spawned": "a training process was started; host, slot, pid, where it is planned: rank, local_rank, and warm if "
     "its imports were done before (--preload)",
-    "standby": "a newcomer's processes were started without interrupting anyone; host, slot",
+    "standby": "a newcomer's processes were started without interrupting anyone; host, slot, "
+    "trains (false: the world has lost a member, and nothing trains meanwhile)",
     "parked": "a newcomer is ready to join; host, slot",
     "resized": "a new world was formed; cause, reason, added, removed, failed (by host), hosts (slots by host), size, "
     "downtime_s, steps_lost (null: no step is known of), lost_because (it continues behind a reported commit: its "

@@ -71,6 +71,11 @@ def _exited(_: int, fields: Fields) -> str:
     return f"{who} has ended: {fields['reason']}"
 
 
+def _standby(_: int, fields: Fields) -> str:
+    beside = " beside the training" if fields.get("trains", True) else ""
+    return f"{_place(fields)} starts a process{beside}"
+
+
 def _place(fields: Fields) -> str:
     return f"{fields['host']} slot {fields['slot']}" if fields.get("slot") is not None else str(fields["host"])
 
@@ -131,7 +136,7 @@ def _reason(prefix: str) -> Callable[[int, Fields], str]:
 LINES: Final[Mapping[str, Callable[[int, Fields], str]]] = {
     "published": _published,
     "refused": _refused,
-    "standby": lambda _, fields: f"{_place(fields)} starts a process beside the training",
+    "standby": _standby,
     "resized": _resized,
     "exited": _exited,
     "struck": _struck,

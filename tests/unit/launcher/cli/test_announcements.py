@@ -67,6 +67,8 @@ COOLS = {**STRUCK, "cooldown_s": 20.0, "host_blocked_s": 20.0}
             },
             "world 7: size 3 (a:2, c:1); start; --min-np lets it start without b (blocked for 9 s more: x)",
         ),
+        ("standby", {"host": "b", "slot": 1}, "b slot 1 starts a process beside the training"),
+        ("standby", {"host": "b", "slot": 1, "trains": False}, "b slot 1 starts a process"),
         ("exited", {**ENDED, "rank": 2}, "rank 2 (b slot 1) has ended: crashed: exit code 3"),
         ("exited", ENDED, "b slot 1 has ended: crashed: exit code 3"),
         ("exited", {**ENDED, "code": 0, "cause": "done"}, ""),

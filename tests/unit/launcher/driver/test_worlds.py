@@ -203,6 +203,16 @@ def test_an_empty_list_is_told_in_one_line_that_says_whether_hosts_are_kept(capl
     assert [each.getMessage() for each in caplog.records] == [kept, kept]
 
 
+def test_a_process_that_starts_while_nothing_trains_is_not_said_to_start_beside_the_training() -> None:
+    cluster = running("a", "b", options=JobOptions(WorldLimits(start=2, least=2, settle_s=0.1)))
+    cluster.kill("a")
+    cluster.kill("b")
+    cluster.until(lambda: cluster.world == ["a", "b"] and len(cluster.events("resized")) == 2, within=60.0)
+    cluster.hosts(a=1, b=1, c=1)
+    cluster.until(lambda: len(cluster.world) == 3, within=60.0)
+    assert [each.get("trains", True) for each in cluster.events("standby")] == [False, False, True]
+
+
 def test_an_empty_list_interrupts_nobody() -> None:
     cluster = running("a", "b")
     cluster.publish(HostSet())
