@@ -45,11 +45,15 @@ def _refused(_: int, fields: Fields) -> str:
 
 
 def _resized(generation: int, fields: Fields) -> str:
-    changes = [*(f"+{host}" for host in fields["added"]), *(f"-{host}" for host in fields["removed"])]
+    before: Mapping[str, int] = fields.get("slots_before", {})
+    signed = (*(("+", host) for host in fields["added"]), *(("-", host) for host in fields["removed"]))
+    named_hosts = " ".join(f"{sign}{host}" for sign, host in signed if host not in before)
+    resized = (f"{host}: {count} to {fields['hosts'][host]} slots" for host, count in before.items())
+    changes = ", ".join(filter(None, (named_hosts, *resized)))
     where = ", ".join(f"{host}:{count}" for host, count in fields["hosts"].items())
     parts = [f"world {generation}: size {fields['size']} ({where})"]
     named = changes and fields["cause"] != "start"
-    parts.append(" ".join([f"{fields['cause']}:", *changes]) if named else fields["cause"])
+    parts.append(f"{fields['cause']}: {changes}" if named else fields["cause"])
     if (downtime_s := fields["downtime_s"]) is not None:
         parts.append(f"downtime {downtime_s:.1f} s")
     elif fields["cause"] != "start":

@@ -213,6 +213,18 @@ def test_a_process_that_starts_while_nothing_trains_is_not_said_to_start_beside_
     assert [each.get("trains", True) for each in cluster.events("standby")] == [False, False, True]
 
 
+def test_a_host_that_stays_in_the_world_with_other_slots_is_journalled_with_those_it_had() -> None:
+    cluster = running("a", "b")
+    for slots in (3, 2):
+        cluster.hosts(a=slots, b=1)
+        cluster.until(lambda slots=slots: len(cluster.world) == slots + 1, within=60.0)
+        cluster.run(15.0)
+    first, grown, shrunk = cluster.events("resized")
+    assert "slots_before" not in first
+    assert (grown["added"], grown["removed"], grown["slots_before"]) == (["a"], [], {"a": 1})
+    assert (shrunk["added"], shrunk["removed"], shrunk["slots_before"]) == ([], ["a"], {"a": 3})
+
+
 def test_an_empty_list_interrupts_nobody() -> None:
     cluster = running("a", "b")
     cluster.publish(HostSet())
