@@ -17,7 +17,9 @@ from hvd_elastic_ext.launcher.cli.run_options import parse
         ("--checkpoint-evry 5 python s.py", "--checkpoint-evry is no option; did you mean --checkpoint-every?"),
         ("-np 2 --hostfil=h python s.py", None),  # argparse takes what begins one option only for it
         ("--verbos --nonsense python s.py", "--nonsense is no option; did you mean"),
-        ("-np x python s.py", "argument -np/--num-proc: invalid int value: 'x'"),
+        ("-np x python s.py", "-np 'x': write a whole number, such as -np 2"),
+        ("-np 2 --min-np one python s.py", "--min-np 'one': write a whole number, such as --min-np 2"),
+        ("-np 2 --settle soon python s.py", "--settle 'soon': write a number, such as --settle 10"),
         ("--network-interfaces a --x python s.py", "--x is no option"),
         ("-np", "argument -np/--num-proc: expected one argument"),
         ("--discovery http://localhost:9 python s.py", "-np is missing"),
