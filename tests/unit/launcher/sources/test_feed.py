@@ -91,8 +91,11 @@ def test_after_a_refusal_a_list_of_the_same_hosts_is_told_to_be_accepted(caplog:
         feed.offer(publication(sequence, a=1))
     assert caplog.messages == []
     feed.refuse(BadHosts("hosts", 1, "bad"))
+    heard: list[str | None] = []
+    feed.listener = lambda: heard.append(feed.reason)
     for sequence in (3, 4):
         feed.offer(publication(sequence, a=1))
+    assert heard == [None]
     assert caplog.messages == ["the host list is accepted again; it names the same hosts as before"]
     assert lines(sink, "refused")[-1]["kept"] is True
 
