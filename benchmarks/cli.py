@@ -101,9 +101,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         prog="python -m benchmarks",
         description="Measure ours beside stock Horovod.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="cases:\n" + "\n".join(f"  {case.name:24} {case.about}" for case in CASES),
+        epilog="cases:\n" + "\n".join(f"{'* '[not case.named_only]} {case.name:24} {case.about}" for case in CASES),
     )
-    parser.add_argument("cases", nargs="*", metavar="CASE", help="which cases (default: all, see below)")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="which cases (default: all below without a *)")
     parser.add_argument(
         "--repeat", type=positive, metavar="N", help="repetitions on each side (default: the case's own)"
     )
@@ -114,7 +114,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     unknown = [name for name in options.cases if name not in names]
     if unknown:
         parser.exit(USAGE, f"benchmarks: there is no case {unknown[0]!r}; there are {', '.join(names)}\n")
-    options.cases = [names[name] for name in options.cases] or list(CASES)
+    options.cases = [names[name] for name in options.cases] or [case for case in CASES if not case.named_only]
     return options
 
 

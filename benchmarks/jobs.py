@@ -306,9 +306,12 @@ def figures(
 
 
 @contextlib.contextmanager
-def training(trial: Trial, shape: Shape, *, slow: tuple[str, float] | None = None) -> Iterator[Job]:
-    """A job of ``trainee.py``, ended on leaving. On the host ``slow[0]`` it takes ``slow[1]`` seconds more to start."""
-    command = [sys.executable, str(TRAINEE), trial.side, str(trial.folder / "stamps"), str(TRAINEE_LIMIT_S)]
+def training(
+    trial: Trial, shape: Shape, *, slow: tuple[str, float] | None = None, limit_s: float = TRAINEE_LIMIT_S
+) -> Iterator[Job]:
+    """A job of ``trainee.py``, ended on leaving, and by itself after ``limit_s``. On the host ``slow[0]`` it takes
+    ``slow[1]`` seconds more to start."""
+    command = [sys.executable, str(TRAINEE), trial.side, str(trial.folder / "stamps"), f"{limit_s:g}"]
     command += map(str, slow or ())
     with running(trial, shape, command=command) as job:
         yield job

@@ -14,7 +14,7 @@ Side = Literal["stock", "ours"]
 SIDES: Final[tuple[Side, ...]] = ("stock", "ours")
 
 Statistic = Literal["median", "p99", "maximum"]
-Unit = Literal["s", "MB", "%", "% of a core", "attempts", "samples/s", "steps"]
+Unit = Literal["s", "MB", "%", "% of a core", "attempts", "samples/s", "steps", "hosts"]
 
 
 class BenchmarkError(Exception):
@@ -84,6 +84,7 @@ class Case:
 
     ``measure`` raises :class:`BenchmarkError` for a repetition that failed. ``repeats`` is the default for each side.
     ``sides`` are those that can be measured. ``missing`` says what this machine lacks, and how to get it, or None.
+    ``named_only``: it takes too long to be measured unless it is named.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Case:
     repeats: int = 5
     sides: tuple[Side, ...] = SIDES
     missing: Callable[[], str | None] = _nothing_missing
+    named_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,39 @@ CURVES: Final[Sequence[TrueCurve]] = (
 )
 
 
+def whole_samples(name: str, sample_s: float, samples: int, alone: float) -> TrueCurve:
+    """One batch of whole samples: the host with the most of them counts."""
+    return TrueCurve(
+        name,
+        "global",
+        lambda n: alone + sample_s * math.ceil(samples / n),
+        lambda n: sample_s * math.ceil(samples / n) / (alone + sample_s * math.ceil(samples / n)),
+    )
+
+
+def in_racks(name: str, compute: float, ring: float, hosts: int, slower: float) -> TrueCurve:
+    """A batch for each host; beyond ``hosts`` of them all data crosses a slower link."""
+
+    def step_s(n: int) -> float:
+        return compute + ring * (n - 1) / n * (slower if n > hosts else 1.0)
+
+    return TrueCurve(name, "host", step_s, lambda n: compute / step_s(n))
+
+
+HELD_OUT: Final[Sequence[TrueCurve]] = (
+    same_batch("30 % serial, a little slower with each host", 0.3, 0.7, 0.005),
+    same_batch("2 % serial", 0.02, 0.98, 0.0),
+    batch_a_host("a little slower with each host", 0.5, 0.05, 0.004),
+    batch_a_host("a little of each", 0.3, 0.05, 0.003, latency=0.01),
+    whole_samples("64 whole samples", 0.02, 64, 0.1),
+    in_racks("racks of eight", 0.2, 0.04, 8, 8.0),
+    in_racks("racks of five", 0.2, 0.03, 5, 12.0),
+    in_racks("racks of twelve, a link half as fast", 0.25, 0.1, 12, 2.0),
+)
+"""Curves that were made after the policy; the last four are of forms that it does not know. ``racks of eight`` showed
+that it has to look for cliffs, so the racks after that one are what it is judged by."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScaleTrace:
     """``there``: hosts that the cluster has, tick by tick. ``noise``: relative deviation of a step."""

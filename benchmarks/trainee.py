@@ -4,7 +4,8 @@
 
 Each step adds a line to STAMPS; see ``benchmarks/steps.py``. On HOST it pauses before large imports. Each line of
 STAMPS.notified says when a process learned of a change of hosts: by an update or by an interrupt.
-Each step pauses for $BENCH_PAUSE_S (0.02). Only State and decorator differ between the sides.
+Each step pauses for $BENCH_PAUSE_S (0.02), and for $BENCH_SHARED_S (0) that all ranks share. Only State and decorator
+differ between the sides.
 """
 
 import importlib
@@ -23,6 +24,7 @@ from horovod.common.exceptions import HostsUpdatedInterrupt
 
 SIDE, STAMPS, LIMIT_S = sys.argv[1], sys.argv[2], float(sys.argv[3])
 PAUSE_S = float(os.environ.get("BENCH_PAUSE_S", "0.02"))
+SHARED_S = float(os.environ.get("BENCH_SHARED_S", "0"))
 COMMIT_EVERY = 5
 
 elastic = importlib.import_module("hvd_elastic_ext.torch" if SIDE == "ours" else "horovod.torch.elastic")
@@ -76,7 +78,7 @@ def steps(state: Any) -> None:
             state.commit()
         else:
             state.check_host_updates()
-        time.sleep(PAUSE_S)
+        time.sleep(PAUSE_S + SHARED_S / hvd.size())
 
 
 notification_manager.register_listener(Listener())

@@ -91,6 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(sys.stderr, f"{program}: {error.line if isinstance(error, JobFailed) else error}\n")
         return error.exit_code
     except KeyboardInterrupt:
+        say(sys.stderr, f"{program}: stopped by SIGINT\n")
         return 130  # what the shell reports for SIGINT
     except BrokenPipeError:
         discard(sys.stdout)

@@ -10,6 +10,7 @@ from typing import Final
 
 from benchmarks.cases.daemon import cluster, cluster_outage, discover_script
 from benchmarks.cases.resize import (
+    autoscale_real,
     beside_training,
     first_step,
     growth,
@@ -49,6 +50,7 @@ CASES: Final[tuple[Case, ...]] = (
     checkpoint_stall.CASE,
     checkpoint_interval.CASE,
     autoscale.CASE,
+    autoscale_real.CASE,
     spot_trace.CASE,
     simulated_spot_trace.CASE,
     recommended.CASE,

@@ -12,9 +12,11 @@ grows with the number of hosts: latencies of the ring, and waiting for the slowe
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hvd_elastic_ext.autoscale.observations import Speed
@@ -24,6 +26,11 @@ GLOBAL: Final = "global"
 HOST: Final = "host"
 """The batch of each host stays: more hosts, more samples in a step."""
 BATCHES: Final = (HOST, GLOBAL)
+
+LEAST_ERROR: Final = 0.005
+"""No step time is known better than by this share."""
+FORM_ERROR: Final = 0.02
+"""By how much a curve of this form is off at a size that is e times as large as one where it is right, as a share."""
 
 Term = Callable[[int], float]
 
@@ -36,15 +43,21 @@ TERMS: Final[Mapping[str, tuple[Term, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """``weights``: seconds, one for each of :data:`TERMS`. ``noise_scale``: see :meth:`rate`."""
+    """``weights``: seconds, one for each of :data:`TERMS`. ``noise_scale``: see :meth:`rate`.
+
+    ``off``: by how much measured steps are off this form, beyond their noise, as a share. ``there``: seconds of a step
+    at sizes that were measured, where they are.
+    """
 
     batch: str
     weights: tuple[float, ...]
     noise_scale: float | None = None
+    off: float = 0.0
+    there: Mapping[int, float] = field(default_factory=dict)
 
     def step_s(self, size: int) -> float:
         """Seconds of a step."""
-        return sum(weight * term(size) for weight, term in zip(self.weights, TERMS[self.batch], strict=False))
+        return self.there[size] if size in self.there else _step_s(self.batch, self.weights, size)
 
     def rate(self, size: int) -> float:
         """Work in a second, in batches of one host (or, with a global batch, in steps).
@@ -61,25 +74,76 @@ class Curve:
         return size * worth / step_s
 
 
-def fit(speeds: Mapping[int, Speed], batch: str, *, noise_scale: float | None = None) -> Curve:
+def fit(speeds: Mapping[int, Speed], batch: str, *, near: int | None = None, noise_scale: float | None = None) -> Curve:
     """The curve with the least squared relative error and no negative weight.
 
     There are no more terms than sizes; of curves that fit alike, the one with the earlier terms, which is the more
     hopeful one. So one size tells that hosts share all, or that each adds its whole speed. ``speeds`` must hold one.
+    What is measured better counts for more, and so does what is measured at sizes like ``near``: no real curve has
+    quite this form.
     """
+    weights = _weights(tuple(speeds.items()), batch, near)
+    return _corrected(Curve(batch, weights, noise_scale), speeds)
+
+
+def _step_s(batch: str, weights: Sequence[float], size: int) -> float:
+    return sum(weight * term(size) for weight, term in zip(weights, TERMS[batch], strict=False))
+
+
+def _corrected(curve: Curve, speeds: Mapping[int, Speed]) -> Curve:
+    """The curve, and what was measured: of the two that counts for more which is surer.
+
+    Links between racks, or a batch that does not divide, give steps that no such curve has.
+    """
+    if len(speeds) <= len(TERMS[curve.batch]):
+        return curve
+    form = {size: curve.step_s(size) for size in speeds}
+    squares = [(speed.step_s / form[size] - 1.0) ** 2 - speed.error**2 for size, speed in speeds.items()]
+    off = max(0.0, sum(squares) / (len(speeds) - len(TERMS[curve.batch])))
+    there = {
+        size: form[size] + (speed.step_s - form[size]) * off / (off + max(speed.error, LEAST_ERROR) ** 2)
+        for size, speed in speeds.items()
+    }
+    return replace(curve, off=math.sqrt(off), there=there)
+
+
+def others(speeds: Mapping[int, Speed], batch: str, *, noise_scale: float | None = None) -> list[Curve]:
+    """All curves through two sizes: these do not tell which terms there are. None for more sizes, or fewer."""
+    if len(speeds) != 2:
+        return []
+    terms, found = TERMS[batch], []
+    for chosen in itertools.combinations(range(len(terms)), 2):
+        rows = [[terms[at](size) / speed.step_s for at in chosen] for size, speed in speeds.items()]
+        weights = _least_squares(rows, [1.0, 1.0])
+        if weights is not None and min(weights) > 0:
+            full = dict(zip(chosen, weights, strict=True))
+            found.append(Curve(batch, tuple(full.get(at, 0.0) for at in range(len(terms))), noise_scale))
+    return found
+
+
+@functools.lru_cache(maxsize=256)
+def _weights(speeds: Sequence[tuple[int, Speed]], batch: str, near: int | None) -> tuple[float, ...]:
+    """Measured steps are the same ones at most looks."""
     terms = TERMS[batch]
     if len(speeds) == 1:
-        ((size, speed),) = speeds.items()
-        hopeful = (0.0, speed.step_s * size) if batch == GLOBAL else (speed.step_s,)
-        return Curve(batch, hopeful, noise_scale)
-    rows = [[term(size) / speed.step_s for term in terms] for size, speed in speeds.items()]
+        ((size, speed),) = speeds
+        return (0.0, speed.step_s * size) if batch == GLOBAL else (speed.step_s,)
+    doubts = [
+        math.hypot(max(speed.error, LEAST_ERROR), FORM_ERROR * math.log(size / near) if near else 0.0)
+        for size, speed in speeds
+    ]
+    shares = [min(doubts) / doubt for doubt in doubts]
+    rows = [
+        [share * term(size) / speed.step_s for term in terms]
+        for share, (size, speed) in zip(shares, speeds, strict=True)
+    ]
     best: tuple[float, tuple[float, ...]] | None = None
     count = len(terms)
     alone = [term(1) > 0 for term in terms]
     """Terms that make up the step of one host, which takes some time."""
     sizes = range(1, min(count, len(speeds)) + 1)
     for chosen in itertools.chain.from_iterable(itertools.combinations(range(count), size) for size in sizes):
-        weights = _least_squares([[row[at] for at in chosen] for row in rows])
+        weights = _least_squares([[row[at] for at in chosen] for row in rows], shares)
         if (
             weights is None
             or min(weights) < 0
@@ -89,18 +153,22 @@ def fit(speeds: Mapping[int, Speed], batch: str, *, noise_scale: float | None = 
         full = [0.0] * count
         for at, weight in zip(chosen, weights, strict=True):
             full[at] = weight
-        error = sum((1.0 - sum(w * x for w, x in zip(full, row, strict=True))) ** 2 for row in rows)
+        error = sum(
+            (share - sum(w * x for w, x in zip(full, row, strict=True))) ** 2
+            for share, row in zip(shares, rows, strict=True)
+        )
         if best is None or error < best[0] - 1e-12:
             best = error, tuple(full)
     assert best is not None, "one term alone always has a weight above 0"
-    return Curve(batch, best[1], noise_scale)
+    return best[1]
 
 
-def _least_squares(rows: Sequence[Sequence[float]]) -> list[float] | None:
-    """Weights with ``rows @ weights`` nearest to 1 in each row; None if rows do not tell them. At most 3 columns."""
+def _least_squares(rows: Sequence[Sequence[float]], wanted: Sequence[float]) -> list[float] | None:
+    """Weights with ``rows @ weights`` nearest to ``wanted``; None if rows do not tell them. At most 3 columns."""
     count = len(rows[0])
     table = [
-        [sum(row[i] * row[j] for row in rows) for j in range(count)] + [sum(row[i] for row in rows)]
+        [sum(row[i] * row[j] for row in rows) for j in range(count)]
+        + [sum(row[i] * value for row, value in zip(rows, wanted, strict=True))]
         for i in range(count)
     ]
     for at in range(count):

@@ -9,7 +9,8 @@ from hvd_elastic_ext.autoscale.observations import Observations, Wish
 
 HOUR_S: Final = 3600.0
 BACK_S: Final = 3600.0
-"""A model's policy comes back to a size that it has left once in this time: what it learned there still holds."""
+BACK: Final = 2
+"""A model's policy comes back so often in that time to a size that it has left: what it learned there still holds."""
 
 
 UNKNOWN_GAIN: Final = 0.1
@@ -96,7 +97,9 @@ def decide(
     if size == asked:
         return Decision(asked, f"{wish.reason}; {unsteady}" if unsteady else wish.reason), memory
     held_back = (
-        _too_often(now, limits, memory) or _came_back(now, size, wish, memory) or _not_earned(seen, limits, wish)
+        _too_often(now, limits, memory, wish)
+        or _came_back(now, size, asked, wish, memory)
+        or _not_earned(seen, limits, wish)
     )
     if held_back:
         return Decision(asked, f"{wish.reason}; {held_back}"), memory
@@ -134,18 +137,22 @@ def _stabilized(now: float, size: int, asked: int, limits: ScaleLimits, memory: 
     return chosen, "" if chosen != asked else f"not for all of {window_s:g} s", memory
 
 
-def _too_often(now: float, limits: ScaleLimits, memory: Memory) -> str:
+def _too_often(now: float, limits: ScaleLimits, memory: Memory, wish: Wish) -> str:
+    """A trial leaves one change for the way back."""
     count = sum(now < each.at + HOUR_S for each in memory.changes)
+    if wish.trial and count and count + 1 == limits.changes:
+        return f"{count} changes in the last hour leave one, which is not for a trial"
     return f"{count} changes in the last hour are as many as are allowed" if count >= limits.changes else ""
 
 
-def _came_back(now: float, size: int, wish: Wish, memory: Memory) -> str:
-    """Where a policy knows its gain, a change is a trial or a correction, and one of these in an hour is enough."""
-    if wish.trial or wish.gain is None:
+def _came_back(now: float, size: int, asked: int, wish: Wish, memory: Memory) -> str:
+    """Where a policy knows its gain, a change is a trial or a correction, and few of these in an hour are enough."""
+    if wish.gain is None:
         return ""
-    left = [each for each in memory.changes if each.before == size and now < each.at + BACK_S]
-    again = [each for each in memory.changes if each.after == size and now < each.at + BACK_S]
-    return f"{size} was left within the last hour, and come back to once" if left and again else ""
+    size = asked if wish.trial else size  # the way back from a trial
+    left = [each.at for each in memory.changes if each.before == size and now < each.at + BACK_S]
+    again = [each for each in memory.changes if each.after == size and left and each.at > left[0]]
+    return f"{size} was left within the last hour, and come back to {BACK} times" if len(again) >= BACK else ""
 
 
 def _not_earned(seen: Observations, limits: ScaleLimits, wish: Wish) -> str:

@@ -3,24 +3,36 @@
 A host is worth having if it adds at least ``share`` of what one host does alone. The best size has the most work beyond
 that price: ``rate(n) - share * rate(1) * n``. Where steps get slower with each host, as they do, that is the last size
 whose host adds enough.
+
+A size is left when it is sure enough that another one is better. Until then its steps are measured on, up to
+:data:`ENOUGH` of them; what so many do not show is too little to change for.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
-from hvd_elastic_ext.autoscale.curve import HOST, Curve, fit
-from hvd_elastic_ext.autoscale.observations import STEPS, Observations, Speed, Wish
+from hvd_elastic_ext.autoscale.curve import HOST, Curve, fit, others
+from hvd_elastic_ext.autoscale.observations import ENOUGH, STEPS, Observations, Speed, Wish
 
 FIRST_REACH: Final = 2
 """With one size measured, another one up to so many times as large is tried."""
 REACH: Final = 4
 """With more sizes measured, one up to so many times the largest of them."""
-WORTH: Final = 0.02
-"""A change of size has to bring this share of the present rate: less is noise."""
+WORTH: Final = 0.005
+"""A change of size has to bring this share of the present rate."""
+MAYBE: Final = 0.02
+"""What a size has to bring that is tried because two sizes do not tell the form of the curve."""
+OFF: Final = 0.1
+"""Steps that are off the curve by this share have another form."""
+SURE: Final = 1.0
+"""How many standard errors a gain has to be above that."""
+BUSY_ERROR: Final = 0.03
+"""What one host does alone is not quite what it does while it does not wait for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,40 +50,113 @@ class Efficiency:
         """The size to have next, within ``least`` and ``most``."""
         here = seen.speeds.get(seen.size)
         if here is None or not here.measured:
-            steps = 0 if here is None else here.steps
-            return Wish(seen.size, f"{steps} of {STEPS} steps measured at {_hosts(seen.size)}")
-        known = {size: speed for size, speed in seen.speeds.items() if speed.measured}
+            few = 0 if here is None else here.steps
+            return Wish(seen.size, f"{few} of {STEPS} steps measured at {_hosts(seen.size)}")
+        measured = {size: speed for size, speed in seen.speeds.items() if speed.measured}
+        known = self.known(measured)
         if len(known) == 1:
             return self._first_trial(seen, least, most)
-        curve = self.curve(seen, known)
-        reach = min(most, REACH * max(known))
+        curve = self._fitted(seen, known)
+        reach = min(most, (REACH if len(measured) > 1 else FIRST_REACH) * max(known))
         best = best_size(curve, self.share, least, reach)
-        gain = worth(curve, best, self.share) - worth(curve, seen.size, self.share)
-        if best == seen.size or gain < WORTH * curve.rate(seen.size):
-            return Wish(
-                seen.size,
-                f"{self._last_adds(curve, seen.size)}; {_hosts(seen.size)} {'is' if seen.size == 1 else 'are'} best",
-            )
+        if curve.off >= OFF:  # what the form tells of other sizes is worth nothing
+            there = [size for size in known if least <= size <= reach]
+            best = max(there, key=lambda size: (worth(curve, size, self.share), -size), default=seen.size)
+        gain = self._gain(curve, seen.size, best)
+        keeps = ""
+        if best == seen.size or gain < WORTH:
+            trial = self._maybe(seen, known, least, reach)
+            are = "is" if seen.size == 1 else "are"
+            keeps = f"{self._last_adds(curve, seen.size)}; {_hosts(seen.size)} {are} best"
+        else:
+            off = 0.0 if best in known else curve.off * curve.rate(best) / curve.rate(seen.size)
+            trial, unsure = None, gain - WORTH < SURE * math.hypot(self._doubt(seen, known, best), off)
+            if unsure and not here.final:
+                steps = f"{here.steps} of {ENOUGH} steps measured at {_hosts(seen.size)}"
+                return Wish(seen.size, f"{steps}: not sure yet that {_hosts(best)} are better")
+            if unsure and (gain < off or (best in measured and measured[best].final)):
+                keeps = f"{_hosts(best)} would bring {gain:.1%}, which is too little to be seen"
+        if keeps:
+            return trial or self._between(seen, curve, known, most) or Wish(seen.size, keeps)
         if best > seen.size:
             reason = f"{self._last_adds(curve, best)}, at least {self.share:.0%} is wanted"
         else:
             reason = f"{self._last_adds(curve, seen.size)}, less than {self.share:.0%}"
-        return Wish(best, reason, trial=best not in known, gain=gain / curve.rate(seen.size))
+        return Wish(best, reason, trial=best not in measured, gain=gain)
 
-    def curve(self, seen: Observations, known: Mapping[int, Speed]) -> Curve:
-        """The curve of what is measured.
+    def _maybe(self, seen: Observations, known: Mapping[int, Speed], least: int, most: int) -> Wish | None:
+        """A trial of what would be best if steps were made up of other parts than seems."""
+        hopes = [
+            (self._gain(curve, seen.size, best), best)
+            for curve in others(known, self.batch, noise_scale=self._noise_scale(seen))
+            if (best := best_size(curve, self.share, least, most)) not in known
+        ]
+        gain, best = max(hopes, default=(0.0, seen.size))
+        if gain < MAYBE:
+            return None
+        return Wish(best, f"two sizes do not tell whether {_hosts(best)} are better", trial=True, gain=gain)
+
+    def _between(self, seen: Observations, curve: Curve, known: Mapping[int, Speed], most: int) -> Wish | None:
+        """A trial halfway to the next larger size, where steps are not as the form tells: there may be a cliff."""
+        beyond = min((size for size in known if size > seen.size), default=0)
+        half = round(math.sqrt(seen.size * beyond))
+        if not seen.size < half < beyond or half > most or len(known) < 3:
+            return None
+        off = curve.off
+        if len(known) == 3:  # which the form always fits
+            rest = others({size: known[size] for size in known if size != beyond}, self.batch)
+            off = known[beyond].step_s / max((form.step_s(beyond) for form in rest), default=math.inf) - 1.0
+        each = (curve.rate(seen.size) - curve.rate(1)) / (seen.size - 1) if seen.size > 1 else curve.rate(1)
+        gain = (half - seen.size) * (each - self.share * curve.rate(1)) / curve.rate(seen.size)
+        if off < OFF or gain < MAYBE:
+            return None
+        return Wish(half, f"steps at {_hosts(beyond)} are longer than those at fewer tell", trial=True, gain=gain)
+
+    def curve(self, seen: Observations, measured: Mapping[int, Speed]) -> Curve:
+        """The curve of what is measured."""
+        return self._fitted(seen, self.known(measured))
+
+    def known(self, measured: Mapping[int, Speed]) -> Mapping[int, Speed]:
+        """What is measured, and what that tells of one host alone.
 
         With a batch for each host, the time without the wait for others tells how fast one host is alone: it was not
         tried as a rule, and what is wanted of a further host is a share of it.
         """
-        alone = [speed.busy_s for speed in known.values() if speed.busy_s]
-        if self.batch == HOST and alone and 1 not in known:
-            known = {**known, 1: Speed(median(alone), STEPS)}
-        return fit(known, self.batch, noise_scale=seen.signals.get("noise_scale") if self.noise else None)
+        alone = [speed.busy_s for speed in measured.values() if speed.busy_s]
+        if self.batch != HOST or not alone or 1 in measured:
+            return measured
+        return {**measured, 1: Speed(median(alone), STEPS, error=BUSY_ERROR)}
+
+    def _fitted(self, seen: Observations, known: Mapping[int, Speed]) -> Curve:
+        return fit(known, self.batch, near=seen.size, noise_scale=self._noise_scale(seen))
+
+    def _noise_scale(self, seen: Observations) -> float | None:
+        return seen.signals.get("noise_scale") if self.noise else None
+
+    def _gain(self, curve: Curve, size: int, best: int) -> float:
+        """What ``best`` brings beyond ``size``, as a share of the rate there."""
+        return (worth(curve, best, self.share) - worth(curve, size, self.share)) / curve.rate(size)
+
+    def _doubt(self, seen: Observations, known: Mapping[int, Speed], best: int) -> float:
+        """The standard error of a gain, by those of all step times."""
+        squares = 0.0
+        for size, speed in known.items():
+            if speed.error:
+                more, less = (
+                    self._gain(self._fitted(seen, {**known, size: changed}), seen.size, best)
+                    for changed in (
+                        replace(speed, step_s=speed.step_s * (1 + speed.error)),
+                        replace(speed, step_s=speed.step_s / (1 + speed.error)),
+                    )
+                )
+                squares += ((more - less) / 2) ** 2
+        return math.sqrt(squares)
 
     def _first_trial(self, seen: Observations, least: int, most: int) -> Wish:
-        up, down = min(most, FIRST_REACH * seen.size), max(least, (seen.size + 1) // FIRST_REACH)
-        size = up if up > seen.size else down
+        """Half as many: that takes no boot of hosts that may not pay. Where fewer are not allowed, twice as many."""
+        size = max(least, (seen.size + 1) // FIRST_REACH)
+        if size == seen.size:
+            size = min(most, FIRST_REACH * seen.size)
         if size == seen.size:
             return Wish(size, "no other size is allowed")
         return Wish(size, f"only {_hosts(seen.size)} measured so far", trial=True)

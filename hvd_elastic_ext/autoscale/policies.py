@@ -15,7 +15,7 @@ from hvd_elastic_ext.autoscale.efficiency import Efficiency
 from hvd_elastic_ext.autoscale.threshold import Mark, Threshold
 from hvd_elastic_ext.core.errors import UsageError
 
-TOTALS: Final = ("queue",)
+TOTALS: Final = ("backlog", "queue")
 """Signals of the whole job: their marks are for each host."""
 
 

@@ -137,9 +137,10 @@ def check_installed() -> None:
     """Raise :class:`UsageError` for missing packages."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
+        packages = " ".join({"sklearn": "scikit-learn"}.get(name, name) for name in missing)
         raise UsageError(
-            f"the demo needs {', '.join(missing)}, not installed for {sys.executable}; "
-            "`make demo` in a clone sets everything up, `hvd-elastic doctor` says more"
+            f"the demo needs {', '.join(missing)}, not installed for {sys.executable}: pip install {packages}; "
+            "horovod and torch as docs/install.md says. `make demo` in a clone sets everything up"
         )
 
 

@@ -6,6 +6,7 @@ A step counts once training has gone on from it: one that is rolled back has bee
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -133,6 +134,19 @@ class Accounts(Observer):
             self._states[before] -= 1
         if process.state != "gone":
             self._states[process.state] += 1
+
+    def moved_together(self, processes: Sequence[Process], before: Sequence[str]) -> None:
+        """The same, of many."""
+        if self.away or not processes or processes[0].state == "gone":
+            super().moved_together(processes, before)
+            return
+        self.count()
+        self._states[processes[0].state] += len(processes)
+        for state, number in Counter(before).items():
+            self._states[state] -= number if state else 0
+
+    def all_told(self, processes: Sequence[Process], commit: Commit) -> None:
+        """It does not matter here."""
 
     def vanished(self, host: str, processes: list[Process]) -> None:
         """A host has no slots any more; its processes are not counted."""

@@ -7,7 +7,7 @@ import contextlib
 import io
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -19,6 +19,7 @@ from hvd_elastic_ext.report.job_report import build_report
 from hvd_elastic_ext.simulate import measured as journals
 from hvd_elastic_ext.simulate import options, study, table
 from hvd_elastic_ext.simulate.cluster.times import Times
+from hvd_elastic_ext.simulate.in_place import in_place
 from hvd_elastic_ext.simulate.job import Result, Work, simulate
 from hvd_elastic_ext.simulate.measured import Measured
 from hvd_elastic_ext.simulate.restart import Restarted, restarted
@@ -30,6 +31,8 @@ HERE: Final = Path(__file__).parent
 SAMPLE: Final = HERE / "sample.csv"
 DEMO: Final = HERE / "demo.jsonl"
 """The journal of a demo."""
+VERSUS: Final[Mapping[str, Callable[..., Restarted]]] = {"restart": restarted, "stock": in_place}
+"""What `--versus` compares with."""
 SEEDS: Final = 10
 """For a recommendation, where chance has a part and no number of seeds is given."""
 DESCRIPTION: Final = """\
@@ -74,7 +77,8 @@ def parser() -> argparse.ArgumentParser:
         "--compare", metavar="GRID", help="all combinations, such as 'min_np=2,4; checkpoint_every=auto,60s'"
     )
     found.add_argument("--recommend", metavar="FILE", help="with --compare: write the best as a --config file of run")
-    found.add_argument("--versus", choices=("restart",), help="compare with a job that restarts from its checkpoint")
+    versus = "compare with a job that restarts from its checkpoint, or with stock Horovod"
+    found.add_argument("--versus", choices=tuple(VERSUS), help=versus)
     found.add_argument("--json", action="store_true", help="print all figures as JSON")
     found.add_argument("--journal", metavar="FILE", type=Path, help="write the simulated job's journal, for `events`")
     found.add_argument(
@@ -99,7 +103,7 @@ def main(argv: Sequence[str]) -> int:
         return _compare(args, found)
     results = [_journalled(args, found)] if args.journal or args.plot else found.results()
     others = [
-        restarted(trace, options.settings(given, trace), times, rank_steps=args.work)
+        VERSUS[args.versus](trace, options.settings(given, trace), times, rank_steps=args.work)
         for trace in map(found.trace, found.seeds if args.versus else ())
     ]
     _tell(args, results, others, measured if args.trace is None and args.synthetic is None else None)
@@ -132,7 +136,7 @@ def _tell(
         return
     priced = args.price is not None or any(result.cost for result in results)
     sys.stdout.write(table.of_job(results, priced=priced))
-    sys.stdout.write("\n" + table.versus(results, others) if others else "")
+    sys.stdout.write("\n" + table.versus(results, others, stock=args.versus == "stock") if others else "")
     sys.stdout.write("\n" + table.beside(results, measured) if measured is not None else "")
 
 

@@ -121,7 +121,7 @@ class _Job:
         self._rates: dict[str, float] = {}
         """By host: of all its slots for an hour."""
         self._ends = BEGIN_S + trace.ends
-        cluster.training.records = not isinstance(journal, NoJournal)
+        cluster.training.records = cluster.keeps_journal
         cluster.absent |= trace.slots.keys()
         if times.cold_s:
             first = (row for row in trace.rows if row.at == 0.0 and row.event == "up")
@@ -219,6 +219,7 @@ class _Job:
         if (agent := self._cluster.agents.get(host)) is not None and host in self._cluster.cut:
             self._cluster.agent_dies(agent)
         self._cluster.cut.discard(host)
+        self._cluster.disturbances += 1
 
     def _unlist(self, host: str) -> None:
         if host not in self._there:
@@ -236,7 +237,8 @@ class _Job:
     def _publish(self) -> None:
         self._accounts.count()
         self._accounts.published = sum(self._listed.values())
-        self._record_hosts()
+        if self._cluster.keeps_journal:
+            self._record_hosts()
         leaves = {
             host: None if by is None else max(0.0, by - self._sim.now) for host, (_, by) in self._departing.items()
         }
@@ -276,6 +278,7 @@ class _Job:
         accounts.count()
         self._looks += launcher.looks
         launcher.alive = False
+        self._cluster.disturbances += 1
         time = self._sim.time
         saved = saved_of(launcher.driver.job, incarnation=launcher.incarnation, ports={}, wall=time.wall(), run=None)
         if outcome is None:

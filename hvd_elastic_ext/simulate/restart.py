@@ -46,7 +46,7 @@ def restarted(
 ) -> Restarted:
     """What such a job gets out of a trace. ``grows``: whether it restarts for hosts that come; None: as is better."""
     ways = (False, True) if grows is None else (grows,)
-    found = [_Loop(trace, settings, times, rank_steps, grows=way).run() for way in ways]
+    found = [Loop(trace, settings, times, rank_steps, grows=way).run() for way in ways]
     return max(found, key=lambda each: (each.kept, -(each.took_s or 0.0)))
 
 
@@ -69,7 +69,11 @@ def _happens(trace: Trace, agent_s: float) -> Iterator[_Happens]:
     yield _Happens(trace.ends, "end")
 
 
-class _Loop:
+class Loop:
+    """One job. ``saves_to_grow``: it loses no step when hosts come."""
+
+    saves_to_grow = False
+
     def __init__(
         self, trace: Trace, settings: RunSettings, times: Times, rank_steps: int | None, *, grows: bool
     ) -> None:
@@ -127,7 +131,7 @@ class _Loop:
         elif what == "joins" and self._there.get(row.host) == row.slots:
             self._ready.add(row.host)
             if self._grows and self._begun is not None:
-                self._stop(now)
+                self._stop(now, saves=self.saves_to_grow)
                 self._start(now)
         elif what == "told" and row.host in self._there:
             self._leaving.add(row.host)
@@ -148,8 +152,12 @@ class _Loop:
             return
         self._of = stay
         self._size = slots if most is None else min(slots, most)
-        self._begun = at + self._start_s + (0.0 if self._starts else self._times.agent_s + self._times.cold_s)
+        self._begun = self._begins(at)
         self._starts += 1
+
+    def _begins(self, at: float) -> float:
+        """When the first step of a world begins."""
+        return at + self._start_s + (0.0 if self._starts else self._times.agent_s + self._times.cold_s)
 
     def _stop(self, now: float, *, saves: bool = False) -> None:
         """Keep what is on storage, or all, if it ``saves`` once more."""
@@ -158,15 +166,8 @@ class _Loop:
         if self._halted is not None:
             self._downtime += self._begun - self._halted
         self._halted = now
-        trained, step_s = now - self._begun, self._times.step("", self._size)
-        write_s = self._times.write_s
-        cycle = self.interval_s + write_s
-        whole = math.floor(trained / cycle)
-        rest = math.floor(min(self.interval_s, trained - whole * cycle) / step_s)
-        steps = math.floor(whole * self.interval_s / step_s)
-        done = steps + rest
-        if saves:
-            steps = done
+        step_s, write_s = self._times.step("", self._size), self._times.write_s
+        done, steps = self._keep(now - self._begun, step_s, saves=saves)
         if self._wanted is not None and self._kept + steps * self._size >= self._wanted:
             steps = done = math.ceil((self._wanted - self._kept) / self._size)
             trains_s = steps * step_s
@@ -175,3 +176,11 @@ class _Loop:
         self._done += done * self._size
         self._lost += done - steps
         self._useful += steps * self._size * step_s
+
+    def _keep(self, trained_s: float, step_s: float, *, saves: bool) -> tuple[int, int]:
+        """Steps that were done, and those of them that are kept."""
+        cycle = self.interval_s + self._times.write_s
+        whole = math.floor(trained_s / cycle)
+        rest = math.floor(min(self.interval_s, trained_s - whole * cycle) / step_s)
+        steps = math.floor(whole * self.interval_s / step_s)
+        return steps + rest, steps + rest if saves else steps

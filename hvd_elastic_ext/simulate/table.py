@@ -109,12 +109,13 @@ def of_choices(choices: Sequence[Choice], *, priced: bool, timed: bool) -> str:
     return plain(headings, rows, right=tuple(headings[1:-1]))
 
 
-def versus(results: Sequence[Result], others: Sequence[Restarted]) -> str:
+def versus(results: Sequence[Result], others: Sequence[Restarted], *, stock: bool = False) -> str:
     """What elasticity is worth on these traces."""
     rows = []
+    other = "stock Horovod" if stock else "restarted from its last checkpoint"
     for name, goodputs, kept in (
         ("hvd-elastic run", [each.goodput for each in results], [each.kept for each in results]),
-        ("restarted from its last checkpoint", [each.goodput for each in others], [each.kept for each in others]),
+        (other, [each.goodput for each in others], [each.kept for each in others]),
     ):
         rows.append((name, *_cells(spread([100.0 * each for each in goodputs])), _mean([float(each) for each in kept])))
     text = plain(("job", "goodput %", "±", "kept steps"), rows, right=("goodput %", "±", "kept steps"))

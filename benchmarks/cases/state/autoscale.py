@@ -5,11 +5,24 @@ A simulation (``benchmarks/scaling_world.py``) around the launcher's own code. A
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import mean
 from typing import Final
 
 from benchmarks.model import Case, Figure, Timing, Trial, Values
-from benchmarks.scaling_world import CURVES, FixedSize, Hpa, Ours, Run, ScaleTrace, TrueCurve, oracle, play, trace
+from benchmarks.scaling_world import (
+    CURVES,
+    HELD_OUT,
+    FixedSize,
+    Hpa,
+    Ours,
+    Run,
+    ScaleTrace,
+    TrueCurve,
+    oracle,
+    play,
+    trace,
+)
 from hvd_elastic_ext.autoscale.decide import ScaleLimits
 from hvd_elastic_ext.autoscale.efficiency import Efficiency
 
@@ -27,7 +40,10 @@ HPA: Final = "the same, HorizontalPodAutoscaler over CPU at 80 %"
 AHEAD: Final = "curves on which HorizontalPodAutoscaler is ahead"
 BEST_FIXED: Final = "the same, the fixed size that is best on average"
 TRIALS: Final = "resizes until within one host of the best size, the most"
-LATER: Final = "resizes in an hour after that, on a steady job, the most"
+LATER: Final = "resizes in an hour after the first one, on a steady job, the most"
+AT_ONCE: Final = "the same, in any hour since it was there, so of a job that starts there and has to find that out, too"
+HELD: Final = "less work than the oracle on curves that came after the policy, the worst"
+HELD_TRIALS: Final = "resizes there until within one host of the best size, the most"
 
 
 def measure(trial: Trial) -> Values:
@@ -36,7 +52,7 @@ def measure(trial: Trial) -> Values:
     ours: list[float] = []
     hpa: list[float] = []
     fixed: dict[int, list[float]] = {size: [] for size in FIXED}
-    ahead, trials, later = 0, [0], [0.0]
+    ahead, trials, later, at_once = 0, [0], [0], [0]
     for number, curve in enumerate(CURVES):
         mine, theirs = [], []
         for seed in range(count):
@@ -48,12 +64,14 @@ def measure(trial: Trial) -> Values:
             for size in FIXED:
                 fixed[size].append(play(curve, cluster, FixedSize(size), SHARE).worth / best)
             if steady(cluster):
-                made, rest_per_hour = convergence(run, cluster, curve.best(SHARE, MOST))
+                made, since = convergence(run, cluster, curve.best(SHARE, MOST))
                 trials.append(made)
-                later.append(rest_per_hour)
+                at_once.append(since)
+                later.append(most_in_an_hour([at for at, _ in run.changes if at >= 3600]))
         ours.append(mean(mine))
         hpa.append(mean(theirs))
         ahead += mean(theirs) > mean(mine)
+    held, held_trials = held_out(count, trial.number)
     return {
         WORTH: [Timing(100 * (1 - min(ours)))],
         ALL: [Timing(100 * (1 - mean(ours)))],
@@ -62,7 +80,25 @@ def measure(trial: Trial) -> Values:
         BEST_FIXED: [Timing(100 * (1 - max(map(mean, fixed.values()))))],
         TRIALS: [Timing(max(trials))],
         LATER: [Timing(max(later))],
+        AT_ONCE: [Timing(max(at_once))],
+        HELD: [Timing(100 * (1 - min(held)))],
+        HELD_TRIALS: [Timing(max(held_trials))],
     }
+
+
+def held_out(count: int, number: int) -> tuple[list[float], list[int]]:
+    """Of each curve that came after the policy the mean; and changes on steady clusters."""
+    means, trials = [], [0]
+    for place, curve in enumerate(HELD_OUT):
+        shares = []
+        for seed in range(count):
+            cluster = trace(1000 * number + 100 * (len(CURVES) + place) + seed, most=MOST)
+            run = play(curve, cluster, our_policy(curve), SHARE)
+            shares.append(run.worth / oracle(curve, cluster, SHARE, MOST).worth)
+            if steady(cluster):
+                trials.append(convergence(run, cluster, curve.best(SHARE, MOST))[0])
+        means.append(mean(shares))
+    return means, trials
 
 
 def our_policy(curve: TrueCurve) -> Ours:
@@ -75,12 +111,17 @@ def steady(cluster: ScaleTrace) -> bool:
     return min(cluster.there) == MOST
 
 
-def convergence(run: Run, cluster: ScaleTrace, best: int) -> tuple[int, float]:
+def convergence(run: Run, cluster: ScaleTrace, best: int) -> tuple[int, int]:
     """Changes until the size stays within :data:`NEAR` of the best, and the most in any hour after that."""
     sizes = [cluster.start, *(size for _, size in run.changes)]
     last_off = max((at for at, size in enumerate(sizes) if abs(size - best) > NEAR), default=-1)
     times = [at for at, _ in run.changes[last_off + 1 :]]
-    return last_off + 1, float(max((sum(at <= other < at + 3600 for other in times) for at in times), default=0))
+    return last_off + 1, most_in_an_hour(times)
+
+
+def most_in_an_hour(times: Sequence[float]) -> int:
+    """How many of these there are in an hour, at most."""
+    return max((sum(at <= other < at + 3600 for other in times) for at in times), default=0)
 
 
 CASE: Final = Case(
@@ -94,6 +135,9 @@ CASE: Final = Case(
         Figure(BEST_FIXED, unit="%"),
         Figure(TRIALS, bar_s=5, unit="attempts"),
         Figure(LATER, bar_s=1, unit="attempts"),
+        Figure(AT_ONCE, unit="attempts"),
+        Figure(HELD, bar_s=5.0, unit="%"),
+        Figure(HELD_TRIALS, bar_s=5, unit="attempts"),
     ),
     measure=measure,
     repeats=1,

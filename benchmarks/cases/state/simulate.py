@@ -64,4 +64,5 @@ TEN_THOUSAND: Final = Case(
     measure=lambda trial: measure(trial, hosts=10000, mtbf="150d", days=7, quick_days=0.1),
     repeats=1,
     sides=("ours",),
+    named_only=True,
 )

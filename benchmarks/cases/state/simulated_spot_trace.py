@@ -22,6 +22,7 @@ from benchmarks.model import Case, Figure, Timing, Trial, Values
 from benchmarks.steps import Stamp
 from hvd_elastic_ext.simulate import measured, options
 from hvd_elastic_ext.simulate.cluster.times import Times
+from hvd_elastic_ext.simulate.in_place import in_place as in_place_of
 from hvd_elastic_ext.simulate.job import simulate
 from hvd_elastic_ext.simulate.restart import restarted
 from hvd_elastic_ext.simulate.traces.rows import Row, Trace, checked
@@ -32,6 +33,10 @@ WHO: Final = {"ours": "ours", "stock": "stock Horovod", "torchrun": "torchrun"}
 WHAT: Final = ("steps kept, of all ranks", "time without a step", "steps done again")
 SAVE_EVERY: Final = 40
 """Steps, as in ``benchmarks/scripts/spot.py``."""
+COMMIT_EVERY: Final = 5
+"""The same."""
+NOTICED_S: Final = 1.0
+"""Between two runs of stock's discovery script."""
 FIELDS: Final = ("kept", "downtime_s", "lost")
 PAUSE_S: Final = 1.0
 """Rank 0 that does no step for so long is not training."""
@@ -54,7 +59,7 @@ def measure(trial: Trial) -> Values:
         folder.mkdir()
         side = dataclasses.replace(trial, side="ours" if contender == "ours" else "stock")
         run = spot_trace.play_through(side, contender, folder)
-        was, said = of_ours(run, folder) if contender == "ours" else of_peer(run)
+        was, said = of_ours(run, folder) if contender == "ours" else of_peer(run, in_place=contender == "stock")
         for name, value in zip(quantities(contender), off(was, said), strict=True):
             values[name] = [Timing(value)]
         for name, one, other in zip(WHAT, was, said, strict=False):
@@ -103,7 +108,7 @@ def stamps_of(folder: Path) -> list[Stamp]:
 # --- stock
 
 
-def of_peer(run: spot_trace.Played) -> tuple[Found, Found]:
+def of_peer(run: spot_trace.Played, *, in_place: bool) -> tuple[Found, Found]:
     """What a peer has done from the moment when all its hosts train, and what is predicted with its own times."""
     within = [each for each in run.stamps if each.rank == 0 and run.since < each.mono <= run.until]
     pauses = list(gaps(within))
@@ -113,7 +118,10 @@ def of_peer(run: spot_trace.Played) -> tuple[Found, Found]:
     was = Found(done.kept, sum(pauses) + last, again, len(within))
     trace = trace_of(run.events, hosts=run.hosts, ends=run.until - run.since)
     settings = options.settings({"min_num_proc": 1, "checkpoint_every": str(SAVE_EVERY)}, trace)
-    said = restarted(trace, settings, times_of(within, trace, run.since), grows=True)
+    if in_place:
+        said = in_place_of(trace, settings, times_in_place(within, trace, run.since))
+    else:
+        said = restarted(trace, settings, times_of(within, trace, run.since), grows=True)
     return was, Found(said.kept, said.downtime_s, said.lost, 0.0)
 
 
@@ -143,16 +151,42 @@ def times_of(firsts: Sequence[Stamp], trace: Trace, since: float) -> Times:
             starts.append(other.mono - max([one.mono, *(at for at in left if one.mono < at < other.mono)]))
             before = [at for at in came if at < one.mono]
             joins += [one.mono - max(before)] if other.size > one.size and before else []
+    step_s, sizes = paces_of(firsts)
+    start_s = statistics.fmean(starts) if starts else 0.0
+    none = Times(step_s=step_s, sizes=sizes, join_s=0.0, sync_s=0.0, load_s=0.0, write_s=0.0)
+    agent_s = statistics.fmean(joins) if joins else 0.0
+    return dataclasses.replace(none, boot_s=start_s, agent_s=agent_s, cold_s=-start_s - agent_s)
+
+
+def times_in_place(firsts: Sequence[Stamp], trace: Trace, since: float) -> Times:
+    """Times of stock Horovod: of a world without hosts that went, of one that has waited for newcomers."""
+    left = [since + row.at - row.notice for row in trace.rows if row.event == "down"]
+    came = [since + row.at for row in trace.rows if row.event == "up" and row.at > 0.0]
+    changes, boots = list[float](), list[float]()
+    for one, other in itertools.pairwise(firsts):
+        if not changed(one, other):
+            continue
+        newest = max((at for at in came if at < other.mono), default=-math.inf)
+        waits = newest > one.mono - 2 * NOTICED_S or other.step <= one.step - COMMIT_EVERY
+        begun = max([one.mono, *(at for at in left if one.mono < at < other.mono)])
+        (boots if waits else changes).append(other.mono - (max(one.mono, newest) if waits else begun))
+    step_s, sizes = paces_of(firsts)
+    change_s = statistics.fmean(changes) if changes else 0.0
+    boot_s = statistics.fmean(boots) if boots else change_s
+    none = Times(step_s=step_s, sizes=sizes, every=COMMIT_EVERY, sync_s=0.0, load_s=0.0, write_s=0.0, gloo_s=0.0)
+    return dataclasses.replace(
+        none, join_s=change_s, boot_s=boot_s, agent_s=NOTICED_S, cold_s=-boot_s - change_s - NOTICED_S
+    )
+
+
+def paces_of(firsts: Sequence[Stamp]) -> tuple[float, dict[int, float]]:
+    """Seconds of a step: in all, and in worlds of each size."""
     paces = defaultdict[int, list[float]](list)
     for one, other in itertools.pairwise(firsts):
         if not changed(one, other):
             paces[one.size].append(other.mono - one.mono)
     sizes = {size: statistics.fmean(values) for size, values in paces.items()}
-    start_s = statistics.fmean(starts) if starts else 0.0
-    step_s = statistics.fmean(itertools.chain.from_iterable(paces.values()))
-    none = Times(step_s=step_s, sizes=sizes, join_s=0.0, sync_s=0.0, load_s=0.0, write_s=0.0)
-    agent_s = statistics.fmean(joins) if joins else 0.0
-    return dataclasses.replace(none, boot_s=start_s, agent_s=agent_s, cold_s=-start_s - agent_s)
+    return statistics.fmean(itertools.chain.from_iterable(paces.values())), sizes
 
 
 def trace_of(events: Sequence[replay.Event], *, hosts: int, ends: float) -> Trace:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import logging
@@ -74,6 +75,8 @@ class _EndedAtOnce(SystemExit):
 
 
 def _end_at_once(number: int, _: object) -> None:
+    with contextlib.suppress(OSError):
+        os.write(2, f"hvd-elastic run: stopped by {signal.Signals(number).name}; nothing was started\n".encode())
     raise _EndedAtOnce(128 + number)
 
 

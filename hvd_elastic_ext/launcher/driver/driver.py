@@ -12,7 +12,7 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.driver import plan
-from hvd_elastic_ext.launcher.driver.executor import Executor, ExecutorBackend
+from hvd_elastic_ext.launcher.driver.executor import Executor, ExecutorBackend, Together
 from hvd_elastic_ext.launcher.driver.recording import Recorder, error_text
 from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.state.events import AgentJoined, AgentUnfit, Event, Look
@@ -23,6 +23,7 @@ class Driver:
     """Drives one job. After events, the caller has it look soon: once for many.
 
     ``changed`` is called when the state for the next launcher has to be saved. ``recorder`` records all events.
+    ``together``: see :class:`Executor`.
     """
 
     def __init__(
@@ -34,9 +35,11 @@ class Driver:
         clock: Clock,
         changed: Callable[[], None] = lambda: None,
         recorder: Recorder | None = None,
+        together: Together | None = None,
     ) -> None:
         self.job = job
-        self.executor = Executor(backend, journal, facts_of=job.roster.facts_of, save=changed)
+        facts_of = job.roster.facts_of
+        self.executor = Executor(backend, journal, facts_of=facts_of, save=changed, together=together)
         self._backend, self._clock, self._recorder = backend, clock, recorder
 
     def tell(self, event: Event) -> None:

@@ -60,13 +60,37 @@ class ExecutorBackend(Protocol):
         """Why a host cannot be used, and what to do; None if it can."""
 
 
+class Together(Protocol):
+    """A backend that takes what many processes are told as one: simulated clusters do."""
+
+    @property
+    def keeps_journal(self) -> bool:
+        """Whether anybody reads the journal: thousands of lines are not made for nobody."""
+
+    def tell(self, wanted: actions.Tell) -> None:
+        """Tell many processes the same."""
+
+    def deal(self, wanted: actions.Deal) -> None:
+        """Tell the members of a world their ranks."""
+
+
 class Executor:
-    """``facts_of``: what a host's agent reports of its machine. ``save``: saves the state for the next launcher."""
+    """``facts_of``: what a host's agent reports of its machine. ``save``: saves the state for the next launcher.
+
+    ``together``: if the backend takes what many are told as one.
+    """
 
     def __init__(
-        self, backend: ExecutorBackend, journal: Journal, *, facts_of: Callable[[str], Facts], save: Callable[[], None]
+        self,
+        backend: ExecutorBackend,
+        journal: Journal,
+        *,
+        facts_of: Callable[[str], Facts],
+        save: Callable[[], None],
+        together: Together | None = None,
     ) -> None:
         self._backend, self._journal, self._facts_of, self._save = backend, journal, facts_of, save
+        self._together = together
         self._unsent: dict[str, list[Mapping[str, Any]]] = {}
 
     def do(self, wanted: Iterable[Action]) -> None:
@@ -76,8 +100,12 @@ class Executor:
             match action:
                 case actions.Send(host, order):
                     self._order(host, order)
+                case actions.Tell() | actions.Deal():
+                    self._tell_many(action)
                 case actions.Record(event, generation, fields, at):
                     self._journal.record(event, generation=generation, at_mono=at, **fields)
+                case actions.RecordEach():
+                    self._record_each(action)
                 case actions.StartProcess():
                     self._start(action)
                 case actions.GoLive(life, generation, place):
@@ -110,6 +138,23 @@ class Executor:
                 self._backend.begin_world(generation, hosts)
             case actions.Scale(count, leaving, reason):
                 self._backend.scale(count, leaving, reason)
+
+    def _record_each(self, action: actions.RecordEach) -> None:
+        if self._together is not None and not self._together.keeps_journal:
+            return
+        for each in action.records():
+            self._journal.record(each.event, generation=each.generation, **each.fields)
+
+    def _tell_many(self, action: actions.Tell | actions.Deal) -> None:
+        if self._together is None:
+            for host, order in action.orders():
+                self._order(host, order)
+            return
+        self._send_all()  # what was said before arrives before
+        if isinstance(action, actions.Tell):
+            self._together.tell(action)
+        else:
+            self._together.deal(action)
 
     def _order(self, host: str, order: Mapping[str, Any]) -> None:
         self._unsent.setdefault(host, []).append(order)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, fields
 from typing import Any, Final, get_args
 
@@ -147,20 +147,26 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any], float], Event]]] = {
 
 
 def described(done: Iterable[Action]) -> list[str]:
-    """One line for each action, with all that was decided."""
-    return [_described(action) for action in done]
+    """One line for each action, with all that was decided; one for each order that many get together."""
+    return [line for action in done for line in _described(action)]
 
 
-def _described(action: Action) -> str:
+def _described(action: Action) -> Iterator[str]:
     match action:
+        case actions.Tell() | actions.Deal():
+            yield from (f"Send {host} {_text(order)}" for host, order in action.orders())
+        case actions.RecordEach():
+            for each in action.records():
+                yield from _described(each)
         case actions.Record(event, generation, more, _):
-            return f"journal {event} {generation} {_text(more)}"
+            yield f"journal {event} {generation} {_text(more)}"
         case actions.Send(host, order) | actions.SendCommit(host, order):
-            return f"{type(action).__name__} {host} {_text(order)}"
+            yield f"{type(action).__name__} {host} {_text(order)}"
         case actions.StartAgent(host) | actions.EndAgent(host):
-            return f"{type(action).__name__} {host.name} {_text(asdict(host))}"
-    data = {field.name: getattr(action, field.name) for field in fields(action)}
-    return f"{type(action).__name__} {_text(data)}"
+            yield f"{type(action).__name__} {host.name} {_text(asdict(host))}"
+        case _:
+            data = {field.name: getattr(action, field.name) for field in fields(action)}
+            yield f"{type(action).__name__} {_text(data)}"
 
 
 def _text(value: object) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from hvd_elastic_ext.core import journal
 from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.rules.health.causes import NOT_STARTED, SSH_FAILED, Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Question, Seat, seat_of
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Question, Seat, is_for_a_rank, seat_of
 from hvd_elastic_ext.launcher.state import commit_holders, events, orders
-from hvd_elastic_ext.launcher.state.actions import Record
+from hvd_elastic_ext.launcher.state.actions import RecordEach
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts, loads, memory
 from hvd_elastic_ext.launcher.state.effects.departures import ends, notices, shutdown
 from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
@@ -191,7 +191,7 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
             _note_held(job, agent, news)
         worker = job.roster.of(host, news.get("slot"), news.get("life"))
         if worker is not None:
-            handler(job, worker, news)
+            handler(job, (worker,), news)
     elif event == "beats":
         _beats(job, agent, news.get("slots"), part=news.get("part") is True)
     elif event in ("errand", "errand_ended"):  # the protocol's words for a helper
@@ -206,13 +206,16 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
         _note_held(job, agent, news)
 
 
-def _same_news(job: JobState, processes: Iterable[ProcessId], news: Mapping[str, Any]) -> None:
-    handler, now, agents, alive = _NEWS[news["event"]], job.now, job.roster.agents, job.roster.alive
+def _same_news(job: JobState, processes: tuple[ProcessId, ...], news: Mapping[str, Any]) -> None:
+    now, agents = job.now, job.roster.agents
+    those, known = job.roster.those(processes), True
     for life in processes:
         if (agent := agents.get(life.seat.host)) is not None:
             agent.heard = now
-            if (worker := alive(life)) is not None:
-                handler(job, worker, news)
+        else:
+            known = False
+    those = those if known else tuple(worker for worker in those if worker.seat.host in agents)
+    _NEWS[news["event"]](job, those, news)
 
 
 def _template(agent: Agent, news: Mapping[str, Any]) -> None:
@@ -248,7 +251,9 @@ def _note_held(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
 def _beats(job: JobState, agent: Agent, slots: Any, *, part: bool) -> None:
     # Up to a thousand a second. A partial one says nothing about processes that it does not name.
     host, workers = agent.host.name, job.roster.workers
-    agent.heartbeats_at = agent.heartbeats_at if part else agent.heard
+    if not part:
+        agent.heartbeats_at = agent.heard
+        job.roster.beaten[host] = None
     for number, entry in slots.items() if isinstance(slots, dict) else ():
         seat = seat_of(host, number)
         worker = None if seat is None else workers.get(seat)
@@ -258,23 +263,23 @@ def _beats(job: JobState, agent: Agent, slots: Any, *, part: bool) -> None:
         age, beat = entry.get("age"), entry.get("beat")
         if isinstance(beat, dict):
             worker.silent_s = seconds(age) or 0.0
-            take_heartbeat(worker, beat, job.now - worker.silent_s)
+            take_heartbeat((worker,), beat, job.now - worker.silent_s)
             worker.agreed_at_heartbeat = worker.agreed
-            job.roster.remember(worker)
+            job.roster.remember((worker,))
 
 
 # --- what processes say
 
 
-def _said(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
+def _said(job: JobState, workers: Sequence[Worker], news: Mapping[str, Any]) -> None:
     message = news.get("message")
     if isinstance(message, dict) and isinstance(say := message.get("say"), str):
-        _SAID.get(say, _noted)(job, worker, message)
+        _SAID.get(say, _noted)(job, workers, message)
 
 
-def _noted(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
-    take_message(worker, message, job.now)
-    job.roster.remember(worker)
+def _noted(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any]) -> None:
+    take_message(workers, message, job.now)
+    job.roster.remember(workers)
 
 
 def _parked(job: JobState, worker: Worker, _: Mapping[str, Any]) -> None:
@@ -283,16 +288,17 @@ def _parked(job: JobState, worker: Worker, _: Mapping[str, Any]) -> None:
         job.record("parked", host=worker.seat.host, slot=worker.seat.slot)
 
 
-def _entered(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
+def _entered(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any]) -> None:
     # This may be late, when the next world forms already. Without a generation it is the newest world.
     generation = message.get("generation") or job.generation
-    worker.failure = None  # of a program that ran before
-    if isinstance(generation, int) and worker.generation < generation <= job.generation:
-        worker.generation, worker.since, worker.moved_at = generation, job.now, 0.0
-        job.world.begun = True
+    for worker in workers:
+        worker.failure = None  # of a program that ran before
+        if isinstance(generation, int) and worker.generation < generation <= job.generation:
+            worker.generation, worker.since, worker.moved_at = generation, job.now, 0.0
+            job.world.begun = True
 
 
-def _worker_record(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
+def _worker_record(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any]) -> None:
     fields, event = message.get("fields"), message.get("event")
     if not isinstance(fields, dict) or not isinstance(event, str):
         return
@@ -300,30 +306,39 @@ def _worker_record(job: JobState, worker: Worker, message: Mapping[str, Any]) ->
     try:
         journal.check(event, own)
     except ValueError as error:
-        log.warning("%s sent an invalid journal event: %s", worker.seat, error)
+        log.warning("%s sent an invalid journal event: %s", ", ".join(str(each.seat) for each in workers), error)
     else:
-        job.do(Record(event, worker.generation, {"host": worker.seat.host, **own}))
+        each = RecordEach(event, [(worker.generation, worker.seat.host) for worker in workers], own)
+        for action in (each,) if len(workers) > 1 else each.records():
+            job.do(action)
     if event == "synced":
-        worker.agreed = worker.generation
+        for worker in workers:
+            worker.agreed = worker.generation
     elif event == "rolled_back":
-        resize_report.rolled_back(job, own.get("steps_lost"))
+        for _ in workers:
+            resize_report.rolled_back(job, own.get("steps_lost"))
     elif event == "trains_alone":
         job.world.trains_alone = foreign_words(str(own.get("reason")))
 
 
-def _question(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
+def _question(job: JobState, workers: Sequence[Worker], news: Mapping[str, Any]) -> None:
     try:
         body = base64.b64decode(news.get("body") or "", validate=True)
-        question = Question(worker.life, int(news["id"]), str(news["method"]), str(news["path"]), body)
+        number, method, path = int(news["id"]), str(news["method"]), str(news["path"])
     except (binascii.Error, KeyError, OverflowError, TypeError, ValueError):
-        log.warning("%s sent an invalid rendezvous question", worker.seat)
+        log.warning("%s sent an invalid rendezvous question", ", ".join(str(each.seat) for each in workers))
         return
-    place = job.rendezvous.place(worker.life)
-    if place is not None and job.rendezvous.repeats(question):
-        orders.name_world(job, worker, place.rank, place.size)
-    job.answer(job.rendezvous.ask(question, job.now))
-    if worker.leaving is not None and worker.life in job.rendezvous.waiting:
-        worker.stopping_at = job.now  # it has left its world; any answer would abort it
+    meeting, for_a_rank = job.rendezvous, is_for_a_rank(method, path)
+    for worker in workers:
+        question = Question(worker.life, number, method, path, body)
+        if not for_a_rank:
+            job.answer(meeting.ask(question, job.now))
+        elif (answer := meeting.ask_for_rank(question)) is not None:
+            if (place := meeting.place(worker.life)) is not None:
+                orders.name_world(job, worker, place.rank, place.size)
+            job.answer([answer])
+        if worker.leaving is not None and worker.life in meeting.waiting:
+            worker.stopping_at = job.now  # it has left its world; any answer would abort it
 
 
 def _question_withdrawn(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
@@ -331,7 +346,17 @@ def _question_withdrawn(job: JobState, worker: Worker, news: Mapping[str, Any]) 
         job.rendezvous.withdraw(worker.life, number)
 
 
-_Handler = Callable[[JobState, Worker, Mapping[str, Any]], None]
+_Handler = Callable[[JobState, Sequence[Worker], Mapping[str, Any]], None]
+"""Takes in what each of some processes says: one, or thousands at a change of a large world."""
+
+
+def _each(handler: Callable[[JobState, Worker, Mapping[str, Any]], None]) -> _Handler:
+    def of_all(job: JobState, workers: Sequence[Worker], news: Mapping[str, Any]) -> None:
+        for worker in workers:
+            handler(job, worker, news)
+
+    return of_all
+
 
 _RESERVED_FIELDS: Final = frozenset({"t", "mono", "at_mono", "generation", "event", "dropped"})
 """Fields of a journal line that no process may set."""
@@ -343,21 +368,25 @@ _ANSWERED: Final[Mapping[Purpose, Callable[[JobState, Agent, HelperAnswer], None
     Purpose.TRANSFER: transfers.answered,
 }
 _NEWS: Final[Mapping[str, _Handler]] = {
-    "started": lambda job, worker, news: inventory.started(job, worker, news.get("pid"), warm=news.get("warm") is True),
+    "started": _each(
+        lambda job, worker, news: inventory.started(job, worker, news.get("pid"), warm=news.get("warm") is True)
+    ),
     "said": _said,
     "asked": _question,
-    "unasked": _question_withdrawn,
-    "exited": ends.exited,
-    "not_started": lambda job, worker, news: ends.exited(job, worker, {**news, "code": NOT_STARTED}),
+    "unasked": _each(_question_withdrawn),
+    "exited": _each(ends.exited),
+    "not_started": _each(lambda job, worker, news: ends.exited(job, worker, {**news, "code": NOT_STARTED})),
 }
 _SAID: Final[Mapping[str, _Handler]] = {
-    "parked": _parked,
+    "parked": _each(_parked),
     "entered": _entered,
     "record": _worker_record,
-    "kept": attempts.commit_kept,
-    "last": attempts.last_commit,
-    "not_kept": attempts.commit_not_kept,
+    "kept": _each(attempts.commit_kept),
+    "last": _each(attempts.last_commit),
+    "not_kept": _each(attempts.commit_not_kept),
     # The protocol's word for the first step of a process in a world.
-    "going_on": lambda job, worker, message: resize_report.first_step(job, worker.life, worker.generation, message),
+    "going_on": _each(
+        lambda job, worker, message: resize_report.first_step(job, worker.life, worker.generation, message)
+    ),
 }
 """Other messages are only noted."""

@@ -5,13 +5,14 @@ Planners and reducers add them to :attr:`JobState.to_do`; only the executor does
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.messages.rank_info import Place
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Dealt, ProcessId, RendezvousAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,43 @@ class Send:
 
     host: str
     order: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Tell many processes the same."""
+
+    processes: Sequence[ProcessId]
+    message: Mapping[str, Any]
+
+    def orders(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """One for each host."""
+        by_host: dict[str, dict[str, int]] = {}
+        for (host, slot), number in self.processes:
+            by_host.setdefault(host, {})[str(slot)] = number
+        yield from ((host, {"do": "tell", "to": to, "message": self.message}) for host, to in by_host.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """Tell the members of a world which one it is, and then answer each with its rank: in the order of ranks."""
+
+    generation: int
+    dealt: Dealt
+
+    def orders(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """First what tells of the world, then the answers."""
+        for ((host, slot), number), place in self.dealt.places.items():
+            message = {"tell": "world", "generation": self.generation, "rank": place.rank, "size": place.size}
+            yield host, {"do": "tell", "to": {str(slot): number}, "message": message}
+        yield from map(answer_order, self.dealt.answers())
+
+
+def answer_order(answer: RendezvousAnswer) -> tuple[str, Mapping[str, Any]]:
+    """The host whose agent is to pass on an answer of the rendezvous, and the order that it gets."""
+    ((host, slot), _), number, status, body = answer
+    text = base64.b64encode(body).decode("ascii")
+    return host, {"do": "answer", "slot": slot, "id": number, "status": status, "body": text}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +157,19 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordEach:
+    """Write the same of many processes: a line for each, with its host and the generation of its world."""
+
+    event: str
+    of: Sequence[tuple[int, str]]
+    fields: Mapping[str, Any]
+
+    def records(self) -> Iterator[Record]:
+        """One for each of them."""
+        return (Record(self.event, generation, {"host": host, **self.fields}) for generation, host in self.of)
+
+
+@dataclass(frozen=True, slots=True)
 class Save:
     """Save the part of the state that the next launcher needs: it has changed."""
 
@@ -129,6 +180,8 @@ Action: TypeAlias = (
     | StopLaunch
     | HangUp
     | Send
+    | Tell
+    | Deal
     | SendCommit
     | StartProcess
     | GoLive
@@ -136,5 +189,6 @@ Action: TypeAlias = (
     | BeginWorld
     | Scale
     | Record
+    | RecordEach
     | Save
 )

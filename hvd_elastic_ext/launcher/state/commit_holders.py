@@ -5,8 +5,9 @@ Facts only. What follows from them is decided in :mod:`hvd_elastic_ext.launcher.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.launcher.rules.membership.custody import ANY_SLOT, Commit, Holding, Reachability
@@ -141,11 +142,12 @@ class Holders:
         Return its step and the newest step before; None if neither is known.
         """
         known = [*self.held.values(), *self.gone.values()]
-        reached = max((held.reached for held in known if held.reached is not None), default=None)
-        newest = max((held for seat in members if (held := self.held.get(seat)) is not None), key=_age, default=None)
+        reached = max([held.reached for held in known if held.reached is not None], default=None)
+        newest = max([held for seat in members if (held := self.held.get(seat)) is not None], key=_age, default=None)
+        left = None if newest is None else newest.commit
         for held in known:
             held.reached = None
-            held.told = newest is None or held.commit > newest.commit
+            held.told = left is None or held.commit > left
         self.gone.clear()
         self.held = {seat: held for seat, held in self.held.items() if not held.stale}
         if newest is None:
@@ -171,7 +173,7 @@ class Holders:
     @property
     def newest(self) -> Commit | None:
         """The newest commit that was ever reported, lost or not."""
-        return max((held.commit for held in (*self.held.values(), *self.gone.values())), default=None)
+        return max(map(_age, (*self.held.values(), *self.gone.values())), default=None)
 
     def plain(self, members: Iterable[Seat]) -> bool:
         """Whether one of ``members`` holds a commit as new as any known: the usual case, and cheap to check."""
@@ -241,8 +243,7 @@ def _note(host: str, held: Held, *, gone: str | None) -> NotedCommit:
     return NotedCommit(host, held.agent, held.commit, held.step, held.reached, held.told, gone)
 
 
-def _age(held: Held) -> Commit:
-    return held.commit
+_age: Callable[[Held], Commit] = attrgetter("commit")
 
 
 def read(value: Any) -> tuple[Commit, int] | None:

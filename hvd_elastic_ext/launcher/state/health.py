@@ -30,10 +30,14 @@ class Faults:
     """When the last process of a world left without an order (mono)."""
     seen: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Of each error, by digest, the host and the step where it was seen last."""
+    _listed: tuple[HostSet, list[tuple[Host, tuple[int, ...]]]] | None = field(default=None, compare=False, repr=False)
+    """What may work of these hosts if nothing is blocked, as a rule."""
 
     def usable(self, hosts: HostSet, now: float) -> list[tuple[Host, tuple[int, ...]]]:
         """Each host's slots that may work at ``now`` (mono)."""
-        return self.ledger.usable(now, hosts)
+        if self._listed is None or self._listed[0] is not hosts:
+            self._listed = hosts, HealthLedger().usable(now, hosts)
+        return self.ledger.usable(now, hosts) if self.ledger.blocks(now) else self._listed[1]
 
 
 @dataclass(slots=True)

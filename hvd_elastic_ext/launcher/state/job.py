@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -138,8 +137,8 @@ class JobState:
     _hosts: tuple[tuple[Seat, ...], dict[str, None]] = field(
         default_factory=lambda: ((), {}), compare=False, repr=False
     )
-    _exact: tuple[tuple[Seat, ...], tuple[ProcessId, ...], bool] = field(
-        default=((), (), True), compare=False, repr=False
+    _outside: tuple[tuple[Seat, ...], tuple[ProcessId, ...], frozenset[Seat] | None] = field(
+        default=((), (), frozenset()), compare=False, repr=False
     )
     _settled: tuple[int, tuple[Worker, ...]] | None = field(default=None, compare=False, repr=False)
     to_do: list[actions.Action] = field(default_factory=list, compare=False, repr=False)
@@ -226,10 +225,10 @@ class JobState:
     @property
     def intact(self) -> bool:
         """Whether such a world has only members that train on: none was killed, and none is done."""
-        return self.standing and all(
-            worker.killed is None and not worker.done and worker.stage is Stage.LIVE
-            for worker in self.roster.present(self.world.members)
-        )
+        if not self.standing:
+            return False
+        live, present = Stage.LIVE, self.roster.present(self.world.members)
+        return not [each for each in present if each.killed is not None or each.done or each.stage is not live]
 
     @property
     def wanted_seats(self) -> frozenset[Seat]:
@@ -246,13 +245,13 @@ class JobState:
         return self._hosts[1]
 
     @property
-    def exact(self) -> bool:
-        """Whether the members of the newest world are in the wanted seats, and in all of them."""
+    def outside(self) -> frozenset[Seat] | None:
+        """Wanted seats without a member of the newest world; None if some member is in a seat that is not wanted."""
         members, wanted = self.world.members, self.wanted
-        if self._exact[0] is not wanted or self._exact[1] is not members:
-            same = len(members) == len(wanted) and {life.seat for life in members} == self.wanted_seats
-            self._exact = wanted, members, same
-        return self._exact[2]
+        if self._outside[0] is not wanted or self._outside[1] is not members:
+            inside = frozenset([life.seat for life in members])
+            self._outside = wanted, members, self.wanted_seats - inside if inside <= self.wanted_seats else None
+        return self._outside[2]
 
     @property
     def settled(self) -> bool:
@@ -468,27 +467,22 @@ class JobState:
 
     def tell(self, worker: Worker, what: str, **more: Any) -> None:
         """Send a message to a process."""
-        self.tell_all([worker], what, **more)
+        (host, slot), number = worker.life
+        self.send(host, {"do": "tell", "to": {str(slot): number}, "message": {"tell": what, **more}})
 
     def tell_all(self, workers: Iterable[Worker], what: str, **more: Any) -> None:
-        """Send one message to many processes, in one order per host: there may be thousands."""
-        by_host: dict[str, dict[str, int]] = {}
-        for worker in workers:
-            (host, slot), number = worker.life
-            by_host.setdefault(host, {})[str(slot)] = number
-        message = {"tell": what, **more}
-        for host, to in by_host.items():
-            self.send(host, {"do": "tell", "to": to, "message": message})
+        """Send one message to many processes: there may be thousands."""
+        if processes := tuple(worker.life for worker in workers):
+            self.do(actions.Tell(processes, {"tell": what, **more}))
 
     def answer(self, answers: Iterable[RendezvousAnswer]) -> None:
         """Send the answers of the rendezvous."""
-        for life, number, status, body in answers:
-            if status in (TOO_LARGE, NO_ROOM) and life not in self.excessive:
+        for answer in answers:
+            life = answer.life
+            if answer.status in (TOO_LARGE, NO_ROOM) and life not in self.excessive:
                 self.excessive = {each for each in self.excessive if self.roster.alive(each)} | {life}
                 log.warning("%s puts more into the rendezvous than Horovod ever does: refused", life.seat)
-            text = base64.b64encode(body).decode("ascii")
-            order = {"do": "answer", "slot": life.seat.slot, "id": number, "status": status, "body": text}
-            self.send(life.seat.host, order)
+            self.do(actions.Send(*actions.answer_order(answer)))
 
     def run_helper(self, purpose: Purpose, host: str, slots: Sequence[int], request: Mapping[str, Any]) -> bool:
         """Have a host's agent run a helper with the memory of ``slots``; False if it is not connected."""

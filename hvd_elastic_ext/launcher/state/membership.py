@@ -294,8 +294,8 @@ class Scaling:
     """The size that was recommended last, where nothing is asked for."""
     log: SpeedLog = field(default_factory=SpeedLog)
     memory: Memory = field(default_factory=Memory)
-    seen: tuple[int, int, float] | None = None
-    """Of rank 0's newest heartbeat: generation, step, and when that came (mono)."""
+    seen: tuple[int, int, float | None] | None = None
+    """Of rank 0's newest heartbeat: generation, step, and when that ended; None before the first one of its world."""
     steps: float = 0.0
     host_steps: float = 0.0
     """Steps that were done, and the same times the hosts that did them."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.hosts import Host
@@ -97,6 +98,8 @@ class Worker:
     holds: tuple[int, int, int] | None = None
     step: int = 0
     step_s: float | None = None
+    stepped_at: float | None = None
+    """When its last step ended, by a clock of its own."""
     progress: int = 0
     """Grows with all that its main thread does."""
     moved_at: float = 0.0
@@ -198,7 +201,12 @@ class Roster:
     _present: tuple[tuple[ProcessId, ...], tuple[Worker, ...]] | None = field(default=None, compare=False, repr=False)
     """The last answer of :meth:`present`, until a process is added or removed."""
 
-    _ids: tuple[tuple[Worker, ...], frozenset[int]] | None = field(default=None, compare=False, repr=False)
+    _oldest: float = field(default=-math.inf, compare=False, repr=False)
+    """No agent that was heard was heard last before that."""
+    beaten: dict[str, None] = field(default_factory=dict, compare=False, repr=False)
+    """Hosts whose agents have told of all their processes since :mod:`silence` looked at it."""
+    _saying: tuple[tuple[ProcessId, ...], tuple[Worker, ...]] | None = field(default=None, compare=False, repr=False)
+    _ids: tuple[tuple[Worker, ...], int, frozenset[int]] | None = field(default=None, compare=False, repr=False)
     """The last answer of :meth:`present_ids`."""
     _filled: frozenset[Seat] | None = field(default=None, compare=False, repr=False)
     """The seats that :meth:`fills` was last asked about, if it was so, until a process is removed."""
@@ -211,13 +219,13 @@ class Roster:
     def add(self, worker: Worker) -> None:
         """A process is started, or taken over from an earlier launcher."""
         self._workers[worker.seat] = self._by_host.setdefault(worker.seat.host, {})[worker.seat.slot] = worker
-        self._present = None
+        self._present = self._saying = None
 
     def remove(self, worker: Worker) -> None:
         """A process has ended."""
         del self._workers[worker.seat], self._by_host[worker.seat.host][worker.seat.slot]
         self.failed.pop(worker.life, None)
-        self._present = self._filled = None
+        self._present = self._saying = self._filled = None
 
     def on(self, host: str) -> list[Worker]:
         """The processes on a host."""
@@ -247,9 +255,9 @@ class Roster:
     def present_ids(self, lives: Iterable[ProcessId]) -> frozenset[int]:
         """What :func:`id` says of the processes that :meth:`present` names."""
         present = self.present(lives)
-        if self._ids is None or self._ids[0] is not present:
-            self._ids = present, frozenset(map(id, present))
-        return self._ids[1]
+        if self._ids is None or self._ids[0] is not present or self._ids[1] != id(present):  # a copy has others
+            self._ids = present, id(present), frozenset(map(id, present))
+        return self._ids[2]
 
     def present(self, lives: Iterable[ProcessId]) -> tuple[Worker, ...]:
         """Those of ``lives`` that are alive. One look asks many times for the members of the world."""
@@ -259,6 +267,12 @@ class Roster:
             found = (worker for life in members if (worker := find(life.seat)) is not None and worker.life == life)
             self._present = members, tuple(found)
         return self._present[1]
+
+    def those(self, lives: tuple[ProcessId, ...]) -> tuple[Worker, ...]:
+        """The same of processes that say something together; they do so more than once."""
+        if self._saying is None or self._saying[0] is not lives:
+            self._saying = lives, tuple(worker for life in lives if (worker := self.alive(life)) is not None)
+        return self._saying[1]
 
     @property
     def join_timeout_s(self) -> float:
@@ -274,17 +288,33 @@ class Roster:
         """An agent reports a life of a seat."""
         self.lives[life.seat] = max(self.lives.get(life.seat, 0), life.number)
 
-    def remember(self, worker: Worker) -> None:
-        """Note the commit of a process as its agent's: it outlives the process. Note one that has failed, too."""
-        if worker.failure is not None:
-            self.failed[worker.life] = worker
-        agent = self.agents.get(worker.seat.host)
-        if agent is not None and agent.joined and worker.holds is not None:
-            self.commits.heartbeat(worker.seat, worker.holds, worker.step, agent=agent.identity)
+    def remember(self, workers: Iterable[Worker]) -> None:
+        """Note the commit of each process as its agent's: it outlives the process. Note those that have failed, too."""
+        agents, heartbeat = self.agents, self.commits.heartbeat
+        for worker in workers:
+            seat = worker.life.seat
+            if worker.failure is not None:
+                self.failed[worker.life] = worker
+            agent = agents.get(seat.host)
+            if agent is not None and agent.joined and worker.holds is not None:
+                heartbeat(seat, worker.holds, worker.step, agent=agent.identity)
 
     def hosts_with_notice(self) -> dict[str, float]:
         """Hosts with an agent that has given notice, and when that, or the host, will be gone (mono)."""
+        if not any(map(_LEAVES_BY, self.agents.values())):
+            return {}  # nearly always, and there may be thousands
         return {name: agent.leaves_by for name, agent in self.agents.items() if agent.leaves_by is not None}
+
+    def all_heard_after(self, at: float) -> bool:
+        """Whether all agents that were ever heard were heard after a time (mono). What is known of that is kept:
+        an agent is never heard earlier than it was, and one that comes is heard later."""
+        if self._oldest <= at:
+            self._oldest = min([agent.heard for agent in self.agents.values() if agent.heard], default=-math.inf)
+        return self._oldest > at
+
+    def most_silent_s(self) -> float:
+        """The longest silence of a process that an agent has reported last."""
+        return max(map(_SILENT_S, self._workers.values()), default=0.0)
 
     def taken(self) -> dict[Seat, Stage]:
         """Seats with a process that may stay, and how far that is."""
@@ -311,6 +341,10 @@ class Roster:
         }
 
 
+_SILENT_S: Final = attrgetter("silent_s")
+_LEAVES_BY: Final = attrgetter("leaves_by")
+
+
 def seconds(said: object) -> float | None:
     """A time in a message; None if it is not a finite number."""
     if said is None:
@@ -322,28 +356,29 @@ def seconds(said: object) -> float | None:
     return told if math.isfinite(told) else None
 
 
-def take_heartbeat(worker: Worker, beat: Mapping[str, Any], at: float) -> None:
-    """Apply a heartbeat that a process has sent ``at`` a time (mono)."""
-    step, counted = worker.step, worker.progress
-    _take_commit(worker, beat)
-    step_s, progress = beat.get("step_s"), whole_number(beat.get("progress"))
-    worker.step_s = seconds(step_s)
-    worker.progress = worker.progress if progress is None else progress
-    if worker.progress != counted:
-        if worker.moved_at:
-            worker.steps_s.append((at - worker.moved_at) / max(1, worker.step - step))
-        worker.moved_at = at
-    worker.waiting = beat.get("waiting") is True
-    if worker.waiting:
-        worker.waits_since, worker.waits_until = min(worker.waits_since, at), at
-    else:
-        worker.waits_since = math.inf
-    if "observed" in beat:
-        worker.observed = signals(beat["observed"])
-    every, commit_s, call_s = beat.get("every"), beat.get("commit_s"), beat.get("call_s")
-    worker.every = whole_number(every)
-    worker.commit_s = seconds(commit_s)
-    worker.call_s = seconds(call_s)
+def take_heartbeat(workers: Iterable[Worker], beat: Mapping[str, Any], at: float) -> None:
+    """Apply a heartbeat that one process has sent ``at`` a time (mono), or each of many."""
+    progress, waiting = whole_number(beat.get("progress")), beat.get("waiting") is True
+    step_s, commit_s, call_s = seconds(beat.get("step_s")), seconds(beat.get("commit_s")), seconds(beat.get("call_s"))
+    every, observed = whole_number(beat.get("every")), signals(beat["observed"]) if "observed" in beat else None
+    held, done, stepped_at = _commit_of(beat), whole_number(beat.get("step")), seconds(beat.get("stepped_at"))
+    for worker in workers:
+        step, counted = worker.step, worker.progress
+        _take_commit(worker, held, done)
+        worker.step_s, worker.stepped_at = step_s, stepped_at
+        worker.progress = worker.progress if progress is None else progress
+        if worker.progress != counted:
+            if worker.moved_at:
+                worker.steps_s.append((at - worker.moved_at) / max(1, worker.step - step))
+            worker.moved_at = at
+        worker.waiting = waiting
+        if waiting:
+            worker.waits_since, worker.waits_until = min(worker.waits_since, at), at
+        else:
+            worker.waits_since = math.inf
+        if observed is not None:
+            worker.observed = observed
+        worker.every, worker.commit_s, worker.call_s = every, commit_s, call_s
 
 
 def signals(said: object) -> dict[str, float]:
@@ -352,31 +387,42 @@ def signals(said: object) -> dict[str, float]:
     return {str(name)[:64]: value for name, value in list(found.items())[:MOST_SIGNALS] if value is not None}
 
 
-def _take_commit(worker: Worker, message: Mapping[str, Any]) -> None:
-    commit, step = whole_numbers(message.get("commit"), 3), whole_number(message.get("step"))
+def _commit_of(message: Mapping[str, Any]) -> tuple[int, int, int] | None:
+    commit = whole_numbers(message.get("commit"), 3)
+    return None if commit is None else (commit[0], commit[1], commit[2])
+
+
+def _take_commit(worker: Worker, commit: tuple[int, int, int] | None, step: int | None) -> None:
     if commit is not None:
-        worker.holds = (commit[0], commit[1], commit[2])
+        worker.holds = commit
     elif worker.holds is not None:
         return  # sent before the first commit: a heartbeat may be late
     worker.step = worker.step if step is None else step
 
 
-def take_message(worker: Worker, message: Mapping[str, Any], now: float) -> None:
-    """Apply a message of a process that needs no immediate action."""
+def take_message(workers: Sequence[Worker], message: Mapping[str, Any], now: float) -> None:
+    """Apply a message of one process, or the same of many, that needs no immediate action."""
     match message.get("say"):
         case "looping":
-            worker.loops, worker.done = True, False  # a script may train more than once
-            worker.failure = None  # of a program that ran before
+            for worker in workers:
+                worker.loops, worker.done = True, False  # a script may train more than once
+                worker.failure = None  # of a program that ran before
         case "synced":
-            worker.loops, worker.agreed = True, worker.generation
-            _take_commit(worker, message)
+            commit, step = _commit_of(message), whole_number(message.get("step"))
+            for worker in workers:
+                worker.loops, worker.agreed = True, worker.generation
+                _take_commit(worker, commit, step)
         case "done":
-            worker.done = True
+            for worker in workers:
+                worker.done = True
         case "failed":
             digest, error, traceback = (str(message.get(key, "")) for key in ("digest", "error", "traceback"))
-            worker.failure, worker.failed_at = (digest, error, traceback), now
+            for worker in workers:
+                worker.failure, worker.failed_at = (digest, error, traceback), now
         case "warned":
-            worker.warned = message.get("leaving") is True
+            for worker in workers:
+                worker.warned = message.get("leaving") is True
         case "beat":
-            take_heartbeat(worker, message, now)
-            worker.agreed_at_heartbeat = worker.agreed
+            take_heartbeat(workers, message, now)
+            for worker in workers:
+                worker.agreed_at_heartbeat = worker.agreed

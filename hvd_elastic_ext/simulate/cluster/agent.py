@@ -5,22 +5,19 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.simulate.cluster.commits import Commit
 from hvd_elastic_ext.simulate.cluster.crowd import question
 from hvd_elastic_ext.simulate.cluster.processes import WITHIN, Message, Process
+from hvd_elastic_ext.simulate.cluster.times import AGAIN_MOST_S, AGAIN_S, LATELY_S
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.simulate.cluster.cluster import Cluster
     from hvd_elastic_ext.simulate.cluster.launcher import Launcher
 
-AGAIN_S: Final = 0.2
-"""First pause before a lost connection is made again; they double up to :data:`AGAIN_MOST_S`."""
-AGAIN_MOST_S: Final = 5.0
 MANY: Final = 64
-LATELY_S: Final = 1.0
-"""What was said so shortly before a connection broke is said once more: it may not have arrived."""
 
 
 @dataclass(eq=False, slots=True)
@@ -69,7 +66,7 @@ class Agent:
         """It was sent SIGTERM, and stays until its launcher says that nobody needs its commits."""
         self._ended: dict[int, tuple[int, int, bool]] = {}
         self._kept: list[Message] = []
-        self._lately: list[tuple[float, Message | tuple[Process, Mapping[str, Any], Commit | None]]] = []
+        self._lately: list[tuple[float, int, Message]] = []
         self._lost_at: float | None = None
         self.unsettled = False
         """A process has ended or asked since the launcher was lost, or was asking then."""
@@ -121,20 +118,16 @@ class Agent:
         elif self.line is not None:
             self._cluster.up(self.line, process.message(news, told))
 
-    def remember(self, process: Process, news: Mapping[str, Any], told: Commit | None) -> None:
-        """News of a process are sent now, with those of others."""
-        self._note((process, news, told))
-
-    def _note(self, said: Message | tuple[Process, Mapping[str, Any], Commit | None]) -> None:
-        self._lately.append((self._sim.now, said))
+    def _note(self, said: Message) -> None:
+        self._lately.append((self._sim.now, next(self._cluster.said), said))
         if len(self._lately) > MANY:
             since = self._sim.now - LATELY_S - AGAIN_S
             self._lately = [each for each in self._lately if each[0] >= since]
 
     def _said_lately(self) -> list[Message]:
         since = self._sim.now - LATELY_S - AGAIN_S
-        said = [each for at, each in self._lately if at >= since]
-        return [each if isinstance(each, Message) else each[0].message(each[1], each[2]) for each in said]
+        said = [each for each in self._lately if each[0] >= since]
+        return [message for _, _, message in sorted([*said, *self._cluster.crowd.said_lately(self)], key=itemgetter(1))]
 
     def _beat(self) -> None:
         if not self.alive:
@@ -218,12 +211,13 @@ class Agent:
             return
         self._incarnation = launcher.incarnation
         self.line = Line(self, launcher)
+        self._cluster.disturbances += 1
         self._cluster.up(self.line, self._hello())
         again = self._said_lately()
         self._lately.clear()
         kept, self._kept = [*again, *self._kept], []
         for message in kept:
-            self._lately.append((self._sim.now, message))
+            self._note(message)
             self._cluster.up(self.line, message)
         for process in self.processes.values():
             if process.asked is not None:
@@ -233,12 +227,14 @@ class Agent:
     def reached(self) -> None:
         """Its launcher reaches it again."""
         self.down_since, self.back_at = None, self._sim.now
+        self._cluster.disturbances += 1
 
     def line_lost(self, line: Line) -> None:
         """Notice that the connection is lost."""
         if not self.alive or self.line is not line:
             return
         self.line, self._lost_at = None, self._sim.now
+        self._cluster.disturbances += 1
         self.down_since = self._sim.now if self.down_since is None else self.down_since
         self.unsettled = any(process.asked is not None for process in self.processes.values())
         self._sim.later(AGAIN_S, self.connect)
@@ -266,7 +262,7 @@ class Agent:
                 for number, life in order["to"].items():
                     process = self.processes.get(int(number))
                     if process is not None and process.life == life:
-                        self._told(process, order["message"])
+                        self.told(process, order["message"])
             case "kill" | "stop" if (process := self.processes.get(order["slot"])) is not None:
                 code, ends_s = (137, 0.0) if order["do"] == "kill" else (143, self._times.ends_s)
                 self._sim.later(ends_s, self.ended, process, code)
@@ -316,7 +312,8 @@ class Agent:
             self._cluster.training.moves(process, "parked")
             self.say(process, "parked")
 
-    def _told(self, process: Process, message: Mapping[str, Any]) -> None:
+    def told(self, process: Process, message: Mapping[str, Any]) -> None:
+        """The launcher tells a process something."""
         training = self._cluster.training
         match message["tell"]:
             case "go" if process.state == "parked" and not process.stopped:
@@ -348,7 +345,7 @@ class Agent:
         rank, size = map(int, base64.b64decode(order["body"]).decode().split(",")[:2])
         process.rank, incarnation = rank, self.line.launcher.incarnation
         self._cluster.observer.dealt(process, incarnation=incarnation, rank=rank)
-        self._cluster.training.answered(process, incarnation=incarnation, size=size)
+        self._cluster.training.answered([process], incarnation=incarnation, size=size)
 
     # --- ends
 
@@ -356,6 +353,7 @@ class Agent:
         """A process ends."""
         if process.state == "gone":
             return
+        self._cluster.disturbances += 1
         self._cluster.training.gone(process)
         del self.processes[process.slot]
         self._ended[process.slot] = (process.life, code, process.done)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import random
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
-from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
@@ -54,6 +55,10 @@ class _Unwritten(Journal):
         """Thousands of lines that nobody keeps are not made."""
 
 
+def _host(name: str, slots: int, known: Host | None) -> Host:
+    return known if known is not None and known.slots == slots else Host(name, slots)
+
+
 class Cluster:
     """``boot_s`` by host: None never gets ready. ``late_s``: how late all messages of a host are. ``cut``: no network.
 
@@ -76,6 +81,7 @@ class Cluster:
         self.chance = random.Random(seed)  # noqa: S311 a simulation
         self.launcher_dies = launcher_dies
         self.journal: Any = io.StringIO() if journal is None else journal
+        self.keeps_journal = not isinstance(self.journal, NoJournal)
         self.cut: set[str] = set()
         self.absent: set[str] = set()
         self.kinds: dict[str, str] = {}
@@ -90,6 +96,10 @@ class Cluster:
         self.training = Training(self.sim, self.observer, self.cut, times, together=self.crowd)
         self.helpers = Helpers(self)
         self._lives = 0
+        self.said = itertools.count()
+        """Of what agents and processes say."""
+        self.disturbances = 0
+        """How often a connection, or what may go over it, has changed, or a process has ended."""
         self.recorder: Recorder | None = None
         """Writes down all that launchers are told."""
         self._saved = Saved()
@@ -106,7 +116,7 @@ class Cluster:
 
     def new_journal(self) -> Journal:
         """Of a launcher."""
-        return (_Unwritten if isinstance(self.journal, NoJournal) else Journal)(self.journal, self.sim.time)
+        return (Journal if self.keeps_journal else _Unwritten)(self.journal, self.sim.time)
 
     # --- time
 
@@ -138,6 +148,7 @@ class Cluster:
     def next_session(self, saved: Saved, *, expects: str | None) -> None:
         """The launcher's job goes on after a sleep, or a failure. ``expects``: a checkpoint that was made."""
         self.launcher, self._incarnation = None, self._incarnation + 1
+        self.disturbances += 1
         self.launcher = Launcher(self, self._incarnation, saved, expects=expects)
 
     def kill_launcher(self) -> None:
@@ -146,6 +157,7 @@ class Cluster:
         if launcher is None:
             return
         self._saved, launcher.alive = launcher.left, False
+        self.disturbances += 1
         self.observer.launcher_died(launcher)
         for agent in self.agents.values():
             if (line := agent.line) is not None and line.launcher is launcher:
@@ -212,6 +224,7 @@ class Cluster:
         if agent is not None and (line := agent.line) is not None and line.open and host not in self.cut:
             line.open = False
             agent.down_since = self.sim.now
+            self.disturbances += 1
             self.sim.later(LATENCY_S, agent.line_lost, line)
             self.sim.later(LATENCY_S, line.launcher.lost, line, "connection reset")
 
@@ -223,6 +236,7 @@ class Cluster:
         if agent is not None and self.launcher is not None:
             self.launcher.hears(agent)
         self.cut.add(host)
+        self.disturbances += 1
         for process in [] if agent is None else list(agent.processes.values()):
             self.training.may_stall(process.world)
         if agent is not None:
@@ -232,6 +246,7 @@ class Cluster:
 
     def _times_out(self, line: Line, cut_at: float) -> None:
         if line.agent.host in self.cut and line.agent.down_since == cut_at:
+            self.disturbances += 1
             line.open = False
             line.agent.line_lost(line)
             line.launcher.lost(line, "nothing was acknowledged")
@@ -241,6 +256,7 @@ class Cluster:
         if host not in self.cut:
             return
         self.cut.discard(host)
+        self.disturbances += 1
         self.training.look_again(list(self.agents))
         agent = self.agents.get(host)
         if agent is None or (line := agent.line) is None:
@@ -255,6 +271,7 @@ class Cluster:
         if line.agent.host in self.cut:
             return
         ups, downs, line.up, line.down = line.up, line.down, [], []
+        self.disturbances += 1
         for message in ups:
             self._arrives_up(line, message)
         for order in downs:
@@ -274,6 +291,7 @@ class Cluster:
             return
         self.observer.dies(agent)
         agent.alive = False
+        self.disturbances += 1
         del self.agents[agent.host]
         for process in list(agent.processes.values()):
             self.training.gone(process)
@@ -313,7 +331,8 @@ class Cluster:
     def publish(self, hosts: dict[str, int], departing: dict[str, float | None] | None = None) -> None:
         """A new list was accepted. ``departing``: in how many seconds hosts will be gone, if that is known."""
         now = self.sim.now
-        self.listed = HostSet.of(hosts)
+        known = {host.name: host for host in self.listed}
+        self.listed = HostSet(tuple(_host(name, slots, known.get(name)) for name, slots in hosts.items()))
         self.departing = {host: None if in_s is None else now + in_s for host, in_s in (departing or {}).items()}
         self.observer.listed(self.listed.names, self.departing)
         if self.launcher is not None:

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
+from hvd_elastic_ext.launcher.state.actions import Deal, Tell
 from hvd_elastic_ext.simulate.cluster.commits import Commit
-from hvd_elastic_ext.simulate.cluster.processes import Process
-from hvd_elastic_ext.simulate.cluster.times import LATENCY_S
+from hvd_elastic_ext.simulate.cluster.processes import Message, Process
+from hvd_elastic_ext.simulate.cluster.times import AGAIN_S, LATELY_S, LATENCY_S
 
 if TYPE_CHECKING:
-    from hvd_elastic_ext.simulate.cluster.agent import Line
+    from hvd_elastic_ext.simulate.cluster.agent import Agent, Line
     from hvd_elastic_ext.simulate.cluster.cluster import Cluster
+    from hvd_elastic_ext.simulate.cluster.launcher import Launcher
+
+
+@dataclass(eq=False, slots=True)
+class _Group:
+    """``of``: who was to say something; ``processes``: those of them that a launcher hears by ``lines``, in one event.
+
+    ``others``: something is in the way. All that as long as the cluster has had so many ``disturbances``.
+    """
+
+    of: Sequence[Process]
+    disturbances: int
+    processes: list[Process] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    ids: tuple[ProcessId, ...] = ()
+    others: list[Process] = field(default_factory=list)
 
 
 class Crowd:
@@ -20,10 +40,17 @@ class Crowd:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster, self._sim = cluster, cluster.sim
         self._questions = 0
+        self._groups: deque[_Group] = deque(maxlen=4)
+        self._lately: deque[tuple[float, int, _Group, Mapping[str, Any], Commit | None]] = deque()
+        """What was said together, for agents that lose their connection."""
 
     def say(self, processes: Sequence[Process], what: str, *, told: Commit | None = None, **more: Any) -> None:
         """They say the same on their links. ``told``: the commit that this tells of."""
         self._send(processes, {"event": "said", "message": {"say": what, **more}}, told)
+
+    def changed(self) -> None:
+        """A world has lost a member."""
+        self._cluster.disturbances += 1
 
     def ask(self, processes: Sequence[Process]) -> None:
         """They ask for a rank, and say before what they hold."""
@@ -33,40 +60,142 @@ class Crowd:
                 process.sample = (process.batch, process.commit)
                 by_sample.setdefault((process.batch, process.commit), []).append(process)
         for (batch, commit), those in by_sample.items():
-            self.say(those, "beat", told=commit, step=batch, commit=commit.name)
+            alike = processes if len(those) == len(processes) else those
+            self.say(alike, "beat", told=commit, step=batch, commit=commit.name)
         self._questions += 1
         for process in processes:
             process.asked = self._questions
             process.agent.unsettled = True
         self._send(processes, question(self._questions), None, kept=False)
         for process in processes:
-            process.agent.lease()
+            if process.agent.line is None:
+                process.agent.lease()
 
     def _send(
         self, processes: Sequence[Process], news: Mapping[str, Any], told: Commit | None, *, kept: bool = True
     ) -> None:
         """``kept``: they are said again if the connection is lost."""
-        cluster, now = self._cluster, self._sim.now
-        at, alone = now + LATENCY_S, cluster.times.every_step or bool(cluster.late_s)
-        together: list[tuple[Line, Process]] = []
+        group = self._group(processes)
+        for process in group.others:
+            process.agent.send(process, news, told, kept=kept)
+        if not group.processes:
+            return
+        now = self._sim.now
+        if kept:
+            self._lately.append((now, next(self._cluster.said), group, news, told))
+            while self._lately[0][0] < now - LATELY_S - AGAIN_S:
+                self._lately.popleft()
+        self._sim.at(now + LATENCY_S, self._arrives, group, news, told)
+
+    def _group(self, processes: Sequence[Process]) -> _Group:
+        """Those with nothing in the way of what they say, and the others; the same as before if nothing has changed."""
+        cluster = self._cluster
+        for known in self._groups:
+            if known.of is processes and known.disturbances == cluster.disturbances:
+                return known
+        launcher, cut = cluster.launcher, cluster.cut
+        alone = cluster.times.every_step or bool(cluster.late_s) or launcher is None
+        group = _Group(processes, cluster.disturbances)
         for process in processes:
             agent = process.agent
             line = agent.line
-            if alone or line is None or line.up or line.up_at > at or agent.host in cluster.cut:
-                agent.send(process, news, told, kept=kept)
-                continue
-            line.up_at = at
-            together.append((line, process))
-            if kept:
-                agent.remember(process, news, told)
-        if together:
-            self._sim.at(at, self._arrives, together, news, told)
+            if alone or line is None or line.up or agent.down_since is not None or agent.host in cut:
+                group.others.append(process)
+            elif launcher is None or launcher.lines.get(agent.host) is not line:
+                group.others.append(process)  # its hello is on its way
+            else:
+                group.processes.append(process)
+                group.lines.append(line)
+        group.ids = tuple([process.id for process in group.processes])
+        self._groups.append(group)
+        return group
 
-    def _arrives(self, sent: Sequence[tuple[Line, Process]], news: Mapping[str, Any], told: Commit | None) -> None:
+    def said_lately(self, agent: Agent) -> Iterator[tuple[float, int, Message]]:
+        """What processes of an agent have said together with others a moment ago: when, and as the how manieth."""
+        for at, number, group, news, told in self._lately:
+            if at >= self._sim.now - LATELY_S - AGAIN_S:
+                yield from ((at, number, each.message(news, told)) for each in group.processes if each.agent is agent)
+
+    # --- what launchers tell
+
+    def tell(self, launcher: Launcher, wanted: Tell) -> None:
+        """A launcher tells processes the same."""
+        lines = self._lines(launcher, wanted.processes, wanted)
+        if lines:
+            self._sim.at(self._sim.now + LATENCY_S, self._told, lines, wanted)
+
+    def deal(self, launcher: Launcher, wanted: Deal) -> None:
+        """A launcher tells processes which world they are in, and their ranks."""
+        lines = self._lines(launcher, list(wanted.dealt.places), wanted)
+        if lines:
+            self._cluster.observer.deals(launcher)
+            self._sim.at(self._sim.now + LATENCY_S, self._dealt, lines, wanted, launcher.incarnation)
+
+    def _lines(
+        self, launcher: Launcher, lives: Sequence[ProcessId], wanted: Tell | Deal
+    ) -> list[tuple[int, Line, ProcessId]]:
+        """By number, connections that something goes over at once. Where something is in the way, it goes by itself."""
+        cluster, at = self._cluster, self._sim.now + LATENCY_S
+        find, cut, late = launcher.lines.get, cluster.cut, bool(cluster.late_s)
+        found: list[tuple[int, Line, ProcessId]] = []
+        others = set[str]()
+        for number, life in enumerate(lives):
+            line = find(life.seat.host)
+            if line is None:
+                continue
+            if late or line.down or line.down_at > at or (cut and life.seat.host in cut):
+                others.add(life.seat.host)
+            else:
+                line.down_at = at
+                found.append((number, line, life))
+        for host, order in wanted.orders() if others else ():
+            if host in others:
+                launcher.send(host, order)
+        return found
+
+    def _hear(self, lines: Sequence[tuple[int, Line, ProcessId]], wanted: Tell | Deal) -> list[tuple[int, Process]]:
+        """Processes that hear it; a network that was cut meanwhile does not let it through."""
+        cut, heard = self._cluster.cut, list[tuple[int, Process]]()
+        held: dict[str, Line] = {}
+        self._sim.happened += len(lines) - 1
+        for number, line, life in lines:
+            agent = line.agent
+            if not line.open or agent.line is not line or not agent.alive:
+                continue
+            if line.down or (cut and agent.host in cut):
+                held[agent.host] = line
+            elif (process := agent.processes.get(life.seat.slot)) is not None and process.life == life.number:
+                heard.append((number, process))
+        for host, order in wanted.orders() if held else ():
+            if host in held:
+                held[host].down.append(order)
+        return heard
+
+    def _told(self, lines: Sequence[tuple[int, Line, ProcessId]], wanted: Tell) -> None:
+        for _, process in self._hear(lines, wanted):
+            process.agent.told(process, wanted.message)
+
+    def _dealt(self, lines: Sequence[tuple[int, Line, ProcessId]], wanted: Deal, incarnation: int) -> None:
+        numbers, observer = wanted.dealt.numbers, self._cluster.observer
+        those = list[Process]()
+        for number, process in self._hear(lines, wanted):
+            process.told_world = wanted.generation
+            if process.asked == numbers[number]:
+                process.asked, process.rank = None, number
+                observer.dealt(process, incarnation=incarnation, rank=number)
+                those.append(process)
+        self._cluster.training.answered(those, incarnation=incarnation, size=len(numbers))
+
+    # --- what they say
+
+    def _arrives(self, group: _Group, news: Mapping[str, Any], told: Commit | None) -> None:
         cluster, launcher = self._cluster, self._cluster.launcher
-        self._sim.happened += len(sent) - 1
+        self._sim.happened += len(group.processes) - 1
+        if cluster.disturbances == group.disturbances and launcher is not None:
+            launcher.hear_all(group.ids, group.processes, news, told)
+            return
         heard: list[tuple[Line, Process]] = []
-        for line, process in sent:
+        for line, process in zip(group.lines, group.processes, strict=True):
             if line.open and (line.up or line.agent.host in cluster.cut):
                 line.up.append(process.message(news, told))
             elif line.open and line.launcher is launcher:

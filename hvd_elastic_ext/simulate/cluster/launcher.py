@@ -13,6 +13,7 @@ from hvd_elastic_ext.launcher.driver.driver import Driver
 from hvd_elastic_ext.launcher.folder import saved_text
 from hvd_elastic_ext.launcher.folder.saved_state import start_of, write_noted_change
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
+from hvd_elastic_ext.launcher.state.actions import Deal, Tell
 from hvd_elastic_ext.launcher.state.events import (
     AgentEnded,
     AgentJoined,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 NO_ROUTE_S: Final = 1.0
 CALM_S: Final = 120.0
 """Longest time between two looks while a world trains, and nothing else goes on."""
-CALM_PER_HOST_S: Final = 0.05
+CALM_PER_HOST_S: Final = 0.35
 WAITING_S: Final = 10.0
 """The same while processes start, or wait for hosts."""
 MOVING_S: Final = 1.0
@@ -86,6 +87,8 @@ class Launcher:
         """States, and when each has been written."""
         self._heard_at = self._told_at = self.born
         """When all hosts were heard last, where their heartbeats are not messages of their own."""
+        self._there: tuple[int, list[str]] = (-1, [])
+        """The last answer of :meth:`_reached`, and at how many disturbances."""
         self.looks = 0
         self.driver = self._driver(saved, expects)
         left = HostSet(saved.hosts_left)
@@ -102,7 +105,16 @@ class Launcher:
         recorder = cluster.recorder
         if recorder is not None:
             recorder.job_started(start_of(saved, job, wall=time.wall(), expects=expects))
-        return Driver(job, self, journal=cluster.new_journal(), clock=time, changed=self._changed, recorder=recorder)
+        together = None if cluster.times.every_step else self
+        return Driver(
+            job,
+            self,
+            journal=cluster.new_journal(),
+            clock=time,
+            changed=self._changed,
+            recorder=recorder,
+            together=together,
+        )
 
     @property
     def starting(self) -> bool:
@@ -160,9 +172,11 @@ class Launcher:
             return
         if (before := self.lines.get(host)) is not None:
             before.open = False
+            self._cluster.disturbances += 1
             self._cluster.tell_loss(before)
             self.driver.tell(AgentLost(host, "it came again"))
         self.lines[host] = line
+        self._cluster.disturbances += 1
         self.driver.tell(AgentJoined(host, message.news))
         self.driver.tell(PeersChanged(host))
         self.dirty = True
@@ -183,6 +197,20 @@ class Launcher:
                 agent.reached()
             heard.append(process.id)
         self.driver.tell(SameNews(tuple(heard), news))
+        self.dirty = True
+
+    def hear_all(
+        self, ids: tuple[ProcessId, ...], processes: Sequence[Process], news: Mapping[str, Any], told: Commit | None
+    ) -> None:
+        """The same, where nothing is in the way of it."""
+        if self._missed is not None:
+            self._missed.append(lambda: self.hear_all(ids, processes, news, told))
+            return
+        if not self.alive:
+            return
+        if told is not None:
+            self._cluster.observer.all_told(processes, told)
+        self.driver.tell(SameNews(ids, news))
         self.dirty = True
 
     def look(self) -> None:
@@ -227,15 +255,23 @@ class Launcher:
             return
         self._heard_at, agents = now, self.driver.job.roster.agents
         self._told_at = now if whole else self._told_at
-        latest, alive = now - timeout_s * SHARE / 2, list[str]()
-        for host, line in list(self.lines.items()):
-            known = agents.get(host)
-            if whole:
+        latest = now - timeout_s * SHARE / 2
+        if whole:
+            for line in list(self.lines.values()):
                 self.hears(line.agent)
-            elif known is not None and known.heard <= latest and self._reaches(line.agent):
-                alive.append(host)
+            return
+        reached, cut = self._reached(), self._cluster.cut
+        early = [host for host in reached if (known := agents.get(host)) is not None and known.heard <= latest]
+        alive = [host for host in early if host not in cut] if cut else early
         if alive and self._missed is None:
             self.driver.tell(Heard(tuple(alive)))
+
+    def _reached(self) -> Sequence[str]:
+        """Hosts that are connected to living agents, but for those that are cut off."""
+        if self._there[0] != self._cluster.disturbances:
+            there = [host for host, line in self.lines.items() if line.agent.alive]
+            self._there = self._cluster.disturbances, there
+        return self._there[1]
 
     def hears(self, agent: Agent) -> None:
         """An agent's heartbeat arrives now, where heartbeats are not messages of their own."""
@@ -254,6 +290,7 @@ class Launcher:
         if self.alive and self.lines.get(line.agent.host) is line:
             line.open = False
             del self.lines[line.agent.host]
+            self._cluster.disturbances += 1
             self.driver.tell(AgentLost(line.agent.host, reason))
             self.dirty = True
 
@@ -327,6 +364,16 @@ class Launcher:
         self._cluster.down(line, order)
         return True
 
+    @property
+    def keeps_journal(self) -> bool:
+        return self._cluster.keeps_journal
+
+    def tell(self, wanted: Tell) -> None:
+        self._cluster.crowd.tell(self, wanted)
+
+    def deal(self, wanted: Deal) -> None:
+        self._cluster.crowd.deal(self, wanted)
+
     def _notes(self, line: Line, order: Mapping[str, Any]) -> None:
         match order["do"]:
             case "answer":
@@ -344,6 +391,7 @@ class Launcher:
         line = self.lines.pop(host, None)
         if line is not None:
             line.open = False
+            self._cluster.disturbances += 1
             self._sim.later(LATENCY_S, self._hung_up, host, reason)
             self._cluster.tell_loss(line)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hvd_elastic_ext.simulate.cluster.commits import Commit
@@ -20,6 +20,11 @@ class Observer:
 
     def moved(self, process: Process, before: str) -> None:
         """A process has another state than ``before``; an empty one: it was started."""
+
+    def moved_together(self, processes: Sequence[Process], before: Sequence[str]) -> None:
+        """Processes have the same new state, each after its own of ``before``."""
+        for process, state in zip(processes, before, strict=True):
+            self.moved(process, state)
 
     def agreed(self, world: World, elected: Commit | None) -> None:
         """The ranks of a world have agreed on their state; None: it begins anew."""
@@ -40,6 +45,11 @@ class Observer:
 
     def told(self, agent: Agent, slot: int, commit: Commit) -> None:
         """A launcher has heard of a commit."""
+
+    def all_told(self, processes: Sequence[Process], commit: Commit) -> None:
+        """The same of many processes."""
+        for process in processes:
+            self.told(process.agent, process.slot, commit)
 
     def heard_end(self, agent: Agent, slot: int) -> None:
         """A launcher has heard of the end of a process."""

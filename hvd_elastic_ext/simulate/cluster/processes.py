@@ -136,3 +136,6 @@ class Together(Protocol):
 
     def ask(self, processes: Sequence[Process]) -> None:
         """Ask for a rank."""
+
+    def changed(self) -> None:
+        """A world has lost a member."""

@@ -42,6 +42,13 @@ class Training:
         before, process.state = process.state, state
         self._observer.moved(process, before)
 
+    def _move(self, processes: Sequence[Process], state: str) -> None:
+        """The same, of many."""
+        before = [process.state for process in processes]
+        for process in processes:
+            process.state = state
+        self._observer.moved_together(processes, before)
+
     def stalled(self, world: World) -> bool:
         """Whether some rank holds up the others."""
         if any(process.stopped or process.stays for process in world.members):
@@ -68,23 +75,30 @@ class Training:
 
     # --- into a world
 
-    def answered(self, process: Process, *, incarnation: int, size: int) -> None:
-        """A process was told its rank: it connects to the others of its world."""
-        key = (incarnation, process.told_world)
-        world = next((each for each in self.worlds if each.key == key and each.phase == "joining"), None)
-        if world is None:
-            world = World(key, size)
-            self.worlds.append(world)
-        process.world, process.leave = world, False
-        self.moves(process, "joining")
-        world.members.append(process)
-        if len(world.members) == world.size:
-            self._sim.later(self._times.join_s, self._enter, world)
-        self._sim.later(self._times.gloo_s, self._gives_up, process, world)
+    def answered(self, processes: Sequence[Process], *, incarnation: int, size: int) -> None:
+        """Processes were told their ranks: they connect to the others of their world."""
+        told = dict[int, list[Process]]()
+        for process in processes:
+            told.setdefault(process.told_world, []).append(process)
+        for generation, those in told.items():
+            key = (incarnation, generation)
+            world = next((each for each in self.worlds if each.key == key and each.phase == "joining"), None)
+            if world is None:
+                world = World(key, size)
+                self.worlds.append(world)
+            for process in those:
+                process.world, process.leave = world, False
+            self._move(those, "joining")
+            world.members += those
+            if len(world.members) == world.size:
+                self._sim.later(self._times.join_s, self._enter, world)
+            self._sim.later(self._times.gloo_s, self._give_up, those, world)
 
-    def _gives_up(self, process: Process, world: World) -> None:
-        if process.world is world and world.phase in ("joining", "lost") and not process.stopped:
-            self.lose(world, process)
+    def _give_up(self, processes: Sequence[Process], world: World) -> None:
+        self._sim.happened += len(processes) - 1
+        for process in processes:
+            if process.world is world and world.phase in ("joining", "lost") and not process.stopped:
+                self.lose(world, process)
 
     def _enter(self, world: World) -> None:
         if world.phase != "joining":
@@ -94,9 +108,9 @@ class Training:
         world.phase = "syncing"
         for process in world.members:
             process.generation = process.told_world
-            self.moves(process, "syncing")
             if process.entered is None:
                 process.entered = process.held.generation if process.held else 0
+        self._move(world.members, "syncing")
         self._together.say(world.members, "entered", generation=world.key[1])
         new = [process for process in world.members if not process.looped]
         for process in new:
@@ -109,7 +123,8 @@ class Training:
             return
         if self._held_up(world, self._synced):
             return
-        members = sorted(world.members, key=lambda process: process.rank)
+        world.members.sort(key=lambda process: process.rank)  # as a rule they are
+        members = world.members
         lineage = next(self._lineages)
         elected = elect([_candidate(process) for process in members], lineage=lineage)
         world.phase, world.elected = "training", (elected.incarnation, elected.generation)
@@ -123,8 +138,8 @@ class Training:
             process.entered, process.batch, process.track = elected.generation, commit.batch, track
         world.asked = next((process for process in members if process.wanted is not None), None)
         self._observer.agreed(world, None if elected.anew else elected.commit)
+        self._move(members, "training")
         for process in members:
-            self.moves(process, "training")
             process.agreed = process.generation
         self._together.say(members, "synced", told=commit, step=commit.batch, commit=commit.name)
         if self._times.every_step:
@@ -247,7 +262,8 @@ class Training:
             pause_s = None if last is None else max(0.0, now - last - world.step_s)
             pauses.setdefault(pause_s, []).append(process)
         for pause_s, processes in pauses.items():
-            self._together.say(processes, "going_on", pause_s=pause_s)
+            those = world.members if len(processes) == len(world.members) else processes
+            self._together.say(those, "going_on", pause_s=pause_s)
 
     def _commit(self, world: World, commits: int) -> None:
         left, track = world.batch % world.every, world.track
@@ -375,7 +391,7 @@ class Training:
     def _ask(self, processes: Sequence[Process]) -> None:
         for process in processes:
             process.wanted, process.stays = None, False
-            self.moves(process, "asking")
+        self._move(processes, "asking")
         self._together.ask(processes)
 
     def interrupt(self, process: Process, *, leave: bool) -> None:
@@ -409,7 +425,10 @@ class Training:
 
     def _notice(self, world: World, where: str) -> None:
         those = [process for process in world.members if self._notices(process, where)]
-        if those:
+        if len(those) == len(world.members):
+            world.members = []
+            self._roll_back(those)
+        elif those:
             noticed = set(those)
             world.members = [process for process in world.members if process not in noticed]
             self._roll_back(those)
@@ -423,13 +442,20 @@ class Training:
 
     def _roll_back(self, processes: Sequence[Process]) -> None:
         """They have left a world that is lost."""
+        alike = dict[tuple[int, int], list[Process]]()
         for process in processes:
             self.follow(process)
             process.world, held = None, process.held
             if process.state == "training" and held is not None:
                 lost, process.batch = process.batch - held.batch, held.batch
-                fields = {"step": held.batch, "steps_lost": lost, "rank": process.rank}
-                process.agent.say(process, "record", event="rolled_back", fields=fields)
+                if self.records or self._times.every_step:
+                    fields = {"step": held.batch, "steps_lost": lost, "rank": process.rank}
+                    process.agent.say(process, "record", event="rolled_back", fields=fields)
+                else:  # nobody reads which rank it was
+                    alike.setdefault((held.batch, lost), []).append(process)
+        for (step, lost), those in alike.items():
+            alone = processes if len(those) == len(processes) else those
+            self._together.say(alone, "record", event="rolled_back", fields={"step": step, "steps_lost": lost})
         self._ask(processes)
 
     def look_again(self, hosts: Iterable[str]) -> None:
@@ -447,6 +473,7 @@ class Training:
         self.moves(process, "gone")
         if world is not None:
             world.members.remove(process)
+            self._together.changed()
             self.lose(world, None, host=process.agent.host)
 
 

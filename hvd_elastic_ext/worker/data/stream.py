@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from hvd_elastic_ext.core.errors import DataError, UsageError
 from hvd_elastic_ext.worker.comms import current_world
-from hvd_elastic_ext.worker.data.assignment import Assignment, Consumed, Range, Ranges, joined
+from hvd_elastic_ext.worker.data.assignment import Assignment, Consumed, Range, Ranges, joined, total
 from hvd_elastic_ext.worker.data.sampler import shuffled
 
 _UNKNOWN: Final = "?"
@@ -88,6 +88,17 @@ class ElasticStream(IterableDataset[Any]):
         if self._assignment is None:
             raise UsageError("ElasticStream.record_batch: nothing has been dealt yet; iterate over a loader first")
         self._consumed = self._assignment.consume(self._consumed, batch_size)
+
+    @property
+    def backlog(self) -> int:
+        """Records of the epoch that no rank has consumed, for ``state.observe(backlog=stream.backlog)``.
+
+        0 while lengths are not known.
+        """
+        if self._assignment is not None:
+            return max(0, self._assignment.records - self._assignment.size * sum(self._consumed.counts))
+        left = self._whole_epoch() if self._left is None else self._left
+        return total(left)
 
     def reset(self) -> None:
         """Drop the present assignment: the next iteration assigns the rest to the world of that time."""

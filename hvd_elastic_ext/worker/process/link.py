@@ -46,7 +46,7 @@ class Status:
 
     __slots__ = (
         "call_s", "commit", "commit_s", "every", "fresh", "observed", "own_step", "progress", "step", "step_s",
-        "waiting",
+        "stepped_at", "waiting",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -58,6 +58,8 @@ class Status:
         """(incarnation, generation, number) of the newest commit; None before the first sync."""
         self.step_s: float | None = None
         """Seconds of the last step, less those spent waiting for other ranks."""
+        self.stepped_at: float | None = None
+        """When the last step ended, by a clock of this process: heartbeats are too few to tell how long a step is."""
         self.progress = 0
         """Grows with each step, commit, check and ``heartbeat()`` of the main thread."""
         self.waiting = False
@@ -191,6 +193,8 @@ class Link:
         pace = {"step_s": status.step_s, "progress": status.progress, **({"waiting": True} if status.waiting else {})}
         if status.every is not None:
             pace |= {"every": status.every, "commit_s": status.commit_s, "call_s": status.call_s}
+        if status.stepped_at is not None:
+            pace["stepped_at"] = status.stepped_at
         observed = {} if status.observed is None else {"observed": status.observed}
         self.say("beat", pid=os.getpid(), step=status.step, commit=status.commit, **pace, **observed)
 

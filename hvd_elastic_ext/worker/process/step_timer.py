@@ -71,6 +71,7 @@ class StepTimer:
         if self._last is not None:
             self._status.step_s = round(max(0.0, now - self._last - self._waited), 6)
         self._last, self._waited = now, 0.0
+        self._status.stepped_at = round(now, 6)
         if not self._status.own_step:
             self._status.step += 1
             self._on_step()

@@ -334,6 +334,7 @@ class Keeper:
 
         If the commit fails, that checkpoint is lost, but the finished training is not. The last step is journalled.
         """
+        self._stopping.training_ended()
         if self._last_step_unreported and self._comms.rank() == 0:
             self._last_step_unreported = False
             self._record("stepped", values=plain(self._inventory.values()))

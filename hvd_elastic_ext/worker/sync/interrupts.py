@@ -94,6 +94,10 @@ class Stopping:
         self.inbox.leave()
         self.drop()
 
+    def training_ended(self) -> None:
+        """The training function has returned, in a world that is still whole."""
+        self._alone.training_ended()
+
     def drop(self) -> None:
         """Drop pending reductions and answers, but keep the notices."""
         self._agreement.drop()

@@ -16,6 +16,8 @@ STEPS: Final = 100
 tens of steps."""
 SECONDS: Final = 30.0
 """The same in seconds. Steps that are shorter than 0.3 s may be more than :data:`STEPS` between two averages."""
+FEW_STEPS: Final = 20
+"""Steps of a training that is over before it could be told."""
 
 
 class _Window(NamedTuple):
@@ -33,8 +35,9 @@ class TrainingAlone:
     """Tells a script once that its ranks train alone: they step, and begin no collective of their own.
 
     A count of collectives is read at the beginning and the end of each window of :data:`STEPS` and :data:`SECONDS`; a
-    step in between only adds one. ``record`` writes :data:`EVENT` into the journal. What a script averages after that,
-    such as a loss at the end of an epoch, takes nothing back.
+    step in between only adds one. A training that ends before its first window does is judged at its end. ``record``
+    writes :data:`EVENT` into the journal. What a script averages after that, such as a loss at the end of an epoch,
+    takes nothing back.
     """
 
     def __init__(self, comms: Comms, clock: Clock, record: Callable[..., None]) -> None:
@@ -43,11 +46,20 @@ class TrainingAlone:
         self._record = record
         self._window: _Window | None = None
         self._steps = 0
+        self._judged = False
+        """A window of the present world is over."""
         self._told = False
 
     def world_ended(self) -> None:
         """What was counted belongs to a world that has ended."""
-        self._window = None
+        self._window, self._steps, self._judged = None, 0, False
+
+    def training_ended(self) -> None:
+        """Training is over: tell it of one too short for a whole window."""
+        if self._told or self._judged or self._window is None or self._steps < FEW_STEPS:
+            return
+        if self._window.begun is not None and self._window.begun == self._comms.begun_by_script():
+            self._tell(self._clock.mono() - self._window.at)
 
     def stepped(self) -> None:
         """An optimizer step of the present world is done."""
@@ -58,6 +70,7 @@ class TrainingAlone:
         if self._window is not None and now - self._window.at < SECONDS:
             return
         before, self._steps = self._window, 0
+        self._judged = before is not None
         self._window = _Window(now, self._comms.begun_by_script())
         if before is not None and before.begun is not None and before.begun == self._window.begun:
             self._tell(now - before.at)

@@ -91,6 +91,7 @@ def test_when_all_processes_are_killed_a_parked_newcomer_continues_from_their_la
         check_to_the_end(job, held=held, entries=2)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_training_continues_from_the_newest_commit_even_of_a_host_that_is_not_listed(
     tmp_path: Path,
@@ -112,6 +113,7 @@ def test_training_continues_from_the_newest_commit_even_of_a_host_that_is_not_li
         assert entry.fields["host"] == BESIDE or entry.number_of("size") > 1
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_a_process_killed_at_its_start_does_not_end_a_job_that_trained_before(
     tmp_path: Path,

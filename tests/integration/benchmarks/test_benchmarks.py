@@ -35,6 +35,7 @@ def table_cells(report: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in report.splitlines() if line[:1] == "|"]
 
 
+@pytest.mark.soak
 def test_a_quick_run_of_the_cheapest_case_prints_a_row_for_each_figure(tmp_path: Path) -> None:
     data = tmp_path / "report.json"
     command = [*BENCHMARKS, "hosts-change-to-driver", "--json", str(data)]
@@ -61,6 +62,7 @@ def wait_for_worker(process: RunningProcess) -> None:
     )
 
 
+@pytest.mark.soak
 def test_a_run_that_is_told_to_end_ends_its_job_and_reports_what_there_is(tmp_path: Path) -> None:
     # In the background of a shell SIGINT is ignored: SIGTERM must not rest on it.
     command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *BENCHMARKS, "hosts-change-to-driver"]
@@ -74,6 +76,7 @@ def test_a_run_that_is_told_to_end_ends_its_job_and_reports_what_there_is(tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.soak
 def test_a_killed_run_leaves_no_process(tmp_path: Path) -> None:
     command = [*BENCHMARKS, "hosts-change-to-driver"]
     with run_process(command, cwd=ROOT, env={"TMPDIR": str(tmp_path)}) as process:

@@ -129,6 +129,7 @@ def test_a_script_of_torch_distributed_alone_runs_as_under_torchrun(job: Job) ->
     assert sorted(re.findall(r"\[(\d)\]<stdout>:(sum .*)", process.output)) == [("0", "sum 3 0 2"), ("1", "sum 3 1 2")]
 
 
+@pytest.mark.soak
 def test_a_script_of_horovods_is_told_what_to_call_instead(job: Job) -> None:
     job.set_hosts("a:1")
     script = (sys.executable, "-c", "import horovod.torch as hvd; hvd.init()")

@@ -34,6 +34,7 @@ def scaled(launched: Launched) -> list[tuple[int, list[str]]]:
     return [(record.get("hosts"), record.get("leaving")) for record in launched.events("scaled")]
 
 
+@pytest.mark.soak
 def test_a_queue_brings_a_host_and_its_end_gives_the_host_back_without_a_lost_step(
     launched: Launched, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.soak
 def test_environment_and_command_of_a_job_over_ssh_cannot_be_read_on_the_network(
     nethosts: MakeHosts, directory: Path
 ) -> None:

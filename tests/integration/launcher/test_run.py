@@ -21,6 +21,7 @@ ENDLESS = [PYTHON, "-c", "import time\nwhile True: time.sleep(1)"]
 UNTIL_TOLD = [PYTHON, "-c", "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)"]
 
 
+@pytest.mark.soak
 def test_a_job_with_pushed_hosts_replays_its_events_to_the_same_decisions(
     launched: Launched,
 ) -> None:
@@ -147,6 +148,7 @@ def test_a_signal_ends_every_worker_and_is_the_exit_code(launched: Launched, whe
         assert process.wait(20) == code
         assert process.tree() == []
     assert "Traceback" not in process.output
+    assert f"hvd-elastic run: stopped by {signal.Signals(number).name}" in process.output
     assert launched.events("finished")[-1].get("code") == code
     assert '"event":"finished"' in launched.journal.read_text().splitlines()[-1]
 

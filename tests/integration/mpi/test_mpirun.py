@@ -20,6 +20,7 @@ def mpirun(ranks, *command):
     return run_process([*start, *command], env={"OMP_NUM_THREADS": "1"})
 
 
+@pytest.mark.soak
 def test_horovod_without_mpi_under_mpirun_is_an_error_that_says_how_to_mend_it():
     with mpirun(2, HERE / "alone.py") as job:
         assert job.wait(timeout=60) != 0
@@ -39,6 +40,7 @@ def test_a_rank_that_ends_alone_ends_the_job_and_nobody_waits(how):
     assert ("a mistake in the script" in job.stderr) == (how == "raise")
 
 
+@pytest.mark.soak
 def test_mpi_without_mpirun_is_a_world_of_one(tmp_path):
     code = (
         "from hvd_elastic_ext.worker.comms import choose as c; c.init('mpi'); print(c.rank(), c.size(), c.local_rank())"

@@ -64,6 +64,7 @@ def test_a_matrix_without_any_python_fails(matrix: Path):
     assert f"python3.1: not here\n{matrix.name}: nothing was tested" in done.stderr
 
 
+@pytest.mark.soak
 def test_a_python_for_which_there_is_no_torch_fails(tmp_path: Path):
     nowhere = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PIP_CONFIG_FILE": os.devnull}
     environment = {**os.environ, "PYTHONS": PYTHON, **nowhere}

@@ -7,6 +7,8 @@ import socket
 import sys
 from pathlib import Path
 
+import pytest
+
 from hvd_elastic_ext.core.messages.rank_info import Place
 from tests.integration.standby.small_launcher import HERE, Job, Member
 from tests.support.waiting import wait_until
@@ -39,11 +41,13 @@ def test_our_state_parks_before_its_training_goes_live_alone_and_meets_a_second_
     told_to_leave(job, first, second)
 
 
+@pytest.mark.soak
 def test_a_mixin_over_a_users_state_parks_before_its_training_and_meets_others_under_horovods_loop(job: Job) -> None:
     first, second = meeting(job, LOOP="stock", KIND="over_users")
     told_to_leave(job, first, second)
 
 
+@pytest.mark.soak
 def test_a_mixin_over_horovods_state_parks_before_its_training_and_meets_others(job: Job) -> None:
     """Then one is told to leave while it asks for a rank."""
     first, second = meeting(job, LOOP="ours", KIND="over_horovods")
@@ -122,6 +126,7 @@ def test_a_plain_script_parks_at_hvd_init_and_goes_live_there(job: Job) -> None:
     assert "notification service: None" in second.process.stdout  # no port was opened for notices
 
 
+@pytest.mark.soak
 def test_a_script_behind_a_shell_parks_too(job: Job, tmp_path: Path) -> None:
     shell = tmp_path / "train.sh"
     helper = f"{sys.executable} -c 'import horovod.torch; print(\"helper\")'"

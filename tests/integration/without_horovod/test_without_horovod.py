@@ -50,6 +50,7 @@ def test_a_job_of_torchrun_grows_without_losing_a_step_and_its_reports_work(
     assert (tmp_path / "out.pt").stat().st_size > 0
 
 
+@pytest.mark.soak
 @needs_mpi
 def test_a_job_of_mpirun_trains_to_its_end(job: JobWithoutHorovod) -> None:
     job.set_hosts("a:1", "b:1")

@@ -101,11 +101,11 @@ def test_a_change_has_to_bring_back_the_time_that_it_stops_training() -> None:
     assert Cluster(replace(AT_ONCE, horizon_s=100.0), resize_s=11.0).ask(Wishes(8)).size == 4
 
 
-def test_a_policy_that_knows_its_gain_comes_back_to_a_size_once_an_hour() -> None:
+def test_a_policy_that_knows_its_gain_comes_back_to_a_size_twice_an_hour() -> None:
     job = Cluster(AT_ONCE)
     sizes = [job.ask(Wishes(8 if turn % 2 == 0 else 4, gain=1.0), 10).size for turn in range(20)]
     changes = sum(before != after for before, after in zip([4, *sizes], sizes, strict=False))
-    assert changes <= 4
+    assert changes <= 6
 
 
 @given(
@@ -132,3 +132,18 @@ def test_whatever_a_policy_wishes_no_hour_has_more_changes_than_allowed(
         if job.memory.changes[len(before) :] or (decision.change and job.memory.changes[-1:] != before[-1:]):
             made.append(job.now)
         assert sum(job.now - HOUR_S < at <= job.now for at in made) <= limits.changes
+
+
+def test_a_trial_leaves_one_change_for_the_way_back() -> None:
+    job = Cluster(replace(AT_ONCE, changes=2))
+    assert job.ask(Wishes(8, trial=True)).size == 8
+    assert "not for a trial" in job.ask(Wishes(12, trial=True), 10).reason
+    assert job.ask(Wishes(4), 10).size == 4
+
+
+def test_a_trial_is_not_begun_from_a_size_that_could_not_be_come_back_to() -> None:
+    job = Cluster(AT_ONCE)
+    for size in (8, 4, 8, 4):
+        assert job.ask(Wishes(size, trial=size == 8, gain=1.0), 10).size == size
+    held = job.ask(Wishes(9, trial=True, gain=1.0), 10)
+    assert (held.size, "come back to 2 times" in held.reason) == (4, True)

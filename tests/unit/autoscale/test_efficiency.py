@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.autoscale.curve import GLOBAL, HOST
+from hvd_elastic_ext.autoscale.curve import GLOBAL, HOST, fit
 from hvd_elastic_ext.autoscale.efficiency import Efficiency
-from hvd_elastic_ext.autoscale.observations import STEPS, Observations, Speed, Wish
+from hvd_elastic_ext.autoscale.observations import ENOUGH, STEPS, Observations, Speed, Wish
 
 
 def wish(
@@ -32,8 +32,8 @@ def test_a_size_is_kept_until_enough_of_its_steps_are_measured() -> None:
 
 @pytest.mark.parametrize(
     ("size", "least", "most", "next_size"),
-    [(1, 1, 8, 2), (3, 1, 8, 6), (8, 1, 8, 4), (1, 1, 1, 1), (3, 2, 3, 2)],
-    ids=["up", "up by its own size", "down where no more are allowed", "the only size", "down to the least"],
+    [(1, 1, 8, 2), (3, 1, 8, 2), (8, 1, 8, 4), (3, 3, 8, 6), (1, 1, 1, 1), (3, 2, 3, 2)],
+    ids=["up where fewer are not possible", "half", "half of all", "up by its own size", "the only size", "the least"],
 )
 def test_with_one_size_measured_a_second_one_is_tried(size: int, least: int, most: int, next_size: int) -> None:
     found = wish(size, {size: 0.2}, least=least, most=most)
@@ -53,11 +53,59 @@ def test_a_host_that_adds_less_than_its_share_is_given_back() -> None:
     assert wish(4, {1: 1.0, 2: 0.75, 4: 0.625}, batch=GLOBAL, share=0.1).size == 4
 
 
-def test_a_gain_within_the_noise_is_no_reason_to_change() -> None:
-    steps = {n: 0.2 + 0.0128 * (n - 1) for n in (2, 4, 8)}
-    best = wish(8, steps).size
-    assert wish(best, steps).size == best
-    assert wish(best + 1, {**steps, best + 1: 0.2 + 0.0128 * best}).size == best + 1
+STEP_S = {n: 0.2 + 0.0128 * (n - 1) for n in (4, 6, 7, 12)}
+"""Seven hosts are best for these, and six nearly as good."""
+
+
+def of_noise(size: int, error: float, steps: int, *, at: dict[int, float] = STEP_S) -> Wish:
+    known = {n: Speed(step_s, ENOUGH if n != size else steps, error=error) for n, step_s in at.items()}
+    return Efficiency().wish(0.0, Observations(size, size, known), 1, 32)
+
+
+def test_a_gain_within_the_noise_is_waited_for_until_more_steps_would_tell_no_more() -> None:
+    assert of_noise(12, 0.001, STEPS).size == 7
+    doubtful = of_noise(12, 0.05, STEPS)
+    assert (doubtful.size, doubtful.reason) == (
+        12,
+        f"{STEPS} of {ENOUGH} steps measured at 12 hosts: not sure yet that 7 hosts are better",
+    )
+    decided = of_noise(12, 0.05, ENOUGH)
+    assert (decided.size, decided.trial) == (12, False)
+    assert "too little to be seen" in decided.reason
+
+
+def test_a_difference_that_is_hardly_one_is_no_reason_to_change() -> None:
+    assert of_noise(6, 0.0, STEPS).size == 6
+    assert of_noise(7, 0.0, STEPS).size == 7
+
+
+def test_two_sizes_do_not_tell_what_a_step_is_made_of_so_a_third_one_is_tried() -> None:
+    steps = {n: 0.2 + 0.0263 * (n - 1) for n in (1, 8)}  # what a ring costs, or what each further host costs
+    found = wish(1, steps)
+    assert (found.size, found.trial) == (3, True)
+    assert wish(3, {**steps, 3: 0.2 + 0.0263 * 2}).size == 3
+
+
+def test_a_cliff_between_two_sizes_is_looked_for_halfway() -> None:
+    steps = {1: 0.2, 2: 0.22, 4: 0.23, 16: 0.8}  # more than eight hosts share a slow link
+    found = wish(4, steps)
+    assert (found.size, found.trial) == (8, True)
+    assert wish(8, {**steps, 8: 0.235}).size == 11
+    assert wish(8, {**steps, 8: 0.235, 11: 0.7, 9: 0.65}).size == 8
+
+
+def test_a_size_beyond_a_cliff_is_left_for_the_best_one_that_was_measured() -> None:
+    steps = {1: 0.2, 2: 0.22, 8: 0.235, 11: 0.487, 16: 0.49}
+    found = of_noise(11, 0.003, ENOUGH, at=steps)
+    assert (found.size, found.trial) == (8, False)
+
+
+@pytest.mark.parametrize("at", [2, 4])
+def test_what_was_measured_counts_where_steps_have_another_form(at: int) -> None:
+    curve = fit({n: Speed(0.5 if n > at else 0.2, ENOUGH, error=0.005) for n in (1, 2, 4, 8, 16)}, HOST)
+    assert curve.off > 0.1
+    assert curve.step_s(at) == pytest.approx(0.2, rel=0.02)
+    assert curve.step_s(2 * at) == pytest.approx(0.5, rel=0.02)
 
 
 def test_noise_in_the_gradient_counts_only_where_it_is_asked_for() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -178,3 +179,10 @@ def test_the_folder_of_a_hosts_file_in_memory_is_marked_as_in_use(tmp_path: Path
     finally:
         one.end()
     assert not one.file.parent.exists()
+
+
+def test_a_case_that_takes_too_long_is_measured_only_if_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = dataclasses.replace(case(Recorder()), name="slow", named_only=True)
+    monkeypatch.setattr(cli, "CASES", (case(Recorder()), slow))
+    assert [each.name for each in cli.parse([]).cases] == ["fake"]
+    assert [each.name for each in cli.parse(["slow"]).cases] == ["slow"]

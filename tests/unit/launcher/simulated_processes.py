@@ -47,6 +47,7 @@ class Process:
     wedged: bool = False
     progress: int = 0
     step_s: float | None = None
+    stepped_at: float | None = None
 
 
 class Processes:
@@ -60,6 +61,8 @@ class Processes:
     """They have a State of ours."""
     loops = True
     """Their script has an elastic loop."""
+    pace: Callable[[int], float] | None = None
+    """Seconds of a step in a world of a size, for steps that do not end with a heartbeat."""
     call_s: float | None = None
     """What they report of the time from one call of ``commit()`` to the next."""
 
@@ -272,6 +275,7 @@ class Processes:
                 "waiting": (process.wedged or self._held_up(process)) and not process.stuck,
                 "step_s": process.step_s,
                 "call_s": self.call_s,
+                **({} if process.stepped_at is None else {"stepped_at": process.stepped_at}),
             }
             slots[str(process.slot)] = {"life": process.life, "age": now - process.beat_at, "beat": beat}
         if name not in self.cut and name not in self._kept:
@@ -280,7 +284,13 @@ class Processes:
 
     def _train(self, process: Process) -> None:
         gets_on = process.state == "training" and not self._held_up(process)
-        process.steps += gets_on * self.steps_a_beat
+        if self.pace is not None and gets_on:
+            step_s, now = self.pace(len(self.driver.job.world.members)), self.clock.mono()
+            begun = now - 1.0 if process.stepped_at is None else process.stepped_at
+            done = int((now - begun) / step_s)
+            process.steps, process.stepped_at = process.steps + done, begun + done * step_s
+        else:
+            process.steps += gets_on * self.steps_a_beat
         if process.state == "training":
             self._steps[process.generation] = max(process.steps, self._steps[process.generation])
         process.progress += gets_on or process.beats

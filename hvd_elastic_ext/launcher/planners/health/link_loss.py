@@ -29,6 +29,8 @@ def _holds_decisions(job: JobState) -> bool:
     now, state = job.now, job.link_loss
     options = job.options
     latest = now - options.heartbeat_timeout_s
+    if state.since is None and job.roster.all_heard_after(latest):
+        return False  # nearly always
     if state.since is None and not any(0 < each.heard < latest for each in job.roster.agents.values()):
         return False
     agents = heard_of_world(job)

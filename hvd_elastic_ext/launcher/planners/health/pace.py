@@ -24,6 +24,8 @@ def plan(job: JobState) -> Plan:
     if not members or not job.settled:
         state.since, state.began, state.log_at = job.now, None, None
         return NOTHING
+    if not log.isEnabledFor(logging.INFO):
+        return NOTHING  # a look at thousands costs something
     found = pause_of(job)
     if found is None:
         _log_that_steps_are_made_again(job, members)

@@ -80,16 +80,15 @@ def _limit_s(job: JobState, agent: Agent) -> float:
 
 def _ask_for_unreported_ends(job: JobState) -> None:
     """A process that is missing from its agent's heartbeats has ended: have the agent report that again."""
-    limit, agents = job.options.heartbeat_timeout_s, job.roster.agents
+    limit, roster = job.options.heartbeat_timeout_s, job.roster
     lost: dict[str, list[Worker]] = {}
-    for seat, worker in job.roster.workers.items():
-        agent = agents.get(seat.host)
-        if (
-            worker.in_heartbeat_at is not None
-            and agent is not None
-            and agent.heartbeats_at - worker.in_heartbeat_at > limit
-        ):
-            lost.setdefault(seat.host, []).append(worker)
+    for host in roster.beaten:  # of the others nothing new is known
+        if (agent := roster.agents.get(host)) is None:
+            continue
+        for worker in roster.on(host):
+            if worker.in_heartbeat_at is not None and agent.heartbeats_at - worker.in_heartbeat_at > limit:
+                lost.setdefault(host, []).append(worker)
+    roster.beaten.clear()
     for host, workers in lost.items():
         for worker in workers:
             worker.in_heartbeat_at = None
@@ -100,6 +99,8 @@ def _ask_for_unreported_ends(job: JobState) -> None:
 
 def _silent(job: JobState) -> list[Worker]:
     limit = job.options.heartbeat_timeout_s
+    if job.roster.most_silent_s() <= limit:
+        return []  # nearly always, and there may be thousands
     silent = [worker for worker in job.roster.workers.values() if worker.silent_s > limit]
     return [worker for worker in silent if _is_overdue(job, worker)]
 

@@ -18,10 +18,11 @@ def plan(job: JobState) -> Plan:
         if name not in agents and host is not None:
             agents[name] = Agent(host, now)
             job.do(actions.StartAgent(host))
+    surplus = not agents.keys() <= needed.keys()
     others = [
         (name, agent)
         for name, agent in agents.items()
-        if not agent.heard or agent.finishing or (name not in needed and name not in listed)
+        if not agent.heard or agent.finishing or (surplus and name not in needed and name not in listed)
     ]  # of thousands, few
     timeout = job.roster.join_timeout_s if others else 0.0
     for name, agent in others:

@@ -35,10 +35,12 @@ def plan(job: JobState) -> Plan:
         if free and agent is not None and agent.joined and not agent.finishing and job.may_start_on(seat.host):
             _start(job, agent, seat, place, neighbours=neighbours, standby=bool(members))
     # A live process that is no member lost its link, and its world went on without it.
+    live, workers = Stage.LIVE, job.roster.workers.values()
+    all_kept = len(workers) == len(kept)
     others = [
-        worker
-        for worker in job.roster.workers.values()
-        if not (worker.stage is Stage.LIVE and worker.stopping_at is None and id(worker) in kept)
+        each
+        for each in workers
+        if each.stage is not live or each.stopping_at is not None or not (all_kept or id(each) in kept)
     ]  # of thousands, few
     needed = frozenset(wanted) if others and wanted is not job.wanted else job.wanted_seats
     for worker in others:

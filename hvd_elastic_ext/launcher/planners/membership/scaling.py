@@ -73,16 +73,23 @@ def limits_of(job: JobState, options: ScaleOptions, chosen: Chosen) -> ScaleLimi
 def observed(job: JobState) -> Observations:
     """What decisions go by."""
     state = job.scaling
-    size = len({life.seat.host for life in job.world.members})
+    size, signals = len({life.seat.host for life in job.world.members}), signals_of(job)
     return Observations(
         size,
-        state.wanted if state.wanted is not None else max(size, len(job.fleet.hosts) - len(state.leaving)),
+        _wanted(job, size),
         state.log.speeds(),
-        signals_of(job),
+        signals,
         state.resize_s,
         state.steps,
         state.host_steps,
+        signals.get("price"),
     )
+
+
+def _wanted(job: JobState, size: int) -> int:
+    """Hosts that were asked for last; before that, those that are there."""
+    state = job.scaling
+    return state.wanted if state.wanted is not None else max(size, len(job.fleet.hosts) - len(state.leaving))
 
 
 def signals_of(job: JobState) -> dict[str, float]:
@@ -103,21 +110,28 @@ def signals_of(job: JobState) -> dict[str, float]:
 
 
 def _note_steps(job: JobState) -> None:
-    """The time of steps by the first rank's heartbeats. The first one of a world has waited for others."""
+    """The time of steps by the first rank's heartbeats. The first one of a world has waited for others.
+
+    While hosts come, steps are not those of a size: newcomers start, perhaps beside the training.
+    """
     state, members = job.scaling, job.roster.present(job.world.members)
     first = next((worker for worker in members if job.rank(worker.life) == 0), None)
     if first is None or not job.settled or not first.moved_at:
         state.seen = None
         return
-    seen, state.seen = state.seen, (job.generation, first.step, first.moved_at)
-    if seen is None or seen[0] != job.generation or first.step <= seen[1] or first.moved_at <= seen[2]:
-        if seen is not None and seen[0] == job.generation:
-            state.seen = seen
+    seen = state.seen
+    if seen is None or seen[0] != job.generation:
+        state.seen = (job.generation, first.step, None)
         return
     done, size = first.step - seen[1], len({life.seat.host for life in job.world.members})
+    if done <= 0:
+        return
+    at = first.moved_at if first.stepped_at is None else first.stepped_at
+    state.seen = (job.generation, first.step, at)
     state.steps += done
     state.host_steps += done * size
-    state.log = state.log.seen(size, [(first.moved_at - seen[2]) / done], [first.step_s] if first.step_s else ())
+    if seen[2] is not None and at > seen[2] and size == _wanted(job, size):
+        state.log = state.log.seen(size, [(at - seen[2]) / done], [first.step_s] if first.step_s else ())
 
 
 def _recommend(job: JobState, decision: Decision) -> None:

@@ -30,7 +30,7 @@ def plan(job: JobState) -> Plan:
     """Find the wanted seats."""
     usable, with_notice = _usable(job), job.roster.hosts_with_notice()
     go = with_notice.keys() | job.scaling.leaving
-    staying = [(host, slots) for host, slots in usable if host.name not in go]
+    staying = [(host, slots) for host, slots in usable if host.name not in go] if go else usable
     follow_slots(job, staying)
     limits = job.options.limits
     if job.offered == (staying, limits):

@@ -13,6 +13,7 @@ from hvd_elastic_ext.launcher.rules.membership.custody import CommitLoss
 from hvd_elastic_ext.launcher.rules.membership.next_world import (
     FINISHED,
     Stage,
+    Standing,
     WorldDecision,
     WorldLimits,
     decide,
@@ -64,7 +65,7 @@ def plan(job: JobState) -> Plan:
     _deal(job, job.wanted)
     engine_at = engine_of(job).look(job)
     _tell_again(job)
-    uncut = job.roster.present(job.world.members if job.world.fences and not job.formed else ())
+    uncut = job.roster.present(job.world.members) if job.world.fences and not job.formed else ()
     times = [engine_at, next_look(job), *(worker.fence_at for worker in uncut)]
     return Plan(min((at for at in times if at is not None and at > job.now), default=None))
 
@@ -164,21 +165,24 @@ def _deal(job: JobState, wanted: tuple[Seat, ...]) -> None:
     """Give the members of the newest world their ranks, once all ask for them and the world may form."""
     if not job.world.members or not job.rendezvous.ready:
         return
-    processes = job.roster.processes(broken=frozenset(), leaves_by={})
-    if not all(life.seat in processes for life in job.world.members):
+    present = job.roster.present(job.world.members)
+    if len(present) < len(job.world.members) or not all(map(_may_be_ranked, present)):
         return
     may, loss = custody.may_form(job)
     if not may:
         return
-    order = in_order([processes[life.seat] for life in job.world.members], wanted)
-    answers = job.rendezvous.deal(order)
-    for rank, life in enumerate(order):
-        worker = job.roster.alive(life)
-        assert worker is not None
+    holds = job.roster.commits.commit_of
+    order = in_order([Standing(each.life, holds(each.life.seat), each.agreed > 0) for each in present], wanted)
+    dealt = job.rendezvous.deal(order)
+    for worker in present:
         worker.fence_at = worker.fenced_at = None
-        orders.name_world(job, worker, rank, len(order))
-    job.answer(answers)
+    job.do(actions.Deal(job.generation, dealt))
     _journal(job, order, custody.world_formed(job, loss), loss)
+
+
+def _may_be_ranked(worker: Worker) -> bool:
+    """Whether a process is not about to end."""
+    return worker.killed is None and (worker.leaving is None or worker.stage is Stage.LIVE)
 
 
 def _journal(job: JobState, order: tuple[ProcessId, ...], steps: int | None, loss: CommitLoss | None) -> None:

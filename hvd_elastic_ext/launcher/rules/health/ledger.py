@@ -291,9 +291,13 @@ class HealthLedger:
 
     def usable_slots(self, now: float, host: Host) -> tuple[int, ...]:
         """Numbers of the slots that may work; slots keep their numbers."""
-        if not any(record.blocked(now) for record in self.records.values()):
+        if not self.blocks(now):
             return tuple(range(host.slots))
         return tuple(slot for slot in range(host.slots) if not self._status(now, host, slot).blocked)
+
+    def blocks(self, now: float) -> bool:
+        """Whether anything is blocked."""
+        return any(record.blocked(now) for record in self.records.values())
 
     def usable(self, now: float, hosts: Iterable[Host]) -> list[tuple[Host, tuple[int, ...]]]:
         """Each host's :meth:`usable_slots`. There may be thousands, and few are blocked."""

@@ -128,6 +128,7 @@ CAUSES: Final = (
 """All causes that a world can have."""
 STILL_FORMING: Final = WorldDecision(None, "", "the newest world is still forming")
 AS_IT_SHOULD_BE: Final = WorldDecision(None, "", "the world is as it should be")
+NOT_READY_YET: Final = WorldDecision(None, "", "newcomers are not ready yet")
 
 
 def seats(
@@ -177,15 +178,18 @@ def decide(now: float, situation: Situation, limits: WorldLimits) -> WorldDecisi
     return _with_newcomers(view)
 
 
-def decide_for_intact(*, settled: bool, exact: bool) -> WorldDecision | None:
+def decide_for_intact(*, settled: bool, coming: int | None) -> WorldDecision | None:
     """What :func:`decide` says of a world with all of its members, without a look at each process there is.
 
     They are live, none of them is done, and none has lost its connections. ``settled``: they have their ranks and have
-    agreed on their state. None if that is not enough to decide by: the wanted seats are not ``exact`` theirs.
+    agreed on their state. All are in wanted seats, and ``coming`` more seats are wanted, with no process that is ready;
+    None: that is not so, and not enough to decide by.
     """
     if not settled:
         return STILL_FORMING
-    return AS_IT_SHOULD_BE if exact else None
+    if coming is None:
+        return None
+    return NOT_READY_YET if coming else AS_IT_SHOULD_BE
 
 
 _NEARNESS: Final[Mapping[Stage | None, int]] = {Stage.LIVE: 0, Stage.PARKED: 1, Stage.BOOTING: 2, None: 3}
@@ -295,13 +299,21 @@ def _with_newcomers(view: _View) -> WorldDecision:
     kept = [*view.staying, *view.leaving]
     chosen = view.chosen([*kept, *view.parked]) if view.parked else ()
     if len(chosen) <= len(view.alive):
-        return AS_IT_SHOULD_BE if not view.coming else WorldDecision(None, "", "newcomers are not ready yet")
+        return NOT_READY_YET if view.coming else AS_IT_SHOULD_BE
     if view.now < view.window_closes:
         return WorldDecision(None, "", "more newcomers may come", view.window_closes)
     return WorldDecision(chosen, "hosts added", f"newcomers ready: {len(chosen) - len(view.alive)}")
 
 
-def in_order(members: Iterable[Process], wanted: Sequence[Seat]) -> tuple[ProcessId, ...]:
+class Standing(NamedTuple):
+    """What of a process counts for its rank, as :class:`Process` has it."""
+
+    life: ProcessId
+    holds: Commit | None
+    trained: bool
+
+
+def in_order(members: Iterable[Standing | Process], wanted: Sequence[Seat]) -> tuple[ProcessId, ...]:
     """Order in which ranks are dealt: hosts with the newest commit first, then by seniority; on each host likewise.
 
     So rank 0 holds the newest commit, and a user's own sync from rank 0 is right, too. If no commit is known, as with
@@ -310,17 +322,21 @@ def in_order(members: Iterable[Process], wanted: Sequence[Seat]) -> tuple[Proces
     everyone = list(members)
     place = {seat: index for index, seat in enumerate(wanted)}
     newest = max((process.holds for process in everyone if process.holds is not None), default=None)
+    by_host: dict[str, list[_Ranked]] = {}
+    for process in everyone:  # there may be thousands
+        behind = process.holds != newest if newest is not None else not process.trained
+        life = process.life
+        ranked = (behind, life.seat.slot, place.get(life.seat, len(place)), life)
+        by_host.setdefault(life.seat.host, []).append(ranked)
+    return tuple(life for group in sorted(by_host.values(), key=_first) for _, _, _, life in sorted(group))
 
-    def behind(process: Process) -> bool:
-        return process.holds != newest if newest is not None else not process.trained
 
-    def senior(process: Process) -> int:
-        return place.get(process.seat, len(place))
+_Ranked = tuple[bool, int, int, ProcessId]
+"""Of a process: whether it is behind, its slot, its place among those that are wanted."""
 
-    by_host: dict[str, list[Process]] = {}
-    for process in everyone:
-        by_host.setdefault(process.seat.host, []).append(process)
-    hosts = sorted(
-        by_host.values(), key=lambda group: (min(map(behind, group)), min(map(senior, group)), group[0].seat)
-    )
-    return tuple(process.life for group in hosts for process in sorted(group, key=lambda p: (behind(p), p.seat.slot)))
+
+def _first(group: Sequence[_Ranked]) -> tuple[bool, int, Seat]:
+    if len(group) == 1:
+        behind, _, place, life = group[0]
+        return behind, place, life.seat
+    return min(each[0] for each in group), min(each[2] for each in group), group[0][3].seat

@@ -10,9 +10,9 @@ Horovod asks two kinds of question, through the rendezvous proxy of each process
 
 from __future__ import annotations
 
-from collections.abc import Iterable, KeysView, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.messages.rank_info import Place
@@ -74,6 +74,18 @@ class RendezvousAnswer(NamedTuple):
     body: bytes = b""
 
 
+class Dealt(NamedTuple):
+    """The places of a world's members, and the numbers of the questions that they answer, in the order of ranks."""
+
+    places: Mapping[ProcessId, Place]
+    numbers: Sequence[int]
+
+    def answers(self) -> Iterator[RendezvousAnswer]:
+        """One for each member."""
+        for (life, place), number in zip(self.places.items(), self.numbers, strict=True):
+            yield RendezvousAnswer(life, number, OK, place.text().encode())
+
+
 def slot_number(text: str) -> int | None:
     """The number of a slot as agents name it; None for anything else."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
@@ -108,16 +120,27 @@ def places(members: Sequence[ProcessId]) -> dict[ProcessId, Place]:
     Local ranks have no gaps: Gloo aborts otherwise. The cross rank of a process is its host's number among the hosts
     that have its local rank.
     """
-    by_host = [list(group) for _, group in groupby(members, key=lambda life: life.seat.host)]
-    if len({group[0].seat.host for group in by_host}) != len(by_host):
+    by_host, hosts, last = list[list[ProcessId]](), set[str](), None
+    for life in members:  # there may be thousands
+        host = life.seat.host
+        if host == last:
+            by_host[-1].append(life)
+        else:
+            by_host.append([life])
+            hosts.add(host)
+            last = host
+    if len(hosts) != len(by_host):
         raise ValueError("the members of one host do not stand together")
-    crossing = [sum(len(group) > local for group in by_host) for local in range(max(map(len, by_host), default=0))]
+    counts = Counter(map(len, by_host))
+    crossing = [sum(counts[count] for count in counts if count > local) for local in range(max(counts, default=0))]
     found: dict[ProcessId, Place] = {}
-    seen = [0] * len(crossing)
+    seen, rank, size = [0] * len(crossing), 0, len(members)
     for group in by_host:
+        beside = len(group)
         for local, life in enumerate(group):
-            found[life] = Place(len(found), len(members), local, len(group), seen[local], crossing[local])
+            found[life] = Place(rank, size, local, beside, seen[local], crossing[local])
             seen[local] += 1
+            rank += 1
     return found
 
 
@@ -199,7 +222,7 @@ class Rendezvous:
         self._newest, self._again = _World(generation, frozenset(members)), None
         return answers
 
-    def deal(self, order: Sequence[ProcessId]) -> list[RendezvousAnswer]:
+    def deal(self, order: Sequence[ProcessId]) -> Dealt:
         """Give ranks to the members of the newest world, all of whom are waiting, in ``order``."""
         world = self._newest
         if not self.ready or frozenset(order) != world.members:
@@ -207,8 +230,9 @@ class Rendezvous:
         world.formed, self._again = True, None
         world.places = places(order)
         self._worlds.update(dict.fromkeys(order, world))
-        self._answered.update({life: self._waiting[life].number for life in order})
-        return [_answer(self._waiting.pop(life), OK, place.text().encode()) for life, place in world.places.items()]
+        numbers = [self._waiting.pop(life).number for life in order]
+        self._answered.update(zip(order, numbers, strict=True))
+        return Dealt(world.places, numbers)
 
     def adopt(self, generation: int, members: Mapping[ProcessId, Place]) -> None:
         """Take over a world that formed under another launcher. Its keys are not known."""
@@ -226,21 +250,26 @@ class Rendezvous:
         """Whether a process was answered with a rank."""
         return life in self._answered
 
-    def repeats(self, question: Question) -> bool:
-        """Whether a question for a rank was answered before. It comes again because the answer may be lost."""
-        return is_for_a_rank(question.method, question.path) and self._answered.get(question.life) == question.number
+    def ask_for_rank(self, question: Question) -> RendezvousAnswer | None:
+        """Answer a question for a rank if it was answered before: it comes again because the answer may be lost.
+
+        Else it waits. If its world is lost by now, the process finds that out in it, and asks again.
+        """
+        life, number = question.life, question.number
+        answered = self._answered.get(life)
+        if number == answered:
+            return _answer(question, OK, self._worlds[life].places[life].text().encode())
+        if number > (-1 if answered is None else answered):  # else it was answered: messages may come twice
+            self._waiting[life], self._again = question._replace(body=b"") if question.body else question, None
+        return None
 
     def ask(self, question: Question, now: float) -> list[RendezvousAnswer]:
         """Answer a question, and those that it makes answerable; nothing if it has to wait."""
         if question.method != "PUT" and question.body:
             question = question._replace(body=b"")  # it is not read, and the question may wait for long
-        if self.repeats(question):
-            # If its world is lost by now, the process finds that out in it, and asks again.
-            return [_answer(question, OK, self._worlds[question.life].places[question.life].text().encode())]
         if is_for_a_rank(question.method, question.path):
-            if question.number > self._answered.get(question.life, -1):  # else it was answered: messages may come twice
-                self._waiting[question.life], self._again = question, None
-            return []
+            answer = self.ask_for_rank(question)
+            return [] if answer is None else [answer]
         world = self._worlds.get(question.life)
         if world is None or world.broken:
             return [_answer(question, CANNOT_FORM if world else NOT_YET)]

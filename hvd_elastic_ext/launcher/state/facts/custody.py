@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
@@ -60,6 +60,18 @@ def candidates(job: JobState) -> tuple[tuple[Seat, ...], bool]:
     return tuple(seat for seat in job.wanted if _joined(job, seat.host)), False
 
 
+def has_newest(job: JobState, seats: Sequence[Seat]) -> bool:
+    """Whether one of these seats holds the newest commit there is, and can be reached: then a world of them may form.
+
+    It is the usual case, and costs no look at all that thousands hold.
+    """
+    commits = job.roster.commits
+    newest = commits.newest
+    held = map(commits.held.get, seats)
+    has = any(each is not None and each.commit == newest and each.away_since is None for each in held)
+    return has and commits.plain(seats) and not storage_may_be_newer(job, seats) and not ending(job)
+
+
 def _facts(job: JobState) -> CustodyFacts:
     """Where commits are."""
     how = job.options.durability
@@ -113,8 +125,10 @@ def leaves_by(job: JobState) -> Mapping[str, float]:
 
 def storage_may_be_newer(job: JobState, seats: Iterable[Seat]) -> bool:
     stored, commits = _stored(job), job.roster.commits
+    if stored is None:
+        return False
     own = max((held for seat in seats if (held := commits.commit_of(seat)) is not None), default=None)
-    return stored is not None and (own is None or (stored.commit is not None and stored.commit > own))
+    return own is None or (stored.commit is not None and stored.commit > own)
 
 
 def _keepers(job: JobState, staying: Set[str]) -> tuple[Seat, ...]:

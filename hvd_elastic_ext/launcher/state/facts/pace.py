@@ -19,13 +19,9 @@ KNOWN_S: Final = 1.2
 def pause_of(job: JobState) -> StepPause | None:
     """The pause of the world at this moment; None while it makes steps as usual."""
     present = job.roster.present(job.world.members)
-    watched = [
-        worker
-        for worker in present
-        if worker.killed is None and not worker.done and (worker.progress or worker.waiting)  # else it reports none
-    ]
-    if any(_still_s(job, worker) < SOON_S for worker in watched):
+    if any(_still_s(job, worker) < SOON_S for worker in present if _is_watched(worker)):
         return None  # as a rule the first one: a look at a world that trains costs nothing
+    watched = [worker for worker in present if _is_watched(worker)]
     members = [_member(job, worker) for worker in watched]
     finished = [_member(job, worker) for worker in present if worker.done and worker.killed is None]
     unbegun = [
@@ -61,6 +57,11 @@ def _member(job: JobState, worker: Worker) -> Member:
     place = job.rendezvous.place(worker.life)
     waiting = worker.waiting and worker.silent_s < SILENT_S
     return Member(worker.life, -1 if place is None else place.rank, job.now - _still_s(job, worker), waiting)
+
+
+def _is_watched(worker: Worker) -> bool:
+    """Whether it trains and reports its progress."""
+    return worker.killed is None and not worker.done and bool(worker.progress or worker.waiting)
 
 
 def _still_s(job: JobState, worker: Worker) -> float:

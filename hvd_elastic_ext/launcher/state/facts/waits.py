@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
@@ -259,7 +259,7 @@ def _forming(job: JobState) -> Wait:
     what = f"world {job.generation} forms"
     if not absent:
         return Wait(what, ends=ARRIVES)
-    what += f": not there yet: {some([str(life.seat) for life in absent])}"
+    what += f": not there yet: {some([life.seat for life in absent])}"
     workers = [worker for life in absent if (worker := job.roster.alive(life)) is not None]
     new = [worker.live_at for worker in workers if not worker.generation and worker.live_at is not None]
     if len(new) < len(absent):
@@ -274,12 +274,12 @@ def _first_step(job: JobState) -> Wait | None:
     what = f"for the first step of world {job.generation}"
     if job.decision.reason == STILL_FORMING.reason:
         members = job.roster.present(job.world.members)
-        outside = [str(worker.seat) for worker in members if worker.generation < job.generation]
+        outside = [worker.seat for worker in members if worker.generation < job.generation]
         if outside and len(members) == 1:
             return Wait(f"{what}: not initialized yet: {some(outside)}", ends=INITIALIZED)
         if outside:
             return Wait(f"{what}: not connected to the others yet: {some(outside)}", ends=CONNECTED)
-        behind = [str(worker.seat) for worker in members if worker.agreed < job.generation]
+        behind = [worker.seat for worker in members if worker.agreed < job.generation]
         if behind and any(worker.loops for worker in members):  # without an elastic loop they may train already
             return Wait(f"{what}: no agreement on the state yet: {some(behind)}", ends=AGREED)
     change = job.resize.change
@@ -293,6 +293,8 @@ def _silence(job: JobState) -> Wait | None:
     """The silence of hosts, and of processes whose host is heard: after ``--heartbeat-timeout`` it is a failure."""
     limit = job.options.heartbeat_timeout_s
     after = max(SAY_S, SILENT * limit)
+    if job.roster.all_heard_after(job.now - after) and job.roster.most_silent_s() <= after:
+        return None  # nearly always, and there may be thousands
     hosts, workers = job.roster.agents.items(), job.roster.present(job.world.members)
     silent = {name: job.now - agent.heard for name, agent in hosts if agent.heard and job.now - agent.heard > after}
     silent |= {
@@ -341,7 +343,7 @@ def _names(hosts: Mapping[str, object]) -> str:
     return some(list(hosts))
 
 
-def some(names: list[str]) -> str:
+def some(names: Sequence[object]) -> str:
     """The first :data:`NAMES` of these, and how many more there are."""
     more = len(names) - NAMES
-    return ", ".join(names[:NAMES]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(map(str, names[:NAMES])) + (f" and {more} more" if more > 0 else "")

@@ -10,8 +10,9 @@ from typing import Any
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
+from hvd_elastic_ext.launcher.driver import recording
 from hvd_elastic_ext.launcher.driver.executor import TOGETHER, Executor
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Dealt, ProcessId, Seat
 from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.actions import Action, Send
 from tests.support.clock import ManualClock
@@ -116,3 +117,48 @@ def test_what_only_the_edges_know_is_added_to_orders() -> None:
 
 def test_a_process_whose_peers_need_nothing_is_told_nothing() -> None:
     assert done(actions.TellPeers(ProcessId(Seat("b", 0), 1))) == []
+
+
+A, B = ProcessId(Seat("a", 0), 3), ProcessId(Seat("b", 1), 1)
+MANY: list[Action] = [
+    actions.Tell((A, B, ProcessId(Seat("a", 1), 2)), {"tell": "update"}),
+    actions.Deal(4, Dealt({A: Place(0, 2, 0, 1, 0, 2), B: Place(1, 2, 0, 1, 1, 2)}, [7, 9])),
+    actions.RecordEach("rolled_back", [(3, "a"), (3, "b")], {"step": 5, "steps_lost": 1}),
+]
+
+
+def test_what_many_are_told_goes_to_each_host_in_its_order() -> None:
+    first, second = done(*MANY)
+    assert (first[0], second[0]) == ("a", "b")
+    update, world, answer = first[1]["orders"]
+    assert update == {"do": "tell", "to": {"0": 3, "1": 2}, "message": {"tell": "update"}}
+    assert world["message"] == {"tell": "world", "generation": 4, "rank": 0, "size": 2}
+    assert answer == {"do": "answer", "slot": 0, "id": 7, "status": 200, "body": "MCwyLDAsMSwwLDI="}
+
+
+def test_a_recording_has_what_many_are_told_as_the_order_of_each() -> None:
+    told, world, answer, line = (recording.described(MANY)[at] for at in (0, 2, 4, 6))
+    assert told == 'Send a {"do":"tell","message":{"tell":"update"},"to":{"0":3,"1":2}}'
+    assert world.startswith("Send a ")
+    assert '"generation":4' in world
+    assert answer.startswith('Send a {"body":"MCwyLDAsMSwwLDI="')
+    assert line == 'journal rolled_back 3 {"host":"a","step":5,"steps_lost":1}'
+
+
+def test_a_backend_that_takes_it_as_one_gets_what_many_are_told_after_what_was_said_before() -> None:
+    backend = ExecutorBackend()
+
+    class Together:
+        keeps_journal = False
+
+        def tell(self, wanted: actions.Tell) -> None:
+            backend.done.append(("all", wanted))
+
+        deal = tell
+
+    lines = io.StringIO()
+    journal = Journal(lines, ManualClock())
+    executor = Executor(backend, journal, facts_of=lambda host: {}, save=lambda: None, together=Together())
+    executor.do([Send("a", order(1)), *MANY])
+    assert backend.done == [("a", order(1)), ("all", MANY[0]), ("all", MANY[1])]
+    assert lines.getvalue() == ""

@@ -181,3 +181,17 @@ def test_impossible_settings_are_refused_in_one_line() -> None:
         with pytest.raises(UsageError) as error:
             attempt()
         assert "\n" not in str(error.value)
+
+
+def test_the_backlog_is_what_no_rank_has_consumed_also_after_a_resize() -> None:
+    stream = ElasticStream(["a", "b"], lambda shard, start: range(start, 50), lengths=[50, 50], shuffle=False)
+    assert stream.backlog == 100
+    stream.assign(0)
+    assert stream.backlog == 100
+    stream.record_batch(0, 30)
+    assert stream.backlog == 70
+    stream.reset()
+    assert stream.backlog == 70
+    stream.set_epoch(1)
+    assert stream.backlog == 100
+    assert ElasticStream(["a"], lambda shard, start: range(start, 50)).backlog == 0

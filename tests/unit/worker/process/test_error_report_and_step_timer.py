@@ -135,6 +135,7 @@ def test_a_steps_time_is_without_the_wait_for_others() -> None:
     assert steps.status.step_s is None
     steps.step(optimizer, work=0.25, wait=3.0)
     assert (steps.status.step, steps.status.step_s, steps.status.progress) == (2, 0.25, 2)
+    assert steps.status.stepped_at == 9.25
 
 
 def test_horovods_optimizer_which_calls_the_step_within_its_own_makes_one_step_of_both() -> None:

@@ -8,7 +8,7 @@ from hvd_elastic_ext.core.journal import check
 from hvd_elastic_ext.worker.comms.alone import AloneComms
 from hvd_elastic_ext.worker.sync.commit_interval import CommitSchedule
 from hvd_elastic_ext.worker.sync.interrupts import Stopping
-from hvd_elastic_ext.worker.sync.training_alone import SECONDS, STEPS, TrainingAlone
+from hvd_elastic_ext.worker.sync.training_alone import FEW_STEPS, SECONDS, STEPS, TrainingAlone
 from tests.support.clock import ManualClock
 
 WORDS = "each of the 2 ranks trains alone"
@@ -43,7 +43,9 @@ class Journal:
         self.lines.append((event, fields))
 
 
-def train(comms: Comms, *, steps: int, each_s: float, begins: int = 0, clock: ManualClock | None = None) -> Journal:
+def train(
+    comms: Comms, *, steps: int, each_s: float, begins: int = 0, clock: ManualClock | None = None, ends: bool = False
+) -> Journal:
     clock, journal = clock or ManualClock(), Journal()
     alone = TrainingAlone(comms, clock, journal.record)
     for step in range(1, steps + 1):
@@ -51,6 +53,8 @@ def train(comms: Comms, *, steps: int, each_s: float, begins: int = 0, clock: Ma
         if begins and step % begins == 0:
             comms.begun += 1
         alone.stepped()
+    if ends:
+        alone.training_ended()
     return journal
 
 
@@ -129,3 +133,31 @@ def test_the_next_world_is_told_nothing_again(caplog: pytest.LogCaptureFixture) 
             alone.stepped()
         alone.world_ended()
     assert caplog.text.count(WORDS) == 1
+
+
+def test_a_training_too_short_for_a_whole_window_is_judged_at_its_end() -> None:
+    reason = "nothing was averaged over the 2 ranks for 12 s"
+    assert train(Comms(), steps=121, each_s=0.1, ends=True).lines == [
+        ("trains_alone", {"size": 2, "rank": 0, "reason": reason})
+    ]
+    assert train(Comms(), steps=121, each_s=0.1, begins=100, ends=True).lines == []
+    assert train(Comms(), steps=FEW_STEPS, each_s=0.1, ends=True).lines == []
+    assert train(Comms(size=1), steps=121, each_s=0.1, ends=True).lines == []
+    assert train(Comms(begun=None), steps=121, each_s=0.1, ends=True).lines == []
+
+
+def test_the_rest_behind_a_whole_window_is_not_judged_by_itself() -> None:
+    """A script that averages now and then may have done so before."""
+    comms = Comms()
+    assert train(comms, steps=2 * STEPS + 30, each_s=1.0, begins=STEPS, ends=True).lines == []
+
+
+def test_a_state_judges_a_short_training_when_its_function_returns() -> None:
+    clock, journal = ManualClock(), Journal()
+    stopping = Stopping(Comms(), clock, CommitSchedule(), journal.record)
+    stopping.enter()
+    for _ in range(FEW_STEPS + 1):
+        clock.advance(0.1)
+        stopping.stepped()
+    stopping.training_ended()
+    assert [event for event, _ in journal.lines] == ["trains_alone"]

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from hvd_elastic_ext.launcher.rules.membership import custody
 from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, CommitLoss, CustodyAction, CustodyDecision
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.effects.membership import transfers
-from hvd_elastic_ext.launcher.state.facts.custody import ending, facts_for, storage_may_be_newer
+from hvd_elastic_ext.launcher.state.facts.custody import ending, facts_for, has_newest, storage_may_be_newer
 from hvd_elastic_ext.launcher.state.job import JobState
 
 log = logging.getLogger(__name__)
 
 
-def custody_decision(job: JobState, seats: Iterable[Seat], *, ready: bool) -> CustodyDecision:
+def custody_decision(job: JobState, seats: Sequence[Seat], *, ready: bool) -> CustodyDecision:
     """Ask the rules whether a world of ``seats`` may form, and what is to be sent first."""
-    decision = custody.decide(job.now, facts_for(job, seats, ready=ready), job.options.commit_wait_s)
+    if ready and has_newest(job, seats):
+        decision = FORMS
+    else:
+        decision = custody.decide(job.now, facts_for(job, seats, ready=ready), job.options.commit_wait_s)
     _log(job, decision)
     return decision
 

@@ -17,8 +17,7 @@ def publish(job: JobState, hosts: HostSet) -> None:
     """Apply a new list. Hosts inherited from an earlier launcher are known only by name until now."""
     job.fleet.hosts = hosts
     for pod in hosts:
-        before = job.fleet.pods.get(pod.name)
-        if pod.uid and pod != before:
+        if pod.uid and pod != (before := job.fleet.pods.get(pod.name)):
             job.fleet.pods[pod.name] = pod
             if before is not None and pod.uid != before.uid:
                 _see_recreated(job, pod)

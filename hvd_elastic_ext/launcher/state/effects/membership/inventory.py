@@ -118,7 +118,7 @@ def _adopted(life: ProcessId, host: Host, status: Mapping[str, Any], now: float)
     noted = slot_number(str(status.get("note")))
     worker.local_rank = life.seat.slot if noted is None else noted
     if isinstance(status.get("beat"), dict):
-        take_heartbeat(worker, status["beat"], now)
+        take_heartbeat((worker,), status["beat"], now)
     if live:
         worker.live_at = now
         worker.generation = worker.agreed = int(str(generation))

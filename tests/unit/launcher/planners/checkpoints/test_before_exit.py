@@ -58,6 +58,18 @@ def test_a_process_lost_at_the_moment_of_the_end_has_the_others_memory_saved(ord
     assert cluster.events("sealed")[0]["step"] >= 4
 
 
+@pytest.mark.parametrize("hanging", ["hang a", "hang a; hang b"])
+def test_where_ranks_hang_the_commit_in_memory_is_saved(hanging: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The next commit was waited for to the end, and what was trained since the newest checkpoint was lost."""
+    cluster = play(
+        f"train a b; run 5; {hanging}; run 1; interrupt; over; number sealed 1", storing(ON_NOTICE), steps=Stored
+    )
+    step = cluster.events("sealed")[0]["step"]
+    assert step >= 4
+    assert caplog.text.count("no commit in 10 s: the processes are ended, and the last commit is saved") == 1
+    assert "no last checkpoint" not in caplog.text
+
+
 def test_a_job_whose_memory_is_saved_ends_its_processes_in_the_same_look() -> None:
     """A second was lost while the grace period after a SIGTERM counted down."""
     cluster = play("train a b; run 5; kill a; interrupt", storing(ON_NOTICE), steps=Stored)

@@ -41,17 +41,35 @@ def sizes(cluster: Cluster) -> list[int]:
 def test_a_job_whose_hosts_add_their_whole_speed_grows_to_its_bound() -> None:
     cluster = job("efficiency", 2)
     follow(cluster, 200, lambda size: 0.2)
-    assert sizes(cluster) == [4, 8]
+    assert sizes(cluster) == [1, 8]
     assert cluster.world == list(NAMES)
     assert not cluster.events("rolled_back")
+
+
+def test_steps_are_as_long_as_they_are_and_not_as_whole_heartbeats() -> None:
+    cluster = job("efficiency:batch=global,share=0.4", 2, most=6)
+    cluster.pace = lambda size: 0.31 + 1.2 / size
+    follow(cluster, 300, lambda size: 0.2)
+    speeds = cluster.driver.job.scaling.log.speeds()
+    assert {size: round(speed.step_s, 3) for size, speed in speeds.items()} == {1: 1.51, 2: 0.91, 3: 0.71}
+    assert len(cluster.world) == 3
+
+
+def test_steps_while_a_host_comes_are_not_those_of_a_size() -> None:
+    cluster = job("efficiency", 2)
+    cluster.pace = lambda size: 0.2
+    cluster.driver.tell(ScaleByHand(3))
+    cluster.run(60)
+    assert cluster.driver.job.scaling.log.speeds() == {}
+    assert cluster.driver.job.scaling.steps > 200
 
 
 def test_hosts_that_add_too_little_are_out_of_the_world_before_they_are_given_back() -> None:
     cluster = job("efficiency", 4)
     follow(cluster, 90, lambda size: 0.2 + 0.2 * (size - 1))
-    assert sizes(cluster) == [8, 1]
+    assert sizes(cluster) == [2, 1]
     gone = cluster.events("scaled")[-1]["leaving"]
-    assert len(gone) == 7
+    assert len(gone) == 1
     given_back = next(index for index, (hosts, _) in enumerate(cluster.scaled) if hosts == 1)
     assert set(cluster.scaled[given_back][1]) == set(gone)
     follow(cluster, 60, lambda size: 0.2 + 0.2 * (size - 1))
@@ -70,7 +88,7 @@ def test_hosts_with_the_highest_numbers_go_where_a_statefulset_takes_those() -> 
 def test_a_size_that_nobody_can_make_is_recommended_once() -> None:
     cluster = job("efficiency", 2, acts=False)
     follow(cluster, 60, lambda size: 0.2)
-    assert [event["hosts"] for event in cluster.events("scale_recommended")] == [4]
+    assert [event["hosts"] for event in cluster.events("scale_recommended")] == [1]
     assert cluster.scaled == []
     assert cluster.world == ["a-0", "a-1"]
 
@@ -94,7 +112,7 @@ def test_a_size_by_hand_holds_until_the_policy_decides_again() -> None:
     assert sizes(cluster) == [3]
     cluster.driver.tell(ScaleByHand(None))
     follow(cluster, 100, lambda size: 0.2)
-    assert sizes(cluster)[1:] == [6, 8]
+    assert sizes(cluster)[1:] == [2, 8]
 
 
 def test_sizes_by_hand_are_followed_as_often_as_they_are_asked_for_and_while_the_job_waits_for_hosts() -> None:
@@ -166,6 +184,14 @@ def test_a_queue_that_grows_brings_hosts() -> None:
     follow(cluster, 30, lambda size: 0.2)
     assert sizes(cluster) == [6]
     assert cluster.events("scaled")[0]["reason"] == "queue is 30 a host, its target is 10"
+
+
+def test_a_price_that_rises_gives_hosts_back_that_the_budget_does_not_pay() -> None:
+    cluster = job("cost:per-hour=4,price=1", 4)
+    cluster.driver.tell(Observed({"price": 2.0}))
+    cluster.run(10)
+    assert sizes(cluster) == [2]
+    assert cluster.events("scaled")[0]["reason"] == "4 hosts cost 8 an hour, more than 4"
 
 
 def test_what_the_cluster_does_not_give_is_taken_back() -> None:

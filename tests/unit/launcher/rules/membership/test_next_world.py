@@ -260,7 +260,9 @@ def test_of_an_intact_world_the_short_decision_is_the_long_one(
     seats_of_members = tuple(life.seat for life in there.members)
     trains = {life.seat: Process(life, Stage.LIVE) for life in there.members}
     there = replace(there, processes={**there.processes, **trains}, wanted=seats_of_members if exact else there.wanted)
-    same = len(there.wanted) == len(there.members) and set(there.wanted) == set(seats_of_members)
-    short = decide_for_intact(settled=there.formed and there.settled, exact=same)
+    outside = set(there.wanted) - set(seats_of_members)
+    ready = any(seat in there.processes and there.processes[seat].stage is Stage.PARKED for seat in outside)
+    plain = set(seats_of_members) <= set(there.wanted) and not ready
+    short = decide_for_intact(settled=there.formed and there.settled, coming=len(outside) if plain else None)
     assert short is not None or (there.formed and there.settled and not exact)
     assert short in (None, decide(now, there, limits))

@@ -1,0 +1,64 @@
+"""The same trace for a job of stock Horovod: it goes on in place with the hosts that are left, and waits for newcomers.
+
+Arithmetic, as in :mod:`~hvd_elastic_ext.simulate.restart`, of what differs there: a change costs the others no start; a
+host that comes stops training until its processes have booted; a commit in memory saves the steps before it, as long
+as one of its holders is left. If none is, all start again from the newest checkpoint.
+"""
+
+from __future__ import annotations
+
+import math
+
+from hvd_elastic_ext.launcher.options.settings import RunSettings
+from hvd_elastic_ext.simulate.cluster.times import Times
+from hvd_elastic_ext.simulate.restart import Loop, Restarted
+from hvd_elastic_ext.simulate.traces.rows import Trace
+
+
+def in_place(trace: Trace, settings: RunSettings, times: Times, *, rank_steps: int | None = None) -> Restarted:
+    """What such a job gets out of a trace. Steps that only memory holds count as kept at its end."""
+    return _InPlace(trace, settings, times, rank_steps, grows=True).run()
+
+
+class _InPlace(Loop):
+    saves_to_grow = True
+
+    def __init__(
+        self, trace: Trace, settings: RunSettings, times: Times, rank_steps: int | None, *, grows: bool
+    ) -> None:
+        super().__init__(trace, settings, times, rank_steps, grows=grows)
+        self._booted: dict[str, float] = {}
+        """When the processes of each host of the present world are, or were, ready."""
+        self._in_memory: list[tuple[int, int, float]] = []
+        """Steps since the newest checkpoint that are committed, the size of their world, and what a step took."""
+
+    def _begins(self, at: float) -> float:
+        """A world of these hosts trains when all of them have booted."""
+        before = self._booted
+        if any(ready <= at for host, ready in before.items() if host in self._of):
+            known = {host: before[host] for host in self._of if host in before}
+            self._booted = {**dict.fromkeys(self._of, at + self._times.boot_s), **known}
+            return max(at + self._times.join_s + self._times.sync_s, *self._booted.values())
+        self._roll_back()
+        begins = super()._begins(at)
+        self._booted = dict.fromkeys(self._of, begins)
+        return begins
+
+    def _roll_back(self) -> None:
+        """No host is left that holds a commit."""
+        for steps, size, step_s in self._in_memory:
+            self._kept -= steps * size
+            self._lost += steps
+            self._useful -= steps * size * step_s
+        self._in_memory.clear()
+
+    def _keep(self, trained_s: float, step_s: float, *, saves: bool) -> tuple[int, int]:
+        """Steps that were done, and those of them that are committed."""
+        done = math.floor(trained_s / step_s)
+        kept = done if saves else done - done % self._times.every
+        self._in_memory.append((kept, self._size, step_s))
+        every = max(1, round(self.interval_s / step_s))
+        since = sum(steps for steps, _, _ in self._in_memory)
+        if since >= every:
+            self._in_memory = [(since % every, self._size, step_s)]
+        return done, kept
