@@ -28,11 +28,13 @@ EVENTS: Final[Mapping[str, str]] = {
     "refused": "a host list was read and not accepted; reason, kept: whether earlier hosts stay in use",
     "spawned": "a training process was started; host, slot, pid, where it is planned: rank, local_rank, and warm if "
     "its imports were done before (--preload)",
-    "standby": "a newcomer's processes were started without interrupting anyone; host, slot",
+    "standby": "a newcomer's processes were started without interrupting anyone; host, slot, "
+    "trains (false: the world has lost a member, and nothing trains meanwhile)",
     "parked": "a newcomer is ready to join; host, slot",
     "resized": "a new world was formed; cause, reason, added, removed, failed (by host), hosts (slots by host), size, "
     "downtime_s, steps_lost (null: no step is known of), lost_because (it continues behind a reported commit: its "
-    "holders, and why they could not send it), without (at the start: what --min-np does not wait for, and why)",
+    "holders, and why they could not send it), without (at the start: what --min-np does not wait for, and why), "
+    "slots_before (of hosts that stay in it with more or fewer slots)",
     "exited": "a training process ended; host, slot, rank (if it had one), code, cause, reason",
     "struck": "a slot, host, pod or node is charged with a fault; subject, cause, reason, host, cooldown_s, until, "
     "host_blocked (why no slot of the host gets work, or null), host_blocked_s, "

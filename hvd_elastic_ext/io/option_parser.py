@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn
@@ -12,6 +13,9 @@ from hvd_elastic_ext.core.errors import UsageError
 
 MISSING: Final = "the following arguments are required: "
 """How ``argparse`` begins its error for words that are missing."""
+NO_NUMBER: Final = re.compile(r"argument (-[^/: ]+)[^:]*: invalid (int|float) value: (.*)", re.DOTALL)
+"""Its error for a value that is no number: the option by its first name, what it takes, the value."""
+NUMBERS: Final[Mapping[str, str]] = {"int": "a whole number, such as {} 2", "float": "a number, such as {} 10"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -40,7 +44,16 @@ class Parser(argparse.ArgumentParser):
         """Raise :class:`UsageError`."""
         if message.startswith(MISSING):
             message = f"{message.removeprefix(MISSING)} is missing"
-        raise UsageError("\n".join(filter(None, (message, self.see))))
+        raise UsageError("\n".join(filter(None, (worded(message), self.see))))
+
+
+def worded(message: str) -> str:
+    """``argparse``'s error, with what to write in place of a value that is no number. Pure."""
+    found = NO_NUMBER.fullmatch(message)
+    if found is None:
+        return message
+    option, kind, value = found.groups()
+    return f"{option} {value}: write {NUMBERS[kind].format(option)}"
 
 
 def refuse_unknown(parser: argparse.ArgumentParser, argv: Sequence[str], *, command_follows: bool = False) -> None:

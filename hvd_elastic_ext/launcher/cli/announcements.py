@@ -45,11 +45,15 @@ def _refused(_: int, fields: Fields) -> str:
 
 
 def _resized(generation: int, fields: Fields) -> str:
-    changes = [*(f"+{host}" for host in fields["added"]), *(f"-{host}" for host in fields["removed"])]
+    before: Mapping[str, int] = fields.get("slots_before", {})
+    signed = (*(("+", host) for host in fields["added"]), *(("-", host) for host in fields["removed"]))
+    named_hosts = " ".join(f"{sign}{host}" for sign, host in signed if host not in before)
+    resized = (f"{host}: {count} to {fields['hosts'][host]} slots" for host, count in before.items())
+    changes = ", ".join(filter(None, (named_hosts, *resized)))
     where = ", ".join(f"{host}:{count}" for host, count in fields["hosts"].items())
     parts = [f"world {generation}: size {fields['size']} ({where})"]
     named = changes and fields["cause"] != "start"
-    parts.append(" ".join([f"{fields['cause']}:", *changes]) if named else fields["cause"])
+    parts.append(f"{fields['cause']}: {changes}" if named else fields["cause"])
     if (downtime_s := fields["downtime_s"]) is not None:
         parts.append(f"downtime {downtime_s:.1f} s")
     elif fields["cause"] != "start":
@@ -69,6 +73,11 @@ def _exited(_: int, fields: Fields) -> str:
     rank = fields.get("rank")
     who = _place(fields) if rank is None else f"rank {rank} ({_place(fields)})"
     return f"{who} has ended: {fields['reason']}"
+
+
+def _standby(_: int, fields: Fields) -> str:
+    beside = " beside the training" if fields.get("trains", True) else ""
+    return f"{_place(fields)} starts a process{beside}"
 
 
 def _place(fields: Fields) -> str:
@@ -131,7 +140,7 @@ def _reason(prefix: str) -> Callable[[int, Fields], str]:
 LINES: Final[Mapping[str, Callable[[int, Fields], str]]] = {
     "published": _published,
     "refused": _refused,
-    "standby": lambda _, fields: f"{_place(fields)} starts a process beside the training",
+    "standby": _standby,
     "resized": _resized,
     "exited": _exited,
     "struck": _struck,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.io.option_parser import refuse_unknown
+from hvd_elastic_ext.io.option_parser import refuse_unknown, worded
 
 AddOptions = Callable[[argparse.ArgumentParser], None]
 SEE_HELP: Final = "`hvd-elastic run --help` lists all options; the command comes last: hvd-elastic run -np 2 train.py"
@@ -48,6 +48,6 @@ def parser_class(words: Words) -> type[argparse.ArgumentParser]:
             return super().parse_args(list(words.layer(self, words.argv)))
 
         def error(self, message: str) -> NoReturn:
-            raise UsageError(f"{message}\n{SEE_HELP}")
+            raise UsageError(f"{worded(message)}\n{SEE_HELP}")
 
     return Parser

@@ -31,6 +31,7 @@ from hvd_elastic_ext.launcher.job.output import Log, Outlets
 from hvd_elastic_ext.launcher.metrics.tally import Tally
 from hvd_elastic_ext.launcher.notify.notifier import Notifier
 from hvd_elastic_ext.launcher.notify.webhook import Webhook
+from hvd_elastic_ext.launcher.options.program import HERE
 from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
     RunSettings,
@@ -49,7 +50,6 @@ from hvd_elastic_ext.launcher.state.saved import Saved
 COLLECT: Final = (50_000, 20, 100)
 """When the launcher collects garbage: seldom. It makes few cycles, and a collection reads the state of all workers."""
 
-HERE: Final = frozenset({"localhost", "127.0.0.1"})
 FOR_GOOD: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 )

@@ -7,8 +7,6 @@ import functools
 import logging
 import os
 import re
-import shutil
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.autoscale.policies import parse as parse_policy
 from hvd_elastic_ext.core.engines import DEFAULT, ENGINES
-from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.errors import ElasticError, UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import FILE, FOLDERS
 from hvd_elastic_ext.core.options import layered_argv
@@ -29,6 +27,7 @@ from hvd_elastic_ext.launcher.cli.parser import Words
 from hvd_elastic_ext.launcher.job import finished_check, scalers
 from hvd_elastic_ext.launcher.notify.webhook import webhook_url
 from hvd_elastic_ext.launcher.options.listening import listen_address
+from hvd_elastic_ext.launcher.options.program import HERE, check_here, runnable
 from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
     ELASTIC_TIMEOUT_S,
@@ -136,20 +135,6 @@ def _horovods_options() -> tuple[Any, str | None]:
         absent = isinstance(error, ModuleNotFoundError) and error.name == "horovod"
         return own_options, "Horovod is not installed" if absent else f"Horovod cannot be imported ({error})"
     return horovod_options, None
-
-
-def runnable(command: Sequence[str]) -> tuple[str, ...]:
-    """``command``, with this Python before a script that is no program itself, as torchrun has it.
-
-    Raises :class:`UsageError` for a ``NAME.py`` that is neither in this folder nor a program.
-    """
-    words = tuple(command[1:] if command[:1] == ["--"] else command)
-    script = words[0] if words else ""
-    if script.endswith(".py") and os.sep not in script and not Path(script).exists() and shutil.which(script) is None:
-        raise UsageError(f"there is no {script} in {Path.cwd()}; give the script's path")
-    if not script.endswith(".py") or not Path(script).is_file() or shutil.which(script) is not None:
-        return words
-    return (sys.executable, *words)
 
 
 def _slots_there(sources: Sources, default_slots: int | None) -> int:
@@ -371,6 +356,8 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
     job = args.job or job_name(command)
     state_dir = Path(args.state_dir or Path(FOLDERS) / job)
     sources = _sources(args, hosts)
+    if args.rsh == "local" or (args.rsh is None and _only_here(sources, args.slots)):
+        check_here(command)
     most = args.max_num_proc
     there = _slots_there(sources, args.slots) if args.num_proc is None else None
     num_proc = args.num_proc if there is None else there if most is None else max(1, min(there, most))
@@ -437,6 +424,17 @@ def _sources(args: argparse.Namespace, hosts: str | None) -> Sources:
         hosts=fixed,
         discovery_user=args.discovery_user,
     )
+
+
+def _only_here(sources: Sources, default_slots: int | None) -> bool:
+    """Whether the hosts that are known before the start are this machine, by names that all machines have."""
+    hosts = sources.hosts
+    if sources.hosts_file is not None:
+        try:
+            hosts = read_hosts_file(sources.hosts_file, default_slots=default_slots)
+        except ElasticError:
+            return False  # it may be written yet, or is refused where it is needed
+    return bool(hosts) and {host.name for host in hosts or ()} <= HERE
 
 
 def _durability(args: argparse.Namespace, state_dir: Path, *, mark: str) -> Durability | None:

@@ -92,8 +92,9 @@ def to_json(event: Event, now: float) -> dict[str, Any]:
     match event:
         case events.News(host, {"event": "output"}):
             return {"kind": kind, "host": host, "news": {"event": "output"}}
-        case events.HostsChanged(hosts, departing):
-            return {"kind": kind, "hosts": [asdict(host) for host in hosts], "departing": dict(departing)}
+        case events.HostsChanged(hosts, departing, refused):
+            listed = [asdict(host) for host in hosts]
+            return {"kind": kind, "hosts": listed, "departing": dict(departing), "refused": refused}
         case events.Expected(hosts_left, until):
             return {"kind": kind, "hosts": [asdict(host) for host in hosts_left], "until": until}
         case events.HealthChanged(ledger, name, more):
@@ -115,7 +116,8 @@ def from_json(data: Mapping[str, Any], now: float) -> Event:
 
 def _hosts_changed(data: Mapping[str, Any], _: float) -> Event:
     departing = {host: (str(reason), by) for host, (reason, by) in data["departing"].items()}
-    return events.HostsChanged(HostSet(tuple(Host(**host) for host in data["hosts"])), departing)
+    hosts = HostSet(tuple(Host(**host) for host in data["hosts"]))
+    return events.HostsChanged(hosts, departing, data.get("refused"))
 
 
 def _same_news(data: Mapping[str, Any], _: float) -> Event:

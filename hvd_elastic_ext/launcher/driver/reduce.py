@@ -94,8 +94,12 @@ def reduce(job: JobState, event: Event) -> None:
 
 
 def _hosts_changed(job: JobState, event: events.HostsChanged) -> None:
-    job.fleet.empty_list_refused = not event.hosts and not event.departing and bool(job.roster.workers)
-    if job.fleet.empty_list_refused:
+    refused_before, fleet = job.fleet.empty_list_refused, job.fleet
+    fleet.list_refused = event.refused
+    fleet.empty_list_refused = not event.hosts and not event.departing and bool(job.roster.workers)
+    if fleet.empty_list_refused:
+        if refused_before:
+            return  # a list that is refused after it is told by its own line
         log.warning("a list without any host was published; the hosts known so far are kept while they work")
         return
     if job.fleet.hosts and not event.hosts and not event.departing:

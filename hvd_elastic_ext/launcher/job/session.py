@@ -241,7 +241,7 @@ class Session:
             for each in self._feed.departing()
         }
         self.last_hosts = self._hosts or self.last_hosts
-        self._tell(HostsChanged(self._hosts, departing))
+        self._tell(HostsChanged(self._hosts, departing, self._feed.reason))
 
     @property
     def _hosts(self) -> HostSet:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from hvd_elastic_ext.core.errors import HOSTS_KEPT, ElasticError, SourceUnavailable
-from hvd_elastic_ext.core.hosts import HostSet, diff, keep_seniority
+from hvd_elastic_ext.core.hosts import HostChange, HostSet, diff, keep_seniority
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.publication import Departure, Publication
 
@@ -31,6 +31,8 @@ class HostFeed:
         """That of the present world, set by the driver; journal lines carry it."""
         self.listener: Callable[[], object] = lambda: None
         """Called, from whichever thread, on every change, refusal and failure."""
+        self.keeps: Callable[[], bool] = lambda: False
+        """Whether hosts stay in use although the newest accepted list names none. Called from whichever thread."""
         self.failure: ElasticError | None = None
         """Set when no host list can ever come: the job cannot go on."""
 
@@ -44,34 +46,39 @@ class HostFeed:
             said_before = not change and publication.says_the_same(self._accepted)
             refused, self._reason = self._reason, None
             self._accepted, self._hosts = publication, hosts
-            if said_before:
-                if refused is not None:
-                    log.info("the host list is accepted again; it names the same hosts as before")
+            if said_before and refused is None:
                 return
-            self._number += 1
-            self._journal.record(
-                "published",
-                generation=self.generation,
-                number=self._number,
-                source=publication.source,
-                hosts=hosts.as_slots(),
-                departing=[d.host for d in publication.departing],
-                added=change.added,
-                removed=change.removed,
-                grown=change.grown,
-                shrunk=change.shrunk,
-            )
+            if said_before:
+                log.info("the host list is accepted again; it names the same hosts as before")
+            else:
+                self._record(publication, hosts, change)
         self.listener()
+
+    def _record(self, publication: Publication, hosts: HostSet, change: HostChange) -> None:
+        self._number += 1
+        self._journal.record(
+            "published",
+            generation=self.generation,
+            number=self._number,
+            source=publication.source,
+            hosts=hosts.as_slots(),
+            departing=[d.host for d in publication.departing],
+            added=change.added,
+            removed=change.removed,
+            grown=change.grown,
+            shrunk=change.shrunk,
+        )
 
     def refuse(self, error: ElasticError) -> None:
         """Note why the newest list was not accepted."""
         with self._lock:
-            kept = HOSTS_KEPT if self._hosts and isinstance(error, SourceUnavailable) else ""
+            hosts_stay = bool(self._hosts) or self.keeps()
+            kept = HOSTS_KEPT if hosts_stay and isinstance(error, SourceUnavailable) else ""
             reason = f"{error}{kept}"
             if reason == self._reason:
                 return
             self._reason = reason
-            more = {"kept": True} if self._hosts else {}
+            more = {"kept": True} if hosts_stay else {}
             self._journal.record("refused", generation=self.generation, reason=self._reason, **more)
         self.listener()
 

@@ -14,10 +14,14 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
 
 @dataclass(frozen=True, slots=True)
 class HostsChanged:
-    """A new list of hosts was accepted. ``departing``: by host, the reason and the deadline (mono), if known."""
+    """A new list of hosts was accepted. ``departing``: by host, the reason and the deadline (mono), if known.
+
+    ``refused``: why a newer list was not accepted; None if there is none.
+    """
 
     hosts: HostSet
     departing: Mapping[str, tuple[str, float | None]] = field(default_factory=dict)
+    refused: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,8 @@ class Fleet:
     """The limits that a job began with whose start is to have all listed slots."""
     empty_list_refused: bool = False
     """The newest list is empty and was not accepted, because processes ran."""
+    list_refused: str | None = None
+    """Why the newest list cannot be used; None if it can."""
     unreported_ends: dict[ProcessId, tuple[Worker, int]] = field(default_factory=dict)
     """Ended processes of an earlier launcher, with exit codes: it may not have known of their ends."""
     recovering: set[str] = field(default_factory=set)

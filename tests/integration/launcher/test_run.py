@@ -71,7 +71,7 @@ def test_a_change_that_comes_while_a_world_forms_is_not_lost(launched: Launched)
     ("words", "said"),
     [
         (("-np", "1", PYTHON, "-c", "raise SystemExit(7)"), ["localhost[0] crashed: exit code 7"]),
-        (("-np", "1", "/nowhere/python", "train.py"), ["cannot start the training process: ", "/nowhere/python"]),
+        (("-np", "1", "/etc/passwd", "train.py"), ["cannot start the training process: ", "/etc/passwd"]),
         (
             ("-np", "3", "--elastic-timeout", "1", *ENDLESS),
             ["slots needed: 3, published: 1 (localhost) after 1 s"],

@@ -78,7 +78,7 @@ def test_the_environment_may_name_the_configuration_file(tmp_path):
         (["--config"], "argument --config: expected one argument"),
         ([*FILE, "extra"], "'extra' is one word too many"),
         (["--source", "file", "--watch", ""], "is not a path"),
-        ([*FILE, "--slots", "x"], "invalid int value"),
+        ([*FILE, "--slots", "x"], "--slots 'x': write a whole number, such as --slots 2"),
         *(([*FILE, "--slots", slots], "from 1 to 4096") for slots in ("0", "-1", "4097")),
         (["--source", "static", "--hosts", "a", "--slots", "0"], "from 1 to 4096"),
         *((["--source", "static", f"--hosts={hosts}"], "--hosts: ") for hosts in BAD_HOSTS),

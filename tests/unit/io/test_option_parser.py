@@ -36,7 +36,7 @@ def parser() -> Parser:
         ("move --pair a --b --quiet", "--quiet is no option", "tool move"),
         ("move --many a b --mani", "--mani is no option; did you mean --many?", "tool move"),
         ("move x y --to z", "'y' is one word too many; a place is named with --to", "tool move"),
-        ("move x --to z -p q", "argument -p: invalid int value: 'q'", "tool move"),
+        ("move x --to z -p q", "-p 'q': write a whole number, such as -p 2", "tool move"),
         ("remove --forc", "--forc is no option; did you mean --force?", "tool remove"),
         ("remove x", "'x' is one word too many; leave it out", "tool remove"),
     ],

@@ -86,7 +86,8 @@ def _start(
     worker.planned, worker.local_rank = place.rank, place.local_rank
     job.roster.add(worker)
     if standby:
-        job.record("standby", host=seat.host, slot=seat.slot)
+        alone = {} if job.standing else {"trains": False}  # the world has lost a member: nothing trains meanwhile
+        job.record("standby", host=seat.host, slot=seat.slot, **alone)
 
 
 def _is_late(job: JobState, worker: Worker) -> bool:

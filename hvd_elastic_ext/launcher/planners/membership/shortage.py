@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.state.facts.health import left_out
-from hvd_elastic_ext.launcher.state.facts.shortage import free, host_names
+from hvd_elastic_ext.launcher.state.facts.shortage import free, host_names, remedy, why_too_few
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
@@ -38,9 +38,12 @@ def _timed_out(job: JobState) -> JobFailed | None:
         return None
     need = limits.least if begun else limits.start
     there = f"slots needed: {need}, published: {job.fleet.hosts.slots} ({host_names(job)})"
-    blocked = left_out(job)
-    out = f"; left out: {', '.join(blocked)}" if blocked else ""
-    return JobFailed(f"{there} after {options.elastic_timeout_s:g} s, --elastic-timeout: {job.decision.reason}{out}")
+    why = [job.decision.reason, *why_too_few(job)]
+    if blocked := left_out(job):
+        why.append(f"left out: {', '.join(blocked)}")
+    if then := remedy(job):
+        why.append(then)
+    return JobFailed(f"{there} after {options.elastic_timeout_s:g} s, --elastic-timeout: {'; '.join(why)}")
 
 
 def _explained(job: JobState, lost: JobFailed | None) -> JobFailed | None:

@@ -189,6 +189,7 @@ def _journal(job: JobState, order: tuple[ProcessId, ...], steps: int | None, los
     after = Counter(life.seat.host for life in order)
     before, job.world.before = job.world.before, after
     lost, job.world.lost = job.world.lost, Counter()
+    slots_before = {host: count for host, count in before.items() if after[host] not in (0, count)}
     resize_report.changed(
         job,
         order[0],
@@ -201,6 +202,7 @@ def _journal(job: JobState, order: tuple[ProcessId, ...], steps: int | None, los
         failed=lost,
         lost=steps,
         **({} if loss is None else {"lost_because": loss.why}),
+        **({"slots_before": slots_before} if slots_before else {}),
         **({"without": without} if (without := not_waited_for(job)) else {}),
     )
 

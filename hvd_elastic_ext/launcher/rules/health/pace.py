@@ -37,6 +37,7 @@ class StepPause:
 
     ``usual_s``: seconds of a usual step; 0 if unknown. ``lag``: ranks that do not wait for others; ``waiting``: how
     many do; ``finished``: members that are done with training; ``unbegun``: those that have reported no progress yet.
+    ``killed``: those that were killed, and whose end is not known yet.
     """
 
     still_s: float
@@ -45,6 +46,7 @@ class StepPause:
     waiting: int
     finished: tuple[Member, ...] = ()
     unbegun: tuple[Member, ...] = ()
+    killed: tuple[Member, ...] = ()
 
     @property
     def waited_for(self) -> bool:
@@ -60,6 +62,9 @@ class StepPause:
     @property
     def _who(self) -> str:
         count = self.waiting + len(self.lag)
+        if self.killed:
+            have = "has" if len(self.killed) == 1 else "have"
+            return f"{named(self.killed)} {have} been killed and {_are(self.killed)} waited for"
         if self.lag and self.waiting:
             return f"{named(self.lag)} {_are(self.lag)} waited for"
         if self.lag:
@@ -84,11 +89,12 @@ def pause(
     finished: Sequence[Member] = (),
     *,
     unbegun: Sequence[Member] = (),
+    killed: Sequence[Member] = (),
 ) -> StepPause | None:
     """Whether no member makes progress for longer than usual. ``recent``: the last steps of each, in seconds.
 
-    ``finished``: those that are done with training, which may be why the others wait; ``unbegun``: as in
-    :class:`StepPause`.
+    ``finished``: those that are done with training, which may be why the others wait; ``unbegun``, ``killed``:
+    as in :class:`StepPause`.
     """
     still = min((now - member.moved_at for member in members), default=0.0)
     if still < SOON_S:
@@ -97,7 +103,8 @@ def pause(
     if still < FACTOR * usual:
         return None
     lag = tuple(member for member in members if not member.waiting)
-    return StepPause(still, usual, lag, len(members) - len(lag), tuple(finished), tuple(unbegun))
+    waiting = len(members) - len(lag)
+    return StepPause(still, usual, lag, waiting, tuple(finished), tuple(unbegun), tuple(killed))
 
 
 def usual_s(steps: Sequence[float]) -> float:

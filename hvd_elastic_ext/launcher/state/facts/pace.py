@@ -23,18 +23,21 @@ def pause_of(job: JobState) -> StepPause | None:
         return None  # as a rule the first one: a look at a world that trains costs nothing
     watched = [worker for worker in present if _is_watched(worker)]
     members = [_member(job, worker) for worker in watched]
-    finished = [_member(job, worker) for worker in present if worker.done]
+    finished = [_member(job, worker) for worker in present if worker.done and worker.killed is None]
     unbegun = [
         _member(job, worker)
         for worker in present
         if worker.killed is None and not (worker.done or worker.progress or worker.waiting)
     ]
-    return pause(job.now, members, (worker.steps_s for worker in watched), finished, unbegun=unbegun)
+    killed = [_member(job, worker) for worker in present if worker.killed is not None]
+    return pause(job.now, members, (worker.steps_s for worker in watched), finished, unbegun=unbegun, killed=killed)
 
 
 def what_follows(job: JobState, found: StepPause) -> str:
     """When it counts as a fault, and what is done then."""
     options = job.options
+    if found.killed:
+        return "no limit: it ends with the process there"
     workers = [worker for member in found.lag if (worker := job.roster.alive(member.life)) is not None]
     if found.waiting and (silent := [str(worker.seat) for worker in workers if worker.silent_s >= SILENT_S]):
         limit_s = options.heartbeat_timeout_s

@@ -1,7 +1,8 @@
-"""Whether too few processes can start for a world."""
+"""Whether too few processes can start for a world, and why."""
 
 from __future__ import annotations
 
+from hvd_elastic_ext.core.errors import HOSTS_KEPT
 from hvd_elastic_ext.launcher.state.job import JobState
 
 
@@ -15,6 +16,48 @@ def why_short(job: JobState) -> str | None:
         return None
     need = f"slots needed to go on: {limits.least}" if begun else f"slots needed: {limits.start}"
     return f"{need}, usable: {usable} ({host_names(job)}): {job.decision.reason}"
+
+
+def why_too_few(job: JobState) -> list[str]:
+    """What of options and of the newest list of hosts explains that no world can form."""
+    found, fleet = [_why_so_many(job)], job.fleet
+    if fleet.list_refused is not None:
+        found.append(f"the newest host list is refused: {fleet.list_refused.removesuffix(HOSTS_KEPT)}")
+    elif fleet.empty_list_refused:
+        found.append("the newest host list names no host")
+    if not fleet.hosts.names:
+        found.append("no host is published")
+    return [why for why in found if why]
+
+
+def remedy(job: JobState) -> str:
+    """What to do about fewer published slots than a world needs; empty if they are enough."""
+    limits, begun = job.options.limits, job.world.begun
+    if job.fleet.hosts.slots >= (limits.least if begun else limits.start):
+        return ""
+    fewer = "--min-np N to go on with N processes" if begun else "-np N to start with N processes"
+    return f"add a host, or give {fewer}, or --elastic-timeout S to wait longer"
+
+
+def _why_so_many(job: JobState) -> str:
+    """Why the job needs more processes than it gets now, if an option of its user decides that."""
+    options, start, slots = job.options, job.options.limits.start, job.fleet.hosts.slots
+    if job.world.begun:
+        least = options.limits.least
+        return f"--min-np {least} is more than all hosts have (slots: {slots})" if 0 < slots < least else ""
+    if job.world.members or options.woken or start == 1:
+        return ""
+    if options.all_slots_of is not None:
+        first = job.fleet.first_limits or options.limits
+        least_given = first.least < first.start
+        if least_given and start == first.least:
+            return ""
+        all_slots = f"without -np a job waits for all {start} slots of {options.all_slots_of}"
+        remedy = "-np N starts with N processes"
+        if least_given:
+            return f"{all_slots} that can be reached; {remedy}"
+        return f"{all_slots}; {remedy}, --min-np N without hosts that cannot be reached"
+    return f"-np {start} is more than all hosts have (slots: {slots})" if 0 < slots < start else ""
 
 
 def free(job: JobState) -> int:

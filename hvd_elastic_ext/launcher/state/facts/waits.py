@@ -12,6 +12,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import longest_
 from hvd_elastic_ext.launcher.rules.health.host_requests import NEEDED, Starting
 from hvd_elastic_ext.launcher.rules.membership.next_world import STILL_FORMING, Stage
 from hvd_elastic_ext.launcher.state.facts import health, memory, pace
+from hvd_elastic_ext.launcher.state.facts.shortage import why_too_few
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import GO_S
@@ -321,10 +322,7 @@ def _shortage(job: JobState, *, brief: bool) -> Wait:
             boots.append(f"processes that do steps, each alone, {where}: {some(alone)}")
         return Wait("; ".join(boots), latest, f" ({STANDBY})")
     what = [job.decision.reason or "no world is formed yet"]
-    if why := _why_so_many(job):
-        what.append(why)
-    if not job.fleet.hosts.names:
-        what.append("no host is published")
+    what += why_too_few(job)
     if done := [str(worker.seat) for worker in job.roster.present(job.world.members) if worker.done]:
         what.append(f"the others go on when processes that are done with training have ended: {some(done)}")
     if starting := {name: agent for name, agent in job.roster.agents.items() if not agent.heard}:
@@ -339,24 +337,6 @@ def _shortage(job: JobState, *, brief: bool) -> Wait:
         return Wait("; ".join(what), memory.next_look(job), then)
     until = None if job.short_since is None else job.short_since + job.options.elastic_timeout_s
     return Wait("; ".join(what), until, ", then the job fails (--elastic-timeout)", ends="add a host, or end the job")
-
-
-def _why_so_many(job: JobState) -> str:
-    """Why the job needs more processes to start than it gets now, if an option of its user decides that."""
-    options, start, slots = job.options, job.options.limits.start, job.fleet.hosts.slots
-    if job.world.members or job.world.begun or options.woken or start == 1:
-        return ""
-    if options.all_slots_of is not None:
-        first = job.fleet.first_limits or options.limits
-        least_given = first.least < first.start
-        if least_given and start == first.least:
-            return ""
-        all_slots = f"without -np a job waits for all {start} slots of {options.all_slots_of}"
-        remedy = "-np N starts with N processes"
-        if least_given:
-            return f"{all_slots} that can be reached; {remedy}"
-        return f"{all_slots}; {remedy}, --min-np N without hosts that cannot be reached"
-    return f"-np {start} is more than all hosts have (slots: {slots})" if 0 < slots < start else ""
 
 
 def _names(hosts: Mapping[str, object]) -> str:

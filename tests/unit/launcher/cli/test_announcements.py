@@ -52,6 +52,25 @@ COOLS = {**STRUCK, "cooldown_s": 20.0, "host_blocked_s": 20.0}
         ),
         (
             "resized",
+            {**WORLD, "removed": ["a", "b"], "slots_before": {"a": 4}, "downtime_s": 2.04, "steps_lost": None},
+            "world 7: size 3 (a:2, c:1); worker failed: +c -b, a: 4 to 2 slots; downtime 2.0 s",
+        ),
+        (
+            "resized",
+            {
+                **WORLD,
+                "cause": "hosts added",
+                "hosts": {"a": 3},
+                "added": ["a"],
+                "removed": [],
+                "slots_before": {"a": 2},
+                "downtime_s": 0.04,
+                "steps_lost": 0,
+            },
+            "world 7: size 3 (a:3); hosts added: a: 2 to 3 slots; downtime 0.0 s; steps lost: 0",
+        ),
+        (
+            "resized",
             {**WORLD, "downtime_s": None, "steps_lost": 9, "lost_because": "d held step 9 and is gone"},
             "world 7: size 3 (a:2, c:1); worker failed: +c -b; downtime unknown; steps lost: 9; "
             "d held step 9 and is gone",
@@ -67,6 +86,8 @@ COOLS = {**STRUCK, "cooldown_s": 20.0, "host_blocked_s": 20.0}
             },
             "world 7: size 3 (a:2, c:1); start; --min-np lets it start without b (blocked for 9 s more: x)",
         ),
+        ("standby", {"host": "b", "slot": 1}, "b slot 1 starts a process beside the training"),
+        ("standby", {"host": "b", "slot": 1, "trains": False}, "b slot 1 starts a process"),
         ("exited", {**ENDED, "rank": 2}, "rank 2 (b slot 1) has ended: crashed: exit code 3"),
         ("exited", ENDED, "b slot 1 has ended: crashed: exit code 3"),
         ("exited", {**ENDED, "code": 0, "cause": "done"}, ""),

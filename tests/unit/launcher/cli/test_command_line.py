@@ -17,7 +17,9 @@ from hvd_elastic_ext.launcher.cli.run_options import parse
         ("--checkpoint-evry 5 python s.py", "--checkpoint-evry is no option; did you mean --checkpoint-every?"),
         ("-np 2 --hostfil=h python s.py", None),  # argparse takes what begins one option only for it
         ("--verbos --nonsense python s.py", "--nonsense is no option; did you mean"),
-        ("-np x python s.py", "argument -np/--num-proc: invalid int value: 'x'"),
+        ("-np x python s.py", "-np 'x': write a whole number, such as -np 2"),
+        ("-np 2 --min-np one python s.py", "--min-np 'one': write a whole number, such as --min-np 2"),
+        ("-np 2 --settle soon python s.py", "--settle 'soon': write a number, such as --settle 10"),
         ("--network-interfaces a --x python s.py", "--x is no option"),
         ("-np", "argument -np/--num-proc: expected one argument"),
         ("--discovery http://localhost:9 python s.py", "-np is missing"),
@@ -71,6 +73,41 @@ def test_a_script_that_is_not_there_is_refused_at_once(tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=f"there is no trian.py in {tmp_path}; give the script's path"):
         parse(["-np", "1", "trian.py", "--lr", "1"], {})
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("pyhtno3 train.py", "pyhtno3 is no file in {}, and no program on PATH; did you mean python3?"),
+        ("train", "train is no file in {}, and no program on PATH; did you mean train.py?"),
+        ("--rsh local -H a:1,b:1 train", "train is no file in {}, and no program on PATH; did you mean train.py?"),
+        ("--hosts-file here train", "train is no file in {}, and no program on PATH; did you mean train.py?"),
+        ("--hosts-file elsewhere train", None),
+        ("--hosts-file not-yet train", None),
+        ("-H a:1 train", None),
+        ("data", None),  # a file
+        ("./tools/prepar", "there is no ./tools/prepar; did you mean tools/prepare?"),
+        ("trian.py", "there is no trian.py in {}; did you mean train.py?"),
+        ("zzzzzz", "zzzzzz is no file in {}, and no program on PATH; give a script, as in"),
+    ],
+)
+def test_on_this_machine_a_command_that_is_not_there_is_refused_at_once_with_what_is_near(
+    words: str, line: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("train.py", "data", "tools/prepare", "bin/python3"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).touch()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    Path("here").write_text("localhost:1\n127.0.0.1:1\n")
+    Path("elsewhere").write_text("localhost:1\na:1\n")
+    argv = ["-np", "1", *words.split()]
+    if line is None:
+        parse(argv, {})
+        return
+    with pytest.raises(UsageError) as error:
+        parse(argv, {})
+    assert str(error.value).startswith(line.format(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -225,6 +225,7 @@ def test_a_file_that_is_no_recording_is_refused_in_one_line(
     "event",
     [
         events.HostsChanged(hosts=events.HostSet((Host("a", 2, "u", "n", "l"),)), departing={"b": ("drained", 7.5)}),
+        events.HostsChanged(hosts=events.HostSet(), refused="hosts: does not exist"),
         events.AgentJoined("a", {"facts": {"cpus": 2}}),
         events.AgentUnfit("a", "no torch"),
         events.AgentLost("a", "reset"),

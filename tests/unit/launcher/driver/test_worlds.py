@@ -196,6 +196,33 @@ def test_an_empty_list_is_told_in_one_line_that_says_whether_hosts_are_kept(capl
     cluster.hosts()
     kept = "a list without any host was published; the hosts known so far are kept while they work"
     assert [each.getMessage() for each in caplog.records] == [kept]
+    cluster.hosts()  # the launcher hears of a list that is refused in the same way
+    assert [each.getMessage() for each in caplog.records] == [kept]
+    cluster.hosts(a=1)
+    cluster.hosts()
+    assert [each.getMessage() for each in caplog.records] == [kept, kept]
+
+
+def test_a_process_that_starts_while_nothing_trains_is_not_said_to_start_beside_the_training() -> None:
+    cluster = running("a", "b", options=JobOptions(WorldLimits(start=2, least=2, settle_s=0.1)))
+    cluster.kill("a")
+    cluster.kill("b")
+    cluster.until(lambda: cluster.world == ["a", "b"] and len(cluster.events("resized")) == 2, within=60.0)
+    cluster.hosts(a=1, b=1, c=1)
+    cluster.until(lambda: len(cluster.world) == 3, within=60.0)
+    assert [each.get("trains", True) for each in cluster.events("standby")] == [False, False, True]
+
+
+def test_a_host_that_stays_in_the_world_with_other_slots_is_journalled_with_those_it_had() -> None:
+    cluster = running("a", "b")
+    for slots in (3, 2):
+        cluster.hosts(a=slots, b=1)
+        cluster.until(lambda slots=slots: len(cluster.world) == slots + 1, within=60.0)
+        cluster.run(15.0)
+    first, grown, shrunk = cluster.events("resized")
+    assert "slots_before" not in first
+    assert (grown["added"], grown["removed"], grown["slots_before"]) == (["a"], [], {"a": 1})
+    assert (shrunk["added"], shrunk["removed"], shrunk["slots_before"]) == ([], ["a"], {"a": 3})
 
 
 def test_an_empty_list_interrupts_nobody() -> None:

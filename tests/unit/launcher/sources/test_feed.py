@@ -91,8 +91,11 @@ def test_after_a_refusal_a_list_of_the_same_hosts_is_told_to_be_accepted(caplog:
         feed.offer(publication(sequence, a=1))
     assert caplog.messages == []
     feed.refuse(BadHosts("hosts", 1, "bad"))
+    heard: list[str | None] = []
+    feed.listener = lambda: heard.append(feed.reason)
     for sequence in (3, 4):
         feed.offer(publication(sequence, a=1))
+    assert heard == [None]
     assert caplog.messages == ["the host list is accepted again; it names the same hosts as before"]
     assert lines(sink, "refused")[-1]["kept"] is True
 
@@ -120,3 +123,14 @@ def test_only_where_hosts_are_known_a_source_that_fails_leaves_them() -> None:
     feed.refuse(SourceUnavailable("here", "no answer"))
     assert feed.reason == "here: no answer; keeping the hosts known so far"
     assert [line["reason"] for line in lines(sink, "refused")][-1] == feed.reason
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_refusal_after_an_empty_list_says_whether_earlier_hosts_stay_in_use(keeps: bool) -> None:
+    feed, sink = make()
+    feed.keeps = lambda: keeps
+    feed.offer(publication(1, a=1))
+    feed.offer(publication(2))
+    feed.refuse(SourceUnavailable("hosts", "does not exist"))
+    assert feed.reason == "hosts: does not exist" + ("; keeping the hosts known so far" if keeps else "")
+    assert lines(sink, "refused")[-1].get("kept", False) is keeps

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state.events import News
@@ -100,6 +101,21 @@ def test_a_process_that_is_stopped_in_a_collective_is_said_with_when_it_counts_a
         ": rank 1 (b[0]) is waited for; no heartbeat from b[0]: failed after 30 s (--heartbeat-timeout)"
     )
     cluster.until(lambda: cluster.events("fenced"))
+
+
+def test_between_the_kill_of_a_stopped_process_and_its_end_that_process_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = play("train a b least=2; pace * 0.2; run 30; wedge b; run 1.5")
+    cluster.stop("b")
+    cluster._held_up = lambda process: True
+    cluster.until(lambda: told(caplog))
+    caplog.clear()
+    cluster.driver.job.roster.on("b")[0].killed = Cause.SILENT
+    cluster.run(5.0)
+    assert told(caplog)[0].endswith(
+        ": rank 1 (b[0]) has been killed and is waited for; no limit: it ends with the process there"
+    )
 
 
 def test_a_rank_that_has_finished_before_the_others_is_said_with_when_that_is_reported(

@@ -95,6 +95,22 @@ def test_a_rank_that_waits_for_others_before_their_first_step_is_not_said_to_be_
 
 
 @pytest.mark.parametrize(
+    ("members", "killed", "who"),
+    [
+        ([waits(0, 10.0)], [busy(1, 10.0)], "rank 1 (b[0]) has been killed and is waited for"),
+        ([waits(0, 10.0), busy(1, 10.0)], [busy(2, 10.0)], "rank 2 (c[0]) has been killed and is waited for"),
+        ([waits(0, 10.0)], [busy(1, 10.0), busy(2, 10.0)], "ranks 1 and 2 have been killed and are waited for"),
+    ],
+)
+def test_a_rank_that_waits_for_one_that_was_killed_is_not_said_to_be_alone(
+    members: list[Member], killed: list[Member], who: str
+) -> None:
+    found = pause(NOW, members, [FAST], killed=killed)
+    assert found is not None
+    assert found.text == f"no step for 10 s (usually 0.2 s): {who}"
+
+
+@pytest.mark.parametrize(
     ("steps", "usual"), [([], 0.0), ([20.0], 20.0), ([20.0, 0.2], 0.2), ([60.0, 0.2, 3.0], 3.0), (FAST, 0.2)]
 )
 def test_the_second_longest_step_is_usual(steps: list[float], usual: float) -> None:

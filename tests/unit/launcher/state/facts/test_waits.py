@@ -14,6 +14,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.rules.membership.next_world import STILL_FORMING, WorldLimits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.state.events import HostsChanged
 from hvd_elastic_ext.launcher.state.facts.waits import (
     AGREED,
     CONNECTED,
@@ -58,6 +59,53 @@ def test_too_few_slots_are_told_at_least_every_5_s_until_the_job_fails(caplog: p
         "waiting: processes ready: 1, needed: 2; -np 2 is more than all hosts have (slots: 1); "
         "at most 4 s more, then the job fails (--elastic-timeout)"
     )
+
+
+EMPTY = HostsChanged(HostSet())
+MISSING = HostsChanged(HostSet(), refused="hosts: does not exist; keeping the hosts known so far")
+NEEDED = "processes left: 1, needed: 2; "
+FEWER = "--min-np 2 is more than all hosts have (slots: 1)"
+
+
+@pytest.mark.parametrize(
+    ("events", "why"),
+    [
+        ([HostsChanged(HostSet.of({"a": 1}))], f"{NEEDED}{FEWER}; at most"),
+        ([EMPTY], f"{NEEDED}the newest host list names no host; "),
+        ([EMPTY, MISSING], f"{NEEDED}the newest host list is refused: hosts: does not exist; "),
+        ([MISSING, HostsChanged(HostSet.of({"a": 1}))], f"{NEEDED}{FEWER}; at most"),
+    ],
+    ids=["a list with too few slots", "an empty list", "no list", "a list again"],
+)
+def test_a_wait_after_a_loss_says_what_of_the_newest_list_is_too_little(
+    events: list[HostsChanged], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = play("train a b least=2; run 10")
+    cluster.kill("b")
+    for event in events:
+        cluster.driver.tell(event)
+    cluster.run(6.0)
+    assert why in waits(caplog)[0]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "words"),
+    [
+        (
+            "train a b least=2 elastic_timeout_s=40.0; run 10; kill b; hosts a; run 50",
+            f"{NEEDED}{FEWER}; add a host, or give --min-np N to go on with N processes, or --elastic-timeout S to",
+        ),
+        (
+            "start a start=2 elastic_timeout_s=40.0; run 50",
+            "needed: 2; -np 2 is more than all hosts have (slots: 1); add a host, or give -np N to start with N",
+        ),
+    ],
+    ids=["after a loss", "at the start"],
+)
+def test_a_job_that_fails_for_lack_of_slots_names_the_reason_and_what_to_do(scenario: str, words: str) -> None:
+    failure = play(scenario).driver.outcome
+    assert "after 40 s, --elastic-timeout: " in str(failure)
+    assert words in str(failure)
 
 
 def test_a_world_whose_members_wait_for_their_ranks_tells_for_whose_commit(caplog: pytest.LogCaptureFixture) -> None:
@@ -528,8 +576,8 @@ SHORT = (
         ),
         (
             SHORT + "run 24.5",
-            "lost b[0]; processes left: 1, needed: 2; at most 6 s more, then it saves what memory holds and sleeps "
-            "(--sleep-after)",
+            "lost b[0]; processes left: 1, needed: 2; --min-np 2 is more than all hosts have (slots: 1); at most 6 s "
+            "more, then it saves what memory holds and sleeps (--sleep-after)",
         ),
         (
             SHORT + "run 39",
