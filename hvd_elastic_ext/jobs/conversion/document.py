@@ -7,6 +7,8 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from hvd_elastic_ext.core.json_text import finite
+
 Body = dict[str, Any]
 
 _ABSENT: Final = object()
@@ -94,4 +96,4 @@ def _made(body: Body, path: list[str]) -> Body:
 
 
 def _short(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return json.dumps(finite(value, instead=str), ensure_ascii=False, default=str, allow_nan=False)

@@ -55,7 +55,7 @@ def script_of(function: Callable[..., Any]) -> str:
 def sent(values: Any, what: str) -> str:
     """Values as text. Raises :class:`UsageError` for what is not plain."""
     try:
-        return json.dumps(values)
+        return json.JSONEncoder().encode(values)  # with NaN and infinity: Python reads it
     except (TypeError, ValueError) as error:
         raise UsageError(f"{what}: {error}; what is sent are {PLAIN}") from None
 

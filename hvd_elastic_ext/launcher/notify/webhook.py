@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import logging
 import queue
 import threading
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.launcher.notify.messages import Message
 
 log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class Webhook:
         for failures in range(TRIES):
             if failures:
                 self._wait(pause_after(failures, first=FIRST_PAUSE_S, longest=LONGEST_PAUSE_S))
-            problem, again = self._post(json.dumps(body).encode())
+            problem, again = self._post(to_text(body, default=str).encode())
             if not again:
                 break
         return problem
