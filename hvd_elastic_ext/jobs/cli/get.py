@@ -26,17 +26,18 @@ def main(argv: Sequence[str]) -> int:
     """Print the table; 0 also if there is no job. Raises :class:`UsageError` for one that is not there."""
     parser = Parser(
         prog="hvd-elastic get",
-        description="Show the jobs that were submitted, or one job and its pods. READY counts workers.",
+        description="Show the jobs that were submitted, or one job and its pods (list: the same). READY counts workers.",
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="one job (default: all)")
     parser.add_argument("-o", "--output", choices=("wide", "json", "yaml", "name"), default="", help="another form")
     add_cluster(parser)
     options = parser.parse_args(argv)
     cluster = cluster_of(options)
-    jobs = [changes.look(cluster, options.name)] if options.name else changes.all_of(cluster)
+    one = options.name is not None
+    jobs = [changes.look(cluster, options.name)] if one else changes.all_of(cluster)
     if not jobs and not options.output:
         sys.stderr.write(f"no job was submitted in namespace {cluster.namespace}\n")
-    sys.stdout.write(shown(jobs, options.output, alone=bool(options.name), now=time.time()))
+    sys.stdout.write(shown(jobs, options.output, alone=one, now=time.time()))
     return 0
 
 

@@ -20,7 +20,11 @@ AUTO: Final = "auto"
 
 def main(argv: Sequence[str]) -> int:
     """Ask the launcher. Raises :class:`UsageError` for what makes no sense, :class:`Permanent` without a launcher."""
-    parser = Parser(prog="hvd-elastic scale", description=__doc__.partition(": ")[2])
+    parser = Parser(
+        prog="hvd-elastic scale",
+        description=__doc__.partition(": ")[2],
+        epilog="With -n NAMESPACE or --kubeconfig FILE, NAME N sets the workers of a submitted job (docs/submit.md).",
+    )
     parser.add_argument("named", metavar="JOB", nargs="?", help="its name (default: the job here that runs)")
     parser.add_argument("size", metavar="N|auto", help="so many hosts; auto: as many as the policy says")
     parser.add_argument("--job", metavar="NAME", help="the same as JOB")
