@@ -26,7 +26,7 @@ def main(argv: Sequence[str]) -> int:
     """Print the table; 0 also if there is no job. Raises :class:`UsageError` for one that is not there."""
     parser = Parser(
         prog="hvd-elastic get",
-        description="Show the jobs that were submitted, or one job and its pods (list: the same). READY counts workers.",
+        description="Show the jobs that were submitted, or one job and its pods; so does list. READY counts workers.",
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="one job (default: all)")
     parser.add_argument("-o", "--output", choices=("wide", "json", "yaml", "name"), default="", help="another form")
