@@ -179,6 +179,7 @@ class Session:
                 self.driver.tell(PeersChanged())
             begun = self._clock.mono()
             at = self.driver.look()
+            self._feed.generation = self.driver.job.generation
             if at is None:
                 return
             self._control.poller.steady = self.driver.job.steady

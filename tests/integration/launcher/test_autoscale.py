@@ -60,6 +60,7 @@ def test_a_queue_brings_a_host_and_its_end_gives_the_host_back_without_a_lost_st
     resized = launched.events("resized")
     assert [record.get("cause") for record in resized] == ["start", "hosts added", "hosts removed", "hosts added"]
     assert [record.get("steps_lost") for record in resized[1:]] == [0, 0, 0]
+    assert [record.generation > 0 for record in launched.events("published")] == [False, True, True, True]
     assert not launched.events("struck", "rolled_back")
 
 

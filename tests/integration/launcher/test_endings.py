@@ -44,8 +44,9 @@ def test_a_rank_that_fails_as_the_others_finish_training_fails_the_job(
     launched.set_hosts("localhost:2")
     with launched.run(*QUICK, *STOCK) as process:
         assert process.wait(90) == 1, process.output
-    reason = launched.events("finished")[-1].get("reason")
-    assert reason.startswith("localhost[0] crashed: exit code 1: OSError: [Errno 28] No space left on device")
+    finished = launched.events("finished")[-1]
+    assert finished.get("reason").startswith("localhost[0] crashed: exit code 1: OSError: [Errno 28] No space left on")
+    assert finished.generation >= 1, "a line has the number of the world in which it was written"
 
 
 @pytest.mark.parametrize(("end", "how"), [("exit 7", "exit code 7"), ("kill -SEGV $$", "killed by SIGSEGV")])
