@@ -66,14 +66,15 @@ def create(cluster: Cluster, objects: Sequence[Body]) -> Body:
             made += _ensured(cluster, body)
         asked = [root]
         job = cluster.create(root)
+        made.append(root)
+        give(cluster, others, {**root, "metadata": job["metadata"]})
     except (Permanent, KeyboardInterrupt) as error:
         # Without an answer the job may be there, and would not have what it needs.
-        unsure = [] if isinstance(error, ClusterRefused) else asked
+        unsure = [] if isinstance(error, ClusterRefused) or root in made else asked
         for body in (*unsure, *reversed(made)):
             with contextlib.suppress(Permanent):
                 cluster.delete(cluster.path_of(body))
         raise
-    give(cluster, others, {**root, "metadata": job["metadata"]})
     return job
 
 

@@ -27,6 +27,11 @@ def packed(folder: Path) -> bytes:
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as archive:
         known = sorted(_by_git(folder) or _all(folder))
+        # git names a submodule as one entry, and says nothing of its files.
+        inside = [name for name in known if (folder / name).is_dir() and not (folder / name).is_symlink()]
+        if inside:
+            said = f"{inside[0]} is a repository of its own, which is not sent; sync a plain copy"
+            raise UsageError(f"--sync {folder}: {said}")
         sent = {(folder / name).resolve() for name in known if not (folder / name).is_symlink()}
         for name in known:
             path = folder / name

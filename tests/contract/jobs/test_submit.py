@@ -104,6 +104,21 @@ def test_a_job_whose_making_has_no_answer_is_taken_back_with_all_that_it_needs(
     assert [each for each in left if each is not None and "deletionTimestamp" not in each["metadata"]] == []
 
 
+def test_a_job_that_cannot_be_given_its_objects_is_taken_back_with_them(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects = whole(cluster, "statefulset")
+
+    def refused(*_: object) -> None:
+        raise ClusterRefused(403, "patch of secrets is forbidden")
+
+    monkeypatch.setattr(apply, "give", refused)
+    with pytest.raises(ClusterRefused):
+        apply.create(cluster, objects)
+    left = [cluster.read(cluster.path_of(each)) for each in objects]
+    assert [each for each in left if each is not None and "deletionTimestamp" not in each["metadata"]] == []
+
+
 def test_the_command_makes_the_job_and_shows_how_it_differs_later(
     cluster: Cluster, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -67,3 +67,11 @@ def test_a_folder_about_which_git_says_nothing_is_not_sent_with_what_it_ignores(
     (folder / ".git" / "config").write_text("[broken")
     with pytest.raises(UsageError, match="git does not say what is ignored: fatal: bad config"):
         code.packed(folder)
+
+
+def test_a_repository_within_the_folder_is_refused_and_not_left_out(tmp_path: Path) -> None:
+    folder = filled(tmp_path / "a")
+    for each in (folder, folder / "pkg"):
+        subprocess.run(["git", "init", "-q", str(each)], check=True)
+    with pytest.raises(UsageError, match=r"pkg/? is a repository of its own, which is not sent; sync a plain copy"):
+        code.packed(folder)
