@@ -134,7 +134,6 @@ class Job:
         endpoint = self._open_endpoint(loop)
         with self._signals():
             try:
-                self._feed.keeps = lambda: self._session.driver.job.fleet.empty_list_refused
                 self._feed.listener = lambda: loop.call_soon_threadsafe(self._hosts_changed)
                 while (outcome := await self._run_session(known)) is not None:
                     begun = self._session.driver.job.world.begun

@@ -179,10 +179,11 @@ class Session:
                 self.driver.tell(PeersChanged())
             begun = self._clock.mono()
             at = self.driver.look()
-            self._feed.generation = self.driver.job.generation
+            job = self.driver.job
+            self._feed.generation, self._feed.keeps = job.generation, job.fleet.empty_list_refused
             if at is None:
                 return
-            self._control.poller.steady = self.driver.job.steady
+            self._control.poller.steady = job.steady
             self._check_standstill(since=begun)
             await self._wait_for_event(until=at)
 

@@ -31,8 +31,8 @@ class HostFeed:
         """That of the present world, set by the driver; journal lines carry it."""
         self.listener: Callable[[], object] = lambda: None
         """Called, from whichever thread, on every change, refusal and failure."""
-        self.keeps: Callable[[], bool] = lambda: False
-        """Whether hosts stay in use although the newest accepted list names none. Called from whichever thread."""
+        self.keeps = False
+        """Whether hosts stay in use although the newest accepted list names none; set by the driver."""
         self.failure: ElasticError | None = None
         """Set when no host list can ever come: the job cannot go on."""
 
@@ -72,7 +72,7 @@ class HostFeed:
     def refuse(self, error: ElasticError) -> None:
         """Note why the newest list was not accepted."""
         with self._lock:
-            hosts_stay = bool(self._hosts) or self.keeps()
+            hosts_stay = bool(self._hosts) or self.keeps
             kept = HOSTS_KEPT if hosts_stay and isinstance(error, SourceUnavailable) else ""
             reason = f"{error}{kept}"
             if reason == self._reason:

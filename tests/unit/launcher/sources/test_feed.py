@@ -128,7 +128,7 @@ def test_only_where_hosts_are_known_a_source_that_fails_leaves_them() -> None:
 @pytest.mark.parametrize("keeps", [True, False])
 def test_a_refusal_after_an_empty_list_says_whether_earlier_hosts_stay_in_use(keeps: bool) -> None:
     feed, sink = make()
-    feed.keeps = lambda: keeps
+    feed.keeps = keeps
     feed.offer(publication(1, a=1))
     feed.offer(publication(2))
     feed.refuse(SourceUnavailable("hosts", "does not exist"))
