@@ -278,13 +278,17 @@ def _dup_of(pid: int, descriptor: int) -> socket.socket:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(300)
 def test_an_order_lost_with_its_connection_while_a_world_forms_is_given_again(training: Training) -> None:
+    settle_s = 15.0  # from the newcomer's start: it has to be ready well before that
     training.set_hosts(f"{FIRST}:1")
-    with training.train("-np", "1", "--settle", "3"):
+    with training.train("-np", "1", "--settle", f"{settle_s:g}"):
         training.wait_for_size(1)
         for size, newcomer, deaf in ((2, SECOND, SECOND), (3, THIRD, FIRST)):
             training.set_hosts(*(f"{name}:1" for name in HOSTS[:size]))
             training.wait_for("the newcomer", lambda host=newcomer: training.last("parked").get("host") == host)
+            ordered_at = training.last("spawned").mono + settle_s
+            training.wait_for("the end of --settle", lambda at=ordered_at: time.monotonic() > at - 2.0)
             wire = Wire(training.pids()[deaf])
             with stopped(wire.agent):
                 training.wait_for("its order", lambda wire=wire: wire.unread, timeout=9)
