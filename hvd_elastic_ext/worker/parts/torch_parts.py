@@ -20,7 +20,7 @@ from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.copying import copy_batch
 from hvd_elastic_ext.worker.commits.preallocated import Reserve
 from hvd_elastic_ext.worker.optim.reductions import drop_step
-from hvd_elastic_ext.worker.parts import Part, state_dicts
+from hvd_elastic_ext.worker.parts import InPlace, Part, state_dicts
 from hvd_elastic_ext.worker.parts.sharded import demand_whole
 from hvd_elastic_ext.worker.stock import HorovodInternalError, HostsUpdatedInterrupt
 
@@ -105,6 +105,14 @@ class ModelPart(Part):
         """Return its state dict; it holds the parameters themselves if ``state_dict`` takes ``keep_vars``."""
         return self.value.state_dict(**self._options)
 
+    def in_place(self) -> InPlace | None:
+        """The state dict, if torch's loader is all there is and all of it is the model's own tensors."""
+        modules = list(self.value.modules())
+        if not all(map(_loads_as_torch_does, modules)) or any(map(_runs_after_loading, modules)):
+            return None
+        tree, own = self.capture(), _own_tensors(self.value)
+        return InPlace(tree) if all(own.get(key) is value for key, value in tree.items()) else None
+
     def restore(self, tree: Any) -> None:
         """Load the committed state dict; a model with a loader of the user's own gets copies of the tensors.
 
@@ -154,6 +162,12 @@ class OptimizerPart(Part):
     def capture(self) -> Any:
         """Return the optimizer's state dict, and the names of its parameters by group."""
         return {"state_dict": self.value.state_dict(), "names": self._group_names()}
+
+    def in_place(self) -> InPlace | None:
+        """What :meth:`capture` gives, if saving and loading are torch's."""
+        if not _saves_as_torch_does(self.value) or not _loads_state_as_torch_does(self.value):
+            return None
+        return InPlace(self.capture(), [p for group in self.value.param_groups for p in group["params"]])
 
     def restore(self, tree: Any) -> None:
         """Copy the committed state into the live tensors where they fit, and load it with the committed groups.
@@ -351,6 +365,12 @@ def _loads_as_torch_does(module: nn.Module) -> bool:
     hooks = getattr(module, "_load_state_dict_pre_hooks", None) or getattr(module, "_state_dict_hooks", None)
     patched = "load_state_dict" in vars(module) or kind.load_state_dict is not nn.Module.load_state_dict
     return not patched and own.__module__.startswith("torch.nn.") and not hooks
+
+
+def _saves_as_torch_does(optimizer: optim.Optimizer) -> bool:
+    """Whether ``state_dict()`` holds the live tensors."""
+    own = "state_dict" in vars(optimizer) or type(optimizer).state_dict is not optim.Optimizer.state_dict
+    return not own and not getattr(optimizer, "_optimizer_state_dict_post_hooks", None)
 
 
 def _loads_state_as_torch_does(optimizer: optim.Optimizer) -> bool:
