@@ -17,7 +17,7 @@ from torch import Tensor
 from hvd_elastic_ext.core.commit_record import Identity, Record
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits import layout as layouts
-from hvd_elastic_ext.worker.commits.copying import Streams, pin
+from hvd_elastic_ext.worker.commits.copying import awaited, pin
 from hvd_elastic_ext.worker.commits.layout import Layout
 from hvd_elastic_ext.worker.commits.memory import SIDES, Side, populate
 from hvd_elastic_ext.worker.commits.plans import Plan
@@ -37,7 +37,8 @@ class Contents:
     tree: bytes
     tensors: Sequence[Tensor]
     firm: Sequence[bool]
-    local: bytes = b""
+    local: bytes | Callable[[], bytes] = b""
+    """A function is called while a device copies the tensors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +58,8 @@ class Commit:
 
         None if this process has committed nothing of this layout.
         """
-        later: Streams = []
-        try:
+        with awaited() as later:
             yield None if self._load is None else partial(self._load, later=later)
-        finally:
-            for stream in later:
-                stream.synchronize()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -124,16 +121,20 @@ class CommitBuffer:
     @contextmanager
     def _staged(self, contents: Contents, plan: Plan, identity: Identity, step: int) -> Iterator[tuple[int, Record]]:
         """Contents on a spare side that is claimed meanwhile; they are no commit yet."""
-        layout = plan.layout
-        record = Record(
-            identity, step, loose=layout.loose, data=layout.length,
-            layout=len(layout.encoded), tree=len(contents.tree), local=len(contents.local),
-        )  # fmt: skip
-        index, side = self._spare(record.total)
+        shared = len(plan.layout.encoded) + len(contents.tree)
+        index, side = self._spare(plan.layout.length + shared)
         try:
             pin(side, contents.tensors)
-            plan.store(contents.tensors, side.bytes, self._views_on(index, layout))
-            side.write(record.data, layout.encoded + contents.tree + contents.local)
+            with awaited() as later:
+                plan.store(contents.tensors, side.bytes, self._views_on(index, plan.layout), later=later)
+                local = contents.local if isinstance(contents.local, bytes) else contents.local()
+            record = Record(
+                identity, step, loose=plan.layout.loose, data=plan.layout.length,
+                layout=len(plan.layout.encoded), tree=len(contents.tree), local=len(local),
+            )  # fmt: skip
+            if side.reserve(record.total):
+                self._views.pop(index, None)
+            side.write(record.data, plan.layout.encoded + contents.tree + local)
             yield index, record
         finally:
             side.release()

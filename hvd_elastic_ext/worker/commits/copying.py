@@ -87,6 +87,17 @@ def on_own_stream(device: torch.device, later: Streams | None = None) -> Iterato
             present.wait_stream(stream)
 
 
+@contextlib.contextmanager
+def awaited() -> Iterator[Streams]:
+    """Give a list for ``later``; all copies are done at the end, whatever happens."""
+    later: Streams = []
+    try:
+        yield later
+    finally:
+        for stream in later:
+            stream.synchronize()
+
+
 def pin(side: Side, tensors: Sequence[Tensor]) -> None:
     """Pin a side's memory, once a mapping, if any of ``tensors`` is on a CUDA device. Unpinned it is only slower."""
     if side.pinned or not torch.cuda.is_initialized() or not any(tensor.is_cuda for tensor in tensors):  # type: ignore[no-untyped-call]

@@ -28,21 +28,25 @@ class Plan:
         """Whether it serves these. It is asked for every commit."""
         return layouts.has_key(tensors, firm, self._key)
 
-    def store(self, tensors: Sequence[Tensor], data: Tensor, views: Sequence[Tensor]) -> None:
-        """Copy ``tensors`` into ``data``, the bytes of a side; ``views`` are their places there."""
+    def store(self, tensors: Sequence[Tensor], data: Tensor, views: Sequence[Tensor], *, later: Streams) -> None:
+        """Copy ``tensors`` into ``data``, the bytes of a side; ``views`` are their places there.
+
+        All is done once the streams that are added to ``later`` are.
+        """
         if not self._stagings:
-            return copy_batch(views, tensors)
+            return copy_batch(views, tensors, later=later)
         for staging in self._stagings:
             staging.gather(tensors, data)
-        # Behind the pieces, which cover places of others.
-        return copy_batch([views[number] for number in self._alone], [tensors[number] for number in self._alone])
+        # When the pieces are there, which cover places of others.
+        alone = self._alone
+        return copy_batch([views[number] for number in alone], [tensors[number] for number in alone], later=later)
 
     def load(
         self, data: Tensor, views: Sequence[Tensor], tensors: Sequence[Tensor], first: int, *, later: Streams
     ) -> bool:
         """Copy the other way into ``tensors``, which have the numbers from ``first`` on; False if they are not alike.
 
-        No two of them may share memory. All is done once the streams that are added to ``later`` are.
+        No two of them may share memory. ``later``: as for :meth:`store`.
         """
         end = first + len(tensors)
         if not layouts.has_rows(tensors, self._key, first):

@@ -416,7 +416,7 @@ class Keeper:
 
     def _take(self, identity: Identity, written: Written | None = None) -> None:
         written = written or self._inventory.write()
-        contents = Contents(written.tree, written.tensors, written.firm, self._local())
+        contents = Contents(written.tree, written.tensors, written.firm, self._local)
         self._buffer.take(contents, identity, step=self._steps.done)
         self._status.committed(self._steps.done, self._identity())
         self._set_mark(written)

@@ -116,7 +116,7 @@ def test_what_a_piece_covers_beside_its_tensors_is_written_after_it(
     made = Plan(tensors, firm)
     data = torch.zeros(layout.length, dtype=torch.uint8)
     views = layout.views(data)
-    made.store(tensors, data, views)
+    made.store(tensors, data, views, later=[])
     assert list(map(raw, views)) == list(map(raw, tensors))
     for first, end in ((0, 24), (5, 20)):
         live = [torch.zeros_like(tensor) for tensor in tensors]
