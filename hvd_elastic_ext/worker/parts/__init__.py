@@ -51,6 +51,10 @@ class Part:
         """
         return None
 
+    def align(self, live: str, committed: str) -> bool:
+        """Make what differs in the text of :meth:`in_place` equal, contents of tensors apart; False if more does."""
+        return False
+
     def restore(self, tree: Any) -> None:
         """Make the live state equal to ``tree``. Raises :class:`StateError` if that is not possible."""
         raise NotImplementedError

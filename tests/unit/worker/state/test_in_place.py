@@ -116,8 +116,12 @@ def test_what_only_trained_on_is_copied_in_place_and_equal_to_the_commit(
         assert list(map(id, live.tensors[: len(kept)]))[: len(kept) - 1] == kept[: len(kept) - 1]
 
 
-def another_option(job: Job) -> None:
-    job.of.optimizer.param_groups[0]["weight_decay"] = 0.5
+def another_rate_as_a_tensor(job: Job) -> None:
+    job.of.optimizer.param_groups[0]["lr"] = torch.tensor(0.5)
+
+
+def another_place_of_state(job: Job) -> None:
+    job.of.optimizer.param_groups[0]["capturable"] = True
 
 
 def another_group(job: Job) -> None:
@@ -150,7 +154,8 @@ def memory_of_a_parameter(job: Job) -> None:
 
 
 CHANGES = [
-    another_option,
+    another_rate_as_a_tensor,
+    another_place_of_state,
     another_group,
     more_state,
     a_larger_buffer,
@@ -173,11 +178,29 @@ def test_what_has_another_form_than_the_commit_is_loaded(change: Any, monkeypatc
     assert job.told() == expected
 
 
+def test_options_that_have_changed_come_back_with_state_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = trained(monkeypatch)
+    job.of.optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))], "lr": 0.5})
+    job.commit()
+    expected, state = job.told(), job.of.optimizer.state
+    for _ in range(2):
+        job.of.optimizer.param_groups[0]["lr"] = 7
+        job.of.optimizer.param_groups[1]["more"] = [1, {"param_groups": [2]}]
+        step(job)
+        found = job.roll_back()
+        assert job.loaded == []
+        assert job.told() == expected
+        assert [group["lr"] for group in job.of.optimizer.param_groups] == [0.001, 0.5]
+        assert job.of.optimizer.state is state
+        live = job.inventory.write()
+        assert (found.tree, found.versions) == (live.tree, live.versions)
+
+
 def test_a_part_that_is_loaded_leaves_the_others_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     job = trained(monkeypatch)
     job.commit()
     expected = job.told()
-    job.of.optimizer.param_groups[0]["lr"] = 7
+    job.of.optimizer.state[job.of.net.first.weight]["more"] = torch.ones(3)
     step(job)
     found = job.roll_back()
     assert job.loaded == ["OptimizerPart"]
