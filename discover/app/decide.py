@@ -108,8 +108,9 @@ def _describe(change: HostChange) -> str:
 
 
 def _leaving(publication: Publication, before: Publication | None) -> str:
-    known = {} if before is None else {each.host: each for each in before.departing}
-    news = [each for each in publication.departing if (was := known.get(each.host)) is not each and was != each]
+    known = () if before is None else before.departing
+    same = set(map(id, known))  # nearly all are: the others are compared
+    news = [each for each in publication.departing if id(each) not in same and each not in known]
     return ", ".join(f"{each.host} departing ({each.reason})" for each in news)
 
 

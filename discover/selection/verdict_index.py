@@ -168,10 +168,10 @@ def _recounted(warned: Mapping[tuple[str, str], int], changes: Iterable[_Change]
     pairs = [tuple(None if each is None else warning_of(each) for each in change) for change in changes]
     if all(was == now for was, now in pairs):
         return warned
-    counts = Counter(warned)
+    counts = dict(warned)
     for was, now in pairs:
         if was is not None:
             counts[was] -= 1
         if now is not None:
-            counts[now] += 1
+            counts[now] = counts.get(now, 0) + 1
     return {warning: count for warning, count in counts.items() if count}
