@@ -207,15 +207,7 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
 
 
 def _same_news(job: JobState, processes: tuple[ProcessId, ...], news: Mapping[str, Any]) -> None:
-    now, agents = job.now, job.roster.agents
-    those, known = job.roster.those(processes), True
-    for life in processes:
-        if (agent := agents.get(life.seat.host)) is not None:
-            agent.heard = now
-        else:
-            known = False
-    those = those if known else tuple(worker for worker in those if worker.seat.host in agents)
-    _NEWS[news["event"]](job, those, news)
+    _NEWS[news["event"]](job, job.roster.heard(processes, job.now), news)
 
 
 def _template(agent: Agent, news: Mapping[str, Any]) -> None:
@@ -308,15 +300,14 @@ def _worker_record(job: JobState, workers: Sequence[Worker], message: Mapping[st
     except ValueError as error:
         log.warning("%s sent an invalid journal event: %s", ", ".join(str(each.seat) for each in workers), error)
     else:
-        each = RecordEach(event, [(worker.generation, worker.seat.host) for worker in workers], own)
+        each = RecordEach(event, [(worker.generation, worker.life.seat.host) for worker in workers], own)
         for action in (each,) if len(workers) > 1 else each.records():
             job.do(action)
     if event == "synced":
         for worker in workers:
             worker.agreed = worker.generation
-    elif event == "rolled_back":
-        for _ in workers:
-            resize_report.rolled_back(job, own.get("steps_lost"))
+    elif event == "rolled_back" and workers:
+        resize_report.rolled_back(job, own.get("steps_lost"))
     elif event == "trains_alone":
         job.world.trains_alone = foreign_words(str(own.get("reason")))
 
@@ -328,15 +319,21 @@ def _question(job: JobState, workers: Sequence[Worker], news: Mapping[str, Any])
     except (binascii.Error, KeyError, OverflowError, TypeError, ValueError):
         log.warning("%s sent an invalid rendezvous question", ", ".join(str(each.seat) for each in workers))
         return
-    meeting, for_a_rank = job.rendezvous, is_for_a_rank(method, path)
+    if is_for_a_rank(method, path):
+        _asked_for_a_rank(job, workers, number)
+        return
     for worker in workers:
-        question = Question(worker.life, number, method, path, body)
-        if not for_a_rank:
-            job.answer(meeting.ask(question, job.now))
-        elif (answer := meeting.ask_for_rank(question)) is not None:
-            if (place := meeting.place(worker.life)) is not None:
-                orders.name_world(job, worker, place.rank, place.size)
-            job.answer([answer])
+        job.answer(job.rendezvous.ask(Question(worker.life, number, method, path, body), job.now))
+
+
+def _asked_for_a_rank(job: JobState, workers: Sequence[Worker], number: int) -> None:
+    meeting, lives = job.rendezvous, [worker.life for worker in workers]
+    for answer in meeting.ask_for_ranks(lives, number):
+        worker, place = job.roster.alive(answer.life), meeting.place(answer.life)
+        if worker is not None and place is not None:
+            orders.name_world(job, worker, place.rank, place.size)
+        job.answer([answer])
+    for worker in workers:
         if worker.leaving is not None and worker.life in meeting.waiting:
             worker.stopping_at = job.now  # it has left its world; any answer would abort it
 
@@ -385,8 +382,6 @@ _SAID: Final[Mapping[str, _Handler]] = {
     "last": _each(attempts.last_commit),
     "not_kept": _each(attempts.commit_not_kept),
     # The protocol's word for the first step of a process in a world.
-    "going_on": _each(
-        lambda job, worker, message: resize_report.first_step(job, worker.life, worker.generation, message)
-    ),
+    "going_on": resize_report.first_step,
 }
 """Other messages are only noted."""

@@ -182,6 +182,29 @@ class Worker:
         return (now if self.live_at is None else self.live_at) - self.created
 
 
+class _Found(NamedTuple):
+    """Processes that were asked for, those of them that live, and the others; all in the order of the question."""
+
+    lives: tuple[ProcessId, ...]
+    present: tuple[Worker, ...]
+    absent: tuple[ProcessId, ...]
+
+    def without(self, worker: Worker) -> _Found | None:
+        """The same when a process has ended; None if it is to be looked up again."""
+        rest = tuple([each for each in self.present if each is not worker])
+        if len(rest) == len(self.present):
+            return self
+        return None if self.absent else _Found(self.lives, rest, (worker.life,))
+
+
+class _Speakers(NamedTuple):
+    """Processes that say something together, those of them that live, and their agents."""
+
+    lives: tuple[ProcessId, ...]
+    workers: tuple[Worker, ...]
+    agents: tuple[Agent, ...]
+
+
 @dataclass(slots=True)
 class Roster:
     """All agents by host, all living processes by seat."""
@@ -198,14 +221,13 @@ class Roster:
     """The same processes: to ask for those of one host must not cost a look at thousands."""
     failed: dict[ProcessId, Worker] = field(default_factory=dict, compare=False, repr=False)
     """Living processes that have reported an error of their script."""
-    _present: tuple[tuple[ProcessId, ...], tuple[Worker, ...]] | None = field(default=None, compare=False, repr=False)
-    """The last answer of :meth:`present`, until a process is added or removed."""
-
+    _found: tuple[_Found, ...] = field(default=(), compare=False, repr=False)
+    """The last two answers of :meth:`present`: while a world changes, both are asked for."""
     _oldest: float = field(default=-math.inf, compare=False, repr=False)
     """No agent that was heard was heard last before that."""
     beaten: dict[str, None] = field(default_factory=dict, compare=False, repr=False)
     """Hosts whose agents have told of all their processes since :mod:`silence` looked at it."""
-    _saying: tuple[tuple[ProcessId, ...], tuple[Worker, ...]] | None = field(default=None, compare=False, repr=False)
+    _speakers: _Speakers | None = field(default=None, compare=False, repr=False)
     _ids: tuple[tuple[Worker, ...], int, frozenset[int]] | None = field(default=None, compare=False, repr=False)
     """The last answer of :meth:`present_ids`."""
     _filled: frozenset[Seat] | None = field(default=None, compare=False, repr=False)
@@ -219,13 +241,14 @@ class Roster:
     def add(self, worker: Worker) -> None:
         """A process is started, or taken over from an earlier launcher."""
         self._workers[worker.seat] = self._by_host.setdefault(worker.seat.host, {})[worker.seat.slot] = worker
-        self._present = self._saying = None
+        self._found, self._speakers = (), None
 
     def remove(self, worker: Worker) -> None:
         """A process has ended."""
         del self._workers[worker.seat], self._by_host[worker.seat.host][worker.seat.slot]
         self.failed.pop(worker.life, None)
-        self._present = self._saying = self._filled = None
+        self._found = tuple([found for each in self._found if (found := each.without(worker)) is not None])
+        self._speakers = self._filled = None
 
     def on(self, host: str) -> list[Worker]:
         """The processes on a host."""
@@ -261,18 +284,42 @@ class Roster:
 
     def present(self, lives: Iterable[ProcessId]) -> tuple[Worker, ...]:
         """Those of ``lives`` that are alive. One look asks many times for the members of the world."""
-        members = tuple(lives)
-        if self._present is None or self._present[0] is not members:
-            find = self._workers.get
-            found = (worker for life in members if (worker := find(life.seat)) is not None and worker.life == life)
-            self._present = members, tuple(found)
-        return self._present[1]
+        return self._find(lives).present
 
-    def those(self, lives: tuple[ProcessId, ...]) -> tuple[Worker, ...]:
-        """The same of processes that say something together; they do so more than once."""
-        if self._saying is None or self._saying[0] is not lives:
-            self._saying = lives, tuple(worker for life in lives if (worker := self.alive(life)) is not None)
-        return self._saying[1]
+    def absent(self, lives: Iterable[ProcessId]) -> tuple[ProcessId, ...]:
+        """The others."""
+        return self._find(lives).absent
+
+    def _find(self, lives: Iterable[ProcessId]) -> _Found:
+        asked = tuple(lives)
+        for found in self._found:
+            if found.lives is asked:
+                return found
+        those = [self._workers.get(life.seat) for life in asked]
+        present = [each for each, life in zip(those, asked, strict=True) if each is not None and each.life == life]
+        living = {each.life for each in present} if len(present) < len(asked) else ()
+        absent = [life for life in asked if life not in living] if len(present) < len(asked) else []
+        found = _Found(asked, tuple(present), tuple(absent))
+        self._found = (*self._found[-1:], found)
+        return found
+
+    def heard(self, lives: tuple[ProcessId, ...], now: float) -> tuple[Worker, ...]:
+        """Note that the agents of processes that say something together are heard; those of them that live.
+
+        They say more than one thing.
+        """
+        known = self._speakers
+        if known is None or known.lives is not lives:
+            agents = [self.agents.get(life.seat.host) for life in lives]
+            workers = (self.alive(life) for life, agent in zip(lives, agents, strict=True) if agent is not None)
+            known = self._speakers = _Speakers(
+                lives,
+                tuple([worker for worker in workers if worker is not None]),
+                tuple([agent for agent in agents if agent is not None]),
+            )
+        for agent in known.agents:
+            agent.heard = now
+        return known.workers
 
     @property
     def join_timeout_s(self) -> float:
@@ -322,23 +369,32 @@ class Roster:
         return {seat: worker.stage for seat, worker in workers if worker.killed is None and worker.leaving is None}
 
     def processes(self, *, broken: frozenset[ProcessId], leaves_by: Mapping[str, float]) -> dict[Seat, Process]:
-        """Processes that may be in the next world: not those that are ending. There may be thousands."""
-        held = self.commits.held
-        return {
-            seat: Process(
-                worker.life,
-                worker.stage,
-                worker.since,
-                found.commit if (found := held.get(seat)) is not None else None,
-                bool(broken) and worker.life in broken,
-                leaves_by.get(seat.host) if leaves_by else None,
-                worker.done,
-                worker.agreed > 0,
-                worker.created,
-            )
-            for seat, worker in self.workers.items()
-            if worker.killed is None and (worker.leaving is None or worker.stage is Stage.LIVE)
-        }
+        """Processes that may be in the next world: not those that are ending."""
+        found = (self.process(seat, broken=broken, leaves_by=leaves_by) for seat in self._workers)
+        return {process.seat: process for process in found if process is not None}
+
+    def process(
+        self, seat: Seat, *, leaves_by: Mapping[str, float], broken: frozenset[ProcessId] = frozenset()
+    ) -> Process | None:
+        """The one in this seat; None if there is none, or if it is ending."""
+        worker, held = self._workers.get(seat), self.commits.held.get(seat)
+        if (
+            worker is None
+            or worker.killed is not None
+            or (worker.leaving is not None and worker.stage is not Stage.LIVE)
+        ):
+            return None
+        return Process(
+            worker.life,
+            worker.stage,
+            worker.since,
+            None if held is None else held.commit,
+            worker.life in broken,
+            leaves_by.get(seat.host),
+            worker.done,
+            worker.agreed > 0,
+            worker.created,
+        )
 
 
 _SILENT_S: Final = attrgetter("silent_s")

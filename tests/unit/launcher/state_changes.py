@@ -120,7 +120,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
             tried = "".join(f", tried for {each.unproven_s:g} s" for each in value.faults if each.unproven_s)
             yield f"blocked[{subject}]", f"{record.strikes} times, {record.cause or record.reason}, {until}{tried}"
     elif isinstance(value, Rendezvous):
-        yield from _leaves({life: question.path for life, question in value._waiting.items()}, "asked")
+        yield from _leaves(value._waiting, "asked")
         yield from _leaves({key: question.path for key, (question, _) in value._held.items()}, "waits_for_key")
         yield from _leaves(value._newest.keys, "keys")
         yield from _leaves({life: world.generation for life, world in value._worlds.items()}, "world_of")

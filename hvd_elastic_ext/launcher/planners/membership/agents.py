@@ -13,12 +13,12 @@ from hvd_elastic_ext.launcher.state.roster import Agent
 def plan(job: JobState) -> Plan:
     """Start missing agents, dismiss those that are not needed, and give up starts that take too long."""
     now, agents, listed, needed = job.now, job.roster.agents, job.fleet.hosts, job.wanted_hosts
-    for name in () if needed.keys() <= agents.keys() else needed:
-        host = listed.get(name)
-        if name not in agents and host is not None:
+    missing = [name for name in needed if name not in agents]
+    surplus = bool(missing) or len(agents) > len(needed)
+    for name in missing:
+        if (host := listed.get(name)) is not None:
             agents[name] = Agent(host, now)
             job.do(actions.StartAgent(host))
-    surplus = not agents.keys() <= needed.keys()
     others = [
         (name, agent)
         for name, agent in agents.items()

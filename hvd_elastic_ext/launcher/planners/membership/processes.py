@@ -28,12 +28,9 @@ def plan(job: JobState) -> Plan:
     """Start processes in wanted seats; end those that are not needed or do not get ready."""
     wanted, members = _startable(job), job.world.members
     now, kept = job.now, job.roster.present_ids(members)
-    full = wanted is job.wanted and job.roster.fills(job.wanted_seats)
-    for seat, place, neighbours in () if full else _plans(wanted, job.roster.workers, joining=bool(members)):
-        agent = job.roster.agents.get(seat.host)
-        free = job.fleet.restart_delays.over(seat, now)
-        if free and agent is not None and agent.joined and not agent.finishing and job.may_start_on(seat.host):
-            _start(job, agent, seat, place, neighbours=neighbours, standby=bool(members))
+    for seat, place, neighbours in _plans(wanted, job.roster.workers, joining=bool(members)) if _may_start(job) else ():
+        if _is_free(job, seat):
+            _start(job, job.roster.agents[seat.host], seat, place, neighbours=neighbours, standby=bool(members))
     # A live process that is no member lost its link, and its world went on without it.
     live, workers = Stage.LIVE, job.roster.workers.values()
     all_kept = len(workers) == len(kept)
@@ -57,6 +54,19 @@ def plan(job: JobState) -> Plan:
         if any(at is not None and now >= at for at in (worker.stopping_at, worker.stop_again_at)):
             orders.stop(job, worker)
     return Plan(min((at for worker in others if (at := worker.stopping_at) is not None), default=None))
+
+
+def _may_start(job: JobState) -> bool:
+    """Whether a process may start in a wanted seat: as a rule all have one, or their hosts are not there yet."""
+    if job.roster.fills(job.wanted_seats):
+        return False
+    return any(_is_free(job, seat) for seat in job.wanted if seat not in job.roster.workers)
+
+
+def _is_free(job: JobState, seat: Seat) -> bool:
+    agent = job.roster.agents.get(seat.host)
+    there = agent is not None and agent.joined and not agent.finishing
+    return there and job.fleet.restart_delays.over(seat, job.now) and job.may_start_on(seat.host)
 
 
 def _startable(job: JobState) -> tuple[Seat, ...]:
