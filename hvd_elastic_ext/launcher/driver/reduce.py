@@ -28,18 +28,11 @@ from hvd_elastic_ext.launcher.state.effects.membership import (
     scaling,
     transfers,
 )
+from hvd_elastic_ext.launcher.state.effects.membership.reports import signals, take_heartbeat, take_message
 from hvd_elastic_ext.launcher.state.events import Event
 from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose, answer_of
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import (
-    Agent,
-    LaunchEnd,
-    Worker,
-    seconds,
-    signals,
-    take_heartbeat,
-    take_message,
-)
+from hvd_elastic_ext.launcher.state.roster import Agent, LaunchEnd, Worker, seconds
 
 log = logging.getLogger(__name__)
 
@@ -130,6 +123,7 @@ def _agent_lost(job: JobState, host: str, reason: str) -> None:
     agent = job.roster.agents.get(host)
     if agent is not None:
         agent.joined = False
+        job.roster.watch_agent(agent)
     for part in (loads, attempts, memory, transfers):
         part.agent_lost(job, host)  # also of a fenced host
     if agent is None:
@@ -254,7 +248,7 @@ def _beats(job: JobState, agent: Agent, slots: Any, *, part: bool) -> None:
         worker.in_heartbeat_at = agent.heard
         age, beat = entry.get("age"), entry.get("beat")
         if isinstance(beat, dict):
-            worker.silent_s = seconds(age) or 0.0
+            job.roster.silent(worker, seconds(age) or 0.0)
             take_heartbeat((worker,), beat, job.now - worker.silent_s)
             worker.agreed_at_heartbeat = worker.agreed
             job.roster.remember((worker,))
@@ -271,6 +265,8 @@ def _said(job: JobState, workers: Sequence[Worker], news: Mapping[str, Any]) -> 
 
 def _noted(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any]) -> None:
     take_message(workers, message, job.now)
+    for worker in workers if workers and workers[0].done else ():
+        job.roster.watch(worker)
     job.roster.remember(workers)
 
 

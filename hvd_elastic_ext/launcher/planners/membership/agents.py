@@ -7,7 +7,6 @@ from hvd_elastic_ext.launcher.state import actions, orders
 from hvd_elastic_ext.launcher.state.facts import custody
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
-from hvd_elastic_ext.launcher.state.roster import Agent
 
 
 def plan(job: JobState) -> Plan:
@@ -17,13 +16,15 @@ def plan(job: JobState) -> Plan:
     surplus = bool(missing) or len(agents) > len(needed)
     for name in missing:
         if (host := listed.get(name)) is not None:
-            agents[name] = Agent(host, now)
+            job.roster.start_agent(host, now)
             job.do(actions.StartAgent(host))
-    others = [
-        (name, agent)
-        for name, agent in agents.items()
-        if not agent.heard or agent.finishing or (surplus and name not in needed and name not in listed)
-    ]  # of thousands, few
+    others = [*job.roster.unusual_agents.items()]
+    if surplus:
+        others = [
+            (name, agent)
+            for name, agent in agents.items()
+            if not agent.is_usual or (name not in needed and name not in listed)
+        ]
     timeout = job.roster.join_timeout_s if others else 0.0
     for name, agent in others:
         # A finishing agent ends in any case; if its host is wanted again, a new agent follows.

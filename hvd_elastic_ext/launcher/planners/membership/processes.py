@@ -32,13 +32,7 @@ def plan(job: JobState) -> Plan:
         if _is_free(job, seat):
             _start(job, job.roster.agents[seat.host], seat, place, neighbours=neighbours, standby=bool(members))
     # A live process that is no member lost its link, and its world went on without it.
-    live, workers = Stage.LIVE, job.roster.workers.values()
-    all_kept = len(workers) == len(kept)
-    others = [
-        each
-        for each in workers
-        if each.stage is not live or each.stopping_at is not None or not (all_kept or id(each) in kept)
-    ]  # of thousands, few
+    others = _others(job, kept)
     needed = frozenset(wanted) if others and wanted is not job.wanted else job.wanted_seats
     for worker in others:
         useful = worker.seat in needed and worker.stage is not Stage.LIVE
@@ -54,6 +48,15 @@ def plan(job: JobState) -> Plan:
         if any(at is not None and now >= at for at in (worker.stopping_at, worker.stop_again_at)):
             orders.stop(job, worker)
     return Plan(min((at for worker in others if (at := worker.stopping_at) is not None), default=None))
+
+
+def _others(job: JobState, kept: frozenset[int]) -> list[Worker]:
+    """Processes that are not live, are told to stop, or are not ``kept``: of thousands few, in the order of all."""
+    unusual, workers = job.roster.unusual, job.roster.workers
+    outside = sum(id(worker) not in kept for worker in unusual)
+    those = unusual if outside + len(kept) == len(workers) else workers.values()
+    live = Stage.LIVE
+    return [each for each in those if each.stage is not live or each.stopping_at is not None or id(each) not in kept]
 
 
 def _may_start(job: JobState) -> bool:

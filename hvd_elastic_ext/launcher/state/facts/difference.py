@@ -16,7 +16,8 @@ def difference(job: JobState) -> Difference:
     present, lost = roster.present(members), roster.absent(members)
     live, asked_again = Stage.LIVE, job.rendezvous.asked_again
     plain = bool(present) and (not asked_again or asked_again.isdisjoint(members))
-    if not plain or [each for each in present if each.killed is not None or each.done or each.stage is not live]:
+    few = [each for each in roster.unusual if each.killed is not None or each.done or each.stage is not live]
+    if not plain or (few and not roster.present_ids(members).isdisjoint(map(id, few))):
         return Difference.of(job.situation)
     formed, settled, begun = job.formed, job.settled, job.world.begun
     staying = [each.life for each in present] if lost else members
