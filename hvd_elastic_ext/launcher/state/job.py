@@ -239,7 +239,7 @@ class JobState:
     def wanted_hosts(self) -> Mapping[str, None]:
         """Hosts of the wanted seats, in their order."""
         if self._hosts[0] is not self.wanted:
-            self._hosts = self.wanted, dict.fromkeys(seat.host for seat in self.wanted)
+            self._hosts = self.wanted, dict.fromkeys([seat.host for seat in self.wanted])
         return self._hosts[1]
 
     @property
@@ -470,7 +470,7 @@ class JobState:
 
     def tell_all(self, workers: Iterable[Worker], what: str, **more: Any) -> None:
         """Send one message to many processes: there may be thousands."""
-        if processes := tuple(worker.life for worker in workers):
+        if processes := tuple([worker.life for worker in workers]):
             self.do(actions.Tell(processes, {"tell": what, **more}))
 
     def answer(self, answers: Iterable[RendezvousAnswer]) -> None:

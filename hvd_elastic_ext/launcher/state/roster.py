@@ -14,7 +14,7 @@ from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.pace import RECENT
 from hvd_elastic_ext.launcher.rules.membership.next_world import Process, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
-from hvd_elastic_ext.launcher.state.commit_holders import Holders
+from hvd_elastic_ext.launcher.state.commit_holders import Held, Holders
 
 JOIN_S: Final = 60.0
 """How long an agent may take from its start to its first message."""
@@ -391,14 +391,19 @@ class Roster:
 
     def remember(self, workers: Iterable[Worker]) -> None:
         """Note the commit of each process as its agent's: it outlives the process. Note those that have failed, too."""
-        agents, heartbeat = self.agents, self.commits.heartbeat
+        agents, commits = self.agents, self.commits
         for worker in workers:
-            seat = worker.life.seat
+            seat, commit = worker.life.seat, worker.holds
             if worker.failure is not None:
                 self.failed[worker.life] = worker
             agent = agents.get(seat.host)
-            if agent is not None and agent.joined and worker.holds is not None:
-                heartbeat(seat, worker.holds, worker.step, agent=agent.identity)
+            if commit is None or agent is None or not agent.joined:
+                continue
+            known = commits.held.get(seat)
+            if known is None or known.agent != agent.identity or known.away_since is not None:
+                known = commits.held[seat] = Held(commit, worker.step, agent.identity)
+            if commit >= known.commit:  # its agent may have reported a newer one
+                known.commit, known.step, known.reached = commit, worker.step, worker.step
 
     def hosts_with_notice(self) -> dict[str, float]:
         """Hosts with an agent that has given notice, and when that, or the host, will be gone (mono)."""

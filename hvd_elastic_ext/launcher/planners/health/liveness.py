@@ -135,22 +135,23 @@ def _find_left_waiting(job: JobState) -> bool:
 def _find_missing(job: JobState) -> None:
     """Report members that the next world waits for; kill newcomers that are late."""
     now, state = job.now, job.liveness
-    roster, waiting = job.roster, job.rendezvous.waiting
-    moved, state.moved = state.moved, {}
-    absent = []
-    for life in job.world.members:
-        worker = roster.alive(life)
-        if worker is None or worker.killed is not None or life in waiting:
+    waiting, limit_s = job.rendezvous.waiting, missing_limit_s(job)
+    before, state.moved = state.moved, {}
+    late = []
+    for worker in job.roster.present(job.world.members):
+        life = worker.life
+        if worker.killed is not None or life in waiting:
             continue
-        counted, since = moved.get(life, (worker.progress, now))
+        counted, since = before.get(life, (worker.progress, now))
         entry = state.moved[life] = (worker.progress, since if counted == worker.progress else now)
-        absent.append(Member(life, -1, entry[1], worker.waiting))
+        if now - entry[1] >= limit_s:
+            late.append(Member(life, -1, entry[1], worker.waiting))
         if not worker.generation and worker.live_at is not None and now - worker.live_at > GO_S:
             detail = f"{worker.seat} was told to go live and did not come"
             job.strike(Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail)
             orders.kill(job, worker, Cause.NEVER_READY)
-    came = sum(life in waiting for life in job.world.members)
-    found = absence(now, absent, missing_limit_s(job), waiting=came)
+    came = sum(life in waiting for life in job.world.members) if late else 0
+    found = absence(now, late, limit_s, waiting=came)
     if found is not None:
         _report_stall(job, found, restart=job.options.progress_timeout_s is not None)
 

@@ -119,8 +119,6 @@ class _Plan(NamedTuple):
 
 def _plans(wanted: tuple[Seat, ...], workers: Mapping[Seat, Worker], *, joining: bool) -> list[_Plan]:
     """Each wanted seat without a process, with the place that its process shows to user code at first."""
-    if workers.keys() >= set(wanted):
-        return []
     by_host: dict[str, list[tuple[int, Seat]]] = {}
     for rank, seat in enumerate(wanted):
         by_host.setdefault(seat.host, []).append((rank, seat))

@@ -82,7 +82,7 @@ def begin(job: JobState) -> Plan:
 def _change(job: JobState, decision: WorldDecision, members: tuple[ProcessId, ...]) -> None:
     world = job.world
     before = world.members
-    old, new = frozenset(before), frozenset(members)
+    old, new = job.rendezvous.members, frozenset(members)
     early_ends.going_on(job, new)
     joining = {life.seat.host for life in new - old}
     if decision.cause == "hosts added" and joining <= job.fleet.recovering:
@@ -119,7 +119,7 @@ def _call(job: JobState, members: Sequence[Worker]) -> None:
         if worker.stage is Stage.PARKED:
             worker.stage, worker.since, worker.live_at = Stage.LIVE, now, now
             absent.append(worker)
-        elif worker.life not in waiting:
+        elif not waiting or worker.life not in waiting:
             worker.fence_at = fence_at
             absent.append(worker)
     _tell_members(job, absent)
@@ -142,10 +142,10 @@ def _fence_late(job: JobState, now: float) -> None:
 
 def _tell_members(job: JobState, members: Iterable[Worker]) -> None:
     """Tell members to go live, or to leave the world that they are in."""
-    now, elsewhere = job.now, list[Worker]()
+    now, elsewhere, placed = job.now, list[Worker](), job.rendezvous.placed
     for worker in members:
         worker.told_at = now
-        if worker.generation or job.rendezvous.placed(worker.life):
+        if worker.generation or placed(worker.life):
             elsewhere.append(worker)
         else:
             _go(job, worker)

@@ -6,9 +6,10 @@ leaves when the others are enough. A world that has lost a member is formed agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import lru_cache
 from itertools import compress
 from typing import Final, NamedTuple
 
@@ -132,6 +133,12 @@ AS_IT_SHOULD_BE: Final = WorldDecision(None, "", "the world is as it should be")
 NOT_READY_YET: Final = WorldDecision(None, "", "newcomers are not ready yet")
 
 
+@lru_cache(maxsize=1 << 16)
+def _seats(host: str, slots: tuple[int, ...]) -> tuple[Seat, ...]:
+    """Of one host: they are the same objects for each list, and keys of many tables."""
+    return tuple([Seat(host, slot) for slot in slots])
+
+
 def seats(
     hosts: Sequence[tuple[Host, Sequence[int]]],
     limits: WorldLimits,
@@ -144,7 +151,7 @@ def seats(
     others, so a host that comes back does not replace its replacement. While no process trains, the ``holders`` of the
     newest commit come first. Below the smallest world all seats are wanted. Both are asked for only if there are more.
     """
-    every = tuple(Seat(host.name, slot) for host, slots in hosts for slot in slots)
+    every = tuple([seat for host, slots in hosts for seat in _seats(host.name, tuple(slots))])
     size = limits.size(len(every), begun=True)
     if not size or size == len(every):
         return every
@@ -359,20 +366,24 @@ def in_order(
     return tuple(life for group in sorted(by_host.values(), key=_first) for _, _, _, life in sorted(group))
 
 
-def _as_wanted(members: Iterable[ProcessId], wanted: Sequence[Seat]) -> list[ProcessId] | None:
+def _as_wanted(members: Sequence[ProcessId], wanted: Sequence[Seat]) -> Sequence[ProcessId] | None:
     """In the order of the wanted seats; None if that is not host by host and slot by slot, or if not all are wanted."""
-    by_seat = {life.seat: life for life in members}
-    seats_there = [seat for seat in wanted if seat in by_seat]
-    hosts, before = set[str](), Seat("", -1)
-    for seat in seats_there:
+    rest = iter(wanted)
+    if not all(life.seat in rest for life in members):  # as a rule they are in that order already
+        by_seat = {life.seat: life for life in members}
+        members = [by_seat[seat] for seat in wanted if seat in by_seat]
+        if len(members) < len(by_seat):
+            return None
+    hosts, changes, before = set[str](), 0, Seat("", -1)
+    for life in members:
+        seat = life.seat
         if seat.host != before.host:
-            if seat.host in hosts:
-                return None
             hosts.add(seat.host)
+            changes += 1
         elif seat.slot < before.slot:
             return None
         before = seat
-    return [by_seat[seat] for seat in seats_there] if len(seats_there) == len(by_seat) else None
+    return members if len(hosts) == changes else None
 
 
 _Ranked = tuple[bool, int, int, ProcessId]

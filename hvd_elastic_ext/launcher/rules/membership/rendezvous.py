@@ -120,27 +120,20 @@ def places(members: Sequence[ProcessId]) -> dict[ProcessId, Place]:
     Local ranks have no gaps: Gloo aborts otherwise. The cross rank of a process is its host's number among the hosts
     that have its local rank.
     """
-    by_host, hosts, last = list[list[ProcessId]](), set[str](), None
-    for life in members:  # there may be thousands
-        host = life.seat.host
-        if host == last:
-            by_host[-1].append(life)
-        else:
-            by_host.append([life])
-            hosts.add(host)
-            last = host
-    if len(hosts) != len(by_host):
-        raise ValueError("the members of one host do not stand together")
-    counts = Counter(map(len, by_host))
+    slots = Counter([life.seat.host for life in members])  # there may be thousands
+    counts = Counter(slots.values())
     crossing = [sum(counts[count] for count in counts if count > local) for local in range(max(counts, default=0))]
     found: dict[ProcessId, Place] = {}
-    seen, rank, size = [0] * len(crossing), 0, len(members)
-    for group in by_host:
-        beside = len(group)
-        for local, life in enumerate(group):
-            found[life] = Place(rank, size, local, beside, seen[local], crossing[local])
-            seen[local] += 1
-            rank += 1
+    seen, size, host, local, hosts = [0] * len(crossing), len(members), None, 0, 0
+    for rank, life in enumerate(members):
+        if life.seat.host == host:
+            local += 1
+        else:
+            host, local, hosts = life.seat.host, 0, hosts + 1
+        found[life] = Place(rank, size, local, slots[host], seen[local], crossing[local])
+        seen[local] += 1
+    if hosts != len(slots):
+        raise ValueError("the members of one host do not stand together")
     return found
 
 
@@ -226,7 +219,8 @@ class Rendezvous:
     def deal(self, order: Sequence[ProcessId]) -> Dealt:
         """Give ranks to the members of the newest world, all of whom are waiting, in ``order``."""
         world = self._newest
-        if not self.ready or frozenset(order) != world.members:
+        all_ask = not world.formed and all(map(self._waiting.__contains__, order))
+        if not all_ask or len(order) != len(world.members) or not world.members.issuperset(order):
             raise ValueError("ranks are dealt to all members, once all have asked")
         world.formed, self._again = True, None
         world.places = places(order)

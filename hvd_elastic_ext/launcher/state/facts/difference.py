@@ -24,6 +24,7 @@ def difference(job: JobState) -> Difference:
     if not (lost or (formed and settled)):
         return Difference(staying, formed=formed, settled=settled, begun=begun)
     outside, unwanted = job.apart.outside, job.apart.unwanted
+    unwanted = unwanted.difference([life.seat for life in lost]) if unwanted else unwanted
     if lost and unwanted:
         return Difference.of(job.situation)
     outside = outside.union([life.seat for life in lost if life.seat in job.wanted_seats]) if lost else outside

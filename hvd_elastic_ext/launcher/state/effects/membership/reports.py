@@ -21,7 +21,10 @@ def take_heartbeat(workers: Iterable[Worker], beat: Mapping[str, Any], at: float
     held, done, stepped_at = _commit_of(beat), whole_number(beat.get("step")), seconds(beat.get("stepped_at"))
     for worker in workers:
         step, counted = worker.step, worker.progress
-        _take_commit(worker, held, done)
+        if held is not None:
+            worker.holds, worker.step = held, step if done is None else done
+        elif worker.holds is None and done is not None:  # else sent before the first commit: a heartbeat may be late
+            worker.step = done
         worker.step_s, worker.stepped_at = step_s, stepped_at
         worker.progress = worker.progress if progress is None else progress
         if worker.progress != counted:
