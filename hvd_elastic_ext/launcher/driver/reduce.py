@@ -279,10 +279,11 @@ def _parked(job: JobState, worker: Worker, _: Mapping[str, Any]) -> None:
 def _entered(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any]) -> None:
     # This may be late, when the next world forms already. Without a generation it is the newest world.
     generation = message.get("generation") or job.generation
+    newest = generation if isinstance(generation, int) and generation <= job.generation else -1
     for worker in workers:
         worker.failure = None  # of a program that ran before
-        if isinstance(generation, int) and worker.generation < generation <= job.generation:
-            worker.generation, worker.since, worker.moved_at = generation, job.now, 0.0
+        if worker.generation < newest:
+            worker.generation, worker.since, worker.moved_at = newest, job.now, 0.0
             job.world.begun = True
 
 

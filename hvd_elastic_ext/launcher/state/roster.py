@@ -245,8 +245,8 @@ class Roster:
     _watched_agents: dict[str, Agent] = field(default_factory=dict, compare=False, repr=False)
     _most_silent_s: float | None = field(default=0.0, compare=False, repr=False)
     """The last answer of :meth:`most_silent_s`, if it is still right."""
-    _filled: frozenset[Seat] | None = field(default=None, compare=False, repr=False)
-    """The seats that :meth:`fills` was last asked about, if it was so, until a process is removed."""
+    _unfilled: tuple[tuple[Seat, ...], tuple[Seat, ...]] | None = field(default=None, compare=False, repr=False)
+    """The last question to :meth:`unfilled` and its answer, until a process is added or removed."""
 
     @property
     def workers(self) -> Mapping[Seat, Worker]:
@@ -256,7 +256,7 @@ class Roster:
     def add(self, worker: Worker) -> None:
         """A process is started, or taken over from an earlier launcher."""
         self._workers[worker.seat] = self._by_host.setdefault(worker.seat.host, {})[worker.seat.slot] = worker
-        self._found, self._speakers = (), None
+        self._found, self._speakers, self._unfilled = (), None, None
         self.watch(worker)
 
     def remove(self, worker: Worker) -> None:
@@ -267,7 +267,7 @@ class Roster:
         if worker.silent_s and worker.silent_s == self._most_silent_s:
             self._most_silent_s = None
         self._found = tuple([found for each in self._found if (found := each.without(worker)) is not None])
-        self._speakers = self._filled = None
+        self._speakers = self._unfilled = None
 
     def watch(self, worker: Worker) -> None:
         """A process may not be usual any more. Whoever makes it so calls this: a look does not ask thousands."""
@@ -323,11 +323,12 @@ class Roster:
         worker = self.workers.get(life.seat)
         return worker if worker is not None and worker.life == life else None
 
-    def fills(self, seats: frozenset[Seat]) -> bool:
-        """Whether each of these seats has a process. Each look asks that of the same seats."""
-        if self._filled is not seats and self._workers.keys() >= seats:
-            self._filled = seats
-        return self._filled is seats
+    def unfilled(self, seats: tuple[Seat, ...]) -> tuple[Seat, ...]:
+        """Those of these seats that have no process. Each look asks that of the same seats."""
+        if self._unfilled is None or self._unfilled[0] is not seats:
+            workers = self._workers
+            self._unfilled = seats, tuple([seat for seat in seats if seat not in workers])
+        return self._unfilled[1]
 
     def present_ids(self, lives: Iterable[ProcessId]) -> frozenset[int]:
         """What :func:`id` says of the processes that :meth:`present` names."""

@@ -61,9 +61,7 @@ def _others(job: JobState, kept: frozenset[int]) -> list[Worker]:
 
 def _may_start(job: JobState) -> bool:
     """Whether a process may start in a wanted seat: as a rule all have one, or their hosts are not there yet."""
-    if job.roster.fills(job.wanted_seats):
-        return False
-    return any(_is_free(job, seat) for seat in job.wanted if seat not in job.roster.workers)
+    return any(_is_free(job, seat) for seat in job.roster.unfilled(job.wanted))
 
 
 def _is_free(job: JobState, seat: Seat) -> bool:
