@@ -74,8 +74,9 @@ class Hosts:
             host = self.at(name)
             host.trains, host.gone = True, ""
             host.slots = slots if host.slots is None else host.slots
-        for name in names(record.get("removed")):
-            self.at(name).straggler = ""
+        for name in (*names(record.get("added")), *names(record.get("removed"))):
+            host = self.at(name)
+            host.straggler = host.notice = ""
 
     def _slept(self, record: Record) -> None:
         self._started(record)
