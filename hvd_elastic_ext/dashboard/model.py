@@ -23,6 +23,8 @@ from hvd_elastic_ext.report.timeline import Moment, number, text, timeline, valu
 
 DAY_S: Final = 86_400.0
 BINS: Final = 480
+STEPS_A_BIN: Final = 10
+"""Of a sample of steps: fewer would let throughput flicker."""
 MOST_LOSSES: Final = 1500
 MOST_ROWS: Final = 1000
 MOST_RECORDS: Final = 1500
@@ -73,7 +75,9 @@ class Page:
 
 def page_of(facts: Facts) -> Page:
     """The page of a job."""
-    report = build_report(facts.records, step_s=facts.step_s, most_bins=BINS)
+    steps = sum(record.event == "stepped" for record in facts.records)
+    bins = BINS if facts.step_s is None else max(1, min(BINS, steps // STEPS_A_BIN))
+    report = build_report(facts.records, step_s=facts.step_s, most_bins=bins)
     moments = timeline(facts.records)
     hosts = _hosts(facts)
     return Page(
@@ -185,8 +189,8 @@ def _goodput(report: JobReport) -> dict[str, Any]:
 
 
 def _process_s(world: Sequence[World], end: float) -> float:
-    ends = [point.at for point in world[1:]] + [end]
-    return sum(point.size * max(0.0, until - point.at) for point, until in zip(world, ends, strict=True))
+    ends = [*(point.at for point in world[1:]), end]
+    return sum(point.size * max(0.0, until - point.at) for point, until in zip(world, ends, strict=False))
 
 
 def _timeline(report: JobReport, moments: Sequence[Moment]) -> dict[str, Any]:

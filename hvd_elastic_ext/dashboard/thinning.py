@@ -6,7 +6,6 @@ parsed. Beside each change of the world a few steps are kept in any case, so tha
 
 from __future__ import annotations
 
-import itertools
 import re
 import statistics
 from collections import Counter, deque
@@ -16,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.journal import Record, parse_line
 from hvd_elastic_ext.report.job_report import TOGETHER_S, TOLD, expected
-from hvd_elastic_ext.report.timeline import number, whole
+from hvd_elastic_ext.report.timeline import whole
 
 MOST_STEPS: Final = 3000
 """Sampled steps that are kept."""
@@ -24,6 +23,8 @@ MOST_EACH: Final = 1000
 """Records that are kept of each other event: the newest."""
 BESIDE: Final = 3
 """Steps that are kept on each side of a change of the world."""
+TIMES: Final = 1000
+"""Times between steps that tell the typical one."""
 LONGEST_TEXT: Final = 2000
 """Characters of a text that are kept."""
 _STEP: Final = re.compile(rb'\{"t": ?[^,"]+, ?"mono": ?[^,"]+, ?"generation": ?(\d+), ?"event": ?"stepped"')
@@ -52,7 +53,9 @@ class Thinned:
         """The last steps: place, number, line."""
         self._kept_to = -1
         """The number of the newest step that is kept."""
-        self._after = 0
+        self._after = self._beside = 0
+        self._times: deque[float] = deque(maxlen=TIMES)
+        """From one step to the next, at steps that are kept."""
         self._generation: bytes | None = None
         self._stride = 1
         self.lines = self.steps = self.foreign = 0
@@ -65,7 +68,7 @@ class Thinned:
         if (step := _STEP.match(line)) is not None:
             self._add_step(line, step[1])
             return None
-        record = parse_line(line.decode("utf-8", errors="replace"))
+        record = _parsed(line)
         if record is None:
             self.foreign += bool(line.strip())
             return None
@@ -79,7 +82,7 @@ class Thinned:
     @property
     def newest_step(self) -> Record | None:
         """The record of the newest step."""
-        return parse_line(self._newest[-1][2].decode("utf-8", errors="replace")) if self._newest else None
+        return _parsed(self._newest[-1][2]) if self._newest else None
 
     @property
     def thinned(self) -> bool:
@@ -100,20 +103,13 @@ class Thinned:
 
     def step_s(self) -> float | None:
         """The median time between two steps that follow one another in one world; None if there are none."""
-        steps = [(step.number, step.record) for _, step in self._steps]
-        steps += [(number, record) for _, number, record in self._unkept()]
-        times = [
-            after.mono - before.mono
-            for (number, before), (following, after) in itertools.pairwise(steps)
-            if following == number + 1 and before.generation == after.generation and after.mono > before.mono
-        ]
-        return statistics.median(times) if times else None
+        return statistics.median(self._times) if self._times else None
 
     def _unkept(self) -> list[tuple[int, int, Record]]:
         """The newest steps, as far as they are no sample."""
         found = []
         for place, number_, line in self._newest:
-            record = parse_line(line.decode("utf-8", errors="replace")) if number_ > self._kept_to else None
+            record = _parsed(line) if number_ > self._kept_to else None
             if record is not None:
                 found.append((place, number_, record))
         return found
@@ -144,23 +140,32 @@ class Thinned:
     def _keep_step(self, place: int, ordinal: int, line: bytes, *, beside: bool) -> None:
         if ordinal <= self._kept_to:
             return
-        record = parse_line(line.decode("utf-8", errors="replace"))
-        if record is not None:
-            self._steps.append((place, _Step(ordinal, beside, record)))
-            self._kept_to = ordinal
+        record = _parsed(line)
+        if record is None:
+            return
+        self._steps.append((place, _Step(ordinal, beside, record)))
+        self._kept_to = ordinal
+        self._beside += beside
+        before = next((_parsed(line) for _, number_, line in self._newest if number_ == ordinal - 1), None)
+        if before is not None and before.generation == record.generation and record.mono > before.mono:
+            self._times.append(record.mono - before.mono)
+        if self._beside > self._most_steps:
+            self._forget_old_worlds()
 
     def _in_sample(self, ordinal: int) -> bool:
-        """Two neighbours out of so many: their distance is a step."""
-        return ordinal % self._stride < 2
+        return ordinal % self._stride == 0
 
     def _thin(self) -> None:
-        self._stride = max(4, 2 * self._stride)
+        self._stride *= 2
         self._steps = [(place, step) for place, step in self._steps if step.beside or self._in_sample(step.number)]
         self._sampled = sum(not step.beside for _, step in self._steps)
+
+    def _forget_old_worlds(self) -> None:
+        """Of thousands of worlds the oldest have their downtime in their own line."""
         beside = [at for at, (_, step) in enumerate(self._steps) if step.beside]
-        if len(beside) > self._most_steps:  # thousands of worlds: the oldest have their downtime in their own line
-            old = set(beside[: len(beside) // 2])
-            self._steps = [each for at, each in enumerate(self._steps) if at not in old]
+        old = set(beside[: len(beside) // 2])
+        self._steps = [each for at, each in enumerate(self._steps) if at not in old]
+        self._beside -= len(old)
 
     # -- everything else
 
@@ -191,6 +196,10 @@ def thinned(lines: Iterable[bytes]) -> Thinned:
     return kept
 
 
+def _parsed(line: bytes) -> Record | None:
+    return parse_line(line.decode("utf-8", errors="replace"))
+
+
 def _tells_no_more(before: Record, record: Record) -> bool:
     """Whether a roll-back is one of many at a time, and not the longest of them."""
     near = 0 <= record.mono - before.mono < TOGETHER_S
@@ -208,8 +217,3 @@ def _compact(record: Record) -> Record:
         key: value[:LONGEST_TEXT] if isinstance(value, str) else value for key, value in record.fields.items()
     }
     return replace(record, fields=fields)
-
-
-def time_of(record: Record) -> float:
-    """Unix seconds of a record, 0 if it has none that is a number."""
-    return number(record.t) or 0.0

@@ -83,13 +83,19 @@ class Tab:
 
     def press(self, selector: str, text: str) -> None:
         """Click the first of these elements that has exactly this text."""
-        found = f"[...document.querySelectorAll({json.dumps(selector)})].find(e => e.textContent === {json.dumps(text)})"
+        found = (
+            f"[...document.querySelectorAll({json.dumps(selector)})].find(e => e.textContent === {json.dumps(text)})"
+        )
         self.wait(f"!!{found}")
         self.js(f"{found}.click()")
 
     def looks(self, *, width: int, height: int, dark: bool, scale: float = 1) -> None:
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=width < 500
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=scale,
+            mobile=width < 500,
         )
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", features=scheme)
