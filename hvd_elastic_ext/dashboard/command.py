@@ -44,6 +44,9 @@ def parser() -> argparse.ArgumentParser:
         "--export", metavar="FILE.html", type=Path, help="write the page of one job into a file instead, and end"
     )
     options.add_argument("--run", metavar="N", type=int, help="with --export: another run than the newest, from 1")
+    options.add_argument(
+        "--state-dir", metavar="DIR", type=Path, help="the job's folder, if its journal lies elsewhere"
+    )
     options.add_argument("--inherit", metavar="FD", type=int, help=argparse.SUPPRESS)
     return options
 
@@ -51,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> int:
     """Serve until interrupted. Raises :class:`UsageError` for what cannot be served."""
     options = parser().parse_args(argv)
-    jobs = Jobs(options.jobs)
+    jobs = Jobs(options.jobs, folder=options.state_dir)
     if options.export is not None:
         from hvd_elastic_ext.dashboard.export import export
 

@@ -29,9 +29,12 @@ class Job(NamedTuple):
 class Jobs:
     """The jobs that were named; without a name all below ``folders``, also those that come later."""
 
-    def __init__(self, named: Sequence[str], folders: Path = Path(FOLDERS)) -> None:
+    def __init__(self, named: Sequence[str], folders: Path = Path(FOLDERS), *, folder: Path | None = None) -> None:
+        """``folder``: of the one job that is named, where its journal lies elsewhere."""
+        if folder is not None and len(named) != 1:
+            raise UsageError("--state-dir is the folder of one job; name that job's journal, too")
         self._folders = folders
-        self._named = [job_of(find_journal(word, folders)) for word in named]
+        self._named = [job_of(find_journal(word, folders), folder) for word in named]
         if not named and not self._found():
             raise UsageError(f"no job has a journal in ./{folders}; name a job, its folder or its journal")
 
@@ -50,10 +53,11 @@ class Jobs:
         return [job_of(path) for path in self._folders.glob(f"*/{FILE}")]
 
 
-def job_of(journal: Path) -> Job:
-    """A job by its journal."""
-    folder = journal.parent if journal.name == FILE else None
-    return Job(journal.stem if folder is None else folder.resolve().name, journal, folder)
+def job_of(journal: Path, folder: Path | None = None) -> Job:
+    """A job by its journal; its folder is where that lies, unless it is given."""
+    named = folder or (journal.parent if journal.name == FILE else None)
+    held = named if named is not None and (folder is not None or (named / state_folder.LOCK).exists()) else None
+    return Job(journal.stem if named is None else named.resolve().name, journal, held)
 
 
 def summary(job: Job) -> dict[str, Any]:

@@ -40,18 +40,9 @@ def beside(address: ListenAddress | None, folder: Path, journal: Path) -> Iterat
         raise UsageError(f"--dashboard needs {' and '.join(missing)}; pip install 'hvd-elastic-ext[dashboard]'")
     token = secrets.token_urlsafe(24)
     with listening(address, where="--dashboard") as served:
-        shown = folder if journal.parent == folder else journal
-        command = [
-            sys.executable,
-            "-m",
-            "hvd_elastic_ext.cli",
-            "dashboard",
-            "--inherit",
-            str(served.fileno()),
-            str(shown),
-        ]
+        command = [sys.executable, "-m", "hvd_elastic_ext.cli", "dashboard", str(journal), "--state-dir", str(folder)]
         page = subprocess.Popen(
-            [*command, str(served.fileno())],
+            [*command, "--inherit", str(served.fileno())],
             stdin=subprocess.PIPE,
             env={**os.environ, VARIABLE: token},
             pass_fds=(served.fileno(),),
