@@ -16,21 +16,36 @@ pytestmark = [needs_chromium, pytest.mark.timeout(300)]
 VIEWS = ("Now", "Timeline", "Hosts", "Logs", "Checkpoints", "Autoscaling")
 CONTRAST = """
 (() => {
-  const light = (c) => { const [r, g, b] = c.match(/[0-9.]+/g).map(Number).map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-  const ground = (e) => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor; if (!/, 0\\)$|transparent/.test(c)) return c; } return getComputedStyle(document.documentElement).backgroundColor; };
+  const part = (v) => v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4;
+  const light = (colour) => {
+    const [r, g, b] = colour.match(/[0-9.]+/g).map(Number).map(part);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (e) => {
+    for (; e; e = e.parentElement) {
+      const colour = getComputedStyle(e).backgroundColor;
+      if (!/, 0\\)$|transparent/.test(colour)) return colour;
+    }
+    return 'rgb(0, 0, 0)';
+  };
   const bad = [];
   for (const e of document.querySelectorAll('main *, header *, nav *, #verdict *')) {
-    if (![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) || e.closest('svg') || !e.offsetParent) continue;
+    const told = [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim());
+    if (!told || e.closest('svg') || !e.offsetParent) continue;
     const [a, b] = [light(getComputedStyle(e).color), light(ground(e))].sort((x, y) => y - x);
     if ((a + 0.05) / (b + 0.05) < 4.5) bad.push(`${e.tagName} ${e.className} ${e.textContent.slice(0, 30)}`);
   }
   return bad;
 })()
 """
+"""Texts with less contrast to what is behind them than WCAG 2 asks for (AA)."""
 UNNAMED = """
-[...document.querySelectorAll('button, input, select, svg[role=img], pre[tabindex]')].filter(e => e.offsetParent !== null || e.tagName === 'svg')
-  .filter(e => !(e.getAttribute('aria-label') || e.textContent.trim() || (e.labels && e.labels.length))).map(e => e.outerHTML)
+[...document.querySelectorAll('button, input, select, svg[role=img], pre[tabindex]')]
+  .filter(e => e.offsetParent !== null || e.tagName === 'svg')
+  .filter(e => !(e.getAttribute('aria-label') || e.textContent.trim() || (e.labels && e.labels.length)))
+  .map(e => e.outerHTML)
 """
+"""What can be used, or looked at, and has no name for a screen reader."""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +53,7 @@ def exported(folder: Path) -> Path:
     path = folder / "job.html"
     command = [sys.executable, "-m", "hvd_elastic_ext.cli", "dashboard", "digits", "--export", str(path)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("The job failed with exit code 1 after 1 min 8 s at step 60: slot 0 of h3")
+    assert done.stdout.startswith("The job failed with exit code 1 after 1 min 10 s at step 57: slot 0 of h3")
     return path
 
 
@@ -77,7 +92,7 @@ def test_a_stranger_finds_out_in_two_clicks_why_a_job_has_failed(tab: Tab) -> No
 def test_now_tells_size_step_loss_goodput_and_cost(tab: Tab) -> None:
     tab.view("Now")
     told = shown(tab)
-    for words in ("World", "Step\n60", "Loss", "Throughput", "Goodput", "%", "Cost", "Newest checkpoint"):
+    for words in ("World", "Step\n57", "Loss", "Throughput", "Goodput", "%", "Cost", "Newest checkpoint"):
         assert words in told
 
 
@@ -160,7 +175,7 @@ def test_every_view_fits_a_phone_has_contrast_and_names_what_one_can_use(tab: Ta
 def test_views_are_reached_by_keyboard(tab: Tab) -> None:
     tab.js("document.querySelector('nav button').focus()")
     tab.js("document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}))")
-    tab.wait("document.activeElement.textContent === 'Timeline' && document.querySelector('main svg')")
+    tab.wait("document.activeElement.textContent === 'Timeline' && !!document.querySelector('main svg')")
 
 
 def test_a_page_without_the_token_says_what_to_open(window: Tab, served: Served) -> None:
