@@ -94,8 +94,16 @@ class Logs:
             return Part(file.read(until - start).decode("utf-8", errors="replace"), start, until, size)
 
     def around(self, name: str, t: float) -> Part:
-        """What was written around a time (Unix seconds); without an index for it, the end of the file."""
+        """What was written around a time (Unix seconds); without an index for it, the end of the file.
+
+        Of a process that wrote nothing there it is what it wrote to its other stream, and nothing without either.
+        """
         self._read_index()
+        folder, _, stream = name.rpartition("/")
+        there = [each for each in (stream, *STREAMS) if self._size(f"{folder}/{each}") is not None]
+        if not there:
+            return Part("", 0, 0, 0)
+        name = f"{folder}/{there[0]}"
         marks = self._marks.get(name, [])
         place = bisect_right([mark.t for mark in marks], t - BEFORE_S)
         return self.read(name, start=marks[max(0, place - 1)].at) if marks else self.read(name)

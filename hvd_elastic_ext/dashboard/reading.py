@@ -31,6 +31,8 @@ class Reading:
     def _begin(self) -> None:
         self._offset = self._inode = 0
         self._rest = b""
+        self._counts = False
+        """The lines here are of the run that is read."""
         self.size = 0
         """Bytes of the file when it was looked at last."""
         self.kept, self.hosts = Thinned(), Hosts()
@@ -76,13 +78,16 @@ class Reading:
             self._rest = b""
 
     def _take(self, line: bytes) -> None:
+        if self._counts and self.kept.add_step(line):
+            return
         if line.find(b'"started"', 0, _HEAD) >= 0:
             record = parse_line(line.decode("utf-8", errors="replace"))
             if record is not None and record.event == "started":
                 self._begins_run(text(record.get("run")) or None)
         if not self.runs and line.strip():
             self.runs.append(None)
-        if self._wanted is not None and len(self.runs) != self._wanted:
+        self._counts = bool(self.runs) and self._wanted in (None, len(self.runs))
+        if not self._counts:
             return
         record = self.kept.add(line)
         if record is None:

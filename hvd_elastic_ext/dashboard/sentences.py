@@ -11,8 +11,13 @@ from hvd_elastic_ext.report.table import counted
 OK, WARN, BAD, INFO = "ok", "warn", "bad", "info"
 LATE_S: Final = 60.0
 """A journal without a new line for so long is told as that, where no launcher answers."""
+NAMED: Final = 3
+"""Hosts that a sentence names."""
 RECENT_S: Final = 600.0
 """Faults of so long ago still count for whether all is right."""
+
+STOPPED: Final = (129, 130, 143)
+"""Exit codes of a launcher that was told to stop: by SIGHUP, SIGINT, SIGTERM."""
 
 KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
@@ -63,6 +68,8 @@ def outcome(report: JobReport) -> Verdict:
         return Verdict(OK, f"Training is done {after}{reason}. {cost(report)}")
     if report.code == 75:
         return Verdict(WARN, f"The job sleeps, and its launcher has ended {after}{reason}. {cost(report)}")
+    if report.code in STOPPED:
+        return Verdict(WARN, f"The job was stopped {after}{reason}. {cost(report)}")
     code = "" if report.code is None else f" with exit code {report.code}"
     return Verdict(BAD, f"The job failed{code} {after}{reason}. {cost(report)}")
 
@@ -95,8 +102,9 @@ def of_now(report: JobReport, live: Mapping[str, Any] | None, *, now: float, las
     count = f"{training} of {counted(listed, 'host')}: " if listed else ""
     waits = asleep or said.startswith(("waiting", "asleep", "sleep"))
     alone = "TRAINS ALONE" in said
-    faults = waits or alone or any(host.get("state") == "blocked" for host in hosts) or _recent_fault(report)
-    return Verdict(BAD if alone else WARN if faults else OK, f"{count}{said}")
+    blocked, fault = any(host.get("state") == "blocked" for host in hosts), _recent_fault(report)
+    level = BAD if alone else WARN if waits or blocked or fault else OK
+    return Verdict(level, f"{count}{said}{_told(fault, report)}")
 
 
 def _without_launcher(report: JobReport, *, ago: float) -> Verdict:
@@ -109,8 +117,17 @@ def _without_launcher(report: JobReport, *, ago: float) -> Verdict:
     return Verdict(BAD, f"{text} It was killed, or runs where this page cannot ask it. {cost(report)}")
 
 
-def _recent_fault(report: JobReport) -> bool:
-    return any(kind_of(row) == BAD for row in report.rows if row.at >= report.duration_s - RECENT_S)
+def _recent_fault(report: JobReport) -> Row | None:
+    recent = (row for row in reversed(report.rows) if row.at >= report.duration_s - RECENT_S)
+    return next((row for row in recent if kind_of(row) == BAD), None)
+
+
+def _told(fault: Row | None, report: JobReport) -> str:
+    if fault is None:
+        return ""
+    name = fault.cause if fault.event == "resized" else fault.event
+    where = f" ({', '.join(fault.hosts[:NAMED])})" if fault.hosts else ""
+    return f". Last fault: {name}{where}, {duration(report.duration_s - fault.at)} ago"
 
 
 def why(report: JobReport) -> list[int]:

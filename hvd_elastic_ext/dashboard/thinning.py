@@ -62,12 +62,20 @@ class Thinned:
         self.counts: Counter[str] = Counter()
         """How many lines each event has, steps included."""
 
+    def add_step(self, line: bytes) -> bool:
+        """Take in a line if it is a step, by its beginning; whether it is one."""
+        step = _STEP.match(line)
+        if step is None:
+            return False
+        self.lines += 1
+        self._add_step(line, step[1])
+        return True
+
     def add(self, line: bytes) -> Record | None:
         """Take in a line. Return its record, unless it is a step or no journal line."""
-        self.lines += 1
-        if (step := _STEP.match(line)) is not None:
-            self._add_step(line, step[1])
+        if self.add_step(line):
             return None
+        self.lines += 1
         record = _parsed(line)
         if record is None:
             self.foreign += bool(line.strip())

@@ -40,9 +40,9 @@ def beside(address: ListenAddress | None, folder: Path, journal: Path) -> Iterat
         raise UsageError(f"--dashboard needs {' and '.join(missing)}; pip install 'hvd-elastic-ext[dashboard]'")
     token = secrets.token_urlsafe(24)
     with listening(address, where="--dashboard") as served:
-        command = [sys.executable, "-m", "hvd_elastic_ext.cli", "dashboard", str(journal), "--state-dir", str(folder)]
+        command = [sys.executable, "-m", "hvd_elastic_ext.cli", "dashboard", str(journal.absolute())]
         page = subprocess.Popen(
-            [*command, "--inherit", str(served.fileno())],
+            [*command, "--state-dir", str(folder), "--inherit", str(served.fileno())],
             stdin=subprocess.PIPE,
             env={**os.environ, VARIABLE: token},
             pass_fds=(served.fileno(),),

@@ -273,7 +273,7 @@ class Session:
         heartbeat = {"HVD_ELASTIC_HEARTBEAT_INTERVAL": f"{settings.heartbeat_interval_s:g}"}
         adopt = {"HVD_ELASTIC_ADOPT": "1"} if settings.adopt else {}
         last_commit = {"HVD_ELASTIC_LAST_COMMIT": "1"} if settings.durability is not None else {}
-        observe = {} if settings.scaling is None else {OBSERVE: "1"}
+        observe = {} if settings.scaling is None and settings.dashboard is None else {OBSERVE: "1"}
         own = {**heartbeat, **settings.notices.env(), **adopt, **last_commit, **observe, PRELOAD: settings.preload}
         tuning = {**settings.env, **own}
         self.environment = job_env(os.environ, tuning, hook=hook)

@@ -58,6 +58,11 @@ def test_what_was_written_around_a_time_is_found(folder: Path) -> None:
     assert Logs(folder).around("rank.0/stderr", 1020.0).text.startswith("step 1\n")
 
 
+def test_of_a_process_that_wrote_no_error_the_output_is_shown(folder: Path) -> None:
+    assert Logs(folder).around("rank.0/stdout", 1040.0).text == "step 3\n"
+    assert Logs(folder).around("rank.7/stderr", 1040.0).text == ""
+
+
 def test_a_search_finds_lines_of_all_ranks_in_any_case(folder: Path) -> None:
     found = Logs(folder).search("boom")
     assert [(hit["file"], hit["text"]) for hit in found["hits"]] == [("rank.1/stderr", "Traceback: BOOM")]

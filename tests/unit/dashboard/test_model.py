@@ -45,7 +45,10 @@ LIVE = {
 
 def test_a_running_job_is_told_in_the_words_of_its_launcher_and_how_many_hosts_train() -> None:
     now = page(crashed(running(JournalMaker())), live=LIVE)["now"]
-    assert (now["level"], now["text"]) == ("warn", f"1 of 2 hosts: {LIVE['said']}")
+    assert (now["level"], now["text"]) == (
+        "warn",
+        f"1 of 2 hosts: {LIVE['said']}. Last fault: worker failed (b), 0.5 s ago",
+    )
     assert (now["step"], now["size"], now["hosts"]) == (35, 1, 1)
 
 
@@ -79,6 +82,11 @@ def test_a_job_that_is_done_ends_in_what_its_changes_cost() -> None:
     assert (now["level"], now["ended"]) == ("ok", True)
     assert "1 change of the world cost" in now["text"]
     assert "3 steps had to be done again" in now["text"]
+
+
+def test_a_job_that_was_told_to_stop_has_not_failed() -> None:
+    now = page(running(JournalMaker()).add("finished", after=1, code=130, reason="stopped by SIGINT"))["now"]
+    assert (now["level"], now["text"][:24]) == ("warn", "The job was stopped afte")
 
 
 def test_a_launcher_that_was_killed_is_told() -> None:
