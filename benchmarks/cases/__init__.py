@@ -1,13 +1,14 @@
 """The cases by name, in the order in which they run.
 
 Belongs here: what is measured, and the bar for it; ``resize`` for jobs that start and whose hosts change, ``state`` for
-commits and checkpoints, ``daemon`` for ``hvd-discover``. Never here: a verdict on a measurement.
+commits and checkpoints, ``daemon`` for ``hvd-discover``; ``dashboard``. Never here: a verdict on a measurement.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from benchmarks.cases import dashboard
 from benchmarks.cases.daemon import cluster, cluster_outage, discover_script
 from benchmarks.cases.resize import (
     autoscale_real,
@@ -59,4 +60,5 @@ CASES: Final[tuple[Case, ...]] = (
     cluster_outage.CASE,
     simulate.THOUSAND,
     simulate.TEN_THOUSAND,
+    dashboard.CASE,
 )
