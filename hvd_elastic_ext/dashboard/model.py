@@ -13,7 +13,6 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from hvd_elastic_ext.core.journal import Record
-from hvd_elastic_ext.core.json_text import finite
 from hvd_elastic_ext.dashboard import host_facts, sentences
 from hvd_elastic_ext.dashboard.host_facts import HostFacts
 from hvd_elastic_ext.report.job_report import RESTARTED, JobReport, Row, build_report, expected
@@ -69,8 +68,8 @@ class Page:
     scaling: Mapping[str, Any]
 
     def parts(self) -> dict[str, Any]:
-        """By name, without numbers that JSON does not have."""
-        return {each.name: finite(getattr(self, each.name)) for each in fields(self)}
+        """By name."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 def page_of(facts: Facts) -> Page:
