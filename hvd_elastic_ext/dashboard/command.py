@@ -84,7 +84,7 @@ def check_libraries() -> None:
     missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(
-            f"the dashboard needs {' and '.join(missing)}; pip install 'hvd-elastic-ext[dashboard]' "
+            f"the dashboard needs {' and '.join(missing)}; pip install {' '.join(missing)} "
             "(--export FILE.html needs neither)"
         )
 

@@ -37,7 +37,7 @@ def beside(address: ListenAddress | None, folder: Path, journal: Path) -> Iterat
         yield
         return
     if missing := [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]:
-        raise UsageError(f"--dashboard needs {' and '.join(missing)}; pip install 'hvd-elastic-ext[dashboard]'")
+        raise UsageError(f"--dashboard needs {' and '.join(missing)}; pip install {' '.join(missing)}")
     token = secrets.token_urlsafe(24)
     with listening(address, where="--dashboard") as served:
         command = [sys.executable, "-m", "hvd_elastic_ext.cli", "dashboard", str(journal.absolute())]
