@@ -31,11 +31,12 @@ class JournalMaker:
         self.size = size
         return self.add("resized", after=after, cause=cause, size=size, **fields)
 
-    def steps(self, count: int, *, every: float = 0.1, loss: float = 1.0) -> JournalMaker:
+    def steps(self, count: int, *, every: float = 0.1, loss: float = 1.0, generation: int = 0) -> JournalMaker:
         for _ in range(count):
             self.step += 1
             told = {"epoch": 0, "batch": self.step, "loss": loss / self.step}
-            self.add("stepped", after=every, step=self.step, rank=0, size=self.size, host="a", values=told)
+            fields = {"step": self.step, "rank": 0, "size": self.size, "host": "a", "values": told}
+            self.add("stepped", generation=generation, after=every, **fields)
         return self
 
     def back(self, lost: int, *, rank: int = 0, host: str = "a", after: float = 0.0) -> JournalMaker:
