@@ -1,7 +1,9 @@
 """A second host comes: how long the first one pauses for it, and how long until both train.
 
 Once with a newcomer that starts at once, once with one that needs 20 s more: survivors must not wait for it. Then the
-newcomer is killed. No change of a world can take less than that one: the floor of the pause, in the same job.
+newcomer is killed. No change of a world can take less than that one: the floor of the pause, in the same job. Beside
+it, what two ranks need that are told their places (``benchmarks/scripts/bare_ranks.py``): the one that is left after
+the kill meets nobody.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from functools import partial
 from typing import Final
 
 from benchmarks import jobs, steps
+from benchmarks.cases.resize.shrink import BARE, bare
 from benchmarks.model import BenchmarkError, Case, Figure, Timing, Trial, Values
 
 STALL: Final = "survivor's longest pause"
@@ -45,7 +48,8 @@ def measure(trial: Trial, *, slowly: bool) -> Values:
             first = steps.first_at(job.stamps(), size=1, after=killed)
             return None if first is None else first.mono
 
-        return {**found, LOST: [job.time_until("step of the survivor", step, since=killed, deadline=KILL_S)]}
+        found = {**found, LOST: [job.time_until("step of the survivor", step, since=killed, deadline=KILL_S)]}
+    return found if trial.side == "stock" else {**found, BARE.format(2): [bare(trial, 2)]}
 
 
 def figures(stamps: list[steps.Stamp], *, survivor: int, changed: float) -> Values:
@@ -69,6 +73,7 @@ def case(name: str, about: str, *, slowly: bool, repeats: int) -> Case:
             Figure(STALL, bar_s=BAR_S, bar_ratio=BAR_RATIO, floor=LOST, bar_floor=BAR_FLOOR),
             Figure(JOINED, bar_ratio=None if slowly else 1.0),
             Figure(LOST),
+            Figure(BARE.format(2), sides=("ours",)),
         ),
         measure=partial(measure, slowly=slowly),
         repeats=repeats,
