@@ -102,15 +102,21 @@ class Efficiency:
         half = round(math.sqrt(seen.size * beyond))
         if not seen.size < half < beyond or half > most or len(known) < 3:
             return None
-        off = curve.off
-        if len(known) == 3:  # which the form always fits
-            rest = others({size: known[size] for size in known if size != beyond}, self.batch)
-            off = known[beyond].step_s / max((form.step_s(beyond) for form in rest), default=math.inf) - 1.0
+        fewer = {size: speed for size, speed in known.items() if size < beyond}
+        off = self._longer(fewer, known[beyond], beyond)
+        off = off if len(known) == 3 else max(off, curve.off)  # the form always fits three sizes
         each = (curve.rate(seen.size) - curve.rate(1)) / (seen.size - 1) if seen.size > 1 else curve.rate(1)
         gain = (half - seen.size) * (each - self.share * curve.rate(1)) / curve.rate(seen.size)
         if off < OFF or gain < MAYBE:
             return None
         return Wish(half, f"steps at {_hosts(beyond)} are longer than those at fewer tell", trial=True, gain=gain)
+
+    def _longer(self, fewer: Mapping[int, Speed], there: Speed, size: int) -> float:
+        """By which share steps at ``size`` are longer than those at ``fewer`` hosts tell."""
+        forms = others(fewer, self.batch)
+        if len(fewer) > 2:
+            forms = [fit(fewer, self.batch, near=max(fewer))]
+        return there.step_s / max((form.step_s(size) for form in forms), default=math.inf) - 1.0
 
     def curve(self, seen: Observations, measured: Mapping[int, Speed]) -> Curve:
         """The curve of what is measured."""
