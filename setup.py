@@ -56,6 +56,7 @@ setup(
         "kubernetes": ["kubernetes>=31,<38,!=36.0.0", "websocket-client>=1.6"],
         "mpi": ["mpi4py>=3.1"],
         "dashboard": ["starlette>=0.40", "uvicorn>=0.30"],
+        "gpu": ["nvidia-ml-py>=12"],
         "checkpoint": ["fsspec>=2024.2", "safetensors>=0.4"],
         "dev": [
             "pytest>=8",

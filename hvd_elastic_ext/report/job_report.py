@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hvd_elastic_ext.core.journal import Record
-from hvd_elastic_ext.report.series import MOST_BINS, Loss, Rate, World, losses, throughput, world_sizes
+from hvd_elastic_ext.report.series import MOST_BINS, Loss, Rate, Speed, World, losses, speeds, throughput, world_sizes
 from hvd_elastic_ext.report.timeline import (
     Moment,
     downtimes,
@@ -69,6 +69,7 @@ class JobReport:
     world: tuple[World, ...]
     throughput: tuple[Rate, ...]
     loss: tuple[Loss, ...]
+    speeds: tuple[Speed, ...]
     duration_s: float
     steps: int | None
     step_s: float
@@ -76,6 +77,8 @@ class JobReport:
     run: str | None = None
     """The name of the run; of several, that of the last one."""
     first_step: int = 0
+    hosts_asked_for: int | None = None
+    """How many the job has asked for last, or has said would suit (``--autoscale``)."""
 
     @property
     def resizes(self) -> tuple[Row, ...]:
@@ -97,15 +100,18 @@ def build_report(records: Iterable[Record], *, step_s: float | None = None, most
         world=world_sizes(moments),
         throughput=throughput(moments, typical=typical, most_bins=most_bins),
         loss=losses(moments),
+        speeds=speeds(moments),
         duration_s=moments[-1].at if moments else 0.0,
         steps=max(_step_numbers(select(moments, *_WITH_STEPS)), default=None),
         step_s=typical,
         code=whole(finished[0].record.get("code")) if finished else None,
         run=next((name for m in reversed(select(moments, "started")) if (name := text(m.record.get("run")))), None),
         first_step=_first_step(moments),
+        hosts_asked_for=next((whole(m.record.get("hosts")) for m in reversed(select(moments, *_SIZED))), None),
     )
 
 
+_SIZED: Final = ("scaled", "scale_recommended")
 _WITH_STEPS: Final = ("stepped", "committed", "sealed")
 """Events with the number of a step that was done. The first two are sampled: the newest may be in any of them."""
 
@@ -483,7 +489,7 @@ _SINGLE: Final[Mapping[str, Callable[[Moment], Row | None]]] = {
     "stalled": _with_hosts,
     "training_restarted": _training_restarted,
     "sealed": _sealed,
-    **dict.fromkeys(("scaled", "scale_recommended", "not_scaled"), _scaled),
+    **dict.fromkeys((*_SIZED, "not_scaled"), _scaled),
     "finished": _finished,
 }
 """Events with a row of their own, unless a resize contains them. All others are details."""
