@@ -121,6 +121,8 @@ class RunSettings:
     cooldown_s: tuple[float, float] = DEFAULT_COOLDOWN_S
     interfaces: tuple[str, ...] = ()
     rsh: str | None = None
+    code: Path | None = None
+    """A folder whose files hosts must have as this machine has them."""
     ssh_port: int | None = None
     ssh_identity_file: str | None = None
     output_dir: Path | None = None
@@ -320,6 +322,7 @@ def _of_transports(s: RunSettings) -> Checks:
     port, key = s.ssh_port, s.ssh_identity_file
     return [
         (port is not None and not 1 <= port <= 65535, f"--ssh-port is {port}; ports are 1 to 65535"),
+        (s.code is not None and not s.code.is_dir(), f"--code {s.code}: there is no such folder"),
         (key is not None and not Path(key).is_file(), f"--ssh-identity-file {key}: there is no such file"),
         (
             not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", s.job),
