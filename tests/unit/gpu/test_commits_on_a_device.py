@@ -80,6 +80,7 @@ def test_a_roll_back_is_exact_and_can_be_repeated(options: dict[str, Any]) -> No
     expected = job.told()
     for _ in range(2):
         job.step()
+        job.optimizer.param_groups[0]["lr"] *= 2
         assert job.told() != expected
         assert job.put_back(commit)
         assert job.told() == expected
