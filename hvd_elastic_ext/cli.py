@@ -8,13 +8,18 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core.errors import ElasticError, JobFailed, UsageError, users_mistake
-from hvd_elastic_ext.io.option_parser import nearest
+from hvd_elastic_ext.io.option_parser import nearest, parser_of
 from hvd_elastic_ext.io.writer_thread import discard, say
 from hvd_elastic_ext.launcher.cli import starting
+
+if TYPE_CHECKING:
+    import argparse
+
+    from hvd_elastic_ext.install.completion import Completed
 
 
 class Command(NamedTuple):
@@ -30,6 +35,7 @@ COMMANDS: Final = {
     "demo": Command("hvd_elastic_ext.demo.command", "watch a real elastic job on this machine lose and regain hosts"),
     "status": Command("hvd_elastic_ext.launcher.cli.status", "what a job does at this moment, in one line"),
     "events": Command("hvd_elastic_ext.report.command", "what happened in a job and why, from its journal"),
+    "dashboard": Command("hvd_elastic_ext.dashboard.command", "a live page of jobs, or that page in one file"),
     "simulate": Command(
         "hvd_elastic_ext.simulate.command", "what a job would get out of hosts that come and go, and which options suit"
     ),
@@ -47,17 +53,24 @@ COMMANDS: Final = {
     "get": Command("hvd_elastic_ext.jobs.cli.get", "a job on a cluster and its pods, and what each waits for"),
     "list": Command("hvd_elastic_ext.jobs.cli.get", "all jobs that were submitted to a namespace"),
     "logs": Command("hvd_elastic_ext.jobs.cli.logs", "the output of a job on a cluster, of all ranks or of one"),
+    "top": Command("hvd_elastic_ext.jobs.cli.top", "what the pods of a job on a cluster use"),
+    "attach": Command("hvd_elastic_ext.jobs.cli.attach", "a shell, or a command, in a pod of a job on a cluster"),
     "suspend": Command("hvd_elastic_ext.jobs.cli.changes", "let a job on a cluster go until it is resumed", "suspend"),
     "resume": Command("hvd_elastic_ext.jobs.cli.changes", "let a suspended job go on", "resume"),
     "wait": Command("hvd_elastic_ext.jobs.cli.changes", "wait for the end, or another state, of a job", "wait"),
     "delete": Command("hvd_elastic_ext.jobs.cli.changes", "delete a job on a cluster and all that it has", "delete"),
     "convert": Command("hvd_elastic_ext.jobs.cli.convert", "old manifests and lines of arena, as those of today"),
     "manifest": Command("hvd_elastic_ext.install.manifest", "list or print manifests for a cluster"),
+    "completion": Command("hvd_elastic_ext.cli", "a script by which bash, zsh or fish completes these", "completion"),
 }
-
 
 CLUSTER: Final = ("-n", "--namespace", "--kubeconfig")
 """Options that say that a job on a cluster is meant."""
+ON_CLUSTERS: Final = {
+    "events": {"module": "hvd_elastic_ext.jobs.cli.events"},
+    "scale": {"module": "hvd_elastic_ext.jobs.cli.changes", "function": "scale"},
+}
+"""What such a command is then."""
 
 
 def _meant(name: str, arguments: Sequence[str]) -> Command:
@@ -65,9 +78,35 @@ def _meant(name: str, arguments: Sequence[str]) -> Command:
     options = {each.partition("=")[0] for each in arguments}
     if name == "events" and "--replay" in options:
         return COMMANDS[name]._replace(module="hvd_elastic_ext.launcher.cli.replay")
-    if name == "scale" and not options.isdisjoint(CLUSTER):
-        return COMMANDS[name]._replace(module="hvd_elastic_ext.jobs.cli.changes", function="scale")
+    if name in ON_CLUSTERS and not options.isdisjoint(CLUSTER):
+        return COMMANDS[name]._replace(**ON_CLUSTERS[name])
     return COMMANDS[name]
+
+
+def completion(argv: Sequence[str]) -> int:
+    """Run ``completion``. Raises :class:`UsageError` for a shell that is none of its."""
+    from hvd_elastic_ext.install import completion
+
+    return completion.main(argv, lambda: {name: _completed(name) for name in COMMANDS})
+
+
+def _completed(name: str) -> Completed:
+    """What a command takes; nothing of it is run but the making of its parser."""
+    from hvd_elastic_ext.install.completion import Completed, completed
+
+    if name == "build-horovod":  # it is another program
+        return Completed(COMMANDS[name].does)
+    both = dict.fromkeys((COMMANDS[name], _meant(name, CLUSTER)))
+    found = [completed(each.does, _parser(name, each), cluster=".jobs.cli." in each.module) for each in both]
+    options = {option.names: option for each in found for option in each.options}
+    return found[-1]._replace(options=tuple(options.values()))
+
+
+def _parser(name: str, command: Command) -> argparse.ArgumentParser:
+    module = importlib.import_module(command.module)
+    if name == "run":
+        return parser_of(lambda: module.run_options.parse((), {}))
+    return parser_of(lambda: getattr(module, command.function)(()))
 
 
 def usage() -> str:

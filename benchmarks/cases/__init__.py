@@ -1,13 +1,17 @@
 """The cases by name, in the order in which they run.
 
 Belongs here: what is measured, and the bar for it; ``resize`` for jobs that start and whose hosts change, ``state`` for
-commits and checkpoints, ``daemon`` for ``hvd-discover``. Never here: a verdict on a measurement.
+commits and checkpoints, ``daemon`` for ``hvd-discover``, ``clusters`` for ``submit`` and its kin; ``dashboard``.
+
+Never here: a verdict on a measurement.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from benchmarks.cases import dashboard
+from benchmarks.cases.clusters import logs, submit
 from benchmarks.cases.daemon import cluster, cluster_outage, discover_script
 from benchmarks.cases.resize import (
     autoscale_real,
@@ -57,6 +61,9 @@ CASES: Final[tuple[Case, ...]] = (
     *cluster.CASES,
     discover_script.CASE,
     cluster_outage.CASE,
+    submit.CASE,
+    logs.CASE,
     simulate.THOUSAND,
     simulate.TEN_THOUSAND,
+    dashboard.CASE,
 )

@@ -7,6 +7,8 @@ Writes FOLDER/kubeconfig when it is ready. Orders are lines in the FIFO FOLDER/o
     delete NAME          as `kubectl delete pod`: the pod has 30 s left
     add NAME             a ready pod
     down 1, up 1         refuse connections; accept them again
+    appears NAME         note when the MPIJob NAME is there, in the background
+    job NAME PODS        a PyTorchJob and its pods, of which each writes a line a second from now on
     change RATE SECONDS  so many harmless changes a second, in the background, of pods whose names end with 9
 
 FOLDER/done gets a line for each: ORDER NAME MONO, the moment before the object was written (`change`: the end).
@@ -14,6 +16,7 @@ FOLDER/done gets a line for each: ORDER NAME MONO, the moment before the object 
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import sys
@@ -28,6 +31,7 @@ from tests.support.kube.server import KubeServer
 SELECTOR: Final = "app=trainer"
 LABELS: Final = {"app": "trainer"}
 NAMESPACE: Final = "default"
+LOOK_S: Final = 0.005
 FOREVER: Final = 1 << 20
 """Events kept in the history: none may be lost here."""
 
@@ -54,11 +58,42 @@ def handle(server: KubeServer, words: list[str], done: DoneLog, *, nodes: int, s
         rate, seconds = float(name), float(words[2])
         threading.Thread(target=change, args=(server, rate, seconds, done), daemon=True).start()
         return
+    elif order == "appears":
+        threading.Thread(target=appears, args=(server, name, done), daemon=True).start()
+        return
+    elif order == "job":
+        run_job(server, name, int(words[2]))
     elif order == "down":
         server.refuse()
     elif order == "up":
         server.accept()
     done.note(order, name, moment)
+
+
+def appears(server: KubeServer, name: str, done: DoneLog) -> None:
+    """Note when an MPIJob is there."""
+    while not any(each["metadata"]["name"] == name for each in server.all("mpijobs")):
+        time.sleep(LOOK_S)
+    done.note("appears", name, time.monotonic())
+
+
+def run_job(server: KubeServer, name: str, pods: int) -> None:
+    """A PyTorchJob whose workers write a line a second."""
+    replicas = {"Worker": {"replicas": pods, "template": {"spec": {"containers": [{"name": "pytorch"}]}}}}
+    server.put("pytorchjobs", {"metadata": {"name": name}, "spec": {"pytorchReplicaSpecs": replicas}})
+    workers = [f"{name}-worker-{number}" for number in range(pods)]
+    for each in workers:
+        server.put("pods", bodies.pod(each, labels={"hvd-elastic-job": name}))
+    threading.Thread(target=ticks, args=(server, workers), daemon=True).start()
+
+
+def ticks(server: KubeServer, workers: list[str]) -> None:
+    """Spread over the second, as pods of a cluster are."""
+    for number in itertools.count():
+        began = time.monotonic()
+        for place, each in enumerate(workers):
+            time.sleep(max(0.0, began + place / len(workers) - time.monotonic()))
+            server.logs.write(each, f"tick {number}")
 
 
 def change(server: KubeServer, rate: float, seconds: float, done: DoneLog) -> None:

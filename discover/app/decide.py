@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from discover.common.source import Observation, Unsettled
@@ -67,7 +68,9 @@ def publication_of(state: DaemonState, seen: Observation) -> Publication:
     number.
     """
     sequence = 1 if state.last is None else state.last.sequence + 1
-    hosts = keep_seniority(state.seniority, seen.hosts, newcomers=lambda host: host.name)
+    hosts = keep_seniority(
+        state.seniority, seen.hosts, newcomers=lambda host: host.name, among=_changed_names(state, seen)
+    )
     return Publication(state.life, sequence, hosts, seen.departing)
 
 
@@ -78,8 +81,8 @@ def _follow(state: DaemonState, seen: Observation) -> tuple[PublicationDecision,
     hosts = publication.hosts
     if publication.says_the_same(state.last):
         return PublicationDecision(replace(state, seen=seen), problem=seen.doubt, followed=True), _size(hosts)
-    change = diff(state.seniority, hosts)
-    reason = "; ".join(filter(None, [_size(hosts), _describe(change), _leaving(publication)]))
+    change = diff(state.seniority, hosts, among=_changed_names(state, seen))
+    reason = "; ".join(filter(None, [_size(hosts), _describe(change), _leaving(publication, state.last)]))
     after = replace(state, seniority=hosts, last=publication, seen=seen)
     return PublicationDecision(after, news=True, problem=seen.doubt, followed=True), reason
 
@@ -87,6 +90,12 @@ def _follow(state: DaemonState, seen: Observation) -> tuple[PublicationDecision,
 def _same(seen: Observation, before: Observation | None) -> bool:
     """A quick test: a source that sees no change may return the same objects."""
     return before is not None and seen.hosts is before.hosts and seen.departing == before.departing
+
+
+def _changed_names(state: DaemonState, seen: Observation) -> Sequence[str] | None:
+    """The names under which ``seen`` may differ from what was published last, if that is known."""
+    last = None if state.seen is None else state.seen.hosts
+    return seen.changed.names if seen.changed is not None and seen.changed.before is last else None
 
 
 def _size(hosts: HostSet) -> str:
@@ -98,8 +107,11 @@ def _describe(change: HostChange) -> str:
     return ", ".join(f"{verb} {_names(names)}" for verb, names in parts if names)
 
 
-def _leaving(publication: Publication) -> str:
-    return ", ".join(f"{d.host} departing ({d.reason})" for d in publication.departing)
+def _leaving(publication: Publication, before: Publication | None) -> str:
+    known = () if before is None else before.departing
+    same = set(map(id, known))  # nearly all are: the others are compared
+    news = [each for each in publication.departing if id(each) not in same and each not in known]
+    return ", ".join(f"{each.host} departing ({each.reason})" for each in news)
 
 
 def _names(names: tuple[str, ...]) -> str:

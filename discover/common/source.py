@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -11,17 +11,27 @@ from hvd_elastic_ext.core.publication import Departure
 
 
 @dataclass(frozen=True, slots=True)
+class HostsDelta:
+    """What was changed in a set of hosts: under all names but these it has the same hosts as ``before``."""
+
+    before: HostSet
+    names: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """The hosts that a source shows at one look: usable ones, and those about to go. Their order means nothing.
 
     ``doubt``: why this may be outdated; empty otherwise. ``earlier``: what an earlier run of the daemon published, in
-    its order, if that became known only now; it counts in the first observation only.
+    its order, if that became known only now; it counts in the first observation only. ``changed``: what was changed in
+    ``hosts`` last, if that is known.
     """
 
     hosts: HostSet
     departing: tuple[Departure, ...] = ()
     doubt: str = ""
     earlier: HostSet = field(default_factory=HostSet)
+    changed: HostsDelta | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from discover.kube.streams import LineSplitter, ListParser
 from discover.kube.transport import Collection, Ending, Request, RequestFailed, RequestKind, failure_from_status
 from discover.kube.views import node_view, pod_view
 from discover.kube.watch_policy import SHORT_WATCH, Outcome, State, Step, next_step
-from discover.selection.objects import NodeView, PodView, older
+from discover.selection.objects import Delta, NodeView, PodView, older
 from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")
@@ -110,7 +110,10 @@ class Reflector(Generic[V]):
         self._status = WatchStatus()
         self._version = ""
         self._known: dict[Any, V] = {}
-        self._shown: Mapping[Any, V] | None = None
+        self._shown: Mapping[Any, V] = MappingProxyType({})
+        self._changed_last: Delta[Any] | None = None
+        self._outdated: set[Any] | None = None
+        """Where :attr:`_shown` is not as :attr:`_known`; None where that is not known."""
         self._lock = threading.Lock()
         self._relist_reason = ""
         self._was_silent = False
@@ -139,9 +142,19 @@ class Reflector(Generic[V]):
     def known(self) -> tuple[Mapping[Any, V], str]:
         """Return all objects by their ``id``, the same mapping until one changes, and the version they have."""
         with self._lock:
-            if self._shown is None:
-                self._shown = MappingProxyType(self._known.copy())
-            return self._shown, self._version
+            return self._show(), self._version
+
+    def known_and_changed(self) -> tuple[Mapping[Any, V], Delta[Any] | None]:
+        """Return all objects as :meth:`known` does, and what was changed in that mapping last, unless by a list."""
+        with self._lock:
+            return self._show(), self._changed_last
+
+    def _show(self) -> Mapping[Any, V]:
+        if self._outdated is None or self._outdated:
+            keys = self._outdated
+            self._changed_last = None if keys is None else Delta(self._shown, keys)
+            self._shown, self._outdated = MappingProxyType(self._known.copy()), set()
+        return self._shown
 
     def confirm_in_sync(self) -> None:
         """Take in that a comparison found nothing missing."""
@@ -197,7 +210,7 @@ class Reflector(Generic[V]):
             news = set(map(_identity, found)) ^ set(map(_identity, self._known.values()))
             self._check_silent_watch(len({uid for uid, _ in news}))
         with self._lock:
-            self._known, self._shown = {view.id: view for view in found}, None
+            self._known, self._outdated = {view.id: view for view in found}, None
             self._version = version
         self._update(listed=True, hidden=False, in_sync_at=self._clock.mono(), problem="")
         self._changed(True)
@@ -269,11 +282,13 @@ class Reflector(Generic[V]):
         with self._lock:
             known = self._known.get(view.id)
             same = known is not None and known.uid == view.uid
-            if not gone and not (same and known is not None and older(view.version, known.version)):
-                self._known[view.id], self._shown = view, None
-            elif gone and same:
+            news = same if gone else not (same and known is not None and older(view.version, known.version))
+            if news and gone:
                 del self._known[view.id]
-                self._shown = None
+            elif news:
+                self._known[view.id] = view
+            if news and self._outdated is not None:
+                self._outdated.add(view.id)
         self._advance(view.version)
 
     def _advance(self, version: str) -> None:

@@ -52,6 +52,7 @@ class AtomicFile:
         self._wrote = wrote
         self._temporary = self.path.with_name(f".{self.path.name}.new")
         self._lock: FileLock | None = None
+        self._written: bytes | None = None
 
     def own(self) -> None:
         """Become the only writer. May be repeated. Raises :class:`OwnedByOther` or :class:`PublishFailed`."""
@@ -69,7 +70,8 @@ class AtomicFile:
         """Replace the file, unless it has ``data`` and the right mode already. Raises as :meth:`own` does."""
         with self._failing():
             self._own()
-            if self.read() == data and stat.S_IMODE(self.path.stat().st_mode) == self._mode:
+            if self._written in (None, data) and self._stands(data):
+                self._written = data
                 return
             try:
                 self._write_temporary(data)
@@ -77,6 +79,7 @@ class AtomicFile:
             except BaseException:
                 self._temporary.unlink(missing_ok=True)
                 raise
+            self._written = data
             self._wrote()
             self._sync_directory()
 
@@ -101,15 +104,28 @@ class AtomicFile:
             self._lock = FileLock(self.path)
             self._temporary.unlink(missing_ok=True)
 
+    def _stands(self, data: bytes) -> bool:
+        return self.read() == data and stat.S_IMODE(self.path.stat().st_mode) == self._mode
+
     def _write_temporary(self, data: bytes) -> None:
-        self._temporary.unlink(missing_ok=True)
-        fd = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        # Closed before the rename: readers may ask the kernel whether a process writes.
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
+        fd = self._open_temporary()
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(fd, left) :]
             os.fchmod(fd, self._mode)
             os.fsync(fd)
+        finally:
+            os.close(fd)  # before the rename: readers may ask the kernel whether a process writes
+
+    def _open_temporary(self) -> int:
+        """Another file of that name is none of ours, and is removed."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            return os.open(self._temporary, flags, 0o600)
+        except FileExistsError:
+            self._temporary.unlink(missing_ok=True)
+            return os.open(self._temporary, flags, 0o600)
 
     def _sync_directory(self) -> None:
         fd = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final, TypeVar
 
-from discover.common.source import Observation
-from discover.selection.objects import Key
+from discover.common.source import HostsDelta, Observation
+from discover.selection.objects import Key, copied, different
 from discover.selection.selection import Selection, groups_of
+from discover.selection.verdict_index import VerdictGroups
 from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.publication import Departure
@@ -19,6 +21,9 @@ from hvd_elastic_ext.core.publication import Departure
 T = TypeVar("T")
 
 REMOVAL, ADDITION = "removal", "addition"
+
+_name: Final = attrgetter("name")
+_host_name: Final = attrgetter("host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,9 @@ class DampingState:
 
     ``earlier``: names that an earlier run published; they count as published in the first look. ``usable_since``: of
     usable hosts that are not published. ``gathering``: since when additions are being collected. ``silent``: since when
-    hosts that were published have been silent, for no longer than the damper holds.
+    hosts that were published have been silent, for no longer than the damper holds. ``clear``: the clear hosts of the
+    last look, None if they are not known. ``unlike``: those that were clear or published, and not both; all others
+    stay published for as long as they are clear.
     """
 
     earlier: frozenset[str] = frozenset()
@@ -90,6 +97,8 @@ class DampingState:
     started: bool = False
     observation: Observation | None = None
     """What was shown last; its parts are used again if they are the same."""
+    clear: Mapping[str, Host] | None = None
+    unlike: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +135,14 @@ def decide_published(
     started = started or (not found.undecided(facts.answers) and (ripe or gathering is None))
     # The first publication includes all that are admitted by then, to save a second change a moment later.
     added = found.addable if started and (ripe or not state.started) else {}
-    waiting = {} if added else {uid: found.keys[uid] for uid in found.addable}
-    hosts = {uid: host for uid, host in named.items() if uid not in waiting} if waiting else named
-    unchanged = hosts == state.published
+    waiting = {} if added else {uid: found.groups.keys[uid] for uid in found.addable}
+    change = _Change.of(
+        state.published, found.touched, {uid: host for uid, host in named.items() if uid not in waiting}
+    )
+    hosts = change.made_to(state.published)
     after = DampingState(
         earlier=frozenset() if started else state.earlier,
-        published=state.published if unchanged else hosts,
+        published=hosts,
         usable_since={
             uid: state.usable_since.get(uid, _or(facts.seen_at, now)) for uid in found.usable if uid not in hosts
         },
@@ -140,7 +151,11 @@ def decide_published(
         damped=bool(damped),
         looking_since=since,
         started=started,
-        observation=_observation(hosts, found.leaving, state.observation, unchanged=unchanged) if started else None,
+        observation=_observation(hosts, change, found.groups.departures.values(), state.observation)
+        if started
+        else None,
+        clear=found.groups.clear,
+        unlike=frozenset(uid for uid in found.touched if (uid in hosts) != (uid in found.groups.clear)),
     )
     ends = {verdict.pod.key: silent[verdict.pod.uid] + limits.damper for verdict in damped}
     kept = {key: f"kept for another {end - now:.0f} s: most hosts fell silent at once" for key, end in ends.items()}
@@ -152,7 +167,7 @@ def decide_published(
         notes={**found.notes, **dict.fromkeys(waiting.values(), "gathering additions"), **kept, **clashes},
         again_at=min((time for time in times if time is not None and time > now), default=None),
         relist=bool(damped) and not state.damped,
-        causes=() if unchanged else _causes(state, after, facts),
+        causes=_causes(state, change, facts, started=started),
     )
     return damping, _reason(after, found, damped=len(damped))
 
@@ -168,6 +183,7 @@ def still_holds(now: float, damping: DampingResult, *, of: DampingFacts, facts: 
         and groups is not None
         and groups.clear is before.clear
         and groups.marked is before.marked
+        and groups.departures is before.departures
         and facts.answers == of.answers
         and damping.state.started
         and not damping.state.damped  # else the reason says how long it is still held
@@ -177,34 +193,45 @@ def still_holds(now: float, damping: DampingResult, *, of: DampingFacts, facts: 
 
 @dataclass(slots=True)
 class _Pods:
-    """The pods by what happens to them, by UID except in ``leaving``, ``to_probe`` and ``notes``.
+    """The pods that may change what is published, by what happens to them; by UID except in ``to_probe`` and ``notes``.
 
-    ``kept``: published and usable. ``usable``: new ones, with the advisory against them; ``addable``: those that
-    answered the probe and have no advisory. ``silent``: published, and silent. ``known_before``: one of them was
-    published by an earlier run.
+    ``touched``: all that were looked at; ``others``: how many more are published, and stay. ``kept``: published and
+    usable. ``usable``: new ones, with the advisory against them; ``addable``: those that answered the probe and have
+    no advisory. ``silent``: published, and silent. ``known_before``: one of them was published by an earlier run.
     """
 
-    keys: Mapping[str, Key]
-    kept: dict[str, Host]
+    groups: VerdictGroups
+    touched: set[str]
+    others: int
+    kept: dict[str, Host] = field(default_factory=dict)
     usable: dict[str, str] = field(default_factory=dict)
     addable: dict[str, Host] = field(default_factory=dict)
     silent: dict[str, Verdict] = field(default_factory=dict)
-    leaving: list[Verdict] = field(default_factory=list)
     to_probe: list[Host] = field(default_factory=list)
     notes: dict[Key, str] = field(default_factory=dict)
     known_before: bool = False
 
     @classmethod
     def of(cls, facts: DampingFacts, state: DampingState) -> _Pods:
-        """Does not look one by one at pods that are published and clear: nearly all are."""
+        """Look at pods that changed, and at those that were not both clear and published: nearly all others are."""
         groups = groups_of(facts.selection)
-        made = cls(groups.keys, dict(groups.clear))
-        fresh = () if groups.clear.keys() == state.published.keys() else groups.clear.keys() - state.published.keys()
-        for uid in sorted(fresh, key=groups.keys.__getitem__):
-            if not made._known(groups.clear[uid], state):
-                made._newcomer(uid, made.kept.pop(uid), "", facts.answers)
+        if state.clear is None:
+            touched = {*state.published, *groups.clear}
+        else:
+            touched = {*state.unlike, *different(state.clear, groups.clear, groups.cleared)}
+        touched.update(verdict.pod.uid for verdict in groups.marked)
+        made = cls(groups, touched, len(state.published) - len(touched & state.published.keys()))
+        for uid in sorted(touched & groups.clear.keys(), key=groups.keys.__getitem__):
+            host = groups.clear[uid]
+            if uid in state.published or made._known(host, state):
+                made.kept[uid] = host
+            else:
+                made._newcomer(uid, host, "", facts.answers)
         for verdict in groups.marked:
             made._mark(verdict, facts, state)
+        for verdict in facts.selection.verdicts if state.earlier else ():
+            if verdict.grade is Grade.LEAVING:
+                made._known(verdict.host, state)
         return made
 
     def _known(self, host: Host | None, state: DampingState) -> bool:
@@ -214,29 +241,24 @@ class _Pods:
         return known
 
     def _mark(self, verdict: Verdict, facts: DampingFacts, state: DampingState) -> None:
-        if verdict.grade is Grade.GONE:
-            self.leaving.append(verdict)
-            return
         uid = verdict.pod.uid
         published = self._known(verdict.host, state) or uid in state.published
         if verdict.grade is Grade.USABLE and published:
             self.kept[uid] = _host(verdict)
         elif verdict.grade is Grade.USABLE:
             self._newcomer(uid, _host(verdict), verdict.advisory, facts.answers)
-        elif verdict.grade is Grade.LEAVING:
-            self.leaving.append(verdict)
-        elif verdict.grade is Grade.ABSENT and (published or uid in state.silent):
+        elif published or uid in state.silent:
             self.silent[uid] = verdict
 
     def _newcomer(self, uid: str, host: Host, advisory: str, answers: ProbeResults) -> None:
         self.usable[uid] = advisory
         if advisory:
-            self.notes[self.keys[uid]] = f"not added: {advisory}"
+            self.notes[self.groups.keys[uid]] = f"not added: {advisory}"
         elif answers.admit(host):
             self.addable[uid] = host
         else:
             self.to_probe.append(host)
-            self.notes[self.keys[uid]] = answers.refused.get(probe_key(host), "being probed")
+            self.notes[self.groups.keys[uid]] = answers.refused.get(probe_key(host), "being probed")
 
     def undecided(self, answers: ProbeResults) -> bool:
         """Whether a probe has no first result yet."""
@@ -254,22 +276,30 @@ def _dampen(
     since = {uid: state.silent.get(uid, now) for uid in found.silent}
     # A host is forgotten when its time is over, and so gets no second time.
     silent = {uid: at for uid, at in since.items() if now < at + limits.damper}
-    if len(silent) <= limits.share * (len(found.kept) + len(silent)):
+    if len(silent) <= limits.share * (found.others + len(found.kept) + len(silent)):
         return silent, []
     return silent, [found.silent[uid] for uid in silent if uid not in state.silent or uid in state.published]
 
 
 def _unique(found: _Pods, damped: Iterable[Verdict], state: DampingState) -> tuple[dict[str, Host], dict[Key, str]]:
-    """Return hosts by UID, each name once; the first one keeps it."""
+    """Return the hosts of the pods that were looked at by UID, each name once; the first one keeps it.
+
+    Looks at all pods if a name stands twice.
+    """
     silent = {each.pod.uid: state.published[each.pod.uid] if each.host is None else each.host for each in damped}
     every = {**found.kept, **silent, **found.addable}
-    if every == state.published or len({host.name for host in every.values()}) == len(every):
+    names = {host.name for host in every.values()}
+    if len(names) == len(every) and not _others_have(names, found, state):
         return every, {}
+    others = {uid: host for uid, host in state.published.items() if uid not in found.touched}
+    found.touched.update(others)
+    found.kept.update(others)
+    every.update(others)
     hosts: dict[str, Host] = {}
     owners: dict[str, Key] = {}
     clashes: dict[Key, str] = {}
-    for uid in (*sorted(found.kept, key=found.keys.__getitem__), *silent, *found.addable):
-        host, key = every[uid], found.keys[uid]
+    for uid in (*sorted(found.kept, key=found.groups.keys.__getitem__), *silent, *found.addable):
+        host, key = every[uid], found.groups.keys[uid]
         owner = owners.setdefault(host.name, key)
         if owner == key:
             hosts[uid] = host
@@ -278,43 +308,90 @@ def _unique(found: _Pods, damped: Iterable[Verdict], state: DampingState) -> tup
     return hosts, clashes
 
 
+def _others_have(names: Iterable[str], found: _Pods, state: DampingState) -> bool:
+    """Whether a published pod that was not looked at has one of ``names``."""
+    if state.observation is None:
+        others = {host.name for uid, host in state.published.items() if uid not in found.touched}
+        return any(name in others for name in names)
+    there = state.observation.hosts
+    own = {host.name for uid in found.touched if (host := state.published.get(uid)) is not None}
+    return any(name in there and name not in own for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """The hosts where what is published changes, by UID: as they were, and as they are."""
+
+    before: Mapping[str, Host]
+    after: Mapping[str, Host]
+
+    @classmethod
+    def of(cls, published: Mapping[str, Host], touched: Iterable[str], now: Mapping[str, Host]) -> _Change:
+        """``now``: those of the ``touched`` pods that are published from now on."""
+        before, after = {}, {}
+        for uid in touched:
+            was, host = published.get(uid), now.get(uid)
+            if was is host or was == host:
+                continue
+            if was is not None:
+                before[uid] = was
+            if host is not None:
+                after[uid] = host
+        return cls(before, after)
+
+    def __bool__(self) -> bool:
+        return bool(self.before or self.after)
+
+    def made_to(self, published: Mapping[str, Host]) -> Mapping[str, Host]:
+        """Return the same object if nothing changes."""
+        if not self:
+            return published
+        hosts = copied(published)
+        hosts.update(self.after)
+        for uid in self.before.keys() - self.after.keys():
+            del hosts[uid]
+        return hosts
+
+
 def _observation(
-    hosts: Mapping[str, Host], leaving: Iterable[Verdict], before: Observation | None, *, unchanged: bool
+    hosts: Mapping[str, Host], change: _Change, departures: Iterable[Departure], before: Observation | None
 ) -> Observation:
-    """``before``: what was shown last, with the same hosts if ``unchanged``. Its parts are used again."""
-    usable = before.hosts if before is not None and unchanged else HostSet(tuple(hosts.values()))
-    departing = _departures(leaving, usable, () if before is None else before.departing)
-    if before is not None and unchanged and before.departing == departing:
+    """``before``: what was shown last, from which ``change`` leads to ``hosts``. Its parts are used again."""
+    if before is None:
+        shown = HostSet(tuple(hosts.values()))
+        return Observation(shown, _departures(departures, shown))
+    shown, changed = before.hosts, HostsDelta(before.hosts, ())
+    if change:
+        come = sorted(change.after.values(), key=_name)
+        names = {*map(_name, change.before.values()), *map(_name, come)}
+        shown = shown.with_changes(gone=names - set(map(_name, come)), come=come)
+        changed = HostsDelta(before.hosts, sorted(names))
+    departing = _departures(departures, shown)
+    if not change and departing == before.departing:
         return before
-    return Observation(usable, departing)
+    return Observation(shown, departing, changed=changed)
 
 
-def _departures(leaving: Iterable[Verdict], staying: HostSet, before: Iterable[Departure]) -> tuple[Departure, ...]:
-    """The hosts that go, each name once with its earliest deadline, and none that stays."""
-    departures: dict[str, Departure] = {}
-    shown = {each.host: each for each in before}
-    for verdict in leaving:
-        if verdict.host is None or verdict.host.name in staying:
-            continue
-        name, reason, deadline = verdict.host.name, verdict.reason, verdict.deadline
-        known = departures.get(name)
-        if known is None or _or(deadline, float("inf")) < _or(known.deadline, float("inf")):
-            was = shown.get(name)
-            same = was is not None and (was.reason, was.deadline) == (reason, deadline)
-            departures[name] = was if was is not None and same else Departure(name, reason, deadline)
-    return tuple(departures.values())
+def _departures(departures: Iterable[Departure], staying: HostSet) -> tuple[Departure, ...]:
+    """The hosts that go, by name: each once with its earliest deadline, and none that stays."""
+    names = staying.by_name
+    going = sorted([each for each in departures if each.host not in names], key=_host_name)
+    if len(set(map(_host_name, going))) < len(going):
+        going.sort(key=lambda each: _or(each.deadline, float("inf")))
+        going = sorted({each.host: each for each in reversed(going)}.values(), key=_host_name)
+    return tuple(going)
 
 
-def _causes(before: DampingState, after: DampingState, facts: DampingFacts) -> tuple[tuple[str, float], ...]:
+def _causes(
+    before: DampingState, change: _Change, facts: DampingFacts, *, started: bool
+) -> tuple[tuple[str, float], ...]:
     """Does not count delayed changes when they are published: their latency is that of the delay."""
     causes = []
-    gone = before.published.keys() - after.published.keys()
-    some = len(before.published) - len(gone) < len(after.published)
-    come = after.published.keys() - before.published.keys() if some else ()
+    gone, come = change.before.keys() - change.after.keys(), change.after.keys() - change.before.keys()
     if facts.seen_at is not None and not gone <= before.silent.keys():
         causes.append((REMOVAL, facts.seen_at))
     since = [at for uid in come if (at := before.usable_since.get(uid, facts.seen_at)) is not None]
-    if since and after.started:
+    if since and started:
         causes.append((ADDITION, min(since)))
     return tuple(causes)
 
@@ -325,7 +402,7 @@ def _reason(after: DampingState, found: _Pods, *, damped: int) -> str:
         (len(found.addable) if after.gathering is not None else 0, "gathering"),
         (sum(map(bool, found.usable.values())), "not added for a warning"),
         (damped, "silent and kept for now"),
-        (len(found.leaving), "leaving"),
+        (len(found.groups.departures), "leaving"),
     ]
     said = [f"{count} {what}" for count, what in parts if count]
     return "; ".join([f"{len(after.published)} published", *said])

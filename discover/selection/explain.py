@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from discover.selection.damping import DampingResult
-from discover.selection.selection import Selection, groups_of
+from discover.selection.selection import Selection
 from discover.selection.verdicts import Grade, Verdict
-
-FOLLOWS = {Grade.LEAVING: "imminent", Grade.ABSENT: "absent"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +33,6 @@ def explain(selection: Selection, damping: DampingResult) -> tuple[Row, ...]:
         _row(verdict, note=damping.notes.get(verdict.pod.key, ""), published=verdict.pod.uid in published)
         for verdict in selection.verdicts
     )
-
-
-def warnings(selection: Selection) -> Mapping[tuple[str, str], int]:
-    """Count the pods under a warning by ``(source, class)``: source is ``pod``, ``node`` or ``job``.
-
-    Classes: ``imminent`` (they go), ``advisory`` (they stay, and are not added), ``absent`` (silent).
-    """
-    counts: Counter[tuple[str, str]] = Counter()
-    for verdict in groups_of(selection).marked:
-        if verdict.grade is Grade.GONE:
-            continue
-        follows = FOLLOWS.get(verdict.grade, "advisory")
-        counts[_place(verdict.advisory if follows == "advisory" else verdict.reason), follows] += 1
-    return counts
 
 
 def verdict_word(verdict: Verdict, *, published: bool) -> str:
@@ -81,10 +63,6 @@ def _row(verdict: Verdict, *, note: str, published: bool) -> Row:
         deadline=verdict.deadline,
         advisory=verdict.advisory,
     )
-
-
-def _place(reason: str) -> str:
-    return next((place for place in ("node", "job") if reason.startswith(f"{place} ")), "pod")
 
 
 def as_json(row: Row) -> dict[str, Any]:

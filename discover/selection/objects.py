@@ -5,12 +5,12 @@ Views hold only what selection and signals read: about half a kilobyte of an API
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import compress
 from operator import is_, is_not
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -118,21 +118,44 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
+class Delta(Generic[K]):
+    """What was changed in a mapping: all its values but those at ``keys`` are the same objects as in ``before``."""
+
+    before: Mapping[K, Any]
+    keys: Collection[K]
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """All pods and nodes that are known. ``nodes`` is None while they may not be read: nothing follows from them."""
+    """All pods and nodes that are known. ``nodes`` is None while they may not be read: nothing follows from them.
+
+    ``changed``: what was changed in ``pods`` last, if that is known.
+    """
 
     pods: Mapping[Key, PodView]
     nodes: Mapping[str, NodeView] | None
+    changed: Delta[Key] | None = field(default=None, compare=False, repr=False)
 
 
-def different(before: Mapping[K, V], after: Mapping[K, V]) -> list[K]:
-    """Return the keys whose value is another object than before, or is gone. Fast where nearly all are the same."""
+def different(before: Mapping[K, V], after: Mapping[K, V], last: Delta[K] | None = None) -> Collection[K]:
+    """Return the keys whose value is another object than before, or is gone. Fast where nearly all are the same.
+
+    ``last``: what was changed in ``after`` last. If it was changed from ``before``, nothing is compared, and a key may
+    be among the returned ones whose value is the same again.
+    """
     if before is after:
         return []
+    if last is not None and last.before is before:
+        return last.keys
     if len(before) == len(after) and all(map(is_, before, after)):
         return list(compress(after, map(is_not, before.values(), after.values())))
     news = [key for key, value in after.items() if before.get(key) is not value]
     return [*news, *(key for key in before if key not in after)]
+
+
+def copied(known: Mapping[K, V]) -> dict[K, V]:
+    """Return a copy. ``dict(known)`` takes ten times as long where keys were deleted."""
+    return known.copy() if isinstance(known, dict) else dict(known)
 
 
 def older(version: str, than: str) -> bool:

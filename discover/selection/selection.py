@@ -117,7 +117,7 @@ class Selector:
     ) -> Selection:
         before, self._pods = self._pods, snapshot.pods
         pods, nodes = snapshot.pods, snapshot.nodes
-        due = set(different(before, pods))
+        due = set(different(before, pods, snapshot.changed))
         moved = {name for key in due for name in self._places.move(key, before.get(key), pods.get(key))}
         used = self._places.used
         for name in self._node_signals.follow(now, nodes, used=used, moved=moved, exists=node_exists):

@@ -3,44 +3,55 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from discover.selection.objects import Key
+from discover.selection.objects import Delta, Key, copied
 from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.core.publication import Departure
 
 T = TypeVar("T")
 
 _Change = tuple[Verdict | None, Verdict | None]
 """The verdict on a pod before and now; None without such a pod."""
 
+_FOLLOWS: Final = {Grade.LEAVING: "imminent", Grade.ABSENT: "absent"}
+
 
 @dataclass(frozen=True, slots=True)
 class VerdictGroups:
     """The verdicts by what is to be done about them. Groups without changes are the same objects as before.
 
-    ``clear``: hosts with nothing against them, by UID. ``marked``: verdicts to be looked at one by one, in order of the
-    pods' keys: leaving, absent, gone, and usable ones under an advisory. ``keys``: all pods, by UID.
+    ``clear``: hosts with nothing against them, by UID; ``cleared``: what was changed in it last. ``marked``: verdicts
+    to be looked at one by one, in order of the pods' keys: absent, and usable ones under an advisory. ``departures``:
+    of hosts that leave or have left, by UID. ``warned``: how many pods are under which warning, see
+    :func:`warning_of`. ``keys``: all pods, by UID.
     """
 
     clear: Mapping[str, Host]
     marked: tuple[Verdict, ...]
+    departures: Mapping[str, Departure]
+    warned: Mapping[tuple[str, str], int]
     keys: Mapping[str, Key]
+    cleared: Delta[str] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, verdicts: Iterable[Verdict]) -> VerdictGroups:
         """Group ``verdicts``, which are in order of the pods' keys."""
         verdicts = tuple(verdicts)
         return cls(
-            clear={verdict.pod.uid: host for verdict in verdicts if (host := clear_host(verdict)) is not None},
+            clear={each.pod.uid: host for each in verdicts if (host := clear_host(each)) is not None},
             marked=tuple(filter(is_marked, verdicts)),
-            keys={verdict.pod.uid: verdict.pod.key for verdict in verdicts},
+            departures={each.pod.uid: going for each in verdicts if (going := departure_of(each)) is not None},
+            warned=dict(Counter(warning for each in verdicts if (warning := warning_of(each)) is not None)),
+            keys={each.pod.uid: each.pod.key for each in verdicts},
         )
 
 
-NO_PODS: Final = VerdictGroups({}, (), {})
+NO_PODS: Final = VerdictGroups({}, (), {}, {}, {})
 
 
 def clear_host(verdict: Verdict) -> Host | None:
@@ -49,13 +60,34 @@ def clear_host(verdict: Verdict) -> Host | None:
 
 
 def is_marked(verdict: Verdict) -> bool:
-    """Whether the verdict is to be looked at by itself: leaving, absent, gone, or usable under an advisory."""
-    grade = verdict.grade
-    return grade in (Grade.LEAVING, Grade.ABSENT, Grade.GONE) or (grade is Grade.USABLE and bool(verdict.advisory))
+    """Whether the verdict is to be looked at by itself: absent, or usable under an advisory."""
+    return verdict.grade is Grade.ABSENT or (verdict.grade is Grade.USABLE and bool(verdict.advisory))
+
+
+def departure_of(verdict: Verdict) -> Departure | None:
+    """Return what is said of a host that leaves or has left; None for any other pod, and without a known name."""
+    if verdict.grade not in (Grade.LEAVING, Grade.GONE) or verdict.host is None:
+        return None
+    return Departure(verdict.host.name, verdict.reason, verdict.deadline)
+
+
+def warning_of(verdict: Verdict) -> tuple[str, str] | None:
+    """Return ``(source, class)`` of the warning that a pod is under: source is ``pod``, ``node`` or ``job``.
+
+    Classes: ``imminent`` (it goes), ``advisory`` (it stays, and is not added), ``absent`` (silent).
+    """
+    if verdict.grade is Grade.USABLE and verdict.advisory:
+        return _source(verdict.advisory), "advisory"
+    follows = _FOLLOWS.get(verdict.grade)
+    return None if follows is None else (_source(verdict.reason), follows)
+
+
+def _source(reason: str) -> str:
+    return next((place for place in ("node", "job") if reason.startswith(f"{place} ")), "pod")
 
 
 class VerdictIndex:
-    """Keeps :attr:`verdicts` and :attr:`groups`; an update costs what it changes."""
+    """Keeps :attr:`verdicts` and :attr:`groups`; an update costs what it changes, and copies."""
 
     def __init__(self) -> None:
         self._order: list[Key] = []
@@ -72,10 +104,14 @@ class VerdictIndex:
         """Take in the verdicts on some pods: None if they are gone."""
         changes = [(self._put(key, news[key]), news[key]) for key in sorted(news)]
         before = self.groups
+        clear, uids = _replaced(before.clear, changes, clear_host)
         self.groups = VerdictGroups(
-            clear=_replaced(before.clear, changes, clear_host),
+            clear=clear,
             marked=self._mark(changes, before.marked),
-            keys=_replaced(before.keys, changes, lambda verdict: verdict.pod.key),
+            departures=_replaced(before.departures, changes, departure_of)[0],
+            warned=_recounted(before.warned, changes),
+            keys=_replaced(before.keys, changes, lambda verdict: verdict.pod.key)[0],
+            cleared=Delta(before.clear, uids) if uids else before.cleared,
         )
 
     def _put(self, key: Key, verdict: Verdict | None) -> Verdict | None:
@@ -104,8 +140,9 @@ class VerdictIndex:
 
 def _replaced(
     known: Mapping[str, T], changes: Iterable[_Change], entry: Callable[[Verdict], T | None]
-) -> Mapping[str, T]:
-    """``known``, by UID, with the entries of changed verdicts; the same object if none changed."""
+) -> tuple[Mapping[str, T], frozenset[str]]:
+    """``known``, by UID, with the entries of changed verdicts, and the UIDs of those that changed; the same object if
+    none did."""
     gone: list[str] = []
     come: dict[str, T] = {}
     for before, after in changes:
@@ -118,9 +155,23 @@ def _replaced(
         if after is not None and now is not None:
             come[after.pod.uid] = now
     if not gone and not come:
-        return known
-    left = dict(known)
+        return known, frozenset()
+    left = copied(known)
     for uid in gone:
         left.pop(uid, None)
     left.update(come)
-    return left
+    return left, frozenset((*gone, *come))
+
+
+def _recounted(warned: Mapping[tuple[str, str], int], changes: Iterable[_Change]) -> Mapping[tuple[str, str], int]:
+    """``warned`` with the warnings of changed verdicts; the same object if none changed."""
+    pairs = [tuple(None if each is None else warning_of(each) for each in change) for change in changes]
+    if all(was == now for was, now in pairs):
+        return warned
+    counts = dict(warned)
+    for was, now in pairs:
+        if was is not None:
+            counts[was] -= 1
+        if now is not None:
+            counts[now] = counts.get(now, 0) + 1
+    return {warning: count for warning, count in counts.items() if count}

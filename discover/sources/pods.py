@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from discover.common.metrics import ClusterMetrics
@@ -25,7 +25,7 @@ from discover.selection.damping import (
     decide_published,
     still_holds,
 )
-from discover.selection.explain import Row, explain, warnings
+from discover.selection.explain import Row, explain
 from discover.selection.objects import ClusterSnapshot, NodeView
 from discover.selection.operators import HostRules, JobView, job_view, selector_of
 from discover.selection.selection import Selection, Selector, groups_of
@@ -206,7 +206,8 @@ class KubernetesSource:
         if not (self._pods.status.listed and self._nodes.status.listed):
             return self._not_listed()
         nodes = None if self._nodes.status.hidden else self._nodes.known()[0]
-        snapshot = self._snapshot = ClusterSnapshot(self._pods.known()[0], nodes)
+        pods, changed = self._pods.known_and_changed()
+        snapshot = self._snapshot = ClusterSnapshot(pods, nodes, changed)
         if not self._lookups.settled and began < self._begun_at + JOB_TIMEOUT:
             self._looks.wake_at(self._begun_at + JOB_TIMEOUT)
             return Unsettled(self._where, "the job is being read")
@@ -229,7 +230,7 @@ class KubernetesSource:
             return Unsettled(self._where, latest.reason)
         doubt = self._doubt(now)
         seen = damping.observation
-        return Observation(seen.hosts, seen.departing, doubt, earlier) if doubt or earlier else seen
+        return replace(seen, doubt=doubt, earlier=earlier) if doubt or earlier else seen
 
     def _evaluate(self, now: float, selection: Selection, arrived: float | None, earlier: HostSet) -> Evaluation:
         """Decide what is published. Most events change nothing of that, and the last decision still holds."""
@@ -244,7 +245,7 @@ class KubernetesSource:
         self._probed(damping.to_probe, there)
         self._evaluation = Evaluation(facts, damping, reason)
         self._metrics.caused(damping.causes)
-        self._metrics.warnings(warnings(selection))
+        self._metrics.warnings(groups_of(selection).warned)
         if damping.relist:
             for each in (self._nodes, self._pods):
                 each.force_relist("most hosts fell silent at once: listing again")

@@ -14,6 +14,7 @@
     │   └── Unreadable, Refused, Unanswered   credentials of a cluster           io/kube_access.py
     └── Permanent                   stop; trying again cannot help
         ├── UsageError              a command line, a setting or a call is wrong (exit 2)
+        │   └── NoSuchJob           there is no such job on a cluster (exit 1)   jobs/cluster/changes.py
         ├── StateError              a State cannot be made, kept or brought back as the script has it
         ├── DataError               training data is not what it was when the job began
         ├── BadHosts                a host list was read, and is not one
@@ -21,6 +22,7 @@
         ├── Missing, Unreadable, Damaged      a checkpoint                       checkpoint/format/errors.py
         ├── CannotListen            an address is taken                          discover/publishing/http_server.py
         ├── ClusterRefused, ClusterUnanswered    a request about a job on a cluster    jobs/cluster/api.py
+        ├── NotAttached             a command in a pod of a job did not run      jobs/cluster/terminal.py
         ├── NotReached              a job did not become as it was waited for    jobs/cluster/changes.py
         ├── OwnedByOther            another daemon writes this file              discover/publishing/file_lock.py
         └── JobFailed               training failed (exit 1)

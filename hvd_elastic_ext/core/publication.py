@@ -54,7 +54,8 @@ class Publication:
     departing: tuple[Departure, ...] = ()
 
     def __post_init__(self) -> None:
-        both = [d.host for d in self.departing if d.host in self.hosts]
+        staying = self.hosts.by_name
+        both = [d.host for d in self.departing if d.host in staying]
         if both:
             raise ValueError(f"host {both[0]!r} is published as usable and as departing; it can be one of them")
 

@@ -6,7 +6,8 @@ import argparse
 import difflib
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, Final, NoReturn
 
 from hvd_elastic_ext.core.errors import UsageError
@@ -33,6 +34,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Return the options and an empty list. Raises :class:`UsageError`, for words that are left over, too."""
+        show(self)
         words = list(sys.argv[1:] if args is None else args)
         refuse_unknown(self, words)
         found, left = super().parse_known_args(words, namespace)
@@ -45,6 +47,34 @@ class Parser(argparse.ArgumentParser):
         if message.startswith(MISSING):
             message = f"{message.removeprefix(MISSING)} is missing"
         raise UsageError("\n".join(filter(None, (worded(message), self.see))))
+
+
+_SHOWS: Final[ContextVar[bool]] = ContextVar("shows", default=False)
+
+
+class _Shown(BaseException):
+    """Carries a parser to :func:`parser_of`, past what catches errors."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self.parser = parser
+
+
+def show(parser: argparse.ArgumentParser) -> None:
+    """A parser that has all its options calls this before it reads a word. See :func:`parser_of`."""
+    if _SHOWS.get():
+        raise _Shown(parser)
+
+
+def parser_of(command: Callable[[], object]) -> argparse.ArgumentParser:
+    """The parser that ``command`` makes; nothing after it is done. Raises ``LookupError`` if it makes none."""
+    token = _SHOWS.set(True)
+    try:
+        command()
+    except _Shown as shown:
+        return shown.parser
+    finally:
+        _SHOWS.reset(token)
+    raise LookupError("no parser")
 
 
 def worded(message: str) -> str:

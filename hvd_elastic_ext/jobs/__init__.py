@@ -19,16 +19,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.jobs.reading.states import JobSeen, PodSeen
-    from hvd_elastic_ext.jobs.sdk import all_jobs, delete, get, logs, resume, scale, submit, suspend, wait
+    from hvd_elastic_ext.jobs.reading.story import Told
+    from hvd_elastic_ext.jobs.sdk import all_jobs, delete, events, get, logs, resume, scale, submit, suspend, wait
     from hvd_elastic_ext.jobs.spec.job import Job, Toleration
 
 __all__ = [
     "Job",
     "JobSeen",
     "PodSeen",
+    "Told",
     "Toleration",
     "all_jobs",
     "delete",
+    "events",
     "get",
     "logs",
     "resume",
@@ -43,6 +46,7 @@ _WHERE = {
     "Toleration": "spec.job",
     "JobSeen": "reading.states",
     "PodSeen": "reading.states",
+    "Told": "reading.story",
 }
 
 

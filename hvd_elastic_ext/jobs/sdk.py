@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Final, Literal
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.jobs.cluster import api, apply, changes
+from hvd_elastic_ext.jobs.cluster import api, apply, changes, story
 from hvd_elastic_ext.jobs.cluster import logs as job_logs
 from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
 from hvd_elastic_ext.jobs.reading.states import FAILED, FINISHED, GONE, RUNNING, SUCCEEDED, SUSPENDED, JobSeen
+from hvd_elastic_ext.jobs.reading.story import Told
 from hvd_elastic_ext.jobs.spec.job import Job
 
 State = Literal["finished", "succeeded", "failed", "running", "suspended", "deleted"]
@@ -69,6 +70,11 @@ def logs(
     """Lines of a job's output, with their ends, of all ranks or of one. ``follow``: until its pods have ended."""
     cluster = api.found(kubeconfig, os.environ, namespace)
     return job_logs.lines(cluster, name, job_logs.Wanted(follow, rank, previous, tail))
+
+
+def events(name: str, *, namespace: str = "", kubeconfig: Path | None = None) -> list[Told]:
+    """What happened to a job, the oldest first: events of its pods, and lines of its launcher's journal."""
+    return story.of_job(api.found(kubeconfig, os.environ, namespace), name).lines
 
 
 def scale(name: str, workers: int, *, namespace: str = "", kubeconfig: Path | None = None) -> None:

@@ -85,7 +85,7 @@ def losses(moments: Sequence[Moment]) -> tuple[Loss, ...]:
     )
 
 
-def throughput(moments: Sequence[Moment], *, typical: float) -> tuple[Rate, ...]:
+def throughput(moments: Sequence[Moment], *, typical: float, most_bins: int = MOST_BINS) -> tuple[Rate, ...]:
     """Steps (and samples) per second in equal bins from the first step to the last; empty below two steps.
 
     If only some steps are journalled, each record counts for the steps since the one before.
@@ -94,7 +94,7 @@ def throughput(moments: Sequence[Moment], *, typical: float) -> tuple[Rate, ...]
     if len(steps) < 2 or steps[-1].at <= steps[0].at:
         return ()
     begin, span = steps[0].at, steps[-1].at - steps[0].at
-    wanted = max(SHORTEST_BIN_S, STEPS_A_BIN * typical, span / MOST_BINS)
+    wanted = max(SHORTEST_BIN_S, STEPS_A_BIN * typical, span / most_bins)
     count = max(1, int(span / wanted))
     width = span / count
     bins: list[list[tuple[Moment, int]]] = [[] for _ in range(count)]

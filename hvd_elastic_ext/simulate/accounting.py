@@ -145,6 +145,9 @@ class Accounts(Observer):
         for state, number in Counter(before).items():
             self._states[state] -= number if state else 0
 
+    def all_dealt(self, processes: Sequence[Process], *, incarnation: int) -> None:
+        """It does not matter here."""
+
     def all_told(self, processes: Sequence[Process], commit: Commit) -> None:
         """It does not matter here."""
 

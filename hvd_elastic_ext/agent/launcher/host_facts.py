@@ -86,6 +86,15 @@ def boot_s() -> float:
     return round(time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"), 3)
 
 
+def of_code(wanted: bytes) -> dict[str, Any]:
+    """What is reported of the files that the launcher wants to be the same everywhere, if it wants any."""
+    if not wanted:
+        return {}
+    from hvd_elastic_ext.io.code.checksum import looked_at
+
+    return {"code": looked_at(wanted)}
+
+
 def gather(address: str, *, resolved: tuple[str, ...], problem: str | None) -> dict[str, Any]:
     """All facts. ``resolved``: what this host's own name resolves to, or the ``problem`` with that."""
     known = interfaces()

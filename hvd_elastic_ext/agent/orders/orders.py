@@ -115,6 +115,8 @@ class Join(NamedTuple):
     """Of each process, if its start order gives none."""
     env: dict[str, str] = {}  # noqa: RUF012 - it is never changed
     """Of each process; its start order goes first. Sent only here: others can read the connection."""
+    code: bytes = b""
+    """Files whose checksum is to be reported: see ``io/code/checksum.py``."""
 
 
 class End(NamedTuple):
@@ -217,6 +219,7 @@ def _join(fields: Fields) -> Join:
         orphan_grace_s=fields.span("orphan_grace_s", ORPHAN_GRACE_S),
         argv=() if fields.peek("argv") is None else fields.words("argv"),
         env=fields.table("env"),
+        code=fields.data("code", most=MAX_ANSWER),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 import contextlib
 import hmac
 import os
@@ -104,6 +105,7 @@ def _bare(order: Join | End) -> dict[str, Any]:
         return {"do": "end", **entry}
     if not entry["argv"]:
         del entry["argv"]
+    entry["code"] = binascii.b2a_base64(order.code, newline=False).decode() or None
     return {"do": "join", "launcher": list(entry.pop("address")), **entry}
 
 
@@ -307,6 +309,7 @@ class JoinedJob:
             return None
         if self._facts is None:
             self._facts = host_facts.gather(own_address, resolved=self._found.addresses, problem=self._found.problem)
+            self._facts |= host_facts.of_code(self._order.code)
         slots = {str(number): slot.status() for number, slot in self._agent.slots.items() if slot.in_use}
         hello = {
             "event": "hello",

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Final
 
+from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io import tables
 from hvd_elastic_ext.io.config_file import to_documents
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of
+from hvd_elastic_ext.jobs.cli.watching import Changes, Table
 from hvd_elastic_ext.jobs.cluster import changes
+from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterUnanswered
 from hvd_elastic_ext.jobs.reading.states import JobSeen, PodSeen
 
 JOB: Final = ("NAME", "KIND", "STATE", "READY", "WORKERS", "AGE")
@@ -30,15 +34,53 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="one job (default: all)")
     parser.add_argument("-o", "--output", choices=("wide", "json", "yaml", "name"), default="", help="another form")
+    parser.add_argument("-w", "--watch", action="store_true", help="go on with what changes, until it is interrupted")
     add_cluster(parser)
     options = parser.parse_args(argv)
     cluster = cluster_of(options)
+    if options.watch:
+        if options.output not in ("", "wide"):
+            raise UsageError(f"--watch shows tables; leave --output {options.output} out")
+        return watch(cluster, options.name, wide=options.output == "wide", write=_written)
     one = options.name is not None
-    jobs = [changes.look(cluster, options.name)] if one else changes.all_of(cluster)
+    jobs = _looked(cluster, options.name)
     if not jobs and not options.output:
         sys.stderr.write(f"no job was submitted in namespace {cluster.namespace}\n")
     sys.stdout.write(shown(jobs, options.output, alone=one, now=time.time()))
     return 0
+
+
+def watch(
+    cluster: Cluster,
+    name: str | None,
+    *,
+    wide: bool,
+    write: Callable[[str], object],
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Print tables, and then the rows that change. Ends with the job, if one was named."""
+    seen = Changes()
+    jobs = _looked(cluster, name)
+    while True:
+        for line in seen.lines(_tables(jobs, wide=wide, alone=name is not None, now=time.time())):
+            write(line)
+        if name is not None and not jobs:
+            return 0
+        sleep(changes.LOOKS_S)
+        with contextlib.suppress(ClusterUnanswered):  # it is asked again
+            try:
+                jobs = _looked(cluster, name)
+            except changes.NoSuchJob:
+                jobs = []
+
+
+def _looked(cluster: Cluster, name: str | None) -> list[JobSeen]:
+    return changes.all_of(cluster) if name is None else [changes.look(cluster, name)]
+
+
+def _written(line: str) -> None:
+    sys.stdout.write(line)
+    sys.stdout.flush()
 
 
 def shown(jobs: Sequence[JobSeen], form: str, *, alone: bool, now: float) -> str:
@@ -50,12 +92,14 @@ def shown(jobs: Sequence[JobSeen], form: str, *, alone: bool, now: float) -> str
             return to_documents([_plain(job) for job in jobs])
         case "name":
             return "".join(f"{job.kind.lower()}/{job.name}\n" for job in jobs)
-    wide = form == "wide"
+    headed = _tables(jobs, wide=form == "wide", alone=alone, now=now)
+    return "\n".join(tables.plain(headings, rows) for headings, rows in headed if rows)
+
+
+def _tables(jobs: Sequence[JobSeen], *, wide: bool, alone: bool, now: float) -> list[Table]:
     rows = [_row(job, now) + ((job.image, job.message) if wide else ()) for job in jobs]
-    text = tables.plain((*JOB, *(WIDE if wide else ())), rows) if jobs else ""
-    if alone and jobs[0].pods:
-        text += "\n" + tables.plain(PODS, [_pod_row(pod, now) for pod in jobs[0].pods])
-    return text
+    found: list[Table] = [((*JOB, *(WIDE if wide else ())), rows)]
+    return [*found, (PODS, [_pod_row(pod, now) for job in jobs for pod in job.pods])] if alone else found
 
 
 def _plain(job: JobSeen) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.io.config_file import to_documents
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of, name_of, printed
@@ -18,6 +19,8 @@ from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
 from hvd_elastic_ext.jobs.rendering.render import Rendered
 from hvd_elastic_ext.jobs.spec.job import Job
 
+FAILED: Final = 2
+"""Exit code of a diff that could not be made; as of kubectl, 1 says that something differs."""
 EPILOG: Final = "docs/submit.md says more, and which rights you need."
 
 
@@ -54,7 +57,11 @@ def main(argv: Sequence[str]) -> int:
     for note in rendered.notes:
         sys.stderr.write(f"note: {note}\n")
     if options.diff and cluster is not None:
-        return _differences(cluster, rendered)
+        try:
+            return _differences(cluster, rendered)
+        except Permanent as error:
+            error.exit_code = FAILED
+            raise
     return _act(options, cluster, job, rendered)
 
 

@@ -74,7 +74,13 @@ def _places(group: argparse._ArgumentGroup) -> None:
     ):
         short = {"--env": ["-e"], "--label": ["-l"], "--annotation": ["-a"], "--data": ["-d"]}.get(name, [])
         group.add_argument(*short, name, metavar=metavar, action="append", default=[], help=text)
-    group.add_argument("--sync", metavar="DIR", default="", help="a folder whose files every pod gets, at /code")
+    group.add_argument(
+        "--sync",
+        metavar="DIR",
+        default="",
+        help="files that every pod gets, at /code: a folder's, or git+https://…@REV",
+    )
+    group.add_argument("--sync-secret", metavar="NAME", default="", help="a basic-auth Secret for that repository")
     group.add_argument("--working-dir", metavar="DIR", default="", help="of launcher and workers")
     group.add_argument("-p", "--priority", metavar="CLASS", default="", help="priority class of pods")
     group.add_argument("--scheduler", metavar="NAME", default="", help="of pods")
@@ -140,6 +146,7 @@ def job_of(options: argparse.Namespace, given: Sequence[str]) -> Job:
         ssh_secret=options.ssh_secret,
         queue=options.queue,
         sync=options.sync,
+        sync_secret=options.sync_secret,
         gang=options.gang,
         tolerations=words.tolerations(options.toleration),
         pull_secrets=tuple(options.image_pull_secret),

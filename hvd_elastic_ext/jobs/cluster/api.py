@@ -13,7 +13,7 @@ from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.launcher.agents.transports.pods import client_needed, refusal
 
 if TYPE_CHECKING:
-    from hvd_elastic_ext.io.kube_access import Access
+    from hvd_elastic_ext.io.kube_access import Access, Endpoint
 
 Body = dict[str, Any]
 
@@ -55,6 +55,11 @@ class Cluster:
         target = f"{path}?{urlencode(query)}" if query else path
         with self._told():
             return self._io.ask(self._configuration, method, target, body, timeout=TIMEOUT)
+
+    def endpoint(self) -> Endpoint:
+        """Where the server is, and what opens it."""
+        with self._told():
+            return self._io.Endpoint.of(self._configuration)
 
     def path(self, api_version: str, plural: str, name: str = "", subresource: str = "") -> str:
         """Of a resource in the namespace; without ``name`` of all of its kind."""

@@ -48,6 +48,12 @@ _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", re.ASCII)
 Sleep = Callable[[float], None]
 
 
+class NoSuchJob(UsageError):
+    """There is no job of this name. As of kubectl, the exit code is 1."""
+
+    exit_code = 1
+
+
 class NotReached(Permanent):
     """A job ended otherwise, or a time limit passed, before it was as it was waited for."""
 
@@ -60,12 +66,12 @@ def all_of(cluster: Cluster) -> list[JobSeen]:
 
 
 def root_of(cluster: Cluster, name: str) -> Body:
-    """The object that is the job, also one that was made by hand. Raises :class:`UsageError` if there is none."""
+    """The object that is the job, also one that was made by hand. Raises :class:`NoSuchJob` if there is none."""
     if roots := _named(cluster, name):
         return roots[0]
     known = [job.name for job in all_of(cluster)]
     hint = nearest(name, known) if known else "nothing was submitted here"
-    raise UsageError(f"there is no job {name} in namespace {cluster.namespace}; {hint}")
+    raise NoSuchJob(f"there is no job {name} in namespace {cluster.namespace}; {hint}")
 
 
 def _named(cluster: Cluster, name: str) -> list[Body]:
@@ -87,7 +93,7 @@ def _check(name: str) -> None:
 
 
 def look(cluster: Cluster, name: str) -> JobSeen:
-    """One job. Raises :class:`UsageError` if there is none."""
+    """One job. Raises :class:`NoSuchJob` if there is none."""
     root = root_of(cluster, name)
     return seen(root, cluster.listed("v1", "pods", selector(name)), _workers(cluster, root))
 

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from hvd_elastic_ext.install import files
 from hvd_elastic_ext.io.config_file import documents
-from hvd_elastic_ext.jobs.cluster import code, keys
+from hvd_elastic_ext.jobs.cluster import code, keys, revision
 from hvd_elastic_ext.jobs.rendering.render import Rendered, needed, render, secret
 from hvd_elastic_ext.jobs.spec.job import Job
+from hvd_elastic_ext.jobs.spec.source import revision_of
 
 FOLDER: Final = "docker/manifests"
 
@@ -24,8 +25,10 @@ def read(name: str) -> Sequence[dict[str, Any]]:
 
 def rendered_of(job: Job) -> Rendered:
     """The objects of a job, without its key. Raises :class:`UsageError`."""
-    archive = code.packed(Path(job.sync)) if job.sync else b""
-    return render(job, {name: read(name) for name in needed(job)}, archive=archive)
+    wanted = revision_of(job.sync)
+    commit = None if wanted is None else revision.resolved(wanted)
+    archive = code.packed(Path(job.sync)) if job.sync and commit is None else b""
+    return render(job, {name: read(name) for name in needed(job)}, archive=archive, commit=commit)
 
 
 def with_key(rendered: Rendered, job: Job) -> tuple[dict[str, Any], ...]:

@@ -10,16 +10,19 @@ from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.jobs.cluster import apply
 from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterRefused, plural
 from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
-from hvd_elastic_ext.jobs.reading import findings
+from hvd_elastic_ext.jobs.reading import findings, images, storage
 from hvd_elastic_ext.jobs.reading.findings import Finding
 from hvd_elastic_ext.jobs.rendering.objects import Body, templates
 from hvd_elastic_ext.jobs.rendering.render import Rendered
 from hvd_elastic_ext.jobs.spec.job import Job
 
 REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+CLASSES: Final = "/apis/storage.k8s.io/v1/storageclasses"
 AFTERWARDS: Final = (
     ("", "pods", "", "list", "get, logs"),
     ("", "pods", "log", "get", "logs"),
+    ("", "pods", "exec", "create", "attach, and the journal in events"),
+    ("", "events", "", "list", "events"),
 )
 """Rights that commands need once a job is there: group, resource, subresource, verb, and which commands."""
 
@@ -33,15 +36,42 @@ def look(cluster: Cluster, job: Job) -> Iterator[Finding]:
     yield from _objects(cluster, job, rendered)
     yield from _rights(cluster, rendered)
     worker = next(each for body in rendered.objects for role, each in templates(body) if role == "worker")
-    yield from findings.of_nodes(_nodes(cluster), worker, least=job.min_workers)
+    nodes = _nodes(cluster)
+    yield from findings.of_nodes(nodes, worker, least=job.min_workers)
     try:
         quotas = cluster.listed("v1", "resourcequotas")
         yield from findings.of_quotas(quotas, worker, least=job.min_workers, workers=job.workers)
-        claims = cluster.listed("v1", "persistentvolumeclaims") if job.volumes else []
-        yield from findings.of_claims(job.volumes, {each["metadata"]["name"]: each for each in claims})
     except ClusterRefused as error:
         yield Finding("unknown", "quota", str(error))
-    yield Finding("unknown", "images", f"whether {job.image} can be pulled shows when a pod starts: hvd-elastic get")
+    yield from _claims(cluster, job)
+    yield from _images(cluster, job, nodes)
+
+
+def _claims(cluster: Cluster, job: Job) -> Iterator[Finding]:
+    if not job.volumes:
+        return
+    try:
+        claims = {each["metadata"]["name"]: each for each in cluster.listed("v1", "persistentvolumeclaims")}
+    except ClusterRefused as error:
+        yield Finding("unknown", "claim", str(error))
+        return
+    pods = job.workers + (job.kind != "pytorchjob")
+    yield from storage.of_claims(job.volumes.values(), claims, _everywhere(cluster, CLASSES), pods=pods)
+
+
+def _images(cluster: Cluster, job: Job, nodes: list[Body] | None) -> Iterator[Finding]:
+    named = [job.image, *([job.discover_image] if job.discover_image else [])]
+    wanted = list(dict.fromkeys(named))
+    try:
+        secrets = {name: cluster.read(cluster.path("v1", "secrets", name)) for name in job.pull_secrets}
+        yield from images.of_secrets(job.pull_secrets, secrets, wanted)
+    except ClusterRefused as error:
+        yield Finding("unknown", "images", f"pull secrets: {error}")
+    try:
+        pods = cluster.listed("v1", "pods")
+    except ClusterRefused:
+        pods = []
+    yield from images.of_images(wanted, pods, nodes)
 
 
 def _objects(cluster: Cluster, job: Job, rendered: Rendered) -> Iterator[Finding]:
@@ -89,9 +119,13 @@ def _rights(cluster: Cluster, rendered: Rendered) -> Iterator[Finding]:
 
 
 def _nodes(cluster: Cluster) -> list[Body] | None:
-    """None if they may not be read."""
+    return _everywhere(cluster, "/api/v1/nodes")
+
+
+def _everywhere(cluster: Cluster, path: str) -> list[Body] | None:
+    """Objects that belong to no namespace; None if they may not be read."""
     try:
-        items = cluster.ask("GET", "/api/v1/nodes").get("items")
+        items = cluster.ask("GET", path).get("items")
     except ClusterRefused:
         return None
     return [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []

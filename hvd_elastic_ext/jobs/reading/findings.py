@@ -11,8 +11,15 @@ from hvd_elastic_ext.jobs.rendering.pods import GPU
 
 Level = Literal["ok", "warning", "problem", "unknown"]
 
-_QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?)(m|[kKMGTPE]i?|)", re.ASCII)
-_UNITS: Final = {"": 1.0, "m": 1e-3, "k": 1e3, **{unit: 1e3 ** (power + 2) for power, unit in enumerate("MGTPE")}}
+_QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?)(n|u|m|[kKMGTPE]i?|)", re.ASCII)
+_UNITS: Final = {
+    "": 1.0,
+    "n": 1e-9,
+    "u": 1e-6,
+    "m": 1e-3,
+    "k": 1e3,
+    **{unit: 1e3 ** (power + 2) for power, unit in enumerate("MGTPE")},
+}
 _BINARY: Final = {f"{unit}i": 1024.0 ** (power + 1) for power, unit in enumerate("KMGTPE")}
 _HARD: Final = ("NoSchedule", "NoExecute")
 _READY_TAINTS: Final = ("node.kubernetes.io/",)
@@ -130,19 +137,3 @@ def of_quotas(quotas: Sequence[Body], worker: Body, *, least: int, workers: int)
                 level: Level = "problem" if fits < least else "warning"
                 found.append(Finding(level, "quota", said, "lower the sizes, or ask for more"))
     return found or [Finding("ok", "quota", f"{len(quotas)} of the namespace, with room for {workers} workers")]
-
-
-def of_claims(wanted: Mapping[str, str], claims: Mapping[str, Body]) -> list[Finding]:
-    """Claims of ``--data``, by path: they are there, and every pod can have them."""
-    found = []
-    for claim in wanted.values():
-        body = claims.get(claim)
-        modes = ((body or {}).get("spec") or {}).get("accessModes") or []
-        if body is None:
-            found.append(Finding("problem", "claim", f"there is no {claim}", "make the PersistentVolumeClaim first"))
-        elif not {"ReadWriteMany", "ReadOnlyMany"} & {*modes}:
-            said = f"{claim} is {', '.join(modes)}: pods of one node only can have it"
-            found.append(Finding("warning", "claim", said, "take a storage class with ReadWriteMany"))
-        else:
-            found.append(Finding("ok", "claim", f"{claim} is {', '.join(modes)}"))
-    return found

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
+from hvd_elastic_ext.jobs.rendering.code import place_of
 from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, WORKER, Body, daemon, literal, main_container, merged
 from hvd_elastic_ext.jobs.spec.job import Job
 
@@ -48,6 +49,8 @@ def launcher_words(template: list[str], job: Job) -> list[str]:
     slots = job.slots_per_worker
     words = ["-np", str(job.workers * slots)]
     words += [f"--min-np={job.min_workers * slots}", f"--max-np={job.max_workers * slots}", *_fixed(template)]
+    if job.sync:
+        words += [f"--code={place_of(job)}"]
     if job.spot or job.max_wait_s:
         words += ["--below-min=sleep"]
     if job.max_wait_s:

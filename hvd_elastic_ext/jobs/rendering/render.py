@@ -20,6 +20,7 @@ from hvd_elastic_ext.jobs.rendering.objects import (
 )
 from hvd_elastic_ext.jobs.rendering.pods import change
 from hvd_elastic_ext.jobs.spec.job import Job
+from hvd_elastic_ext.jobs.spec.source import Revision
 
 ROOTS: Final = ("MPIJob", "PyTorchJob", "TrainingJob", "Job")
 """Kinds of the object that is the job: the others belong to it, and go with it."""
@@ -51,8 +52,10 @@ def needed(job: Job) -> tuple[str, ...]:
     return (job.kind,) if job.kind == "pytorchjob" else (RIGHTS, job.kind)
 
 
-def render(job: Job, manifests: Mapping[str, Sequence[Body]], *, archive: bytes = b"") -> Rendered:
-    """``manifests``: the documents of each of :func:`needed`; ``archive``: the code of ``--sync``.
+def render(
+    job: Job, manifests: Mapping[str, Sequence[Body]], *, archive: bytes = b"", commit: Revision | None = None
+) -> Rendered:
+    """``manifests``: the documents of each of :func:`needed`; ``archive`` or ``commit``: the code of ``--sync``.
 
     Raises :class:`UsageError` for what a kind cannot do.
     """
@@ -67,6 +70,8 @@ def render(job: Job, manifests: Mapping[str, Sequence[Body]], *, archive: bytes 
     key = _key(objects, job)
     if archive:
         objects = [*code.add(objects, job, archive), *objects]
+    if commit is not None:
+        code.add_commit(objects, job, commit)
     for body in objects:
         merged(body["metadata"], "labels", {JOB_LABEL: job.name, MANAGED: BY})
     root = objects[-1]

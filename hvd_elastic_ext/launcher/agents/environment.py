@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.rank_info import Place
+from hvd_elastic_ext.core.messages.slot_protocol import OBSERVE, PRELOAD
 from hvd_elastic_ext.launcher.agents.transports.child_process import LONGEST_INPUT
+from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 
 LARGEST: Final = LONGEST_INPUT - (64 << 10)
@@ -71,6 +73,19 @@ def job_env(environ: Mapping[str, str], tuning: Mapping[str, str], *, hook: str)
     return {**own, **FIXED, **tuning, "PYTHONPATH": ":".join(path)}
 
 
+def agent_env(settings: RunSettings) -> dict[str, str]:
+    """What agents and processes read of the job's options."""
+    own = {"HVD_ELASTIC_HEARTBEAT_INTERVAL": f"{settings.heartbeat_interval_s:g}", PRELOAD: settings.preload}
+    own |= settings.notices.env()
+    for name, wanted in (
+        ("HVD_ELASTIC_ADOPT", settings.adopt),
+        ("HVD_ELASTIC_LAST_COMMIT", settings.durability is not None),
+        (OBSERVE, settings.scaling is not None or settings.dashboard is not None),
+    ):
+        own |= {name: "1"} if wanted else {}
+    return own
+
+
 def seat_env(seat: Seat, place: Place, *, incarnation: int) -> dict[str, str]:
     """Environment in the order to start a process, over a connection that others may read.
 
@@ -97,12 +112,28 @@ def interface_of(facts: Mapping[str, Any], *, here: bool, outward: str | None, g
     return str(found) if found else None
 
 
-def unfit(facts: Mapping[str, Any], expected: Mapping[str, str | None], *, on_one_machine: bool) -> str | None:
+def other_code(facts: Mapping[str, Any], sha256: str) -> str | None:
+    """Why a host has not the code that the launcher's machine has, and what to do about it; None if it has."""
+    said = facts.get("code")
+    found = said if isinstance(said, Mapping) else {}
+    if not sha256 or found.get("sha256") == sha256:
+        return None
+    if "sha256" not in found:
+        return f"it has not the code of --code: {found.get('problem') or 'its agent does not say'}; bring it there"
+    there = str(found["sha256"])[:8]
+    return f"it has other code in {found.get('folder')} ({there}…, here {sha256[:8]}…); bring the same to every host"
+
+
+def unfit(
+    facts: Mapping[str, Any], expected: Mapping[str, str | None], *, on_one_machine: bool, code: str = ""
+) -> str | None:
     """Why a host cannot take part, and what to do about it; None if it can.
 
     ``expected``: versions on the launcher's machine by package, None where it is absent. ``on_one_machine``: all
-    hosts are this machine, so that a name which leads to loopback does no harm.
+    hosts are this machine, so that a name which leads to loopback does no harm. ``code``: the checksum of ``--code``.
     """
+    if (other := other_code(facts, code)) is not None:
+        return other
     versions = facts.get("versions")
     if isinstance(versions, Mapping):
         for package, version in expected.items():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.io.option_parser import refuse_unknown, worded
+from hvd_elastic_ext.io.option_parser import refuse_unknown, show, worded
 
 AddOptions = Callable[[argparse.ArgumentParser], None]
 SEE_HELP: Final = "`hvd-elastic run --help` lists all options; the command comes last: hvd-elastic run -np 2 train.py"
@@ -44,6 +44,7 @@ def parser_class(words: Words) -> type[argparse.ArgumentParser]:
             self._action_groups[:] = self._action_groups[theirs:] + self._action_groups[:theirs]  # ours come first
             for action in self._actions:
                 action.required = False  # what is missing is found when all else is right
+            show(self)
             refuse_unknown(self, words.argv, command_follows=True)
             return super().parse_args(list(words.layer(self, words.argv)))
 

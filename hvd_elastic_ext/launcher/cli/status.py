@@ -52,7 +52,9 @@ def main(argv: Sequence[str]) -> int:
     more = options.pids or options.pid is not None
     answer = hosts.asked(folder, {"do": "status", **({"processes": True} if more else {})})
     if answer is None:
-        sys.stdout.write(f"{folder.name}: {_without_launcher(folder)}\n")
+        # `kill $(... --pid 1)` would take each number of the sentence for a process.
+        out = sys.stdout if options.pid is None else sys.stderr
+        out.write(f"{folder.name}: {_without_launcher(folder)}\n")
         return 1
     if "error" in answer:
         raise UsageError(str(answer["error"]))

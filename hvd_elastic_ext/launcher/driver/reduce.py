@@ -28,19 +28,11 @@ from hvd_elastic_ext.launcher.state.effects.membership import (
     scaling,
     transfers,
 )
+from hvd_elastic_ext.launcher.state.effects.membership.reports import signals, take_heartbeat, take_message
 from hvd_elastic_ext.launcher.state.events import Event
 from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose, answer_of
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import (
-    USAGE,
-    Agent,
-    LaunchEnd,
-    Worker,
-    seconds,
-    signals,
-    take_heartbeat,
-    take_message,
-)
+from hvd_elastic_ext.launcher.state.roster import USAGE, Agent, LaunchEnd, Worker, seconds
 
 log = logging.getLogger(__name__)
 
@@ -130,6 +122,7 @@ def _agent_lost(job: JobState, host: str, reason: str) -> None:
     agent = job.roster.agents.get(host)
     if agent is not None:
         agent.joined = False
+        job.roster.watch_agent(agent)
     for part in (loads, attempts, memory, transfers):
         part.agent_lost(job, host)  # also of a fenced host
     if agent is None:
@@ -208,15 +201,7 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
 
 
 def _same_news(job: JobState, processes: tuple[ProcessId, ...], news: Mapping[str, Any]) -> None:
-    now, agents = job.now, job.roster.agents
-    those, known = job.roster.those(processes), True
-    for life in processes:
-        if (agent := agents.get(life.seat.host)) is not None:
-            agent.heard = now
-        else:
-            known = False
-    those = those if known else tuple(worker for worker in those if worker.seat.host in agents)
-    _NEWS[news["event"]](job, those, news)
+    _NEWS[news["event"]](job, job.roster.heard(processes, job.now), news)
 
 
 def _template(agent: Agent, news: Mapping[str, Any]) -> None:
@@ -263,7 +248,7 @@ def _beats(job: JobState, agent: Agent, slots: Any, *, part: bool) -> None:
         worker.in_heartbeat_at = agent.heard
         age, beat = entry.get("age"), entry.get("beat")
         if isinstance(beat, dict):
-            worker.silent_s = seconds(age) or 0.0
+            job.roster.silent(worker, seconds(age) or 0.0)
             take_heartbeat((worker,), beat, job.now - worker.silent_s)
             worker.agreed_at_heartbeat = worker.agreed
             job.roster.remember((worker,))
@@ -280,6 +265,8 @@ def _said(job: JobState, workers: Sequence[Worker], news: Mapping[str, Any]) -> 
 
 def _noted(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any]) -> None:
     take_message(workers, message, job.now)
+    for worker in workers if workers and workers[0].done else ():
+        job.roster.watch(worker)
     job.roster.remember(workers)
 
 
@@ -292,10 +279,11 @@ def _parked(job: JobState, worker: Worker, _: Mapping[str, Any]) -> None:
 def _entered(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any]) -> None:
     # This may be late, when the next world forms already. Without a generation it is the newest world.
     generation = message.get("generation") or job.generation
+    newest = generation if isinstance(generation, int) and generation <= job.generation else -1
     for worker in workers:
         worker.failure = None  # of a program that ran before
-        if isinstance(generation, int) and worker.generation < generation <= job.generation:
-            worker.generation, worker.since, worker.moved_at = generation, job.now, 0.0
+        if worker.generation < newest:
+            worker.generation, worker.since, worker.moved_at = newest, job.now, 0.0
             job.world.begun = True
 
 
@@ -309,15 +297,14 @@ def _worker_record(job: JobState, workers: Sequence[Worker], message: Mapping[st
     except ValueError as error:
         log.warning("%s sent an invalid journal event: %s", ", ".join(str(each.seat) for each in workers), error)
     else:
-        each = RecordEach(event, [(worker.generation, worker.seat.host) for worker in workers], own)
+        each = RecordEach(event, [(worker.generation, worker.life.seat.host) for worker in workers], own)
         for action in (each,) if len(workers) > 1 else each.records():
             job.do(action)
     if event == "synced":
         for worker in workers:
             worker.agreed = worker.generation
-    elif event == "rolled_back":
-        for _ in workers:
-            resize_report.rolled_back(job, own.get("steps_lost"))
+    elif event == "rolled_back" and workers:
+        resize_report.rolled_back(job, own.get("steps_lost"))
     elif event == "trains_alone":
         job.world.trains_alone = foreign_words(str(own.get("reason")))
 
@@ -329,15 +316,21 @@ def _question(job: JobState, workers: Sequence[Worker], news: Mapping[str, Any])
     except (binascii.Error, KeyError, OverflowError, TypeError, ValueError):
         log.warning("%s sent an invalid rendezvous question", ", ".join(str(each.seat) for each in workers))
         return
-    meeting, for_a_rank = job.rendezvous, is_for_a_rank(method, path)
+    if is_for_a_rank(method, path):
+        _asked_for_a_rank(job, workers, number)
+        return
     for worker in workers:
-        question = Question(worker.life, number, method, path, body)
-        if not for_a_rank:
-            job.answer(meeting.ask(question, job.now))
-        elif (answer := meeting.ask_for_rank(question)) is not None:
-            if (place := meeting.place(worker.life)) is not None:
-                orders.name_world(job, worker, place.rank, place.size)
-            job.answer([answer])
+        job.answer(job.rendezvous.ask(Question(worker.life, number, method, path, body), job.now))
+
+
+def _asked_for_a_rank(job: JobState, workers: Sequence[Worker], number: int) -> None:
+    meeting, lives = job.rendezvous, [worker.life for worker in workers]
+    for answer in meeting.ask_for_ranks(lives, number):
+        worker, place = job.roster.alive(answer.life), meeting.place(answer.life)
+        if worker is not None and place is not None:
+            orders.name_world(job, worker, place.rank, place.size)
+        job.answer([answer])
+    for worker in workers:
         if worker.leaving is not None and worker.life in meeting.waiting:
             worker.stopping_at = job.now  # it has left its world; any answer would abort it
 
@@ -386,8 +379,6 @@ _SAID: Final[Mapping[str, _Handler]] = {
     "last": _each(attempts.last_commit),
     "not_kept": _each(attempts.commit_not_kept),
     # The protocol's word for the first step of a process in a world.
-    "going_on": _each(
-        lambda job, worker, message: resize_report.first_step(job, worker.life, worker.generation, message)
-    ),
+    "going_on": resize_report.first_step,
 }
 """Other messages are only noted."""

@@ -39,16 +39,23 @@ class Route(NamedTuple):
 class Addresses:
     """See the module's docstring. ``given``: ``--network-interfaces``; ``rsh``: ``--rsh``.
 
-    ``versions``: what hosts must have, by package.
+    ``versions``: what hosts must have, by package; ``code``: the checksum of the code that they must have, if any.
     """
 
     def __init__(
-        self, control: Control, *, given: Sequence[str], rsh: str | None, versions: Mapping[str, str | None]
+        self,
+        control: Control,
+        *,
+        given: Sequence[str],
+        rsh: str | None,
+        versions: Mapping[str, str | None],
+        code: str = "",
     ) -> None:
         self._control = control
         self._given = tuple(given)
         self._rsh = rsh
         self._versions = versions
+        self._code = code
         self._near: dict[str, bool] = {}
         self._outward: dict[str, str | None] = {}
         """By host that does not come in over loopback, the interface through which it is reached."""
@@ -99,7 +106,7 @@ class Addresses:
         """Why ``host`` cannot take part, and what to do about it; None if it can. ``facts``: of all that are there."""
         # If all came in over loopback, all are this machine.
         on_one_machine = not any(name in self._outward for name in facts)
-        problem = unfit(facts.get(host, {}), self._versions, on_one_machine=on_one_machine)
+        problem = unfit(facts.get(host, {}), self._versions, on_one_machine=on_one_machine, code=self._code)
         if problem is not None or self.is_near(host):
             return problem
         # What did no harm as long as this machine was alone does so now.

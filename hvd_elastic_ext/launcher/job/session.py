@@ -23,10 +23,10 @@ from hvd_elastic_ext.core.errors import Asleep, JobFailed, Transient
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
-from hvd_elastic_ext.core.messages.slot_protocol import OBSERVE, PRELOAD
 from hvd_elastic_ext.io.background_calls import BackgroundCalls
+from hvd_elastic_ext.io.code.files import code_of
 from hvd_elastic_ext.launcher.agents.capacity import Pace, pace, raise_file_limit, too_few_files
-from hvd_elastic_ext.launcher.agents.environment import job_env, seat_env
+from hvd_elastic_ext.launcher.agents.environment import agent_env, job_env, seat_env
 from hvd_elastic_ext.launcher.agents.server import Control, ControlEvent, Superseded
 from hvd_elastic_ext.launcher.agents.transports.launches import Launches
 from hvd_elastic_ext.launcher.agents.transports.transports import (
@@ -262,21 +262,20 @@ class Session:
             ports=self._ports,
             on_event=self._event,
         )
+        self._code = code_of("--code", settings.code)
         self._addresses = Addresses(
-            self._control, given=settings.interfaces, rsh=settings.rsh, versions=versions_here(settings.engine)
+            self._control,
+            given=settings.interfaces,
+            rsh=settings.rsh,
+            versions=versions_here(settings.engine),
+            code=self._code.sha256,
         )
         first = self._hosts.names[0]
         what = f"for the address of {first}: no name server has answered yet"
         wait = Wait(what, ends="it ends when the resolver of this machine gives up; then the host is tried again")
         await said_until_done(self._addresses.begin(first), wait, self._clock, failed=lambda: self.driver.outcome)
         hook = str(Path(__file__).parents[2] / "worker" / "hook")
-        heartbeat = {"HVD_ELASTIC_HEARTBEAT_INTERVAL": f"{settings.heartbeat_interval_s:g}"}
-        adopt = {"HVD_ELASTIC_ADOPT": "1"} if settings.adopt else {}
-        last_commit = {"HVD_ELASTIC_LAST_COMMIT": "1"} if settings.durability is not None else {}
-        observe = {} if settings.scaling is None else {OBSERVE: "1"}
-        own = {**heartbeat, **settings.notices.env(), **adopt, **last_commit, **observe, PRELOAD: settings.preload}
-        tuning = {**settings.env, **own}
-        self.environment = job_env(os.environ, tuning, hook=hook)
+        self.environment = job_env(os.environ, {**settings.env, **agent_env(settings)}, hook=hook)
         self._transport = transport_of(settings, is_near=self._addresses.is_near, pods=self._pods)
         self._begin_engine()
 
@@ -372,6 +371,7 @@ class Session:
             orphan_grace_s=self._settings.orphan_grace_s,
             argv=slot_command(self._settings.engine, self._settings.command),
             env=self.environment,
+            code=self._code.wanted,
         )
         if name in self._control.hosts:  # its agent connected before the route was known
             self.driver.tell(PeersChanged(name))

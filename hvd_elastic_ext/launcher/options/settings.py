@@ -58,6 +58,8 @@ class Sources:
 
 CHECKPOINTS = "checkpoints"
 """The folder of checkpoints below the job's, unless ``--checkpoint-dir`` names another one."""
+OUTPUT = "output"
+"""The folder of processes' output below the job's, where a dashboard is served and no other one is named."""
 NOTICES_FROM = ("none", AUTO, *CLOUDS)
 """Values of ``--notices-from``: clouds that may tell hosts that they are taken back."""
 
@@ -102,6 +104,7 @@ class RunSettings:
     ``commit_every``: every how many calls of ``commit()`` one is made; None is all of them.
     ``resume``: go on with the last run, even if it has ended.
     ``record_events``: a file for all that the driver is told. ``metrics``: where Prometheus may read figures.
+    ``dashboard``: where browsers may look at the job.
     ``notify``: the URL of a webhook for messages.
     ``all_slots_of``: the source of hosts whose slots ``num_proc`` counts, up to ``max_num_proc``; None if the user gave
     a number.
@@ -121,6 +124,8 @@ class RunSettings:
     cooldown_s: tuple[float, float] = DEFAULT_COOLDOWN_S
     interfaces: tuple[str, ...] = ()
     rsh: str | None = None
+    code: Path | None = None
+    """A folder whose files hosts must have as this machine has them."""
     ssh_port: int | None = None
     ssh_identity_file: str | None = None
     output_dir: Path | None = None
@@ -160,6 +165,7 @@ class RunSettings:
     resume: bool = False
     record_events: Path | None = None
     metrics: ListenAddress | None = None
+    dashboard: ListenAddress | None = None
     notify: str | None = None
     all_slots_of: str | None = None
     misplaced: str | None = None
@@ -320,6 +326,7 @@ def _of_transports(s: RunSettings) -> Checks:
     port, key = s.ssh_port, s.ssh_identity_file
     return [
         (port is not None and not 1 <= port <= 65535, f"--ssh-port is {port}; ports are 1 to 65535"),
+        (s.code is not None and not s.code.is_dir(), f"--code {s.code}: there is no such folder"),
         (key is not None and not Path(key).is_file(), f"--ssh-identity-file {key}: there is no such file"),
         (
             not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", s.job),

@@ -69,6 +69,8 @@ class Holders:
 
     held: dict[Seat, Held] = field(default_factory=dict)
     gone: dict[Seat, Held] = field(default_factory=dict)
+    _expected: bool = field(default=False, compare=False, repr=False)
+    """Some of an earlier launcher's notes may be left in :attr:`held`."""
 
     def reported(self, seat: Seat, commit: Commit, step: int, *, agent: str) -> None:
         """A slot's memory holds this commit now, by its agent."""
@@ -80,14 +82,6 @@ class Holders:
         """The same, unless the report is older than what is known."""
         if found is not None and found[0] >= (self.commit_of(seat) or found[0]):
             self.reported(seat, *found, agent=agent)
-
-    def heartbeat(self, seat: Seat, commit: Commit, step: int, *, agent: str) -> None:
-        """A process reports its newest commit and step. Its agent may have reported a newer commit."""
-        known = self.held.get(seat)
-        if known is None or known.agent != agent or known.away_since is not None:
-            known = self.held[seat] = Held(commit, step, agent)
-        if commit >= known.commit:  # there may be a thousand a second of these
-            known.commit, known.step, known.reached = commit, step, step
 
     def forgotten(self, seat: Seat) -> None:
         """A slot's memory was given back."""
@@ -141,15 +135,16 @@ class Holders:
 
         Return its step and the newest step before; None if neither is known.
         """
-        known = [*self.held.values(), *self.gone.values()]
-        reached = max([held.reached for held in known if held.reached is not None], default=None)
-        newest = max([held for seat in members if (held := self.held.get(seat)) is not None], key=_age, default=None)
+        known, there = [*self.held.values(), *self.gone.values()], map(self.held.get, members)
+        reached = max({held.reached for held in known if held.reached is not None}, default=None)
+        newest = max([held for held in there if held is not None], key=_age, default=None)
         left = None if newest is None else newest.commit
         for held in known:
             held.reached = None
             held.told = left is None or held.commit > left
         self.gone.clear()
-        self.held = {seat: held for seat, held in self.held.items() if not held.stale}
+        if self.stale:
+            self.held = {seat: held for seat, held in self.held.items() if not held.stale}
         if newest is None:
             return None if reached is None else Progress(0, reached)
         newest.reached = newest.step
@@ -180,7 +175,14 @@ class Holders:
         newest = self.newest
         own = (self.held.get(seat) for seat in members)
         has = newest is None or any(held is not None and held.commit == newest for held in own)
-        return has and not any(held.stale for held in self.held.values())
+        return has and not self.stale
+
+    @property
+    def stale(self) -> int:
+        """How many were noted by an earlier launcher, and are not answered yet."""
+        count = sum(held.stale for held in self.held.values()) if self._expected else 0
+        self._expected = count > 0
+        return count
 
     def holdings(self, leaves_by: Mapping[str, float]) -> tuple[Holding, ...]:
         """All of them, for a decision. ``leaves_by``: hosts that will be gone, and when (mono)."""
@@ -228,6 +230,7 @@ class Holders:
             else:
                 why = "it was not heard since the launcher was started again"
                 self.held[seat] = Held(commit, step, agent, reached, now, why, stale=True, told=told)
+                self._expected = True
 
 
 def _by_host(known: Iterable[tuple[Seat, Held]]) -> Iterable[tuple[str, Held]]:

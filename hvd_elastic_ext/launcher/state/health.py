@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.rules.health.endings import Ended
@@ -15,6 +17,15 @@ from hvd_elastic_ext.launcher.rules.health.stragglers import Watch
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldDecision
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state.roster import Worker
+
+
+class _Usable(NamedTuple):
+    """The slots of each host that may work, by a ledger, until then (mono)."""
+
+    hosts: HostSet
+    ledger: HealthLedger
+    until: float
+    slots: list[tuple[Host, tuple[int, ...]]]
 
 
 @dataclass(slots=True)
@@ -30,14 +41,16 @@ class Faults:
     """When the last process of a world left without an order (mono)."""
     seen: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Of each error, by digest, the host and the step where it was seen last."""
-    _listed: tuple[HostSet, list[tuple[Host, tuple[int, ...]]]] | None = field(default=None, compare=False, repr=False)
-    """What may work of these hosts if nothing is blocked, as a rule."""
+    _usable: _Usable | None = field(default=None, compare=False, repr=False)
 
     def usable(self, hosts: HostSet, now: float) -> list[tuple[Host, tuple[int, ...]]]:
         """Each host's slots that may work at ``now`` (mono)."""
-        if self._listed is None or self._listed[0] is not hosts:
-            self._listed = hosts, HealthLedger().usable(now, hosts)
-        return self.ledger.usable(now, hosts) if self.ledger.blocks(now) else self._listed[1]
+        known, ledger = self._usable, self.ledger
+        if known is None or known.hosts is not hosts or known.ledger is not ledger or now >= known.until:
+            until = ledger.next_release(now)
+            known = _Usable(hosts, ledger, math.inf if until is None else until, ledger.usable(now, hosts))
+            self._usable = known
+        return known.slots
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.engines import ENGINES
 from hvd_elastic_ext.core.errors import JobFailed
@@ -17,7 +17,7 @@ from hvd_elastic_ext.launcher.rules.health.causes import Cause, announced
 from hvd_elastic_ext.launcher.rules.health.endings import WorldOutcome, WorldPhase, outcome_of_world
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, LiftedBlock, Strike
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
-from hvd_elastic_ext.launcher.rules.membership.next_world import Situation, Stage, WorldDecision, WorldLimits
+from hvd_elastic_ext.launcher.rules.membership.next_world import Situation, WorldDecision, WorldLimits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import (
     NO_ROOM,
     TOO_LARGE,
@@ -61,6 +61,15 @@ NO_OUTCOME: Final = WorldOutcome(WorldPhase.LOST)
 """The world changes as in any job."""
 SYNC_S: Final = 10.0
 """Members without an elastic loop count as agreed on the state after this time in a world: they cannot say so."""
+
+
+class Apart(NamedTuple):
+    """``outside``: wanted seats without a member; ``unwanted``: seats of members that are not wanted."""
+
+    wanted: tuple[Seat, ...]
+    members: tuple[ProcessId, ...]
+    outside: frozenset[Seat]
+    unwanted: frozenset[Seat]
 
 
 @dataclass
@@ -137,9 +146,7 @@ class JobState:
     _hosts: tuple[tuple[Seat, ...], dict[str, None]] = field(
         default_factory=lambda: ((), {}), compare=False, repr=False
     )
-    _outside: tuple[tuple[Seat, ...], tuple[ProcessId, ...], frozenset[Seat] | None] = field(
-        default=((), (), frozenset()), compare=False, repr=False
-    )
+    _apart: Apart | None = field(default=None, compare=False, repr=False)
     _settled: tuple[int, tuple[Worker, ...]] | None = field(default=None, compare=False, repr=False)
     to_do: list[actions.Action] = field(default_factory=list, compare=False, repr=False)
     """Actions that the executor has not taken yet."""
@@ -194,7 +201,6 @@ class JobState:
     # formed: its members have their ranks, or there is no world.
     # standing: it has all its members, and none has asked for another world.
     # steady: formed and standing, and no decisions are held.
-    # intact: standing, and no member was killed or is done with training.
     # settled: formed, and all members are in it and have agreed on the state.
     # is_calm (state/facts/custody.py): standing, formed and settled: its members hold the newest commit.
 
@@ -223,14 +229,6 @@ class JobState:
         return not asked_again or asked_again.isdisjoint(members)
 
     @property
-    def intact(self) -> bool:
-        """Whether such a world has only members that train on: none was killed, and none is done."""
-        if not self.standing:
-            return False
-        live, present = Stage.LIVE, self.roster.present(self.world.members)
-        return not [each for each in present if each.killed is not None or each.done or each.stage is not live]
-
-    @property
     def wanted_seats(self) -> frozenset[Seat]:
         """The same as :attr:`wanted`. It is made once for each list, as all that depends only on lists that stay."""
         if self._seats[0] is not self.wanted:
@@ -241,17 +239,17 @@ class JobState:
     def wanted_hosts(self) -> Mapping[str, None]:
         """Hosts of the wanted seats, in their order."""
         if self._hosts[0] is not self.wanted:
-            self._hosts = self.wanted, dict.fromkeys(seat.host for seat in self.wanted)
+            self._hosts = self.wanted, dict.fromkeys([seat.host for seat in self.wanted])
         return self._hosts[1]
 
     @property
-    def outside(self) -> frozenset[Seat] | None:
-        """Wanted seats without a member of the newest world; None if some member is in a seat that is not wanted."""
+    def apart(self) -> Apart:
+        """How the seats of the newest world's members differ from the wanted ones."""
         members, wanted = self.world.members, self.wanted
-        if self._outside[0] is not wanted or self._outside[1] is not members:
+        if self._apart is None or self._apart.wanted is not wanted or self._apart.members is not members:
             inside = frozenset([life.seat for life in members])
-            self._outside = wanted, members, self.wanted_seats - inside if inside <= self.wanted_seats else None
-        return self._outside[2]
+            self._apart = Apart(wanted, members, self.wanted_seats - inside, inside - self.wanted_seats)
+        return self._apart
 
     @property
     def settled(self) -> bool:
@@ -472,7 +470,7 @@ class JobState:
 
     def tell_all(self, workers: Iterable[Worker], what: str, **more: Any) -> None:
         """Send one message to many processes: there may be thousands."""
-        if processes := tuple(worker.life for worker in workers):
+        if processes := tuple([worker.life for worker in workers]):
             self.do(actions.Tell(processes, {"tell": what, **more}))
 
     def answer(self, answers: Iterable[RendezvousAnswer]) -> None:

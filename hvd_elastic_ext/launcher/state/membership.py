@@ -111,7 +111,7 @@ class Change:
 
     ``first``: rank 0: its first step, in which it has ``begun``, completes it. ``pause_s``: the longest time without a
     step. ``stopped_at``: when the first process ended (mono), if no process lives on to report its pause. ``step_s``:
-    seconds of a usual step; 0 if unknown. ``survivors``: members that were in a world before, and report their pause.
+    seconds of a usual step; 0 if unknown. ``survivors``: some members were in a world before, and report their pause.
     """
 
     at: float
@@ -122,7 +122,7 @@ class Change:
     stopped_at: float | None = None
     step_s: float = 0.0
     begun: bool = False
-    survivors: frozenset[ProcessId] = frozenset()
+    survivors: bool = False
 
     @property
     def report_due(self) -> float:

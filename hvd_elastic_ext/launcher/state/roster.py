@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -14,7 +14,7 @@ from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.pace import RECENT
 from hvd_elastic_ext.launcher.rules.membership.next_world import Process, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
-from hvd_elastic_ext.launcher.state.commit_holders import Holders, whole_number, whole_numbers
+from hvd_elastic_ext.launcher.state.commit_holders import Held, Holders
 
 JOIN_S: Final = 60.0
 """How long an agent may take from its start to its first message."""
@@ -24,8 +24,6 @@ RETURN_S: Final = 7.0
 """Longest time for agents to connect again once they can: they try every 5 s."""
 USAGE: Final = ("cpu", "gpu", "memory")
 """What agents tell of how busy their hosts are."""
-MOST_SIGNALS: Final = 16
-"""Signals that a message may hold."""
 GO_S: Final = 60.0
 """Longest time from the order to go live to a newcomer's request for its rank."""
 
@@ -71,6 +69,11 @@ class Agent:
     """Its launch ended with an error while it was connected."""
     warm: bool = False
     """It has had a template, which was logged."""
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether it is connected, as nearly all are, and is to stay."""
+        return self.joined and self.heard > 0.0 and not self.finishing and self.leaves_by is None
 
 
 @dataclass(slots=True)
@@ -181,9 +184,38 @@ class Worker:
         """Commits per second if every call of ``commit()`` commits; 0 if unknown."""
         return 0.0 if self.call_s is None else 1.0 / max(self.call_s + (self.commit_s or 0.0), 1e-6)
 
+    @property
+    def is_usual(self) -> bool:
+        """Whether it trains, as nearly all do, and is to go on."""
+        ends = self.killed is not None or self.leaving is not None or self.stopping_at is not None
+        return self.stage is Stage.LIVE and not (self.done or ends)
+
     def tried_s(self, now: float) -> float:
         """Seconds from its start until it went live, or until ``now``."""
         return (now if self.live_at is None else self.live_at) - self.created
+
+
+class _Found(NamedTuple):
+    """Processes that were asked for, those of them that live, and the others; all in the order of the question."""
+
+    lives: tuple[ProcessId, ...]
+    present: tuple[Worker, ...]
+    absent: tuple[ProcessId, ...]
+
+    def without(self, worker: Worker) -> _Found | None:
+        """The same when a process has ended; None if it is to be looked up again."""
+        rest = tuple([each for each in self.present if each is not worker])
+        if len(rest) == len(self.present):
+            return self
+        return None if self.absent else _Found(self.lives, rest, (worker.life,))
+
+
+class _Speakers(NamedTuple):
+    """Processes that say something together, those of them that live, and their agents."""
+
+    lives: tuple[ProcessId, ...]
+    workers: tuple[Worker, ...]
+    agents: tuple[Agent, ...]
 
 
 @dataclass(slots=True)
@@ -191,6 +223,7 @@ class Roster:
     """All agents by host, all living processes by seat."""
 
     agents: dict[str, Agent] = field(default_factory=dict)
+    """:meth:`start_agent` adds one."""
     _workers: dict[Seat, Worker] = field(default_factory=dict)
     lives: dict[Seat, int] = field(default_factory=dict)
     """The highest life of each seat so far, under all its agents. The next life is one more."""
@@ -202,18 +235,22 @@ class Roster:
     """The same processes: to ask for those of one host must not cost a look at thousands."""
     failed: dict[ProcessId, Worker] = field(default_factory=dict, compare=False, repr=False)
     """Living processes that have reported an error of their script."""
-    _present: tuple[tuple[ProcessId, ...], tuple[Worker, ...]] | None = field(default=None, compare=False, repr=False)
-    """The last answer of :meth:`present`, until a process is added or removed."""
-
+    _found: tuple[_Found, ...] = field(default=(), compare=False, repr=False)
+    """The last two answers of :meth:`present`: while a world changes, both are asked for."""
     _oldest: float = field(default=-math.inf, compare=False, repr=False)
     """No agent that was heard was heard last before that."""
     beaten: dict[str, None] = field(default_factory=dict, compare=False, repr=False)
     """Hosts whose agents have told of all their processes since :mod:`silence` looked at it."""
-    _saying: tuple[tuple[ProcessId, ...], tuple[Worker, ...]] | None = field(default=None, compare=False, repr=False)
+    _speakers: _Speakers | None = field(default=None, compare=False, repr=False)
     _ids: tuple[tuple[Worker, ...], int, frozenset[int]] | None = field(default=None, compare=False, repr=False)
     """The last answer of :meth:`present_ids`."""
-    _filled: frozenset[Seat] | None = field(default=None, compare=False, repr=False)
-    """The seats that :meth:`fills` was last asked about, if it was so, until a process is removed."""
+    _watched: dict[Seat, Worker] = field(default_factory=dict, compare=False, repr=False)
+    """All processes that are not usual, and some that are again."""
+    _watched_agents: dict[str, Agent] = field(default_factory=dict, compare=False, repr=False)
+    _most_silent_s: float | None = field(default=0.0, compare=False, repr=False)
+    """The last answer of :meth:`most_silent_s`, if it is still right."""
+    _unfilled: tuple[tuple[Seat, ...], tuple[Seat, ...]] | None = field(default=None, compare=False, repr=False)
+    """The last question to :meth:`unfilled` and its answer, until a process is added or removed."""
 
     @property
     def workers(self) -> Mapping[Seat, Worker]:
@@ -223,13 +260,53 @@ class Roster:
     def add(self, worker: Worker) -> None:
         """A process is started, or taken over from an earlier launcher."""
         self._workers[worker.seat] = self._by_host.setdefault(worker.seat.host, {})[worker.seat.slot] = worker
-        self._present = self._saying = None
+        self._found, self._speakers, self._unfilled = (), None, None
+        self.watch(worker)
 
     def remove(self, worker: Worker) -> None:
         """A process has ended."""
         del self._workers[worker.seat], self._by_host[worker.seat.host][worker.seat.slot]
         self.failed.pop(worker.life, None)
-        self._present = self._saying = self._filled = None
+        self._watched.pop(worker.seat, None)
+        if worker.silent_s and worker.silent_s == self._most_silent_s:
+            self._most_silent_s = None
+        self._found = tuple([found for each in self._found if (found := each.without(worker)) is not None])
+        self._speakers = self._unfilled = None
+
+    def watch(self, worker: Worker) -> None:
+        """A process may not be usual any more. Whoever makes it so calls this: a look does not ask thousands."""
+        if self._workers.get(worker.seat) is worker:
+            self._watched[worker.seat] = worker
+
+    @property
+    def unusual(self) -> list[Worker]:
+        """Processes that are not usual, in the order of all."""
+        watched = self._watched
+        for seat in [seat for seat, worker in watched.items() if worker.is_usual]:
+            del watched[seat]
+        return (
+            list(watched.values())
+            if len(watched) < 2
+            else [self._workers[seat] for seat in self._workers if seat in watched]
+        )
+
+    def start_agent(self, host: Host, now: float) -> Agent:
+        """The agent of a host is being started, or has come by itself."""
+        agent = self.agents[host.name] = Agent(host, now)
+        self.watch_agent(agent)
+        return agent
+
+    def watch_agent(self, agent: Agent) -> None:
+        """As :meth:`watch`."""
+        self._watched_agents[agent.host.name] = agent
+
+    @property
+    def unusual_agents(self) -> dict[str, Agent]:
+        """As :attr:`unusual`, by host."""
+        watched, agents = self._watched_agents, self.agents
+        for name in [name for name, agent in watched.items() if agent.is_usual or agents.get(name) is not agent]:
+            del watched[name]
+        return dict(watched) if len(watched) < 2 else {name: agents[name] for name in agents if name in watched}
 
     def on(self, host: str) -> list[Worker]:
         """The processes on a host."""
@@ -250,11 +327,12 @@ class Roster:
         worker = self.workers.get(life.seat)
         return worker if worker is not None and worker.life == life else None
 
-    def fills(self, seats: frozenset[Seat]) -> bool:
-        """Whether each of these seats has a process. Each look asks that of the same seats."""
-        if self._filled is not seats and self._workers.keys() >= seats:
-            self._filled = seats
-        return self._filled is seats
+    def unfilled(self, seats: tuple[Seat, ...]) -> tuple[Seat, ...]:
+        """Those of these seats that have no process. Each look asks that of the same seats."""
+        if self._unfilled is None or self._unfilled[0] is not seats:
+            workers = self._workers
+            self._unfilled = seats, tuple([seat for seat in seats if seat not in workers])
+        return self._unfilled[1]
 
     def present_ids(self, lives: Iterable[ProcessId]) -> frozenset[int]:
         """What :func:`id` says of the processes that :meth:`present` names."""
@@ -265,18 +343,42 @@ class Roster:
 
     def present(self, lives: Iterable[ProcessId]) -> tuple[Worker, ...]:
         """Those of ``lives`` that are alive. One look asks many times for the members of the world."""
-        members = tuple(lives)
-        if self._present is None or self._present[0] is not members:
-            find = self._workers.get
-            found = (worker for life in members if (worker := find(life.seat)) is not None and worker.life == life)
-            self._present = members, tuple(found)
-        return self._present[1]
+        return self._find(lives).present
 
-    def those(self, lives: tuple[ProcessId, ...]) -> tuple[Worker, ...]:
-        """The same of processes that say something together; they do so more than once."""
-        if self._saying is None or self._saying[0] is not lives:
-            self._saying = lives, tuple(worker for life in lives if (worker := self.alive(life)) is not None)
-        return self._saying[1]
+    def absent(self, lives: Iterable[ProcessId]) -> tuple[ProcessId, ...]:
+        """The others."""
+        return self._find(lives).absent
+
+    def _find(self, lives: Iterable[ProcessId]) -> _Found:
+        asked = tuple(lives)
+        for found in self._found:
+            if found.lives is asked:
+                return found
+        those = [self._workers.get(life.seat) for life in asked]
+        present = [each for each, life in zip(those, asked, strict=True) if each is not None and each.life == life]
+        living = {each.life for each in present} if len(present) < len(asked) else ()
+        absent = [life for life in asked if life not in living] if len(present) < len(asked) else []
+        found = _Found(asked, tuple(present), tuple(absent))
+        self._found = (*self._found[-1:], found)
+        return found
+
+    def heard(self, lives: tuple[ProcessId, ...], now: float) -> tuple[Worker, ...]:
+        """Note that the agents of processes that say something together are heard; those of them that live.
+
+        They say more than one thing.
+        """
+        known = self._speakers
+        if known is None or known.lives is not lives:
+            agents = [self.agents.get(life.seat.host) for life in lives]
+            workers = (self.alive(life) for life, agent in zip(lives, agents, strict=True) if agent is not None)
+            known = self._speakers = _Speakers(
+                lives,
+                tuple([worker for worker in workers if worker is not None]),
+                tuple([agent for agent in agents if agent is not None]),
+            )
+        for agent in known.agents:
+            agent.heard = now
+        return known.workers
 
     @property
     def join_timeout_s(self) -> float:
@@ -294,20 +396,23 @@ class Roster:
 
     def remember(self, workers: Iterable[Worker]) -> None:
         """Note the commit of each process as its agent's: it outlives the process. Note those that have failed, too."""
-        agents, heartbeat = self.agents, self.commits.heartbeat
+        agents, commits = self.agents, self.commits
         for worker in workers:
-            seat = worker.life.seat
+            seat, commit = worker.life.seat, worker.holds
             if worker.failure is not None:
                 self.failed[worker.life] = worker
             agent = agents.get(seat.host)
-            if agent is not None and agent.joined and worker.holds is not None:
-                heartbeat(seat, worker.holds, worker.step, agent=agent.identity)
+            if commit is None or agent is None or not agent.joined:
+                continue
+            known = commits.held.get(seat)
+            if known is None or known.agent != agent.identity or known.away_since is not None:
+                known = commits.held[seat] = Held(commit, worker.step, agent.identity)
+            if commit >= known.commit:  # its agent may have reported a newer one
+                known.commit, known.step, known.reached = commit, worker.step, worker.step
 
     def hosts_with_notice(self) -> dict[str, float]:
         """Hosts with an agent that has given notice, and when that, or the host, will be gone (mono)."""
-        if not any(map(_LEAVES_BY, self.agents.values())):
-            return {}  # nearly always, and there may be thousands
-        return {name: agent.leaves_by for name, agent in self.agents.items() if agent.leaves_by is not None}
+        return {name: agent.leaves_by for name, agent in self.unusual_agents.items() if agent.leaves_by is not None}
 
     def all_heard_after(self, at: float) -> bool:
         """Whether all agents that were ever heard were heard after a time (mono). What is known of that is kept:
@@ -318,7 +423,18 @@ class Roster:
 
     def most_silent_s(self) -> float:
         """The longest silence of a process that an agent has reported last."""
-        return max(map(_SILENT_S, self._workers.values()), default=0.0)
+        if self._most_silent_s is None:
+            self._most_silent_s = max(map(_SILENT_S, self._workers.values()), default=0.0)
+        return self._most_silent_s
+
+    def silent(self, worker: Worker, seconds: float) -> None:
+        """An agent reports the silence of a process."""
+        before, worker.silent_s = worker.silent_s, seconds
+        most = self._most_silent_s
+        if most is not None and seconds >= most:
+            self._most_silent_s = seconds
+        elif before == most:
+            self._most_silent_s = None
 
     def taken(self) -> dict[Seat, Stage]:
         """Seats with a process that may stay, and how far that is."""
@@ -326,27 +442,35 @@ class Roster:
         return {seat: worker.stage for seat, worker in workers if worker.killed is None and worker.leaving is None}
 
     def processes(self, *, broken: frozenset[ProcessId], leaves_by: Mapping[str, float]) -> dict[Seat, Process]:
-        """Processes that may be in the next world: not those that are ending. There may be thousands."""
-        held = self.commits.held
-        return {
-            seat: Process(
-                worker.life,
-                worker.stage,
-                worker.since,
-                found.commit if (found := held.get(seat)) is not None else None,
-                bool(broken) and worker.life in broken,
-                leaves_by.get(seat.host) if leaves_by else None,
-                worker.done,
-                worker.agreed > 0,
-                worker.created,
-            )
-            for seat, worker in self.workers.items()
-            if worker.killed is None and (worker.leaving is None or worker.stage is Stage.LIVE)
-        }
+        """Processes that may be in the next world: not those that are ending."""
+        found = (self.process(seat, broken=broken, leaves_by=leaves_by) for seat in self._workers)
+        return {process.seat: process for process in found if process is not None}
+
+    def process(
+        self, seat: Seat, *, leaves_by: Mapping[str, float], broken: frozenset[ProcessId] = frozenset()
+    ) -> Process | None:
+        """The one in this seat; None if there is none, or if it is ending."""
+        worker, held = self._workers.get(seat), self.commits.held.get(seat)
+        if (
+            worker is None
+            or worker.killed is not None
+            or (worker.leaving is not None and worker.stage is not Stage.LIVE)
+        ):
+            return None
+        return Process(
+            worker.life,
+            worker.stage,
+            worker.since,
+            None if held is None else held.commit,
+            worker.life in broken,
+            leaves_by.get(seat.host),
+            worker.done,
+            worker.agreed > 0,
+            worker.created,
+        )
 
 
 _SILENT_S: Final = attrgetter("silent_s")
-_LEAVES_BY: Final = attrgetter("leaves_by")
 
 
 def seconds(said: object) -> float | None:
@@ -358,75 +482,3 @@ def seconds(said: object) -> float | None:
     except OverflowError:
         return None
     return told if math.isfinite(told) else None
-
-
-def take_heartbeat(workers: Iterable[Worker], beat: Mapping[str, Any], at: float) -> None:
-    """Apply a heartbeat that one process has sent ``at`` a time (mono), or each of many."""
-    progress, waiting = whole_number(beat.get("progress")), beat.get("waiting") is True
-    step_s, commit_s, call_s = seconds(beat.get("step_s")), seconds(beat.get("commit_s")), seconds(beat.get("call_s"))
-    every, observed = whole_number(beat.get("every")), signals(beat["observed"]) if "observed" in beat else None
-    held, done, stepped_at = _commit_of(beat), whole_number(beat.get("step")), seconds(beat.get("stepped_at"))
-    for worker in workers:
-        step, counted = worker.step, worker.progress
-        _take_commit(worker, held, done)
-        worker.step_s, worker.stepped_at = step_s, stepped_at
-        worker.progress = worker.progress if progress is None else progress
-        if worker.progress != counted:
-            if worker.moved_at:
-                worker.steps_s.append((at - worker.moved_at) / max(1, worker.step - step))
-            worker.moved_at = at
-        worker.waiting = waiting
-        if waiting:
-            worker.waits_since, worker.waits_until = min(worker.waits_since, at), at
-        else:
-            worker.waits_since = math.inf
-        if observed is not None:
-            worker.observed = observed
-        worker.every, worker.commit_s, worker.call_s = every, commit_s, call_s
-
-
-def signals(said: object) -> dict[str, float]:
-    """Signals in a message; what is no name and finite number is left out."""
-    found = {name: seconds(value) for name, value in said.items()} if isinstance(said, dict) else {}
-    return {str(name)[:64]: value for name, value in list(found.items())[:MOST_SIGNALS] if value is not None}
-
-
-def _commit_of(message: Mapping[str, Any]) -> tuple[int, int, int] | None:
-    commit = whole_numbers(message.get("commit"), 3)
-    return None if commit is None else (commit[0], commit[1], commit[2])
-
-
-def _take_commit(worker: Worker, commit: tuple[int, int, int] | None, step: int | None) -> None:
-    if commit is not None:
-        worker.holds = commit
-    elif worker.holds is not None:
-        return  # sent before the first commit: a heartbeat may be late
-    worker.step = worker.step if step is None else step
-
-
-def take_message(workers: Sequence[Worker], message: Mapping[str, Any], now: float) -> None:
-    """Apply a message of one process, or the same of many, that needs no immediate action."""
-    match message.get("say"):
-        case "looping":
-            for worker in workers:
-                worker.loops, worker.done = True, False  # a script may train more than once
-                worker.failure = None  # of a program that ran before
-        case "synced":
-            commit, step = _commit_of(message), whole_number(message.get("step"))
-            for worker in workers:
-                worker.loops, worker.agreed = True, worker.generation
-                _take_commit(worker, commit, step)
-        case "done":
-            for worker in workers:
-                worker.done = True
-        case "failed":
-            digest, error, traceback = (str(message.get(key, "")) for key in ("digest", "error", "traceback"))
-            for worker in workers:
-                worker.failure, worker.failed_at = (digest, error, traceback), now
-        case "warned":
-            for worker in workers:
-                worker.warned = message.get("leaving") is True
-        case "beat":
-            take_heartbeat(workers, message, now)
-            for worker in workers:
-                worker.agreed_at_heartbeat = worker.agreed

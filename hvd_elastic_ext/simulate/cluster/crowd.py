@@ -122,14 +122,15 @@ class Crowd:
         """A launcher tells processes the same."""
         lines = self._lines(launcher, wanted.processes, wanted)
         if lines:
-            self._sim.at(self._sim.now + LATENCY_S, self._told, lines, wanted)
+            self._sim.at(self._sim.now + LATENCY_S, self._told, lines, wanted, self._cluster.disturbances)
 
     def deal(self, launcher: Launcher, wanted: Deal) -> None:
         """A launcher tells processes which world they are in, and their ranks."""
         lines = self._lines(launcher, list(wanted.dealt.places), wanted)
         if lines:
             self._cluster.observer.deals(launcher)
-            self._sim.at(self._sim.now + LATENCY_S, self._dealt, lines, wanted, launcher.incarnation)
+            at, undisturbed = self._sim.now + LATENCY_S, self._cluster.disturbances
+            self._sim.at(at, self._dealt, lines, wanted, undisturbed, launcher.incarnation)
 
     def _lines(
         self, launcher: Launcher, lives: Sequence[ProcessId], wanted: Tell | Deal
@@ -153,11 +154,16 @@ class Crowd:
                 launcher.send(host, order)
         return found
 
-    def _hear(self, lines: Sequence[tuple[int, Line, ProcessId]], wanted: Tell | Deal) -> list[tuple[int, Process]]:
+    def _hear(
+        self, lines: Sequence[tuple[int, Line, ProcessId]], wanted: Tell | Deal, disturbances: int
+    ) -> list[tuple[int, Process]]:
         """Processes that hear it; a network that was cut meanwhile does not let it through."""
         cut, heard = self._cluster.cut, list[tuple[int, Process]]()
         held: dict[str, Line] = {}
         self._sim.happened += len(lines) - 1
+        if disturbances == self._cluster.disturbances:  # as a rule
+            found = [(number, line.agent.processes.get(life.seat.slot), life) for number, line, life in lines]
+            return [(number, each) for number, each, life in found if each is not None and each.life == life.number]
         for number, line, life in lines:
             agent = line.agent
             if not line.open or agent.line is not line or not agent.alive:
@@ -171,19 +177,24 @@ class Crowd:
                 held[host].down.append(order)
         return heard
 
-    def _told(self, lines: Sequence[tuple[int, Line, ProcessId]], wanted: Tell) -> None:
-        for _, process in self._hear(lines, wanted):
+    def _told(self, lines: Sequence[tuple[int, Line, ProcessId]], wanted: Tell, disturbances: int) -> None:
+        heard = [process for _, process in self._hear(lines, wanted, disturbances)]
+        if wanted.message["tell"] == "update":
+            self._cluster.training.interrupt_together(heard, leave=wanted.message["leave"])
+            return
+        for process in heard:
             process.agent.told(process, wanted.message)
 
-    def _dealt(self, lines: Sequence[tuple[int, Line, ProcessId]], wanted: Deal, incarnation: int) -> None:
-        numbers, observer = wanted.dealt.numbers, self._cluster.observer
-        those = list[Process]()
-        for number, process in self._hear(lines, wanted):
+    def _dealt(
+        self, lines: Sequence[tuple[int, Line, ProcessId]], wanted: Deal, disturbances: int, incarnation: int
+    ) -> None:
+        numbers, those = wanted.dealt.numbers, list[Process]()
+        for number, process in self._hear(lines, wanted, disturbances):
             process.told_world = wanted.generation
             if process.asked == numbers[number]:
                 process.asked, process.rank = None, number
-                observer.dealt(process, incarnation=incarnation, rank=number)
                 those.append(process)
+        self._cluster.observer.all_dealt(those, incarnation=incarnation)
         self._cluster.training.answered(those, incarnation=incarnation, size=len(numbers))
 
     # --- what they say

@@ -38,6 +38,11 @@ class Observer:
     def dealt(self, process: Process, *, incarnation: int, rank: int) -> None:
         """A process was told its rank."""
 
+    def all_dealt(self, processes: Sequence[Process], *, incarnation: int) -> None:
+        """The same of many, each of which knows its rank."""
+        for process in processes:
+            self.dealt(process, incarnation=incarnation, rank=process.rank)
+
     # --- what launchers hear and do
 
     def sealed(self, commit: Commit) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Final
 
 from hvd_elastic_ext.simulate.cluster.commits import Candidate, Commit, elect
@@ -16,6 +17,7 @@ from hvd_elastic_ext.simulate.cluster.processes import Process, Together, Track,
 from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
 
+_RANK: Final = attrgetter("rank")
 ROUNDING: Final = 1e-9
 """Share of a step that a sum of times may be short of it."""
 
@@ -123,10 +125,10 @@ class Training:
             return
         if self._held_up(world, self._synced):
             return
-        world.members.sort(key=lambda process: process.rank)  # as a rule they are
         members = world.members
+        members.sort(key=_RANK)  # as a rule they are
         lineage = next(self._lineages)
-        elected = elect([_candidate(process) for process in members], lineage=lineage)
+        elected = elect(_candidates(members), lineage=lineage)
         world.phase, world.elected = "training", (elected.incarnation, elected.generation)
         world.every = self._times.every * self.thin
         world.step_s = self._step_s(world)
@@ -136,11 +138,10 @@ class Training:
         for process in members:
             self._seal(process, commit)
             process.entered, process.batch, process.track = elected.generation, commit.batch, track
+            process.agreed = process.generation
         world.asked = next((process for process in members if process.wanted is not None), None)
         self._observer.agreed(world, None if elected.anew else elected.commit)
         self._move(members, "training")
-        for process in members:
-            process.agreed = process.generation
         self._together.say(members, "synced", told=commit, step=commit.batch, commit=commit.name)
         if self._times.every_step:
             self._sim.later(self._times.step_s, self._step, world)
@@ -256,11 +257,13 @@ class Training:
 
     def _go_on(self, world: World, now: float) -> None:
         """The first step of a world is done."""
-        pauses: dict[float | None, list[Process]] = {}
+        by_last: dict[float | None, list[Process]] = {}
         for process in world.members:
-            last = process.stepped_at
+            by_last.setdefault(process.stepped_at, []).append(process)
+        pauses: dict[float | None, list[Process]] = {}
+        for last, processes in by_last.items():
             pause_s = None if last is None else max(0.0, now - last - world.step_s)
-            pauses.setdefault(pause_s, []).append(process)
+            pauses.setdefault(pause_s, []).extend(processes)
         for pause_s, processes in pauses.items():
             those = world.members if len(processes) == len(world.members) else processes
             self._together.say(those, "going_on", pause_s=pause_s)
@@ -408,6 +411,15 @@ class Training:
         if world.phase == "joining" and len(world.members) < world.size:
             self.lose(world, process)  # the launcher answers none of its questions for addresses any more
 
+    def interrupt_together(self, processes: Iterable[Process], *, leave: bool) -> None:
+        """The same of many, as a rule of one world."""
+        known: World | None = None
+        for process in processes:
+            if process.world is not known:
+                known = process.world
+                self.interrupt(process, leave=leave)
+            process.leave = process.leave or (leave and known is not None)
+
     def ahead(self, process: Process, *, others: bool) -> None:
         """If the next batch ends with a commit, a process, or all ``others``, have sealed it already."""
         world = process.world
@@ -424,7 +436,10 @@ class Training:
         self._sim.later(self._times.notice_s, self._notice, world, where)
 
     def _notice(self, world: World, where: str) -> None:
-        those = [process for process in world.members if self._notices(process, where)]
+        if self._cut:
+            those = [process for process in world.members if self._notices(process, where)]
+        else:
+            those = [process for process in world.members if not process.stopped]
         if len(those) == len(world.members):
             world.members = []
             self._roll_back(those)
@@ -445,7 +460,7 @@ class Training:
         alike = dict[tuple[int, int], list[Process]]()
         for process in processes:
             self.follow(process)
-            process.world, held = None, process.held
+            process.world, held = None, process.agent.memory.get(process.slot)
             if process.state == "training" and held is not None:
                 lost, process.batch = process.batch - held.batch, held.batch
                 if self.records or self._times.every_step:
@@ -477,9 +492,15 @@ class Training:
             self.lose(world, None, host=process.agent.host)
 
 
-def _candidate(process: Process) -> Candidate:
-    """Commits of a later world are newer than those of any before, also of one that none of its members was in."""
-    held = process.held
-    before = process.told_world - 1
-    entered = max(process.entered or 0, held.generation if held else 0, before)
-    return Candidate(held, entered, process.incarnation)
+def _candidates(processes: Iterable[Process]) -> list[Candidate]:
+    """What ranks bring to a sync, each once: most bring the same.
+
+    Commits of a later world are newer than those of any before, also of one that none of its members was in.
+    """
+    brought = dict.fromkeys(
+        [(each.agent.memory.get(each.slot), each.entered, each.told_world, each.incarnation) for each in processes]
+    )
+    return [
+        Candidate(held, max(entered or 0, held.generation if held else 0, told_world - 1), incarnation)
+        for held, entered, told_world, incarnation in brought
+    ]

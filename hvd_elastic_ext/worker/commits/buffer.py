@@ -7,18 +7,23 @@ Whatever happens before that store leaves the previous commit whole.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor
 
 from hvd_elastic_ext.core.commit_record import Identity, Record
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits import layout as layouts
-from hvd_elastic_ext.worker.commits.copying import copy_batch, pin
-from hvd_elastic_ext.worker.commits.layout import Key, Layout
+from hvd_elastic_ext.worker.commits.copying import awaited, pin
+from hvd_elastic_ext.worker.commits.layout import Layout
 from hvd_elastic_ext.worker.commits.memory import SIDES, Side, populate
+from hvd_elastic_ext.worker.commits.plans import Plan
+
+CopyTo = Callable[[Sequence[Tensor], int], bool]
+"""Copies what a commit has from a number on into tensors; False if they are not like those committed last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,8 @@ class Contents:
     tree: bytes
     tensors: Sequence[Tensor]
     firm: Sequence[bool]
-    local: bytes = b""
+    local: bytes | Callable[[], bytes] = b""
+    """A function is called while a device copies the tensors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,16 @@ class Commit:
     local: bytes
     layout: Layout
     views: Sequence[Tensor]
+    _load: Callable[..., bool] | None
+
+    @contextmanager
+    def copying(self) -> Iterator[CopyTo | None]:
+        """Give what copies into live tensors, no two of which share memory; all copies are done at the end.
+
+        None if this process has committed nothing of this layout.
+        """
+        with awaited() as later:
+            yield None if self._load is None else partial(self._load, later=later)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -65,8 +81,7 @@ class CommitBuffer:
     def __init__(self, sides: Sequence[Side]) -> None:
         self._sides = sides
         self._views: dict[int, tuple[Layout, list[Tensor]]] = {}
-        # In one place, so that an interruption never parts a layout from the tensors it is for.
-        self._planned: tuple[Key, Layout] | None = None
+        self._planned: Plan | None = None
         self._arriving = 0
         found = [(sealed[0], index) for index, side in enumerate(sides) if (sealed := side.record()) is not None]
         self._sequence: int
@@ -93,28 +108,33 @@ class CommitBuffer:
         layout = self._known(encoded)
         if (layout.loose, layout.length) != (record.loose, record.data):
             raise StateError("the layout of a commit is not that of its bytes; run the same code on every rank")
-        return Commit(record, tree, side.read(at, record.local), layout, self._views_on(self._current, layout))
+        views, plan = self._views_on(self._current, layout), self._planned
+        load = partial(plan.load, side.bytes, views) if plan is not None and plan.layout is layout else None
+        return Commit(record, tree, side.read(at, record.local), layout, views, load)
 
     def take(self, contents: Contents, identity: Identity, *, step: int) -> Record:
         """Stage and seal ``contents``. After the first commits of one layout nothing is allocated."""
-        with self._staged(contents, self._layout_for(contents), identity, step) as (index, record):
+        with self._staged(contents, self._plan_for(contents), identity, step) as (index, record):
             self._seal(index, record)
         return record
 
     @contextmanager
-    def _staged(
-        self, contents: Contents, layout: Layout, identity: Identity, step: int
-    ) -> Iterator[tuple[int, Record]]:
+    def _staged(self, contents: Contents, plan: Plan, identity: Identity, step: int) -> Iterator[tuple[int, Record]]:
         """Contents on a spare side that is claimed meanwhile; they are no commit yet."""
-        record = Record(
-            identity, step, loose=layout.loose, data=layout.length,
-            layout=len(layout.encoded), tree=len(contents.tree), local=len(contents.local),
-        )  # fmt: skip
-        index, side = self._spare(record.total)
+        shared = len(plan.layout.encoded) + len(contents.tree)
+        index, side = self._spare(plan.layout.length + shared)
         try:
             pin(side, contents.tensors)
-            copy_batch(self._views_on(index, layout), contents.tensors)
-            side.write(record.data, layout.encoded + contents.tree + contents.local)
+            with awaited() as later:
+                plan.store(contents.tensors, side.bytes, self._views_on(index, plan.layout), later=later)
+                local = contents.local if isinstance(contents.local, bytes) else contents.local()
+            record = Record(
+                identity, step, loose=plan.layout.loose, data=plan.layout.length,
+                layout=len(plan.layout.encoded), tree=len(contents.tree), local=len(local),
+            )  # fmt: skip
+            if side.reserve(record.total):
+                self._views.pop(index, None)
+            side.write(record.data, plan.layout.encoded + contents.tree + local)
             yield index, record
         finally:
             side.release()
@@ -213,8 +233,8 @@ class CommitBuffer:
 
         A process that looks for the last commit never finds it: it counts as older than any.
         """
-        layout = layouts.plan(contents.tensors, contents.firm)
-        with self._staged(contents, layout, identity, step) as (index, record):
+        plan = Plan(contents.tensors, contents.firm)
+        with self._staged(contents, plan, identity, step) as (index, record):
             self._sides[index].seal(0, record)
         self._keep_only(index)
         return index
@@ -292,15 +312,15 @@ class CommitBuffer:
         self._sides[index].seal(self._sequence, record)
         self._current = index
 
-    def _layout_for(self, contents: Contents) -> Layout:
-        planned, given = self._planned, (contents.tensors, contents.firm)
-        if planned is None or not layouts.has_key(*given, planned[0]):
-            planned = self._planned = layouts.key_of(*given), layouts.plan(*given)
-        return planned[1]
+    def _plan_for(self, contents: Contents) -> Plan:
+        if self._planned is None or not self._planned.suits(contents.tensors, contents.firm):
+            self._planned = None  # its staging memory is free for the next one's
+            self._planned = Plan(contents.tensors, contents.firm)
+        return self._planned
 
     def _known(self, encoded: bytes) -> Layout:
-        if self._planned is not None and self._planned[1].encoded == encoded:
-            return self._planned[1]
+        if self._planned is not None and self._planned.layout.encoded == encoded:
+            return self._planned.layout
         return layouts.decode(encoded)
 
     def _views_on(self, index: int, layout: Layout) -> list[Tensor]:

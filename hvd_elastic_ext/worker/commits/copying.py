@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import logging
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -21,8 +21,12 @@ _HUGE: Final = 2 << 20
 """Bytes of a huge page, on x86-64 and most arm64."""
 
 
-def copy_batch(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    """Copy each source into its target; all is done on return.
+Streams = list[Any]
+"""Streams on which copies are still under way."""
+
+
+def copy_batch(targets: Sequence[Tensor], sources: Sequence[Tensor], *, later: Streams | None = None) -> None:
+    """Copy each source into its target; all is done on return, or with ``later`` once its streams are.
 
     Between the host and CUDA devices copies run on a stream of their own and are queued at once; with pinned host
     memory (:func:`pin`) they take the whole bus and need no further copy of the model on the device.
@@ -36,7 +40,7 @@ def copy_batch(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
         pairs = list(zip(targets, sources, strict=True))
         devices = {t.device for t in (*targets, *sources) if t.is_cuda}
         for device in devices:
-            _copy_cuda([pair for pair in pairs if device in (pair[0].device, pair[1].device)], device)
+            _copy_cuda([pair for pair in pairs if device in (pair[0].device, pair[1].device)], device, later)
         rest = [pair for pair in pairs if not (pair[0].is_cuda or pair[1].is_cuda)]
         if rest:
             torch._foreach_copy_([target for target, _ in rest], [source for _, source in rest])
@@ -56,16 +60,42 @@ def advise_huge(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _copy_cuda(pairs: Sequence[tuple[Tensor, Tensor]], device: torch.device) -> None:
+def _copy_cuda(pairs: Sequence[tuple[Tensor, Tensor]], device: torch.device, later: Streams | None = None) -> None:
+    with on_own_stream(device, later):
+        for target, source in pairs:
+            target.copy_(source, non_blocking=True)
+
+
+@contextlib.contextmanager
+def on_own_stream(device: torch.device, later: Streams | None = None) -> Iterator[None]:
+    """Copy behind what is being computed on the present stream, and wait for no other one; all is done on return.
+
+    With ``later`` only the present stream waits, and the one of the copies is added there.
+    """
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream(device))
+    present = torch.cuda.current_stream(device)
+    stream.wait_stream(present)
     try:
         with torch.cuda.stream(stream):
-            for target, source in pairs:
-                target.copy_(source, non_blocking=True)
+            yield
     finally:
         # Also after an exception: what is still under way must not land in a later commit.
-        stream.synchronize()
+        if later is None:
+            stream.synchronize()
+        else:
+            later.append(stream)
+            present.wait_stream(stream)
+
+
+@contextlib.contextmanager
+def awaited() -> Iterator[Streams]:
+    """Give a list for ``later``; all copies are done at the end, whatever happens."""
+    later: Streams = []
+    try:
+        yield later
+    finally:
+        for stream in later:
+            stream.synchronize()
 
 
 def pin(side: Side, tensors: Sequence[Tensor]) -> None:

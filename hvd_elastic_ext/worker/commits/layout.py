@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import torch
@@ -71,13 +72,19 @@ def key_of(tensors: Sequence[Tensor], firm: Sequence[bool]) -> Key:
 
 def has_key(tensors: Sequence[Tensor], firm: Sequence[bool], key: Key) -> bool:
     """Whether :func:`key_of` is ``key``. It is asked for every commit, and makes no list of its own."""
-    rows, strides, known = key
-    if len(rows) != len(tensors) or list(firm) != known:
+    return len(tensors) == len(key[0]) and list(firm) == key[2] and has_rows(tensors, key, 0)
+
+
+def has_rows(tensors: Sequence[Tensor], key: Key, first: int) -> bool:
+    """Whether ``key`` has these tensors at the numbers from ``first`` on."""
+    rows, strides, _ = key
+    end = first + len(tensors)
+    if end > len(rows):
         return False
-    for tensor, (shape, dtype, device) in zip(tensors, rows, strict=True):
+    for tensor, (shape, dtype, device) in zip(tensors, islice(rows, first, end), strict=True):
         if tensor.dtype is not dtype or tensor.shape != shape or tensor.device != device:
             return False
-    return all(tensors[number].stride() == stride for number, stride in strides)
+    return all(tensors[number - first].stride() == stride for number, stride in strides if first <= number < end)
 
 
 def plan(tensors: Sequence[Tensor], firm: Sequence[bool]) -> Layout:
@@ -113,8 +120,13 @@ def decode(encoded: bytes) -> Layout:
         raise StateError(f"{error}; run the same code on every rank") from error
 
 
+def is_dense(tensor: Tensor) -> bool:
+    """Whether the elements lie side by side, in any order of the dimensions, and none is there twice."""
+    return tensor.is_contiguous() or bool(torch.ops.aten.is_non_overlapping_and_dense(tensor))
+
+
 def _dense_stride(tensor: Tensor) -> tuple[int, ...]:
-    if tensor.is_contiguous() or not torch.ops.aten.is_non_overlapping_and_dense(tensor):
+    if tensor.is_contiguous() or not is_dense(tensor):
         return _contiguous_stride(tuple(tensor.shape))
     return tuple(tensor.stride())
 

@@ -39,6 +39,18 @@ class Rendezvous(NamedTuple):
     restarts: int
 
 
+def _options(place: Place, rendezvous: Rendezvous) -> dict[str, str]:
+    """Options of torchrun as variables, by the training operator's rules for a job of a fixed size, which one world is:
+    for a script of a PyTorchJob that reads them."""
+    return {
+        "PET_NNODES": str(rendezvous.nodes),
+        "PET_NODE_RANK": str(rendezvous.node),
+        "PET_NPROC_PER_NODE": str(place.local_size),
+        "PET_MASTER_ADDR": rendezvous.address,
+        "PET_MASTER_PORT": str(rendezvous.port),
+    }
+
+
 def torchrun_env(environ: Mapping[str, str], place: Place, rendezvous: Rendezvous, *, job: str) -> dict[str, str]:
     """Return a worker's environment: ``environ``, and torchrun's variables."""
     threads = {"OMP_NUM_THREADS": "1"} if place.local_size > 1 else {}
@@ -61,7 +73,8 @@ def torchrun_env(environ: Mapping[str, str], place: Place, rendezvous: Rendezvou
         "TORCHELASTIC_RUN_ID": job,
         "TORCHELASTIC_USE_AGENT_STORE": "False",
     }
-    return {**threads, **environ, **words, **{name: str(number) for name, number in numbers.items()}}
+    options = _options(place, rendezvous)
+    return {**threads, **environ, **options, **words, **{name: str(number) for name, number in numbers.items()}}
 
 
 def address_of(interface: str | None) -> str:

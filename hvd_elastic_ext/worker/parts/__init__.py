@@ -7,7 +7,15 @@ Never here: when that is done, and where it is kept.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+
+class InPlace(NamedTuple):
+    """What :meth:`Part.capture` gives, with the live tensors; ``beside``: others, whose memory is not to be written."""
+
+    tree: Any
+    beside: Sequence[Any] = ()
 
 
 class Part:
@@ -35,6 +43,17 @@ class Part:
     def capture(self) -> Any:
         """Return the live state as a tree; its tensors may be the live ones."""
         raise NotImplementedError
+
+    def in_place(self) -> InPlace | None:
+        """The live state, if one of this very form is restored by copying its tensors.
+
+        None if :meth:`restore` may have more to do.
+        """
+        return None
+
+    def align(self, live: str, committed: str) -> bool:
+        """Make what differs in the text of :meth:`in_place` equal, contents of tensors apart; False if more does."""
+        return False
 
     def restore(self, tree: Any) -> None:
         """Make the live state equal to ``tree``. Raises :class:`StateError` if that is not possible."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Any, Final
 
 import torch
@@ -12,6 +13,7 @@ from hvd_elastic_ext.checkpoint.values.read import read
 from hvd_elastic_ext.checkpoint.values.write import write
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.copying import advise_huge
+from hvd_elastic_ext.worker.commits.layout import is_dense
 
 
 class Pairs(list[tuple[Tensor, Tensor]]):
@@ -73,6 +75,7 @@ def settle(tree: Any, own: Any, pairs: Pairs, *, new: Callable[[Tensor], Tensor]
     return copied(tree)
 
 
+_layout: Final = attrgetter("layout")
 _ATOMS: Final = frozenset({bool, int, float, str, bytes, type(None)})
 
 
@@ -111,3 +114,14 @@ def fits(live: object, committed: Tensor) -> bool:
         and live.shape == committed.shape
         and (live.is_contiguous() == committed.is_contiguous())
     )
+
+
+def may_be_overwritten(tensors: Iterable[Tensor]) -> bool:
+    """Whether each has memory of its own, without holes, from one end to the other. An object counts once."""
+    each = list({id(tensor): tensor for tensor in tensors}.values())
+    if not {torch.strided}.issuperset(map(_layout, each)):
+        return False
+    if not all(map(Tensor.is_contiguous, each)) and not all(map(is_dense, each)):
+        return False
+    addresses = list(filter(None, map(Tensor.data_ptr, each)))
+    return len(set(addresses)) == len(addresses)

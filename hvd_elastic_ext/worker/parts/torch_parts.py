@@ -16,11 +16,12 @@ from typing import Any, Final, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn, optim
 
+from hvd_elastic_ext.checkpoint.values.read import read
 from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.copying import copy_batch
 from hvd_elastic_ext.worker.commits.preallocated import Reserve
 from hvd_elastic_ext.worker.optim.reductions import drop_step
-from hvd_elastic_ext.worker.parts import Part, state_dicts
+from hvd_elastic_ext.worker.parts import InPlace, Part, state_dicts
 from hvd_elastic_ext.worker.parts.sharded import demand_whole
 from hvd_elastic_ext.worker.stock import HorovodInternalError, HostsUpdatedInterrupt
 
@@ -105,6 +106,14 @@ class ModelPart(Part):
         """Return its state dict; it holds the parameters themselves if ``state_dict`` takes ``keep_vars``."""
         return self.value.state_dict(**self._options)
 
+    def in_place(self) -> InPlace | None:
+        """The state dict, if torch's loader is all there is and all of it is the model's own tensors."""
+        modules = list(self.value.modules())
+        if not all(map(_loads_as_torch_does, modules)) or any(map(_runs_after_loading, modules)):
+            return None
+        tree, own = self.capture(), _own_tensors(self.value)
+        return InPlace(tree) if all(own.get(key) is value for key, value in tree.items()) else None
+
     def restore(self, tree: Any) -> None:
         """Load the committed state dict; a model with a loader of the user's own gets copies of the tensors.
 
@@ -155,6 +164,26 @@ class OptimizerPart(Part):
         """Return the optimizer's state dict, and the names of its parameters by group."""
         return {"state_dict": self.value.state_dict(), "names": self._group_names()}
 
+    def in_place(self) -> InPlace | None:
+        """What :meth:`capture` gives, if saving and loading are torch's."""
+        if not _saves_as_torch_does(self.value) or not _loads_state_as_torch_does(self.value):
+            return None
+        return InPlace(self.capture(), [p for group in self.value.param_groups for p in group["params"]])
+
+    def align(self, live: str, committed: str) -> bool:
+        """Load the committed options, such as a learning rate, if nothing else differs and they hold no tensor."""
+        state, mark, options = committed.partition(_GROUPS)
+        before, _, present = live.partition(_GROUPS)
+        if not mark or before != state or _GROUPS in options or _TENSOR in options or _TENSOR in present:
+            return False
+        tree = read(f'{{"state_dict":{{{mark[1:]}{options}', _no_tensor)
+        groups, here = tree["state_dict"]["param_groups"], self.value.param_groups
+        sizes = [[len(group["params"]) for group in some] for some in (groups, here)]
+        if tree["names"] != self._group_names() or sizes[0] != sizes[1] or not _are_placed_alike(here, groups):
+            return False
+        self._load_options({"state": {}, "param_groups": groups})
+        return True
+
     def restore(self, tree: Any) -> None:
         """Copy the committed state into the live tensors where they fit, and load it with the committed groups.
 
@@ -196,13 +225,11 @@ class OptimizerPart(Part):
         return self._reserve.stock(self.expected())
 
     def _load(self, state_dict: dict[str, Any], parameters: list[Tensor]) -> None:
-        in_place = self._is_in_place(state_dict, parameters)
-        state = self.value.state
-        with _loading(self.value):
-            self.value.load_state_dict({**state_dict, "state": {}} if in_place else state_dict)
-        if in_place:
-            self.value.state = state
+        if self._is_in_place(state_dict, parameters):
+            self._load_options({**state_dict, "state": {}})
             return
+        with _loading(self.value):
+            self.value.load_state_dict(state_dict)
         # Loading converts state to the type of its parameter; the committed state may have another type.
         for index, entry in state_dict["state"].items():
             live = self.value.state.get(parameters[index], {}) if isinstance(index, int) else {}
@@ -210,11 +237,18 @@ class OptimizerPart(Part):
                 if isinstance(value, Tensor) and isinstance(live.get(key), Tensor) and live[key].dtype != value.dtype:
                     live[key] = value.to(live[key].device)
 
+    def _load_options(self, state_dict: dict[str, Any]) -> None:
+        """Load a state dict without state; the live state stays."""
+        state = self.value.state
+        with _loading(self.value):
+            self.value.load_state_dict(state_dict)
+        self.value.state = state
+
     def _is_in_place(self, state_dict: Mapping[str, Any], parameters: Sequence[Tensor]) -> bool:
         """Whether the optimizer has the very state of ``state_dict`` already, where loading would leave it."""
-        groups = zip(self.value.param_groups, state_dict["param_groups"], strict=True)
-        placed = [live.get(option) == there.get(option) for live, there in groups for option in ("fused", "capturable")]
-        if not all(placed) or not _loads_state_as_torch_does(self.value):
+        if not _are_placed_alike(self.value.param_groups, state_dict["param_groups"]):
+            return False
+        if not _loads_state_as_torch_does(self.value):
             return False
         live, state = self.value.state, state_dict["state"]
         if len(live) != len(state):
@@ -268,6 +302,21 @@ class OptimizerPart(Part):
                 "is in no model of this State; give the State the model, and build the same optimizer on every rank"
             )
         return [[known[name] for name in group if name is not None] for group in names]
+
+
+_GROUPS: Final = ',"param_groups":['
+"""In the text of an optimizer's state dict, behind its state; in a string the quotes would be escaped."""
+_TENSOR: Final = '{"$tensor":'
+
+
+def _are_placed_alike(live: Sequence[Mapping[str, Any]], committed: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the options that say on which device state lies are the same in each group."""
+    pairs = zip(live, committed, strict=True)
+    return all(here.get(option) == there.get(option) for here, there in pairs for option in ("fused", "capturable"))
+
+
+def _no_tensor(index: int, kind: str) -> Any:
+    raise ValueError("it holds a tensor")
 
 
 _TENSORS_EACH: Final[Mapping[str, int]] = {
@@ -351,6 +400,12 @@ def _loads_as_torch_does(module: nn.Module) -> bool:
     hooks = getattr(module, "_load_state_dict_pre_hooks", None) or getattr(module, "_state_dict_hooks", None)
     patched = "load_state_dict" in vars(module) or kind.load_state_dict is not nn.Module.load_state_dict
     return not patched and own.__module__.startswith("torch.nn.") and not hooks
+
+
+def _saves_as_torch_does(optimizer: optim.Optimizer) -> bool:
+    """Whether ``state_dict()`` holds the live tensors."""
+    own = "state_dict" in vars(optimizer) or type(optimizer).state_dict is not optim.Optimizer.state_dict
+    return not own and not getattr(optimizer, "_optimizer_state_dict_post_hooks", None)
 
 
 def _loads_state_as_torch_does(optimizer: optim.Optimizer) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import compress
 from operator import attrgetter
 from typing import Any, Final, Literal
@@ -17,9 +18,11 @@ from hvd_elastic_ext.checkpoint.values.read import TensorAt, read
 from hvd_elastic_ext.checkpoint.values.trees import CLASSES, VALUES
 from hvd_elastic_ext.checkpoint.values.write import Unfit, is_parameter, write
 from hvd_elastic_ext.core.errors import Permanent, StateError
+from hvd_elastic_ext.worker.commits.buffer import CopyTo
 from hvd_elastic_ext.worker.commits.layout import Layout
 from hvd_elastic_ext.worker.parts import Part
 from hvd_elastic_ext.worker.parts.snapshot_part import SnapshotPart
+from hvd_elastic_ext.worker.parts.state_dicts import may_be_overwritten
 from hvd_elastic_ext.worker.parts.torch_parts import ModelPart, OptimizerPart
 
 log = logging.getLogger(__name__)
@@ -38,6 +41,10 @@ _version: Final = attrgetter("_version")
 Difference = Literal["values", "tensors"]
 
 PartFor = Callable[[object], Part | None]
+
+_FIRST_TENSOR: Final = re.compile(r'{"\$tensor":\[?(\d+)')
+_SPARSE: Final = '{"$sparse":'
+"""In the text of a part, whose strings have no such quotes. A sparse tensor is written as copies of two dense ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,21 @@ class Written:
             return True
         pairs = zip(self.versions, now.versions, strict=True)
         return any(list(compress(mine, self.firm)) != list(compress(theirs, now.firm)) for mine, theirs in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenParts:
+    """The parts in it: the text of each by its name, their tensors, and which of these are firm."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    tensors: list[Tensor] = field(default_factory=list)
+    firm: list[bool] = field(default_factory=list)
+
+    def add(self, name: str, part: Part, text: str, tensors: Sequence[Tensor]) -> None:
+        """Add a part, the next one in their order."""
+        self.texts[name] = text
+        self.tensors.extend(tensors)
+        self.firm.extend([True] * len(tensors) if part.firm else map(is_parameter, tensors))
 
 
 class Inventory:
@@ -107,22 +129,25 @@ class Inventory:
     def _optimizer_parts(self) -> list[OptimizerPart]:
         return [part for part in self.parts.values() if isinstance(part, OptimizerPart)]
 
-    def write(self) -> Written:
-        """Write the live state. Raises :class:`StateError` naming what cannot be committed."""
-        texts: dict[str, str] = {}
-        tensors: list[Tensor] = []
-        firm: list[bool] = []
+    def write(self, parts: WrittenParts | None = None) -> Written:
+        """Write the live state. Raises :class:`StateError` naming what cannot be committed.
+
+        ``parts``: what :meth:`put_back` gave, if nothing has changed since but contents of tensors.
+        """
+        found = self._write_parts() if parts is None else parts
+        tensors, known, classes = list(found.tensors), len(found.tensors), self._classes()
+        values = _write_values(self.values() | ({CLASSES: classes} if classes else {}), tensors)
+        self._demand_no_parameters_of(found.tensors, among=tensors[known:])
+        firm = found.firm + [False] * (len(tensors) - known)
+        return Written(trees.encode({**found.texts, VALUES: values}), tensors, firm, versions_of(tensors))
+
+    def _write_parts(self) -> WrittenParts:
+        found = WrittenParts()
         for name, part in self.parts.items():
-            known = len(tensors)
-            texts[name] = write_one(name, part.capture(), tensors)
-            new = tensors[known:]
-            firm += [True] * len(new) if part.firm else map(is_parameter, new)
-        known = len(tensors)
-        classes = self._classes()
-        texts[VALUES] = _write_values(self.values() | ({CLASSES: classes} if classes else {}), tensors)
-        self._demand_no_parameters_of(tensors[:known], among=tensors[known:])
-        firm += [False] * (len(tensors) - len(firm))
-        return Written(trees.encode(texts), tensors, firm, versions_of(tensors))
+            tensors = list(found.tensors)
+            text = write_one(name, part.capture(), tensors)
+            found.add(name, part, text, tensors[len(found.tensors) :])
+        return found
 
     def _demand_no_parameters_of(self, parts: Sequence[Tensor], *, among: Sequence[Tensor]) -> None:
         """A list of a model's parameters would come back as copies, which no optimizer steps and nothing clips."""
@@ -139,21 +164,36 @@ class Inventory:
                     "come back as copies that nobody trains; take them from the model where they are needed"
                 )
 
-    def put_back(self, tree: bytes, layout: Layout, *, views: Sequence[Tensor], only_reloaded: bool = False) -> None:
+    def put_back(
+        self,
+        tree: bytes,
+        layout: Layout,
+        *,
+        views: Sequence[Tensor],
+        copy_to: CopyTo | None = None,
+        only_reloaded: bool = False,
+    ) -> WrittenParts | None:
         """Make the live state what was written as ``tree``, with ``views`` for its tensors.
 
-        With ``only_reloaded`` nothing is put back but parts that a new world has something to do with.
+        Parts that need no more than ``copy_to`` are not loaded. If all are like that, they are returned for
+        :meth:`write`. With ``only_reloaded`` nothing is put back but parts that a new world has something to do with.
         """
         texts = trees.decode(tree)
         self._demand_same_parts(texts)
         values = {} if only_reloaded else read(texts[VALUES], _copied(layout, views))
         self._demand_same_classes(values.pop(CLASSES, None))
+        found = WrittenParts()
         for name, part in self.parts.items():
             if part.reload or not only_reloaded:
+                live = None if copy_to is None else _copied_in_place(name, part, texts[name], copy_to, most=len(views))
+                if live is not None:
+                    found.add(name, part, texts[name], live)
+                    continue
                 at = _uncopied(views) if part.takes_views else _copied(layout, views)
                 _restore(part, read(texts[name], at), name=name)
         if not only_reloaded:
             self._assign(values)
+        return found if found.texts.keys() == self.parts.keys() else None
 
     def settle(self) -> None:
         """Make every part forget what was unfinished when the last world ended."""
@@ -242,6 +282,24 @@ def _write_values(values: Mapping[str, Any], tensors: list[Tensor]) -> str:
         for name, value in values.items():
             write_one(name, value, [])
         raise
+
+
+def _copied_in_place(name: str, part: Part, text: str, copy_to: CopyTo, *, most: int) -> list[Tensor] | None:
+    """The live tensors of a part, if they are restored now since nothing but their contents has changed; else None."""
+    first = _FIRST_TENSOR.search(text)
+    before = 0 if first is None else int(first[1])
+    live = part.in_place() if before <= most and _SPARSE not in text else None
+    if live is None:
+        return None
+    # What lies before them is not looked at; the text says the number of each.
+    tensors = [torch.empty(0)] * before
+    try:
+        written = write_one(name, live.tree, tensors)
+    except StateError:
+        return None
+    del tensors[:before]
+    same = written == text or part.align(written, text)
+    return tensors if same and may_be_overwritten([*live.beside, *tensors]) and copy_to(tensors, before) else None
 
 
 def _restore(part: Part, tree: Any, *, name: str) -> None:

@@ -416,7 +416,7 @@ class Keeper:
 
     def _take(self, identity: Identity, written: Written | None = None) -> None:
         written = written or self._inventory.write()
-        contents = Contents(written.tree, written.tensors, written.firm, self._local())
+        contents = Contents(written.tree, written.tensors, written.firm, self._local)
         self._buffer.take(contents, identity, step=self._steps.done)
         self._status.committed(self._steps.done, self._identity())
         self._set_mark(written)
@@ -449,21 +449,22 @@ class Keeper:
     def _put_back_last(self) -> int:
         """Everything of the last commit; the number of steps it was taken after."""
         commit = self._last()
-        files = commit.record.stored and user_files.are_in(commit)
-        if files:
-            with self._calls.of("load"):
-                user_files.take_back(self._checkpoint, commit)
-            self._by_hand = True  # each rank keeps its own value for what `load` does not restore
-        else:
-            self._put_back(commit)
-        states = rank_local.read(commit).states
-        if self._keep_rng and states is not None:
-            rng.restore(states)
-        self._steps.done = commit.record.step
-        self._status.committed(self._steps.done, self._identity())
-        self._steps.between()
-        self._inventory.settle()
-        self._set_mark(self._inventory.write())
+        files, parts = commit.record.stored and user_files.are_in(commit), None
+        with commit.copying() as copy_to:  # while a device copies, the rest is done
+            if files:
+                with self._calls.of("load"):
+                    user_files.take_back(self._checkpoint, commit)
+                self._by_hand = True  # each rank keeps its own value for what `load` does not restore
+            else:
+                parts = self._inventory.put_back(commit.tree, commit.layout, views=commit.views, copy_to=copy_to)
+            states = rank_local.read(commit).states
+            if self._keep_rng and states is not None:
+                rng.restore(states)
+            self._steps.done = commit.record.step
+            self._status.committed(self._steps.done, self._identity())
+            self._steps.between()
+            self._inventory.settle()
+            self._set_mark(self._inventory.write(parts))
         if files:
             self._take(commit.record.identity)  # from here on it is a commit like others
         return commit.record.step

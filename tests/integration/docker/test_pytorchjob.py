@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from torch.distributed.run import get_args_parser
 
+from hvd_elastic_ext.core.messages.rank_info import Place
+from hvd_elastic_ext.worker.engines.torchrun_env import Rendezvous, torchrun_env
 from tests.support.jobs import SCRIPT, example, rendered
 from tests.support.ports import free_port
 from tests.support.processes import run_process
@@ -51,6 +53,16 @@ def test_torchruns_own_parser_reads_the_operators_variables(monkeypatch: pytest.
     assert (read.nnodes, read.nproc_per_node, read.max_restarts) == ("2:8", "4", 100)
     assert (read.rdzv_backend, read.rdzv_endpoint, read.standalone) == ("c10d", "digits-worker-0:23456", False)
     assert read.training_script == SCRIPT
+
+
+def test_torchruns_own_parser_reads_what_our_engine_sets_without_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(rank=5, size=6, local_rank=1, local_size=2, cross_rank=2, cross_size=3)
+    meets = Rendezvous(node=2, nodes=3, address="10.0.0.1", port=20_001, restarts=4)
+    for name, value in torchrun_env({}, place, meets, job="digits").items():
+        monkeypatch.setenv(name, value)
+    read = get_args_parser().parse_args([SCRIPT])
+    assert (read.nnodes, read.node_rank, read.nproc_per_node) == ("3", 2, "2")
+    assert (read.master_addr, read.master_port, read.rdzv_endpoint) == ("10.0.0.1", 20_001, "")
 
 
 @pytest.mark.soak

@@ -126,3 +126,30 @@ def test_hosts_that_cannot_be_reached_cost_this_machine_nothing(nethosts: MakeHo
         assert {record.get("host") for record in records(journal, "struck")} == {"no-such-host.invalid", "h1"}
         job.send_signal(signal.SIGTERM)
         assert job.wait(30) == 143
+
+
+def test_a_host_with_other_code_is_left_out_with_the_reason_until_it_has_the_same(
+    nethosts: MakeHosts, directory: Path
+) -> None:
+    hosts, journal = nethosts(2), directory / "journal.jsonl"
+    code, other = directory / "code", directory / "other"
+    for folder, text in ((code, "x = 1\n"), (other, "x = 2\n")):
+        folder.mkdir()
+        (folder / "part.py").write_text(text)
+    mounted = hosts["h2"].run(["mount", "--bind", other, code])
+    assert mounted.returncode == 0, mounted.output
+    set_hosts(directory, "h1:1", "h2:1")
+    words = ["-np", "1", "--min-np", "1", "--settle", "1", "--code", code, "--blacklist-cooldown-range", "1", "1"]
+    env = {"HVD_ELASTIC_SAMPLE": "0"}
+    with hosts.launcher.popen(
+        command(hosts, directory, *words, sys.executable, COUNTER, "1000000000"), env=env, cwd=directory
+    ) as job:
+        wait_for_size(directory, job, 1)
+        wait_until(lambda: records(journal, "struck"), what="a strike", timeout=60, show=lambda: job.output)
+        (first, *_) = records(journal, "struck")
+        assert first.get("host") == "h2"
+        assert f"it has other code in {code} (" in first.get("reason")
+        (other / "part.py").write_text("x = 1\n")
+        wait_for_size(directory, job, 2)
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(60) == 143

@@ -1,8 +1,8 @@
 """A command and the WebSocket that carries its streams: ``v5.channel.k8s.io``, or ``v4`` as before Kubernetes 1.30.
 
-The first byte of each message is a channel: 0 to 2 the command's standard streams, 3 how it ended; in v5, 255 ends the
-channel that the next byte names. Like the real thing this reads nothing more, no ping either, while the command leaves
-its input unread, and its idle time counts messages only.
+The first byte of each message is a channel: 0 to 2 the command's standard streams, 3 how it ended, 4 the size of a
+terminal; in v5, 255 ends the channel that the next byte names. Like the real thing this reads nothing more, no ping
+either, while the command leaves its input unread, and its idle time counts messages only. There are no terminals.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, Final, cast
 V5: Final = "v5.channel.k8s.io"
 V4: Final = "v4.channel.k8s.io"
 
-STDIN, STDOUT, STDERR, ERROR, CLOSE = 0, 1, 2, 3, 255
+STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 _BINARY, _CLOSE, _PING, _PONG = 2, 8, 9, 10
 _MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _LOOK_S = 0.05
@@ -58,12 +58,13 @@ class Session:
     """One connection, and the command that it carries, which outlives it, as in a container.
 
     ``idle_s``: without a message, after which it is cut. ``silent`` makes it hang: nothing is read or sent any more.
-    ``pings``: how many came.
+    ``pings``: how many came; ``sizes``: of the client's terminal, as it told them.
     """
 
     def __init__(self, connection: socket.socket, protocol: str, *, idle_s: float | None) -> None:
         self.protocol = protocol
         self.pings = 0
+        self.sizes: list[dict[str, int]] = []
         self.silent = threading.Event()
         self._raw = connection
         self._connection = _shared(connection)
@@ -175,6 +176,8 @@ class Session:
     def _take(self, channel: int, data: bytes) -> None:
         if channel == CLOSE and self.protocol == V5 and data == bytes([STDIN]):
             self._end_input()
+        elif channel == RESIZE:
+            self.sizes.append(json.loads(data))
         elif channel == STDIN and self._to_input is not None:
             with contextlib.suppress(BrokenPipeError):
                 while data:

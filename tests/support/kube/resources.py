@@ -82,6 +82,9 @@ TABLE: Final = (
     Resource("", "v1", "serviceaccounts", "ServiceAccount", returned=True, short=("sa",), extra=("token",)),
     Resource("apps", "v1", "statefulsets", "StatefulSet", status=True, scale=_BUILT_IN_SCALE, short=("sts",)),
     Resource("apps", "v1", "deployments", "Deployment", status=True, scale=_BUILT_IN_SCALE, short=("deploy",)),
+    Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False, short=("sc",)),
+    # A metrics server's, which clients only read; tests put them.
+    Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics"),
     Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", status=True, short=("hpa",)),
     Resource("batch", "v1", "jobs", "Job", status=True),
     Resource("coordination.k8s.io", "v1", "leases", "Lease"),

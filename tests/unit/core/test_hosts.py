@@ -117,6 +117,18 @@ def test_veterans_keep_their_order_and_newcomers_follow_in_theirs(before, now):
     assert list(ordered.names) == veterans + [name for name in now.names if name not in veterans]
 
 
+@given(some.small_sets, some.small_sets)
+def test_names_that_are_told_to_differ_lead_to_the_same_as_a_comparison(before, now):
+    names = sorted({*before.names, *now.names})
+    by_name = keep_seniority(before, now, newcomers=lambda host: host.name)
+    told = keep_seniority(before, now, newcomers=lambda host: host.name, among=names)
+    assert (told, told.by_name, told.slots) == (by_name, dict(by_name.by_name), by_name.slots)
+    change, found = diff(before, now, among=names), diff(before, now)
+    assert [*map(set, (change.added, change.removed, change.grown, change.shrunk))] == [
+        *map(set, (found.added, found.removed, found.grown, found.shrunk))
+    ]
+
+
 def test_a_set_that_is_made_lean_answers_as_before():
     hosts = HostSet.of({"a": 1, "b": 2})
     assert hosts.without_index() is hosts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,12 +12,14 @@ from torch import nn, optim
 
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.checkpoint.values.read import read
+from hvd_elastic_ext.worker.commits import layout
 from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer, Contents
+from hvd_elastic_ext.worker.commits.staging import MOST, PLAIN, SMALL, stagings
 from hvd_elastic_ext.worker.parts import rng
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, part_for
 from hvd_elastic_ext.worker.state.contents import Inventory
 from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
-from tests.unit.worker.made_commits import buffer_over, identity
+from tests.unit.worker.made_commits import buffer_over, identity, raw
 
 pytestmark = pytest.mark.gpu
 
@@ -56,8 +59,11 @@ class Trained:
         assert last is not None
         return last
 
-    def put_back(self, commit: Commit) -> None:
-        self.inventory.put_back(commit.tree, commit.layout, views=commit.views)
+    def put_back(self, commit: Commit) -> bool:
+        """Roll back; whether everything was copied in place."""
+        with commit.copying() as copy_to:
+            found = self.inventory.put_back(commit.tree, commit.layout, views=commit.views, copy_to=copy_to)
+        return found is not None
 
     def told(self) -> str:
         return fingerprint(self.inventory.live())
@@ -75,7 +81,7 @@ def test_a_roll_back_is_exact_and_can_be_repeated(options: dict[str, Any]) -> No
     for _ in range(2):
         job.step()
         assert job.told() != expected
-        job.put_back(commit)
+        assert job.put_back(commit)
         assert job.told() == expected
     assert {parameter.device.type for parameter in job.net.parameters()} == {DEVICE}
     assert job.owner.best.device.type == DEVICE
@@ -103,6 +109,119 @@ def test_a_commit_waits_for_no_stream_but_the_current_one() -> None:
     buffer.take(Contents(b"", [weight], [True]), identity(3), step=3)
     assert not done.query()
     other.synchronize()
+
+
+STAGED = sorted(PLAIN - {torch.bool}, key=str)
+
+
+def many(seed: int = 1) -> list[torch.Tensor]:
+    """Small tensors of random bytes, not a number among them, of every type and form; a large one, some on the host."""
+    generator = torch.Generator().manual_seed(seed)
+    shapes = [(), (5,), (33, 7), (0,), (2, 3, 4, 5), (1,), (256,), (8, 8)]
+    made = []
+    for dtype in [*STAGED, torch.complex64, torch.float32]:
+        for number, shape in enumerate(shapes * 4):
+            size = torch.empty(shape, dtype=dtype).nbytes
+            data = torch.randint(0, 256, (size,), dtype=torch.uint8, generator=generator)
+            tensor = data.view(dtype).view(shape) if size else torch.empty(shape, dtype=dtype)
+            made.append(tensor if number % 5 == 4 else tensor.to(DEVICE))
+    made += [torch.rand(9, generator=generator).to(DEVICE) > 0.5 for _ in range(8)]
+    made += [torch.rand(64, generator=generator).to(DEVICE)[::2] for _ in range(8)]
+    made += [torch.rand(4, 6, generator=generator).to(DEVICE).t() for _ in range(8)]
+    made += [torch.rand(1, 3, 4, 4, device=DEVICE).contiguous(memory_format=torch.channels_last) for _ in range(8)]
+    made += [torch.rand(1, device=DEVICE).expand(3, 4), torch.rand(1 << 20, device=DEVICE)]
+    return made
+
+
+def taken(buffer: CommitBuffer, tensors: list[torch.Tensor], number: int) -> Commit:
+    buffer.take(Contents(b"", tensors, [n % 7 > 0 for n in range(len(tensors))]), identity(number), step=number)
+    last = buffer.last()
+    assert last is not None
+    return last
+
+
+def differing(tensors: Sequence[torch.Tensor], expected: Sequence[bytes]) -> list[int]:
+    return [number for number, (tensor, bits) in enumerate(zip(tensors, expected, strict=True)) if raw(tensor) != bits]
+
+
+def copied(commit: Commit, tensors: list[torch.Tensor], first: int) -> bool:
+    with commit.copying() as copy_to:
+        return copy_to(tensors, first)
+
+
+def test_many_small_tensors_of_all_forms_are_committed_and_put_back_bit_by_bit() -> None:
+    buffer, tensors = buffer_over(None), many()
+    assert any(stagings(layout.plan(tensors, [True] * len(tensors)), tensors))
+    for number in (1, 2, 3):
+        live = many(number)
+        commit = taken(buffer, live, number)
+        assert [
+            n for n, (view, tensor) in enumerate(zip(commit.views, live, strict=True)) if raw(view) != raw(tensor)
+        ] == []
+        for first, end in ((0, 300), (len(live) - 18, len(live) - 2)):  # dense ones, and turned ones
+            own = live[first:end]
+            expected = list(map(raw, own))
+            torch.cuda._sleep(LONG // 100)
+            for tensor in own:
+                tensor.view(-1).view(torch.uint8).fill_(7) if tensor.is_contiguous() else tensor.fill_(7)
+            assert copied(commit, own, first)
+            assert differing(own, expected) == []
+
+
+def test_many_small_tensors_still_being_computed_are_in_the_commit_and_a_roll_back_comes_after_them() -> None:
+    live = [torch.zeros(100, device=DEVICE) for _ in range(500)]
+    buffer = buffer_over(None)
+    for number in range(1, 4):
+        torch.cuda._sleep(LONG // 10)
+        torch._foreach_add_(live, 1)
+        commit = taken(buffer, live, number)
+        assert all(bool((view == number).all()) for view in commit.views)
+    torch.cuda._sleep(LONG // 10)
+    torch._foreach_add_(live, 5)
+    assert copied(commit, live, 0)
+    torch._foreach_add_(live, 1)
+    assert all(bool((tensor == 4).all()) for tensor in live)
+
+
+def test_staging_memory_is_kept_and_limited() -> None:
+    live = [torch.full((SMALL // 4,), float(n), device=DEVICE) for n in range(2 * MOST // SMALL)]
+    buffer = buffer_over(None)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    for number in (1, 2, 3):
+        torch._foreach_add_(live, 1)
+        commit = taken(buffer, live, number)
+        assert all(bool((view == n + number).all()) for n, view in enumerate(commit.views))
+        assert torch.cuda.memory_allocated() - before == MOST
+    assert torch.cuda.max_memory_allocated() - before == MOST
+    torch._foreach_zero_(live)
+    assert copied(commit, live, 0)
+    assert [float(tensor[-1]) for tensor in live] == [n + 3 for n in range(len(live))]
+    taken(buffer, live[:1], 4)
+    del commit
+    assert torch.cuda.memory_allocated() == before
+
+
+def test_without_memory_for_staging_tensors_are_copied_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
+    live, buffer = [torch.full((SMALL // 4,), float(n), device=DEVICE) for n in range(50)], buffer_over(None)
+    torch.cuda.set_per_process_memory_fraction(1e-6)
+    try:
+        torch.cuda.empty_cache()
+        commit = taken(buffer, live, 1)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert "slower" in caplog.text
+    assert [float(view[0]) for view in commit.views] == list(range(50))
+    assert float((live[3] * 2).mean()) == 6
+
+
+def test_a_commit_in_inference_mode_serves_those_after_it() -> None:
+    live, buffer = [torch.full((100,), float(n), device=DEVICE) for n in range(50)], buffer_over(None)
+    with torch.inference_mode():
+        taken(buffer, live, 1)
+    torch._foreach_add_(live, 1)
+    assert [float(view[0]) for view in taken(buffer, live, 2).views] == [n + 1 for n in range(50)]
 
 
 @pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])

@@ -67,6 +67,18 @@ class JobOptions:
     scaling: ScaleOptions | None = None
 
 
+class CheckedDriver(Driver):
+    """What the roster keeps so that a look need not ask each process is what a look at each finds."""
+
+    def look(self, *, longest_s: float | None = None) -> float | None:
+        roster = self.job.roster
+        assert roster.unusual == [worker for worker in roster.workers.values() if not worker.is_usual]
+        assert roster.unusual_agents == {name: each for name, each in roster.agents.items() if not each.is_usual}
+        silent_s = [worker.silent_s for worker in roster.workers.values()]
+        assert roster.most_silent_s() == max(silent_s, default=0.0)
+        return super().look(longest_s=longest_s)
+
+
 class Cluster(Processes):
     """``boot_s`` and ``join_s`` by host name; ``dead`` hosts cannot be reached; ``cut`` ones have lost their network.
 
@@ -124,7 +136,7 @@ class Cluster(Processes):
             expects=expects,
             commits=commits,
         )
-        self.driver = Driver(job, self, journal=Journal(self.lines, self.clock), clock=self.clock)
+        self.driver = CheckedDriver(job, self, journal=Journal(self.lines, self.clock), clock=self.clock)
 
     # --- what tests do
 

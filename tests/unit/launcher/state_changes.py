@@ -33,6 +33,7 @@ def small_job(**options: Any) -> JobState:
     for host in job.fleet.hosts:
         heard = 0.0 if host.name == "d" else NOW
         agent = job.roster.agents[host.name] = Agent(host, 50.0, heard > 0, heard, heard)
+        job.roster.watch_agent(agent)
         agent.identity = f"agent of {host.name}" if agent.joined else ""
     for host, stage in zip("abc", (Stage.LIVE, Stage.LIVE, Stage.BOOTING), strict=True):
         job.roster.add(_worker(host, stage))
@@ -120,7 +121,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
             tried = "".join(f", tried for {each.unproven_s:g} s" for each in value.faults if each.unproven_s)
             yield f"blocked[{subject}]", f"{record.strikes} times, {record.cause or record.reason}, {until}{tried}"
     elif isinstance(value, Rendezvous):
-        yield from _leaves({life: question.path for life, question in value._waiting.items()}, "asked")
+        yield from _leaves(value._waiting, "asked")
         yield from _leaves({key: question.path for key, (question, _) in value._held.items()}, "waits_for_key")
         yield from _leaves(value._newest.keys, "keys")
         yield from _leaves({life: world.generation for life, world in value._worlds.items()}, "world_of")

@@ -6,6 +6,7 @@ Every call may block, for as long as :class:`Pace` says. Call them in threads, n
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import ssl
 import threading
@@ -26,6 +27,8 @@ from hvd_elastic_ext.launcher.agents.transports.pod_exec import NotRun
 from hvd_elastic_ext.launcher.agents.transports.pods import Pod
 
 _PIECE: Final = 32 << 10
+_CLOSE: Final = 255
+"""The channel on which v5 tells that another one has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,10 @@ class Pace:
     unanswered: int = 5
     keepalive: float = 1800.0
     keep: float = 5.0
+
+
+class _Silent(NotRun):
+    """Nothing came within the time."""
 
 
 class Unauthorized(NotRun):
@@ -124,40 +131,74 @@ class WebSocketStream:
         self._made = made
         self._pace = pace
         self._socket: socket.socket | None = made.sock
+        self._kept_alive_at = self._heard_at = time.monotonic()
+        self._unanswered = 0
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes, *, channel: int = pods.STDIN) -> None:
         """In messages of at most 32 KiB; blocks until all are written."""
         with self._stream_errors("could not be told its orders"):
             for start in range(0, len(data), _PIECE):
-                self._made.send_binary(bytes([pods.STDIN]) + data[start : start + _PIECE])
+                self._made.send_binary(bytes([channel]) + data[start : start + _PIECE])
+
+    def end_input(self) -> None:
+        """Tell the command that no more input comes. A server that cannot be told (before 1.30) waits for more."""
+        if self._made.getsubprotocol() == pods.PROTOCOLS[0]:
+            with self._stream_errors("could not be told its orders"):
+                self._made.send_binary(bytes([_CLOSE, pods.STDIN]))
 
     def hear(self) -> Iterator[tuple[int, bytes]]:
         """Ping a silent server. Raises :class:`NotRun` also when too many pings in a row are not answered."""
         self._made.settimeout(self._pace.ping)
-        kept_alive_at, unanswered = time.monotonic(), 0
         while True:
-            with self._stream_errors("was lost"):
-                try:
-                    opcode, data = self._made.recv_data(control_frame=True)
-                except websocket.WebSocketTimeoutException:
-                    if unanswered >= self._pace.unanswered:
-                        why = f"{unanswered} questions for a sign of life were not answered"
-                        raise NotRun(f"the connection to the pod was lost: {why}") from None
-                    unanswered += 1
-                    self._made.ping()
-                    now = time.monotonic()
-                    if now - kept_alive_at >= self._pace.keepalive:
-                        self._made.send_binary(bytes([pods.STDIN]))
-                        kept_alive_at = now
-                    continue
-                except websocket.WebSocketConnectionClosedException:
-                    return
-            unanswered = 0
-            if opcode == ABNF.OPCODE_CLOSE:
+            try:
+                heard = self.take()
+            except _Silent:
+                self._ask_for_life()
+                continue
+            if heard is None:
                 return
-            # A first message without content says that the command is being started.
-            if opcode in (ABNF.OPCODE_BINARY, ABNF.OPCODE_TEXT) and len(data) > 1:
-                yield data[0], data[1:]
+            yield from heard
+
+    def wait(self, source: int | None, seconds: float) -> tuple[bool, bool]:
+        """Whether :meth:`take` has something to read, and whether ``source`` has. Pings a silent server: see
+        :meth:`hear`."""
+        reads = [each for each in (self._made.sock, source) if each is not None]
+        with self._stream_errors("was lost"):
+            if isinstance(self._made.sock, ssl.SSLSocket) and self._made.sock.pending():
+                return True, False
+            ready, _, _ = select.select(reads, [], [], seconds)
+        if not ready and time.monotonic() - self._heard_at >= self._pace.ping * (1 + self._unanswered):
+            self._ask_for_life()
+        return self._made.sock in ready, source in ready
+
+    def take(self) -> tuple[tuple[int, bytes], ...] | None:
+        """Read one message: the data in it, with its channel; None at the end. Raises :class:`NotRun`."""
+        with self._stream_errors("was lost"):
+            try:
+                opcode, data = self._made.recv_data(control_frame=True)
+            except websocket.WebSocketTimeoutException:
+                raise _Silent("the connection to the pod was lost: it says nothing") from None
+            except websocket.WebSocketConnectionClosedException:
+                return None
+        self._heard_at, self._unanswered = time.monotonic(), 0
+        if opcode == ABNF.OPCODE_CLOSE:
+            return None
+        # A first message without content says that the command is being started.
+        if opcode in (ABNF.OPCODE_BINARY, ABNF.OPCODE_TEXT) and len(data) > 1:
+            return ((data[0], data[1:]),)
+        return ()
+
+    def _ask_for_life(self) -> None:
+        if self._unanswered >= self._pace.unanswered:
+            why = f"{self._unanswered} questions for a sign of life were not answered"
+            raise NotRun(f"the connection to the pod was lost: {why}")
+        self._unanswered += 1
+        with self._stream_errors("was lost"):
+            self._made.ping()
+            now = time.monotonic()
+            if now - self._kept_alive_at >= self._pace.keepalive:
+                self._made.send_binary(bytes([pods.STDIN]))
+                self._kept_alive_at = now
 
     def cut(self) -> None:
         """Shut down the TCP connection, so that a thread that reads or writes returns; errors are ignored."""

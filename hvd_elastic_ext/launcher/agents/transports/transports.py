@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import base64
 import functools
 import os
 import sys
@@ -52,15 +53,18 @@ def join_line(
     orphan_grace_s: float,
     argv: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
+    code: bytes = b"",
 ) -> bytes:
     """The line that makes an agent join ``launcher``, or hand over to the agent of that job and host. Pure.
 
-    ``argv`` and ``env`` are those of every process that is started without others of its own.
+    ``argv`` and ``env`` are those of every process that is started without others of its own. ``code``: the files whose
+    checksum it is to report (``io/code/checksum.py``).
     """
     who = {"do": "join", "job": job, "host": host, "key": key.hex(), "launcher": list(launcher)}
     times = {"incarnation": incarnation, "orphan_grace_s": orphan_grace_s}
     usual = {**({"argv": list(argv)} if argv else {}), **({"env": dict(env)} if env else {})}
-    return _line({**who, **times, **usual})
+    files = {"code": base64.b64encode(code).decode()} if code else {}
+    return _line({**who, **times, **usual, **files})
 
 
 def end_line(job: str, host: str, *, key: bytes, grace_s: float = 0.0) -> bytes:

@@ -16,7 +16,7 @@ from hvd_elastic_ext.launcher.state.effects.health.early_ends import finished as
 from hvd_elastic_ext.launcher.state.facts.health import finished_limit_s, missing_limit_s, stall_limit_s
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
-from hvd_elastic_ext.launcher.state.roster import GO_S
+from hvd_elastic_ext.launcher.state.roster import GO_S, Worker
 
 log = logging.getLogger(__name__)
 
@@ -53,12 +53,10 @@ def _look(job: JobState) -> None:
     if not _all_hosts_heard(job):
         state.moved.clear()
         return
-    members = _members(job)
-    limit = job.options.progress_timeout_s
-    if limit is not None:
-        _report_stall(job, stall(now, members, limit))
-    else:
-        _report_stall(job, stall(now, members, stall_limit_s(job), idle=False), restart=False)
+    still_s, limit = _note_progress(job), job.options.progress_timeout_s
+    limit_s = stall_limit_s(job) if limit is None else limit
+    found = stall(now, _members(job), limit_s, idle=limit is not None) if still_s >= limit_s else None
+    _report_stall(job, found, restart=limit is not None)
     if now - state.compared_at >= COMPARE_S:
         state.compared_at = now
         _find_stragglers(job)
@@ -75,27 +73,43 @@ def at_the_end(job: JobState) -> Plan:
 
 def _all_hosts_heard(job: JobState) -> bool:
     """Whether every host of the world was heard lately: the progress of a silent one is unknown."""
-    lately = job.now - job.options.heartbeat_timeout_s / 2
-    agents = map(job.roster.agents.get, {life.seat.host for life in job.world.members})
+    lately, roster, members = job.now - job.options.heartbeat_timeout_s / 2, job.roster, job.world.members
+    if not roster.absent(members) and roster.all_heard_after(lately):
+        return True  # nearly always, and there may be thousands
+    agents = map(roster.agents.get, {life.seat.host for life in members})
     return all(agent is not None and agent.heard >= lately for agent in agents)
 
 
-def _members(job: JobState) -> list[Member]:
-    now, state = job.now, job.liveness
-    found, moved, times = [], state.moved, state.times
+def _trains(job: JobState) -> list[Worker]:
+    """Members that are not done yet."""
+    return [each for each in job.roster.present(job.world.members) if each.killed is None and not each.done]
+
+
+def _note_progress(job: JobState) -> float:
+    """Note what each member has counted. For how long the one that stands still longest does (seconds)."""
+    now, state, trains = job.now, job.liveness, _trains(job)
+    before, times = state.moved, state.times
     state.moved, state.times = {}, {}
-    for life in job.world.members:
-        worker, place = job.roster.alive(life), job.rendezvous.place(life)
-        if worker is None or place is None or worker.killed is not None or worker.done:
-            continue
-        counted, since = moved.get(life, (worker.progress, now))
-        entry = state.moved[life] = (worker.progress, since if counted == worker.progress else now)
-        recent = state.times[life] = times.get(life, deque(maxlen=SUSTAINED))
-        if worker.step_s is not None and (not recent or recent[-1] != worker.step_s):
-            recent.append(worker.step_s)
-        if worker.progress or worker.waiting:  # else it reports no progress at all
-            found.append(Member(life, place.rank, entry[1], worker.waiting))
-    return found
+    longest = now
+    for worker in trains:
+        life, entry = worker.life, before.get(worker.life)
+        if entry is None or entry[0] != worker.progress:
+            entry = (worker.progress, now)
+        elif entry[1] < longest:
+            longest = entry[1]
+        state.moved[life] = entry
+        if worker.step_s is not None:
+            recent = state.times[life] = times.get(life) or deque(maxlen=SUSTAINED)
+            if not recent or recent[-1] != worker.step_s:
+                recent.append(worker.step_s)
+    return now - longest
+
+
+def _members(job: JobState) -> list[Member]:
+    """Members that report their progress, as it was noted last."""
+    moved, place = job.liveness.moved, job.rendezvous.place
+    known = ((worker, place(worker.life)) for worker in _trains(job) if worker.progress or worker.waiting)
+    return [Member(each.life, rank.rank, moved[each.life][1], each.waiting) for each, rank in known if rank is not None]
 
 
 # --- standing still
@@ -112,6 +126,7 @@ def _find_left_waiting(job: JobState) -> bool:
             state.finished.pop(worker.life, None)  # a script may train more than once
     if not state.finished or not _all_hosts_heard(job):
         return False
+    _note_progress(job)
     members, finished = _members(job), sorted(state.finished.values(), key=lambda member: member.rank)
     _report_stall(job, left_waiting(now, members, finished, finished_limit_s(job)), restart=False)
     return True
@@ -120,22 +135,23 @@ def _find_left_waiting(job: JobState) -> bool:
 def _find_missing(job: JobState) -> None:
     """Report members that the next world waits for; kill newcomers that are late."""
     now, state = job.now, job.liveness
-    roster, waiting = job.roster, job.rendezvous.waiting
-    moved, state.moved = state.moved, {}
-    absent = []
-    for life in job.world.members:
-        worker = roster.alive(life)
-        if worker is None or worker.killed is not None or life in waiting:
+    waiting, limit_s = job.rendezvous.waiting, missing_limit_s(job)
+    before, state.moved = state.moved, {}
+    late = []
+    for worker in job.roster.present(job.world.members):
+        life = worker.life
+        if worker.killed is not None or life in waiting:
             continue
-        counted, since = moved.get(life, (worker.progress, now))
+        counted, since = before.get(life, (worker.progress, now))
         entry = state.moved[life] = (worker.progress, since if counted == worker.progress else now)
-        absent.append(Member(life, -1, entry[1], worker.waiting))
+        if now - entry[1] >= limit_s:
+            late.append(Member(life, -1, entry[1], worker.waiting))
         if not worker.generation and worker.live_at is not None and now - worker.live_at > GO_S:
             detail = f"{worker.seat} was told to go live and did not come"
             job.strike(Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail)
             orders.kill(job, worker, Cause.NEVER_READY)
-    came = sum(life in waiting for life in job.world.members)
-    found = absence(now, absent, missing_limit_s(job), waiting=came)
+    came = sum(life in waiting for life in job.world.members) if late else 0
+    found = absence(now, late, limit_s, waiting=came)
     if found is not None:
         _report_stall(job, found, restart=job.options.progress_timeout_s is not None)
 

@@ -64,6 +64,8 @@ def _maybe_silent(job: JobState) -> list[Agent]:
     agents, latest = job.roster.agents.values(), job.now - job.options.heartbeat_timeout_s
     if job.fleet.newer_lives:
         return list(agents)
+    if job.roster.all_heard_after(latest):
+        return list(job.roster.unusual_agents.values())
     return [agent for agent in agents if agent.heard <= latest or not agent.joined]
 
 

@@ -7,23 +7,24 @@ from hvd_elastic_ext.launcher.state import actions, orders
 from hvd_elastic_ext.launcher.state.facts import custody
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
-from hvd_elastic_ext.launcher.state.roster import Agent
 
 
 def plan(job: JobState) -> Plan:
     """Start missing agents, dismiss those that are not needed, and give up starts that take too long."""
     now, agents, listed, needed = job.now, job.roster.agents, job.fleet.hosts, job.wanted_hosts
-    for name in () if needed.keys() <= agents.keys() else needed:
-        host = listed.get(name)
-        if name not in agents and host is not None:
-            agents[name] = Agent(host, now)
+    missing = [name for name in needed if name not in agents]
+    surplus = bool(missing) or len(agents) > len(needed)
+    for name in missing:
+        if (host := listed.get(name)) is not None:
+            job.roster.start_agent(host, now)
             job.do(actions.StartAgent(host))
-    surplus = not agents.keys() <= needed.keys()
-    others = [
-        (name, agent)
-        for name, agent in agents.items()
-        if not agent.heard or agent.finishing or (surplus and name not in needed and name not in listed)
-    ]  # of thousands, few
+    others = [*job.roster.unusual_agents.items()]
+    if surplus:
+        others = [
+            (name, agent)
+            for name, agent in agents.items()
+            if not agent.is_usual or (name not in needed and name not in listed)
+        ]
     timeout = job.roster.join_timeout_s if others else 0.0
     for name, agent in others:
         # A finishing agent ends in any case; if its host is wanted again, a new agent follows.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import Final
 
 from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, CustodyAction
@@ -12,7 +11,6 @@ from hvd_elastic_ext.launcher.state.facts.custody import candidates, is_calm, le
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, HeldBack, Plan
 
-_STALE: Final = attrgetter("stale")
 NOTE_S: Final = 1.0
 """How often the newest commit is saved for the next launcher, which reports losses by that."""
 NOTE_EACH_S: Final = 0.002
@@ -46,8 +44,7 @@ def note(job: JobState) -> Plan:
     Save at once the first commit, a loss, the answer of a holder that the last launcher noted, and a new world's cost.
     """
     part, commits = job.custody, job.roster.commits
-    stale = sum(map(_STALE, commits.held.values()))
-    known = bool(commits.held), frozenset(commits.gone), stale, job.checkpoints.stored, job.resize.unrecorded
+    known = bool(commits.held), frozenset(commits.gone), commits.stale, job.checkpoints.stored, job.resize.unrecorded
     due = commits.held and job.now - part.noted_at >= NOTE_S + NOTE_EACH_S * len(commits.held)
     if known != part.noted or due:
         part.noted_at, part.noted = job.now, known

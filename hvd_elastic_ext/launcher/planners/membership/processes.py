@@ -28,20 +28,11 @@ def plan(job: JobState) -> Plan:
     """Start processes in wanted seats; end those that are not needed or do not get ready."""
     wanted, members = _startable(job), job.world.members
     now, kept = job.now, job.roster.present_ids(members)
-    full = wanted is job.wanted and job.roster.fills(job.wanted_seats)
-    for seat, place, neighbours in () if full else _plans(wanted, job.roster.workers, joining=bool(members)):
-        agent = job.roster.agents.get(seat.host)
-        free = job.fleet.restart_delays.over(seat, now)
-        if free and agent is not None and agent.joined and not agent.finishing and job.may_start_on(seat.host):
-            _start(job, agent, seat, place, neighbours=neighbours, standby=bool(members))
+    for seat, place, neighbours in _plans(wanted, job.roster.workers, joining=bool(members)) if _may_start(job) else ():
+        if _is_free(job, seat):
+            _start(job, job.roster.agents[seat.host], seat, place, neighbours=neighbours, standby=bool(members))
     # A live process that is no member lost its link, and its world went on without it.
-    live, workers = Stage.LIVE, job.roster.workers.values()
-    all_kept = len(workers) == len(kept)
-    others = [
-        each
-        for each in workers
-        if each.stage is not live or each.stopping_at is not None or not (all_kept or id(each) in kept)
-    ]  # of thousands, few
+    others = _others(job, kept)
     needed = frozenset(wanted) if others and wanted is not job.wanted else job.wanted_seats
     for worker in others:
         useful = worker.seat in needed and worker.stage is not Stage.LIVE
@@ -57,6 +48,26 @@ def plan(job: JobState) -> Plan:
         if any(at is not None and now >= at for at in (worker.stopping_at, worker.stop_again_at)):
             orders.stop(job, worker)
     return Plan(min((at for worker in others if (at := worker.stopping_at) is not None), default=None))
+
+
+def _others(job: JobState, kept: frozenset[int]) -> list[Worker]:
+    """Processes that are not live, are told to stop, or are not ``kept``: of thousands few, in the order of all."""
+    unusual, workers = job.roster.unusual, job.roster.workers
+    outside = sum(id(worker) not in kept for worker in unusual)
+    those = unusual if outside + len(kept) == len(workers) else workers.values()
+    live = Stage.LIVE
+    return [each for each in those if each.stage is not live or each.stopping_at is not None or id(each) not in kept]
+
+
+def _may_start(job: JobState) -> bool:
+    """Whether a process may start in a wanted seat: as a rule all have one, or their hosts are not there yet."""
+    return any(_is_free(job, seat) for seat in job.roster.unfilled(job.wanted))
+
+
+def _is_free(job: JobState, seat: Seat) -> bool:
+    agent = job.roster.agents.get(seat.host)
+    there = agent is not None and agent.joined and not agent.finishing
+    return there and job.fleet.restart_delays.over(seat, job.now) and job.may_start_on(seat.host)
 
 
 def _startable(job: JobState) -> tuple[Seat, ...]:
@@ -106,8 +117,6 @@ class _Plan(NamedTuple):
 
 def _plans(wanted: tuple[Seat, ...], workers: Mapping[Seat, Worker], *, joining: bool) -> list[_Plan]:
     """Each wanted seat without a process, with the place that its process shows to user code at first."""
-    if workers.keys() >= set(wanted):
-        return []
     by_host: dict[str, list[tuple[int, Seat]]] = {}
     for rank, seat in enumerate(wanted):
         by_host.setdefault(seat.host, []).append((rank, seat))

@@ -36,7 +36,7 @@ def plan(job: JobState) -> Plan:
     if job.offered == (staying, limits):
         return NOTHING  # as in nearly all looks, and there may be thousands
     job.wanted = next_world.seats(staying, limits, job.roster.taken, job.roster.commits.newest_hosts)
-    surplus = len(job.wanted) < sum(len(slots) for _, slots in staying)  # which ones are chosen depends on more
+    surplus = len(job.wanted) < sum([len(slots) for _, slots in staying])  # which ones are chosen depends on more
     job.offered = None if surplus else (staying, limits)
     return NOTHING
 

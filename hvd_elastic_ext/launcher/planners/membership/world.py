@@ -13,7 +13,6 @@ from hvd_elastic_ext.launcher.rules.membership.custody import CommitLoss
 from hvd_elastic_ext.launcher.rules.membership.next_world import (
     FINISHED,
     Stage,
-    Standing,
     WorldDecision,
     WorldLimits,
     decide,
@@ -83,15 +82,14 @@ def begin(job: JobState) -> Plan:
 def _change(job: JobState, decision: WorldDecision, members: tuple[ProcessId, ...]) -> None:
     world = job.world
     before = world.members
-    old, new = frozenset(before), frozenset(members)
+    old, new = job.rendezvous.members, frozenset(members)
     early_ends.going_on(job, new)
     joining = {life.seat.host for life in new - old}
     if decision.cause == "hosts added" and joining <= job.fleet.recovering:
         decision = replace(decision, cause="cooldown over")
     job.fleet.recovering -= joining
-    living = {worker.life for worker in job.roster.present(before)}
     blameless = world.not_at_fault | job.liveness.finished.keys()
-    world.lost.update(life.seat.host for life in before if life not in living and life not in blameless)
+    world.lost.update(life.seat.host for life in job.roster.absent(before) if life not in blameless)
     world.not_at_fault.clear()
     world.left_out = (old if job.formed else world.left_out | old) - new
     job.fleet.cut_off_live &= world.left_out  # nobody waits for the others any more
@@ -100,10 +98,10 @@ def _change(job: JobState, decision: WorldDecision, members: tuple[ProcessId, ..
         world.rollbacks += decision.cause in LOSS_CAUSES
     world.own = True
     job.generation += 1
-    job.answer(job.rendezvous.form(job.generation, members))
+    job.answer(job.rendezvous.form(job.generation, new))
     world.members, world.decision, world.provisional = members, decision, {}
     _call(job, job.roster.present(members))
-    for worker in job.roster.present(life for life in before if life not in new):
+    for worker in [worker for life in before if life not in new and (worker := job.roster.alive(life)) is not None]:
         if worker.leaving is None and not worker.done:
             orders.remove(job, worker, decision.reason)
 
@@ -121,7 +119,7 @@ def _call(job: JobState, members: Sequence[Worker]) -> None:
         if worker.stage is Stage.PARKED:
             worker.stage, worker.since, worker.live_at = Stage.LIVE, now, now
             absent.append(worker)
-        elif worker.life not in waiting:
+        elif not waiting or worker.life not in waiting:
             worker.fence_at = fence_at
             absent.append(worker)
     _tell_members(job, absent)
@@ -144,10 +142,10 @@ def _fence_late(job: JobState, now: float) -> None:
 
 def _tell_members(job: JobState, members: Iterable[Worker]) -> None:
     """Tell members to go live, or to leave the world that they are in."""
-    now, elsewhere = job.now, list[Worker]()
+    now, elsewhere, placed = job.now, list[Worker](), job.rendezvous.placed
     for worker in members:
         worker.told_at = now
-        if worker.generation or job.rendezvous.placed(worker.life):
+        if worker.generation or placed(worker.life):
             elsewhere.append(worker)
         else:
             _go(job, worker)
@@ -171,13 +169,19 @@ def _deal(job: JobState, wanted: tuple[Seat, ...]) -> None:
     may, loss = custody.may_form(job)
     if not may:
         return
-    holds = job.roster.commits.commit_of
-    order = in_order([Standing(each.life, holds(each.life.seat), each.agreed > 0) for each in present], wanted)
+    order = _order(job, present, wanted)
     dealt = job.rendezvous.deal(order)
     for worker in present:
         worker.fence_at = worker.fenced_at = None
     job.do(actions.Deal(job.generation, dealt))
     _journal(job, order, custody.world_formed(job, loss), loss)
+
+
+def _order(job: JobState, present: Sequence[Worker], wanted: tuple[Seat, ...]) -> tuple[ProcessId, ...]:
+    held = job.roster.commits.held.get
+    found = [held(each.life.seat) for each in present]
+    holds = [None if each is None else each.commit for each in found]
+    return in_order([each.life for each in present], wanted, holds=holds, trained=[each.agreed > 0 for each in present])
 
 
 def _may_be_ranked(worker: Worker) -> bool:

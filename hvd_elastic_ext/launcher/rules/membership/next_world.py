@@ -6,9 +6,11 @@ leaves when the others are enough. A world that has lost a member is formed agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import lru_cache
+from itertools import compress
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.hosts import Host
@@ -131,6 +133,12 @@ AS_IT_SHOULD_BE: Final = WorldDecision(None, "", "the world is as it should be")
 NOT_READY_YET: Final = WorldDecision(None, "", "newcomers are not ready yet")
 
 
+@lru_cache(maxsize=1 << 16)
+def _seats(host: str, slots: tuple[int, ...]) -> tuple[Seat, ...]:
+    """Of one host: they are the same objects for each list, and keys of many tables."""
+    return tuple([Seat(host, slot) for slot in slots])
+
+
 def seats(
     hosts: Sequence[tuple[Host, Sequence[int]]],
     limits: WorldLimits,
@@ -143,7 +151,7 @@ def seats(
     others, so a host that comes back does not replace its replacement. While no process trains, the ``holders`` of the
     newest commit come first. Below the smallest world all seats are wanted. Both are asked for only if there are more.
     """
-    every = tuple(Seat(host.name, slot) for host, slots in hosts for slot in slots)
+    every = tuple([seat for host, slots in hosts for seat in _seats(host.name, tuple(slots))])
     size = limits.size(len(every), begun=True)
     if not size or size == len(every):
         return every
@@ -162,70 +170,88 @@ def seats(
 
 def decide(now: float, situation: Situation, limits: WorldLimits) -> WorldDecision:
     """Decide which processes form the next world, if any."""
-    view = _View(now, situation, limits)
-    if not view.alive:
-        return WorldDecision(None, "", "training is done") if view.done else _begin(view)
-    if view.lost or view.broken:
-        return _after_loss(view)
-    if not (situation.formed and situation.settled):
+    return decide_by(now, Difference.of(situation), limits)
+
+
+def decide_by(now: float, found: Difference, limits: WorldLimits) -> WorldDecision:
+    """The same, for whoever knows what differs without a look at each process there is."""
+    if not (found.staying or found.leaving):
+        return WorldDecision(None, "", "training is done") if found.done else _begin(now, found, limits)
+    if found.lost or found.broken:
+        return _after_loss(found, limits)
+    if not (found.formed and found.settled):
         return STILL_FORMING
-    if view.done:
+    if found.done:
         return WorldDecision(None, "", "training is done, and the last ones are about to say so")
-    if view.leaving:
-        decision = _without_leaving(view)
+    if found.leaving:
+        decision = _without_leaving(now, found, limits)
         if decision is not None:
             return decision
-    return _with_newcomers(view)
-
-
-def decide_for_intact(*, settled: bool, coming: int | None) -> WorldDecision | None:
-    """What :func:`decide` says of a world with all of its members, without a look at each process there is.
-
-    They are live, none of them is done, and none has lost its connections. ``settled``: they have their ranks and have
-    agreed on their state. All are in wanted seats, and ``coming`` more seats are wanted, with no process that is ready;
-    None: that is not so, and not enough to decide by.
-    """
-    if not settled:
-        return STILL_FORMING
-    if coming is None:
-        return None
-    return NOT_READY_YET if coming else AS_IT_SHOULD_BE
+    return _with_newcomers(now, found, limits)
 
 
 _NEARNESS: Final[Mapping[Stage | None, int]] = {Stage.LIVE: 0, Stage.PARKED: 1, Stage.BOOTING: 2, None: 3}
 """Of a seat's process to the world."""
 
 
-class _View:
-    """The situation, sorted."""
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How the newest world differs from what is wanted. Few of thousands of processes are named in it.
 
-    def __init__(self, now: float, situation: Situation, limits: WorldLimits) -> None:
+    ``staying``: members that train on in wanted seats; ``leaving``: those in other seats. ``must_stay``: leaving ones
+    that a world without the ``lost`` ones needs. ``lost``: members that have ended, or end. ``done``: those whose
+    training function has returned. ``broken``: those that ask for a rank though they have one. All in their order in
+    the world. ``parked``: processes that are ready in wanted seats, most senior first; ``coming``: how many of these
+    seats have none that is. If none is lost and the world still forms, what is wanted does not matter.
+    """
+
+    staying: Sequence[ProcessId] = ()
+    leaving: Sequence[Process] = ()
+    must_stay: Sequence[ProcessId] = ()
+    lost: Sequence[ProcessId] = ()
+    done: Sequence[ProcessId] = ()
+    broken: Sequence[ProcessId] = ()
+    parked: Sequence[Process] = ()
+    coming: int = 0
+    formed: bool = True
+    settled: bool = True
+    begun: bool = False
+
+    @classmethod
+    def of(cls, situation: Situation) -> Difference:
+        """By a look at each process."""
         processes, wanted = situation.processes, situation.wanted
-        self.now, self.situation, self.limits = now, situation, limits
-        self.done: list[Process] = []
-        self.alive: list[Process] = []
-        self.lost: list[ProcessId] = []
-        self.staying: list[Process] = []
-        self.leaving: list[Process] = []
         needed, inside = frozenset(wanted), set[Seat]()
-        for life in situation.members:  # there may be thousands
+        lost, done, staying, leaving = list[ProcessId](), list[ProcessId](), list[Process](), list[Process]()
+        for life in situation.members:
             process = processes.get(life.seat)
             if process is None or process.stage is not Stage.LIVE or process.life != life:
-                self.lost.append(life)
+                lost.append(life)
                 continue
             inside.add(life.seat)
-            (self.done if process.done else self.alive).append(process)
-            if not process.done:
-                (self.staying if life.seat in needed else self.leaving).append(process)
+            if process.done:
+                done.append(life)
+            else:
+                (staying if life.seat in needed else leaving).append(process)
         if not situation.formed:  # a process that is done does not join, and the others would wait for it
-            self.lost += [process.life for process in self.done]
-        self.broken = [process for process in self.alive if process.broken]
+            lost += done
+        broken = {each.life for each in (*staying, *leaving) if each.broken}
         outside = [processes.get(seat) for seat in wanted if seat not in inside]
-        self.parked = [process for process in outside if process is not None and process.stage is Stage.PARKED]
-        self.coming = sum(process is None or process.stage is Stage.BOOTING for process in outside)
+        return cls(
+            [each.life for each in staying],
+            leaving,
+            _must_stay(staying, leaving, settled=situation.settled),
+            lost,
+            done,
+            [life for life in situation.members if life in broken] if broken else (),
+            [each for each in outside if each is not None and each.stage is Stage.PARKED],
+            sum(each is None or each.stage is Stage.BOOTING for each in outside),
+            situation.formed,
+            situation.settled,
+            situation.begun,
+        )
 
-    @property
-    def window_closes(self) -> float:
+    def window_closes(self, limits: WorldLimits) -> float:
         """When no more newcomers are waited for: it slides from the one that was ready last.
 
         If all that are wanted are ready, it slides from the start of the last one: hosts that come together are listed
@@ -233,102 +259,131 @@ class _View:
         """
         ready = [process.since for process in self.parked]
         last = max(ready) if self.coming else max(process.created for process in self.parked)
-        return min(last + self.limits.settle_s, min(ready) + self.limits.settle_cap_s)
+        return min(last + limits.settle_s, min(ready) + limits.settle_cap_s)
 
     @property
-    def must_stay(self) -> list[Process]:
-        """Leaving members that stay for one more world, because no staying member has the state yet."""
-        newest = max((process.holds for process in self.alive if process.holds is not None), default=None)
-        has = newest is not None and any(process.holds == newest for process in self.staying)
-        if has or (self.staying and self.situation.settled):
-            return []
-        # Prefer a member that holds the newest commit. If no commit is known, take any member.
-        return sorted(self.leaving, key=lambda process: process.holds != newest)[: 1 if self.staying else None]
+    def ready(self) -> list[ProcessId]:
+        """Newcomers that may join."""
+        return [process.life for process in self.parked]
 
-    def chosen(self, processes: Sequence[Process]) -> tuple[ProcessId, ...]:
-        """As many of ``processes`` as one world takes, the first ones; empty if they are too few."""
-        size = self.limits.size(len(processes), begun=self.situation.begun)
-        return tuple(process.life for process in processes[:size])
+    def chosen(self, lives: Sequence[ProcessId], limits: WorldLimits) -> tuple[ProcessId, ...]:
+        """As many of them as one world takes, the first ones; empty if they are too few."""
+        return tuple(lives[: limits.size(len(lives), begun=self.begun)])
 
 
-def _begin(view: _View) -> WorldDecision:
+def _must_stay(staying: Sequence[Process], leaving: Sequence[Process], *, settled: bool) -> list[ProcessId]:
+    """Leaving members that stay for one more world, because no staying member has the state yet."""
+    if not leaving or (staying and settled):
+        return []
+    newest = max((each.holds for each in (*staying, *leaving) if each.holds is not None), default=None)
+    if newest is not None and any(each.holds == newest for each in staying):
+        return []
+    # Prefer a member that holds the newest commit. If no commit is known, take any member.
+    first = sorted(leaving, key=lambda process: process.holds != newest)[: 1 if staying else None]
+    return [process.life for process in first]
+
+
+def _begin(now: float, found: Difference, limits: WorldLimits) -> WorldDecision:
     """No process trains: the first world, or the first one after all were lost."""
-    begun = view.situation.begun
-    chosen = view.chosen(view.parked)
+    chosen = found.chosen(found.ready, limits)
     if not chosen:
-        need = view.limits.least if begun else view.limits.start
-        return WorldDecision(None, "", f"processes ready: {len(view.parked)}, needed: {need}")
-    cause = "all were lost" if begun else "start"
-    if not view.coming:
+        need = limits.least if found.begun else limits.start
+        return WorldDecision(None, "", f"processes ready: {len(found.parked)}, needed: {need}")
+    cause = "all were lost" if found.begun else "start"
+    if not found.coming:
         return WorldDecision(chosen, cause, "all that are wanted are ready")
-    if view.now < view.window_closes:
-        return WorldDecision(None, "", f"processes on their way: {view.coming}", view.window_closes)
-    return WorldDecision(chosen, cause, f"processes late: {view.coming}")
+    closes = found.window_closes(limits)
+    if now < closes:
+        return WorldDecision(None, "", f"processes on their way: {found.coming}", closes)
+    return WorldDecision(chosen, cause, f"processes late: {found.coming}")
 
 
-def _after_loss(view: _View) -> WorldDecision:
+def _after_loss(found: Difference, limits: WorldLimits) -> WorldDecision:
     """Decide about a newest world that has lost a process or its connections."""
-    candidates = [*view.must_stay, *view.staying, *view.parked]
-    chosen = view.chosen(candidates)
-    cause = "worker failed" if view.lost else FINISHED if view.done else "connection lost"
-    gone = ", ".join(str(life.seat) for life in view.lost)
-    reason = f"lost {gone}" if view.lost else f"{view.broken[0].seat} has lost its connections"
+    candidates = [*found.must_stay, *found.staying, *found.ready]
+    chosen = found.chosen(candidates, limits)
+    cause = "worker failed" if found.lost else FINISHED if found.done else "connection lost"
+    gone = ", ".join(str(life.seat) for life in found.lost)
+    reason = f"lost {gone}" if found.lost else f"{found.broken[0].seat} has lost its connections"
     if not chosen:
-        return WorldDecision(None, cause, f"{reason}; processes left: {len(candidates)}, needed: {view.limits.least}")
+        return WorldDecision(None, cause, f"{reason}; processes left: {len(candidates)}, needed: {limits.least}")
     return WorldDecision(chosen, cause, reason)
 
 
-def _without_leaving(view: _View) -> WorldDecision | None:
+def _without_leaving(now: float, found: Difference, limits: WorldLimits) -> WorldDecision | None:
     """Remove members that are no longer wanted; None if they have to stay for now."""
-    leaving = ", ".join(str(process.seat) for process in view.leaving)
-    chosen = view.chosen([*view.staying, *view.parked])
-    if view.staying and chosen:
+    leaving = ", ".join(str(process.seat) for process in found.leaving)
+    chosen = found.chosen([*found.staying, *found.ready], limits)
+    if found.staying and chosen:
         return WorldDecision(chosen, "hosts removed", f"{leaving} may go")
-    if view.staying or not view.parked or not view.chosen(view.parked):
+    if found.staying or not found.parked or not found.chosen(found.ready, limits):
         return None
-    first_leave = min((process.leaves_by for process in view.leaving if process.leaves_by is not None), default=None)
-    closes = view.window_closes if first_leave is None else min(view.window_closes, first_leave - REPLACE_MARGIN_S)
-    if view.coming and view.now < closes:
+    first_leave = min((process.leaves_by for process in found.leaving if process.leaves_by is not None), default=None)
+    closes = found.window_closes(limits)
+    closes = closes if first_leave is None else min(closes, first_leave - REPLACE_MARGIN_S)
+    if found.coming and now < closes:
         return WorldDecision(None, "", f"{leaving} stays until its replacements are ready", closes)
     # No new member holds a commit. Keep one old member for one world, to send it.
-    together = (view.leaving[0].life, *view.chosen(view.parked))
+    together = (found.leaving[0].life, *found.chosen(found.ready, limits))
     return WorldDecision(together, "hosts changed", f"{leaving} may go when the others have the state")
 
 
-def _with_newcomers(view: _View) -> WorldDecision:
-    kept = [*view.staying, *view.leaving]
-    chosen = view.chosen([*kept, *view.parked]) if view.parked else ()
-    if len(chosen) <= len(view.alive):
-        return NOT_READY_YET if view.coming else AS_IT_SHOULD_BE
-    if view.now < view.window_closes:
-        return WorldDecision(None, "", "more newcomers may come", view.window_closes)
-    return WorldDecision(chosen, "hosts added", f"newcomers ready: {len(chosen) - len(view.alive)}")
+def _with_newcomers(now: float, found: Difference, limits: WorldLimits) -> WorldDecision:
+    trains = len(found.staying) + len(found.leaving)
+    kept = [*found.staying, *(process.life for process in found.leaving)]
+    chosen = found.chosen([*kept, *found.ready], limits) if found.parked else ()
+    if len(chosen) <= trains:
+        return NOT_READY_YET if found.coming else AS_IT_SHOULD_BE
+    closes = found.window_closes(limits)
+    if now < closes:
+        return WorldDecision(None, "", "more newcomers may come", closes)
+    return WorldDecision(chosen, "hosts added", f"newcomers ready: {len(chosen) - trains}")
 
 
-class Standing(NamedTuple):
-    """What of a process counts for its rank, as :class:`Process` has it."""
-
-    life: ProcessId
-    holds: Commit | None
-    trained: bool
-
-
-def in_order(members: Iterable[Standing | Process], wanted: Sequence[Seat]) -> tuple[ProcessId, ...]:
+def in_order(
+    members: Sequence[ProcessId], wanted: Sequence[Seat], *, holds: Sequence[Commit | None], trained: Sequence[bool]
+) -> tuple[ProcessId, ...]:
     """Order in which ranks are dealt: hosts with the newest commit first, then by seniority; on each host likewise.
 
     So rank 0 holds the newest commit, and a user's own sync from rank 0 is right, too. If no commit is known, as with
     Horovod's own State, processes that have trained come first: a newcomer as rank 0 would reset the training of all.
+    ``holds``, ``trained``: of each member, as :class:`Process` has it.
     """
-    everyone = list(members)
+    newest = max({commit for commit in holds if commit is not None}, default=None)
+    behind = [commit != newest for commit in holds] if newest is not None else [not each for each in trained]
+    first = [life for life, late in zip(members, behind, strict=True) if not late]
+    last = list(compress(members, behind))
+    hosts = {life.seat.host for life in last}
+    if not hosts or all(life.seat.host not in hosts for life in first):
+        found = _as_wanted(first, wanted), _as_wanted(last, wanted)  # as a rule, and there may be thousands
+        if found[0] is not None and found[1] is not None:
+            return (*found[0], *found[1])
     place = {seat: index for index, seat in enumerate(wanted)}
-    newest = max((process.holds for process in everyone if process.holds is not None), default=None)
     by_host: dict[str, list[_Ranked]] = {}
-    for process in everyone:  # there may be thousands
-        behind = process.holds != newest if newest is not None else not process.trained
-        life = process.life
-        ranked = (behind, life.seat.slot, place.get(life.seat, len(place)), life)
+    for life, late in zip(members, behind, strict=True):
+        ranked = (late, life.seat.slot, place.get(life.seat, len(place)), life)
         by_host.setdefault(life.seat.host, []).append(ranked)
     return tuple(life for group in sorted(by_host.values(), key=_first) for _, _, _, life in sorted(group))
+
+
+def _as_wanted(members: Sequence[ProcessId], wanted: Sequence[Seat]) -> Sequence[ProcessId] | None:
+    """In the order of the wanted seats; None if that is not host by host and slot by slot, or if not all are wanted."""
+    rest = iter(wanted)
+    if not all(life.seat in rest for life in members):  # as a rule they are in that order already
+        by_seat = {life.seat: life for life in members}
+        members = [by_seat[seat] for seat in wanted if seat in by_seat]
+        if len(members) < len(by_seat):
+            return None
+    hosts, changes, before = set[str](), 0, Seat("", -1)
+    for life in members:
+        seat = life.seat
+        if seat.host != before.host:
+            hosts.add(seat.host)
+            changes += 1
+        elif seat.slot < before.slot:
+            return None
+        before = seat
+    return members if len(hosts) == changes else None
 
 
 _Ranked = tuple[bool, int, int, ProcessId]

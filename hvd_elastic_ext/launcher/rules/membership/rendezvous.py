@@ -120,27 +120,20 @@ def places(members: Sequence[ProcessId]) -> dict[ProcessId, Place]:
     Local ranks have no gaps: Gloo aborts otherwise. The cross rank of a process is its host's number among the hosts
     that have its local rank.
     """
-    by_host, hosts, last = list[list[ProcessId]](), set[str](), None
-    for life in members:  # there may be thousands
-        host = life.seat.host
-        if host == last:
-            by_host[-1].append(life)
-        else:
-            by_host.append([life])
-            hosts.add(host)
-            last = host
-    if len(hosts) != len(by_host):
-        raise ValueError("the members of one host do not stand together")
-    counts = Counter(map(len, by_host))
+    slots = Counter([life.seat.host for life in members])  # there may be thousands
+    counts = Counter(slots.values())
     crossing = [sum(counts[count] for count in counts if count > local) for local in range(max(counts, default=0))]
     found: dict[ProcessId, Place] = {}
-    seen, rank, size = [0] * len(crossing), 0, len(members)
-    for group in by_host:
-        beside = len(group)
-        for local, life in enumerate(group):
-            found[life] = Place(rank, size, local, beside, seen[local], crossing[local])
-            seen[local] += 1
-            rank += 1
+    seen, size, host, local, hosts = [0] * len(crossing), len(members), None, 0, 0
+    for rank, life in enumerate(members):
+        if life.seat.host == host:
+            local += 1
+        else:
+            host, local, hosts = life.seat.host, 0, hosts + 1
+        found[life] = Place(rank, size, local, slots[host], seen[local], crossing[local])
+        seen[local] += 1
+    if hosts != len(slots):
+        raise ValueError("the members of one host do not stand together")
     return found
 
 
@@ -176,7 +169,8 @@ class Rendezvous:
     _worlds: dict[ProcessId, _World] = field(default_factory=dict)
     _answered: dict[ProcessId, int] = field(default_factory=dict)
     """By process, the number of the question that was answered with its rank."""
-    _waiting: dict[ProcessId, Question] = field(default_factory=dict)
+    _waiting: dict[ProcessId, int] = field(default_factory=dict)
+    """By process, the number of its question for a rank that has no answer yet."""
     _again: frozenset[ProcessId] | None = field(default=None, compare=False, repr=False)
     """The last answer of :attr:`asked_again`, until something changes it."""
     _held: dict[tuple[ProcessId, int], tuple[Question, float]] = field(default_factory=dict)
@@ -225,12 +219,13 @@ class Rendezvous:
     def deal(self, order: Sequence[ProcessId]) -> Dealt:
         """Give ranks to the members of the newest world, all of whom are waiting, in ``order``."""
         world = self._newest
-        if not self.ready or frozenset(order) != world.members:
+        all_ask = not world.formed and all(map(self._waiting.__contains__, order))
+        if not all_ask or len(order) != len(world.members) or not world.members.issuperset(order):
             raise ValueError("ranks are dealt to all members, once all have asked")
         world.formed, self._again = True, None
         world.places = places(order)
         self._worlds.update(dict.fromkeys(order, world))
-        numbers = [self._waiting.pop(life).number for life in order]
+        numbers = list(map(self._waiting.pop, order))
         self._answered.update(zip(order, numbers, strict=True))
         return Dealt(world.places, numbers)
 
@@ -250,26 +245,29 @@ class Rendezvous:
         """Whether a process was answered with a rank."""
         return life in self._answered
 
-    def ask_for_rank(self, question: Question) -> RendezvousAnswer | None:
-        """Answer a question for a rank if it was answered before: it comes again because the answer may be lost.
+    def ask_for_ranks(self, lives: Sequence[ProcessId], number: int) -> list[RendezvousAnswer]:
+        """Processes ask for a rank, by a question of this number each. Answers those that were answered before: a
+        question comes again because the answer may be lost.
 
-        Else it waits. If its world is lost by now, the process finds that out in it, and asks again.
+        The others wait. If the world of one is lost by now, it finds that out in it, and asks again.
         """
-        life, number = question.life, question.number
-        answered = self._answered.get(life)
-        if number == answered:
-            return _answer(question, OK, self._worlds[life].places[life].text().encode())
-        if number > (-1 if answered is None else answered):  # else it was answered: messages may come twice
-            self._waiting[life], self._again = question._replace(body=b"") if question.body else question, None
-        return None
+        answers, waiting, before = list[RendezvousAnswer](), self._waiting, self._answered.get
+        for life in lives:  # at a change thousands ask at once
+            answered = before(life, -1)
+            if number > answered:
+                waiting[life] = number
+            elif number == answered >= 0:  # else another one was answered since: messages may come twice
+                place = self._worlds[life].places[life]
+                answers.append(RendezvousAnswer(life, number, OK, place.text().encode()))
+        self._again = None
+        return answers
 
     def ask(self, question: Question, now: float) -> list[RendezvousAnswer]:
         """Answer a question, and those that it makes answerable; nothing if it has to wait."""
         if question.method != "PUT" and question.body:
             question = question._replace(body=b"")  # it is not read, and the question may wait for long
         if is_for_a_rank(question.method, question.path):
-            answer = self.ask_for_rank(question)
-            return [] if answer is None else [answer]
+            return self.ask_for_ranks((question.life,), question.number)
         world = self._worlds.get(question.life)
         if world is None or world.broken:
             return [_answer(question, CANNOT_FORM if world else NOT_YET)]
@@ -285,7 +283,7 @@ class Rendezvous:
     def withdraw(self, life: ProcessId, number: int) -> None:
         """A process has closed its connection before its answer."""
         self._held.pop((life, number), None)
-        if (question := self._waiting.get(life)) is not None and question.number == number:
+        if self._waiting.get(life) == number:
             del self._waiting[life]
             self._again = None
 

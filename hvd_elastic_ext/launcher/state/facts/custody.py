@@ -106,16 +106,18 @@ def ending(job: JobState) -> dict[Seat, float]:
     """Seats with a process that was in a world and was killed, and until when its end is awaited."""
     agents = job.roster.agents
     return {
-        seat: worker.killed_at + ENDS_S
-        for seat, worker in job.roster.workers.items()
-        if worker.killed is not None and worker.generation and (agent := agents.get(seat.host)) and agent.joined
+        worker.seat: worker.killed_at + ENDS_S
+        for worker in job.roster.unusual
+        if worker.killed is not None and worker.generation and (agent := agents.get(worker.seat.host)) and agent.joined
     }
 
 
 def leaves_by(job: JobState) -> Mapping[str, float]:
     """Hosts that leave, and when (mono): those with notice, and those that are not published any more."""
     told, agents = dict(job.leaves_by), job.roster.agents
-    if job.fleet.hosts.has_all(agents.keys()) and not any(agent.finishing for agent in agents.values()):
+    if job.fleet.hosts.has_all(agents.keys()) and not any(
+        agent.finishing for agent in job.roster.unusual_agents.values()
+    ):
         return told
     for name, agent in job.roster.agents.items():
         if name not in job.fleet.hosts or agent.finishing:

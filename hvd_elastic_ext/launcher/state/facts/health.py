@@ -30,8 +30,7 @@ def left_out(job: JobState, *, brief: bool = False) -> list[str]:
     """
     ledger, now = job.faults.ledger, job.now
     found = []
-    for host in job.fleet.hosts:
-        usable = ledger.usable_slots(now, host)
+    for host, usable in job.faults.usable(job.fleet.hosts, now):
         if len(usable) == host.slots:
             continue
         said = [ledger.records[subject] for subject in ledger.subjects(host)] if brief else []

@@ -255,13 +255,14 @@ def _failing(job: JobState) -> Wait | None:
 
 
 def _forming(job: JobState) -> Wait:
-    absent = [life for life in job.world.members if life not in job.rendezvous.waiting]
+    waiting = job.rendezvous.waiting
+    absent = [life for life in job.world.members if life not in waiting]
     what = f"world {job.generation} forms"
     if not absent:
         return Wait(what, ends=ARRIVES)
     what += f": not there yet: {some([life.seat for life in absent])}"
-    workers = [worker for life in absent if (worker := job.roster.alive(life)) is not None]
-    new = [worker.live_at for worker in workers if not worker.generation and worker.live_at is not None]
+    members = [worker for worker in job.roster.present(job.world.members) if not worker.generation]
+    new = [each.live_at for each in members if each.live_at is not None and each.life not in waiting]
     if len(new) < len(absent):
         limit_s = health.missing_limit_s(job)
         ends = f"it ends when they next call state.commit() or end; reported as stalled after {limit_s:g} s"
@@ -274,12 +275,12 @@ def _first_step(job: JobState) -> Wait | None:
     what = f"for the first step of world {job.generation}"
     if job.decision.reason == STILL_FORMING.reason:
         members = job.roster.present(job.world.members)
-        outside = [worker.seat for worker in members if worker.generation < job.generation]
+        outside = [worker.life.seat for worker in members if worker.generation < job.generation]
         if outside and len(members) == 1:
             return Wait(f"{what}: not initialized yet: {some(outside)}", ends=INITIALIZED)
         if outside:
             return Wait(f"{what}: not connected to the others yet: {some(outside)}", ends=CONNECTED)
-        behind = [worker.seat for worker in members if worker.agreed < job.generation]
+        behind = [worker.life.seat for worker in members if worker.agreed < job.generation]
         if behind and any(worker.loops for worker in members):  # without an elastic loop they may train already
             return Wait(f"{what}: no agreement on the state yet: {some(behind)}", ends=AGREED)
     change = job.resize.change

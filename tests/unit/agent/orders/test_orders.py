@@ -29,6 +29,7 @@ from hvd_elastic_ext.agent.orders.orders import (
     read,
     read_welcome,
 )
+from hvd_elastic_ext.launcher.agents.transports.transports import join_line
 
 SECRET = "hunter2"
 
@@ -89,6 +90,12 @@ def test_a_join_says_environment_and_command_of_every_process_or_neither() -> No
     usual = {"argv": ["train"], "env": {"TOKEN": "t", "SEAT": "none"}}
     assert parse(line(**JOIN, **usual)) == JOINED
     assert parse(line(**JOIN)) == JOINED._replace(argv=(), env={})
+
+
+def test_a_join_says_which_files_are_to_be_compared_or_none() -> None:
+    there = {"key": b"\0", "launcher": ("10.0.0.1", 5000), "incarnation": 2, "orphan_grace_s": 60.0}
+    sent = join_line("j", "h", **there, code=b"\0x")
+    assert parse(sent) == JOINED._replace(argv=(), env={}, code=b"\0x")
 
 
 def test_by_default_no_core_is_dumped_and_there_is_memory_for_three_commits() -> None:

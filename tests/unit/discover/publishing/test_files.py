@@ -61,6 +61,26 @@ def test_the_same_again_writes_nothing(tmp_path):
     assert (tmp_path / "hosts").stat().st_ino == inode
 
 
+def test_a_list_that_comes_back_after_another_one_could_not_be_written_is_written_nowhere(hosts_file, tmp_path):
+    hosts_file.publish(of(old=1))
+    inode = (tmp_path / "hosts").stat().st_ino
+    with full_disk(), pytest.raises(PublishFailed):
+        hosts_file.publish(of(new=1))
+    hosts_file.publish(of(old=1))
+    assert (tmp_path / "hosts").stat().st_ino == inode
+
+
+def test_what_others_left_under_the_name_of_the_temporary_file_is_replaced_and_no_link_is_followed(tmp_path):
+    (tmp_path / "other").write_text("theirs")
+    file = HostsFile(tmp_path / "hosts")
+    file.publish(of(a=1))
+    (tmp_path / ".hosts.new").symlink_to("other")
+    file.publish(of(b=1))
+    file.close()
+    assert ((tmp_path / "hosts").read_text(), (tmp_path / "other").read_text()) == ("b:1\n", "theirs")
+    assert names(tmp_path) == {"hosts", "other", ".hosts.lock"}
+
+
 @pytest.mark.parametrize("damage", ["remove", "edit", "mode"])
 def test_a_file_changed_by_others_is_restored_by_the_next_call(hosts_file, tmp_path, damage):
     path = tmp_path / "hosts"

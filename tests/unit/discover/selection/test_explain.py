@@ -6,9 +6,10 @@ import pytest
 
 from discover.app.once import pods_table
 from discover.selection.damping import DampingFacts, DampingLimits, DampingState, ProbeResults, decide_published
-from discover.selection.explain import Row, as_json, explain, warnings
+from discover.selection.explain import Row, as_json, explain
 from discover.selection.objects import Key, PodView
 from discover.selection.selection import Selection
+from discover.selection.verdict_index import VerdictGroups
 from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host
 
@@ -103,7 +104,7 @@ def test_the_json_row_has_all_known_values_and_no_others():
 
 
 def test_warnings_are_counted_by_where_they_stand_and_what_follows():
-    assert warnings(Selection(VERDICTS)) == {
+    assert VerdictGroups.of(VERDICTS).warned == {
         ("node", "advisory"): 2,
         ("node", "imminent"): 1,
         ("pod", "imminent"): 1,
@@ -113,4 +114,4 @@ def test_warnings_are_counted_by_where_they_stand_and_what_follows():
 
 @pytest.mark.parametrize("verdicts", [(), (VERDICTS[0], VERDICTS[4]), (verdict("w-8", Grade.GONE, "pod was evicted"),)])
 def test_without_warnings_nothing_is_counted(verdicts):
-    assert warnings(Selection(verdicts)) == {}
+    assert VerdictGroups.of(verdicts).warned == {}

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from discover.selection.explain import warnings
 from discover.selection.operators import OPERATORS, HostRules, JobView
-from discover.selection.selection import Selection, Selector
+from discover.selection.selection import Selection, Selector, groups_of
 from discover.selection.signal_config import with_rules
 from discover.selection.signal_table import BUILT_IN
 from discover.selection.verdicts import Grade, Verdict
@@ -79,5 +78,5 @@ def test_a_deadline_from_the_first_observation_stays_for_a_changed_job_and_resta
 
 
 def test_warnings_of_the_job_are_counted_as_such():
-    assert warnings(Looking(**{"class": "imminent"}).at(NOW, {KEY: "x"})) == {("job", "imminent"): 2}
-    assert warnings(Looking(**{"class": "advisory"}).at(NOW, {KEY: "x"})) == {("job", "advisory"): 2}
+    assert groups_of(Looking(**{"class": "imminent"}).at(NOW, {KEY: "x"})).warned == {("job", "imminent"): 2}
+    assert groups_of(Looking(**{"class": "advisory"}).at(NOW, {KEY: "x"})).warned == {("job", "advisory"): 2}

@@ -19,9 +19,9 @@ from discover.selection.damping import (
     DampingState,
     ProbeResults,
     decide_published,
+    probe_key,
     still_holds,
 )
-from discover.selection.explain import warnings
 from discover.selection.objects import ClusterSnapshot, Key, different
 from discover.selection.operators import OPERATORS, SLOTS_ANNOTATION, HostRules, JobView
 from discover.selection.selection import Selection, Selector, groups_of
@@ -41,7 +41,7 @@ POD_STATES = st.fixed_dictionaries(
         "ready": st.sampled_from([True, True, True, False]),
         "deletion": st.sampled_from(["", "", "", "2026-01-01T00:00:30Z"]),
         "annotations": st.sampled_from([{}, {}, {"touched": "1"}, {SLOTS_ANNOTATION: "2"}, {SLOTS_ANNOTATION: "0"}]),
-        "hostname": st.sampled_from(["", "", "", "", "same"]),
+        "hostname": st.sampled_from(["", "", "same"]),
     }
 )
 NODE_STATES = st.fixed_dictionaries(
@@ -57,47 +57,71 @@ NODE_STATES = st.fixed_dictionaries(
 
 @dataclass
 class Scratch:
-    """Looks with no memory but what is held: each look judges all there is, and holds it with nothing left out."""
+    """Looks at all there is each time: it knows nothing of what was changed last."""
 
-    selector: Selector
     state: DampingState = field(default_factory=DampingState)
 
-    def look(self, now: float, selection: Selection, answers: ProbeResults) -> DampingResult:
+    def look(
+        self, now: float, selection: Selection, answers: ProbeResults, limits: DampingLimits
+    ) -> tuple[DampingResult, str]:
         bare = Selection(selection.verdicts, selection.again_at, selection.missing)
-        damping, _ = decide_published(
-            now, replace(self.state, observation=None), DampingFacts(bare, answers), limits=LIMITS
-        )
+        before = replace(self.state, observation=None, clear=None, unlike=frozenset())
+        damping, reason = decide_published(now, before, DampingFacts(bare, answers, now), limits=limits)
         self.state = damping.state
-        return damping
+        return damping, reason
 
 
 class Looking(RuleBasedStateMachine):
     """A cluster that changes at random, followed by one who looks at what has changed, and by one who looks at all."""
 
-    @initialize(hidden=st.booleans())
-    def begin(self, hidden: bool) -> None:
-        rules = HostRules(operator=OPERATORS["mpi"])
-        self.new_selector = lambda: Selector(rules, BUILT_IN)
+    @initialize(
+        hidden=st.booleans(),
+        shared=st.sampled_from([False, False, False, True]),
+        running=st.sampled_from([True, False]),
+    )
+    def begin(self, hidden: bool, shared: bool, running: bool) -> None:
+        self.rules, self.limits = HostRules(operator=OPERATORS["mpi"]), LIMITS
         self.follower = self.new_selector()
         self.snapshot = picture([], None if hidden else [])
-        self.scratch = Scratch(self.new_selector())
+        self.shared = shared
+        self.scratch = Scratch()
         self.version, self.now, self.job = 1, 100.0, None
         self.answers: set[str] = set()
         self.exists: dict[str, bool] = {}
-        self.last: tuple[DampingFacts, DampingResult] | None = None
+        self.last: tuple[DampingFacts, DampingResult, str] | None = None
+        self.begun = DampingState()
         self.state, self.plain = DaemonState("a"), DaemonState("a")
         self.lives: dict[str, int] = {}
+        if running:
+            self.snapshot = picture([self._pod(name, node="node-0") for name in NAMES[:4]], [node("node-0")])
+            self.answers.update(each.uid for each in self.snapshot.pods.values())
+            self.both_come_to_the_same()
+            self.now += 1.0
+
+    def new_selector(self) -> Selector:
+        return Selector(self.rules, BUILT_IN)
 
     def _version(self) -> int:
         self.version += 1
         return self.version
 
     def _pod(self, name: str, **state: Any) -> Any:
-        return pod(name, uid=f"{name}/{self.lives.get(name, 0)}", version=self._version(), **state)
+        uid = f"{name}/{self.lives.get(name, 0)}"
+        return pod(name, uid=uid, version=self._version(), hostNetwork=self.shared, **state)
 
-    @rule(name=st.sampled_from(NAMES), state=POD_STATES)
-    def a_pod_changes(self, name: str, state: dict[str, Any]) -> None:
+    @rule(name=st.sampled_from(NAMES), state=POD_STATES, answers=st.booleans())
+    def a_pod_changes(self, name: str, state: dict[str, Any], answers: bool) -> None:
         self.snapshot = changed(self.snapshot, self._pod(name, **state))
+        if answers:
+            self.pods_answer_the_probe({name})
+
+    @rule(
+        name=st.sampled_from(NAMES),
+        deletion=st.sampled_from(["", "2026-01-01T00:00:30Z"]),
+        hostname=st.sampled_from(["", "", *NAMES]),
+    )
+    def a_pod_runs_or_is_being_deleted(self, name: str, deletion: str, hostname: str) -> None:
+        self.a_pod_changes(name, {"node": "node-0", "deletion": deletion, "hostname": hostname}, True)
 
     @rule(name=st.sampled_from(NAMES), again=st.booleans(), state=POD_STATES)
     def a_pod_goes(self, name: str, again: bool, state: dict[str, Any]) -> None:
@@ -106,7 +130,17 @@ class Looking(RuleBasedStateMachine):
             self.snapshot = changed(self.snapshot, gone=[known])
         self.lives[name] = self.lives.get(name, 0) + 1
         if again:
-            self.a_pod_changes(name, state)
+            self.a_pod_changes(name, state, True)
+
+    @rule(states=st.dictionaries(st.sampled_from(NAMES), st.one_of(POD_STATES, st.none())))
+    def pods_change_between_two_looks(self, states: dict[str, dict[str, Any] | None]) -> None:
+        gone = [each for name in states if (each := self.snapshot.pods.get(Key("default", name))) is not None]
+        for name in states:
+            self.lives[name] = self.lives.get(name, 0) + 1
+        come = [self._pod(name, **state) for name, state in states.items() if state is not None]
+        self.answers.update(each.uid for each in come)
+        there = {each.key for each in come}
+        self.snapshot = changed(self.snapshot, *come, gone=[each for each in gone if each.key not in there])
 
     @rule(states=st.dictionaries(st.sampled_from(NAMES), POD_STATES))
     def pods_are_listed(self, states: dict[str, dict[str, Any]]) -> None:
@@ -143,6 +177,21 @@ class Looking(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
 
+    @rule(settle=st.sampled_from([0.0, 0.5]), share=st.sampled_from([0.2, 0.5, 1.0]))
+    def the_limits_change(self, settle: float, share: float) -> None:
+        self.limits = replace(LIMITS, settle=settle, share=share)
+        self.last = None if self.last is None else (DampingFacts(Selection()), *self.last[1:])
+
+    @rule(slots=st.sampled_from([None, 2]), cordoned=st.booleans())
+    def the_daemon_starts_again_with_other_rules(self, slots: int | None, cordoned: bool) -> None:
+        self.snapshot = changed(self.snapshot, node("node-0", version=self._version(), unschedulable=cordoned))
+        self.rules = HostRules(operator=OPERATORS["mpi"], slots=slots)
+        self.follower, self.last = self.new_selector(), None
+        earlier = HostSet() if self.state.last is None else self.state.last.hosts
+        self.begun = DampingState(earlier=frozenset(earlier.names))
+        self.scratch = Scratch(self.begun)
+        self.state, self.plain = DaemonState("b", earlier), DaemonState("b", earlier)
+
     @precondition(lambda self: self.snapshot.nodes is not None)
     @rule()
     def nothing_happens(self) -> None:
@@ -167,38 +216,41 @@ class Looking(RuleBasedStateMachine):
         self._held_alike(selection)
 
     def _held_alike(self, selection: Selection) -> None:
-        facts = DampingFacts(selection, ProbeResults(admitted=frozenset(self.answers)))
-        plain = self.scratch.look(self.now, selection, facts.answers)
+        hosts = [each.host for each in selection.verdicts if each.host is not None and each.pod.uid in self.answers]
+        facts = DampingFacts(selection, ProbeResults(admitted=frozenset(map(probe_key, hosts))), self.now)
+        plain, plain_reason = self.scratch.look(self.now, selection, facts.answers, self.limits)
         if self.last is not None and still_holds(self.now, self.last[1], of=self.last[0], facts=facts):
-            damping = self.last[1]
+            _, damping, reason = self.last
         else:
-            state = DampingState() if self.last is None else self.last[1].state
-            damping, _ = decide_published(self.now, state, facts, limits=LIMITS)
-        self.last = (facts, damping)
+            state = self.begun if self.last is None else self.last[1].state
+            damping, reason = decide_published(self.now, state, facts, limits=self.limits)
+            assert set(damping.causes) == set(plain.causes)
+        self.last = (facts, damping, reason)
+        assert reason == plain_reason
         assert dict(damping.state.published) == dict(plain.state.published)
+        assert damping.state.unlike == plain.state.unlike
         assert (dict(damping.notes), set(damping.to_probe)) == (dict(plain.notes), set(plain.to_probe))
         assert (damping.again_at, damping.state.started) == (plain.again_at, plain.state.started)
-        assert warnings(selection) == warnings(Selection(selection.verdicts))
         if damping.observation is None or plain.observation is None:
             assert damping.observation is plain.observation
             return
         assert set(damping.observation.hosts) == set(plain.observation.hosts)
-        assert set(damping.observation.departing) == set(plain.observation.departing)
-        self.state = decide(self.now, self.state, damping.observation)[0].state
-        self.plain = decide(self.now, replace(self.plain, seen=None), plain.observation)[0].state
+        assert damping.observation.departing == plain.observation.departing
+        one, said = decide(self.now, self.state, damping.observation)
+        other, plainly = decide(self.now, replace(self.plain, seen=None), plain.observation)
+        assert (one.news, sorted(said.split())) == (other.news, sorted(plainly.split()))
+        self.state, self.plain = one.state, other.state
+        assert self.state.last == self.plain.last
         assert self.state.last is not None
-        assert self.plain.last is not None
-        assert (self.state.last.hosts, self.state.last.sequence) == (
-            self.plain.last.hosts,
-            self.plain.last.sequence,
-        )
+        assert self.state.last.hosts.by_name == HostSet(self.state.last.hosts.hosts).by_name
+        assert self.state.last.hosts.slots == HostSet(self.state.last.hosts.hosts).slots
 
 
 def _timeless(verdict: Any) -> tuple[Any, ...]:
     return (verdict.pod.key, verdict.pod.uid, verdict.grade, verdict.reason, verdict.host, verdict.advisory)
 
 
-Looking.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+Looking.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestLooking = Looking.TestCase
 
 
@@ -250,3 +302,13 @@ def test_the_remaining_seconds_of_a_held_host_are_updated_at_each_look():
     assert held.state.damped
     assert still_holds(2.0, calm, of=first, facts=first)
     assert not still_holds(2.0, held, of=DampingFacts(silent), facts=DampingFacts(silent))
+
+
+def test_a_host_that_takes_the_name_of_a_later_one_takes_its_place_although_only_one_pod_changed():
+    one = Looking()
+    one.begin(hidden=False, shared=False, running=True)
+    one.both_come_to_the_same()
+    one.a_pod_changes("w-0", {"node": "node-0", "hostname": "w-1"}, True)
+    one.both_come_to_the_same()
+    assert one.state.last is not None
+    assert [host.uid for host in one.state.last.hosts] == ["w-2/0", "w-3/0", "w-0/0"]

@@ -104,12 +104,3 @@ def quota(hard: str, used: str, name: str = "requests.nvidia.com/gpu") -> dict[s
 def test_a_quota_that_is_too_small_is_told(bodies_: Any, level: str) -> None:
     (found,) = findings.of_quotas(bodies_, worker(), least=1, workers=2)
     assert found.level == level
-
-
-def test_a_claim_is_there_for_every_pod() -> None:
-    wanted = {"/a": "many", "/b": "one", "/c": "none"}
-    claims = {
-        "many": {"spec": {"accessModes": ["ReadWriteMany"]}},
-        "one": {"spec": {"accessModes": ["ReadWriteOnce"]}},
-    }
-    assert [each.level for each in findings.of_claims(wanted, claims)] == ["ok", "warning", "problem"]

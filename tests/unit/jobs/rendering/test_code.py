@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import base64
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.cluster.code import packed
-from hvd_elastic_ext.jobs.rendering.code import ARCHIVE, CHECKSUM, KEY
+from hvd_elastic_ext.jobs.cluster.revision import resolved
+from hvd_elastic_ext.jobs.rendering.code import ARCHIVE, CHECKSUM, COMMIT, KEY
 from hvd_elastic_ext.jobs.rendering.objects import main_container, templates
 from hvd_elastic_ext.jobs.rendering.render import needed, render
 from hvd_elastic_ext.jobs.spec.job import KINDS
+from hvd_elastic_ext.jobs.spec.source import Revision
 from tests.support.jobs import example, one
 from tests.support.manifests import Body, documents, of_operator
 
 
 def objects(kind: str, archive: bytes, **others: str) -> tuple[Body, ...]:
-    job = example(kind, **others)
+    job = example(kind, sync="here", **others)
     return render(job, {name: documents(f"{name}.yaml") for name in needed(job)}, archive=archive).objects
+
+
+def launcher(made: tuple[Body, ...]) -> Body:
+    return main_container(next(each for body in made for role, each in templates(body) if role == "launcher"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -33,6 +41,8 @@ def test_every_pod_unpacks_the_code_where_its_command_starts(kind: str) -> None:
         assert main_container(pod)["workingDir"] == "/code"
         assert pod["spec"]["initContainers"][0]["name"] == "code"
         assert pod["metadata"]["annotations"][CHECKSUM] == held["metadata"]["annotations"][CHECKSUM]
+    if kind != "pytorchjob":
+        assert "--code=/code" in launcher(made)["args"]
     if kind != "statefulset":
         assert of_operator(made[-1]) == []
 
@@ -51,3 +61,71 @@ def test_the_container_unpacks_what_was_packed_and_nothing_else(tmp_path: Path, 
     done = subprocess.run(command, capture_output=True, check=False)
     assert (done.returncode == 0) == (not damaged), done.stderr
     assert [path.name for path in place.iterdir()] == ([] if damaged else ["train.py"])
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> tuple[Revision, list[str]]:
+    """One with a branch and a tag, and its commits, the oldest first."""
+    folder, commits = tmp_path / "repository", []
+    who = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
+
+    def git(*words: str) -> str:
+        env = {**os.environ, **who, "GIT_CONFIG_GLOBAL": "/dev/null"}
+        ended = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True, env=env)
+        return ended.stdout.strip()
+
+    folder.mkdir()
+    git("init", "-q", "-b", "main")
+    for number in range(2):
+        (folder / "train.py").write_text(f"x = {number}\n")
+        git("add", ".")
+        git("commit", "-q", "-m", str(number))
+        commits.append(git("rev-parse", "HEAD"))
+    git("tag", "-a", "v1", "-m", "first", commits[0])
+    git("branch", "feature/x", commits[0])
+    return Revision(f"file://{folder}", "main"), commits
+
+
+def test_a_revision_is_the_commit_that_it_means_now(repository: tuple[Revision, list[str]]) -> None:
+    main, commits = repository
+    for name, commit in (("main", 1), ("HEAD", 1), ("v1", 0), ("feature/x", 0), (commits[0], 0)):
+        assert resolved(main._replace(revision=name)).revision == commits[commit]
+    with pytest.raises(UsageError, match="there is no branch or tag mian; of a commit give the whole id"):
+        resolved(main._replace(revision="mian"))
+    with pytest.raises(UsageError, match="git ends with 128"):
+        resolved(Revision("file:///nowhere", "main"))
+
+
+def fetching(commit: Revision, place: Path, **others: str) -> subprocess.CompletedProcess[bytes]:
+    """Run what a worker pod runs first, as Kubernetes would."""
+    job = example("mpijob", working_dir=str(place), sync=f"git+{commit.url}", **others)
+    made = render(job, {name: documents(f"{name}.yaml") for name in needed(job)}, commit=commit).objects
+    pod = next(each for body in made for role, each in templates(body) if role == "worker")
+    assert pod["metadata"]["annotations"][COMMIT] == commit.revision
+    command = [word.replace("$$", "$") for word in pod["spec"]["initContainers"][0]["command"]]
+    return subprocess.run(command, capture_output=True, check=False)
+
+
+def test_every_pod_gets_the_files_of_the_commit_also_again_and_not_the_repository(
+    repository: tuple[Revision, list[str]], tmp_path: Path
+) -> None:
+    (main, commits), place = repository, tmp_path / "a place; exit 3"
+    place.mkdir()
+    for _ in range(2):
+        done = fetching(main._replace(revision=commits[0]), place)
+        assert done.returncode == 0, done.stderr
+        assert {path.name: path.read_text() for path in place.iterdir()} == {"train.py": "x = 0\n"}
+        (place / "train.py").write_text("changed by a container that ended\n")
+    assert fetching(main._replace(revision="0" * 40), place).returncode != 0
+
+
+def test_credentials_of_a_repository_stand_in_no_command() -> None:
+    job = example("mpijob", sync="git+https://h/r", sync_secret="mine")
+    made = render(
+        job, {name: documents(f"{name}.yaml") for name in needed(job)}, commit=Revision("https://h/r", "0" * 40)
+    ).objects
+    for body in made:
+        for _, pod in templates(body):
+            first = pod["spec"]["initContainers"][0]
+            assert [each["valueFrom"]["secretKeyRef"]["name"] for each in first["env"]] == ["mine", "mine"]
+    assert of_operator(made[-1]) == []

@@ -79,6 +79,21 @@ def test_another_version_is_named_with_the_remedy() -> None:
     assert absent.startswith("it has no horovod, ")
 
 
+def test_a_host_with_other_code_is_left_out_with_the_reason() -> None:
+    def of(**code: str) -> str | None:
+        return unfit({**FACTS, "code": code}, SAME, on_one_machine=False, code="a" * 64)
+
+    assert of(folder="/code", sha256="a" * 64) is None
+    assert of(folder="/code", sha256="b" * 64) == (
+        "it has other code in /code (bbbbbbbb…, here aaaaaaaa…); bring the same to every host"
+    )
+    assert of(problem="train.py: no such file or directory") == (
+        "it has not the code of --code: train.py: no such file or directory; bring it there"
+    )
+    assert of() == "it has not the code of --code: its agent does not say; bring it there"
+    assert unfit({**FACTS, "code": {"sha256": "c"}}, SAME, on_one_machine=False) is None  # nobody asks for any
+
+
 def test_a_package_that_the_launcher_lacks_is_not_asked_for() -> None:
     assert unfit({**FACTS, "versions": {}}, {"torch": None}, on_one_machine=False) is None
 

@@ -77,9 +77,13 @@ def test_the_pid_of_one_rank_is_printed_alone_if_it_is_on_this_machine(capsys: p
         status.main(["--pid", "3"])
 
 
-def test_a_job_without_a_launcher_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_without_a_launcher_is_told_and_never_where_a_pid_is_expected(capsys: pytest.CaptureFixture[str]) -> None:
     assert status.main([]) == 1
-    assert capsys.readouterr().out == "new: no launcher runs; `hvd-elastic events new` shows how it ended\n"
+    said = "new: no launcher runs; `hvd-elastic events new` shows how it ended\n"
+    assert capsys.readouterr().out == said
+    # In `kill $(hvd-elastic status --pid 1)` the shell reads what is printed as numbers of processes.
+    assert status.main(["--pid", "1"]) == 1
+    assert capsys.readouterr() == ("", said)
 
 
 def saved(name: str, **more: Any) -> None:

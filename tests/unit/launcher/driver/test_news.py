@@ -224,7 +224,7 @@ AGENTS: dict[str, Case] = {
     "errand_ended: of nobody": (news("a", "errand_ended", id=40, code=1, words="no room"), NOTHING),
 }  # fmt: skip
 QUESTIONS: dict[str, Case] = {
-    "asked: for a rank": (asked("c", 1, "GET", "/rank_and_size/c/0"), "asked[c:0#2] /rank_and_size/c/0"),
+    "asked: for a rank": (asked("c", 1, "GET", "/rank_and_size/c/0"), "asked[c:0#2] 1"),
     "asked: to keep a value": (asked("a", 1, "PUT", "/0/1", "YQ=="), """
         keys[/0/1] a
         > Send a do=answer slot=0 id=1 status=200 body=-"""),
@@ -245,7 +245,7 @@ QUESTIONS: dict[str, Case] = {
     "asked: nonsense": (asked("a", 1, "PUT", "/0/1", "*"), NOTHING),
     "asked: for a rank, while it has to leave": (leaving, asked("a", 1, "GET", "/rank_and_size/a/0"), """
         workers[a:0].stopping_at 100
-        asked[a:0#2] /rank_and_size/a/0"""),
+        asked[a:0#2] 1"""),
     "unasked: a question for a rank": (
         asked("c", 1, "GET", "/rank_and_size/c/0"), of_slot("c", "unasked", id=1), "asked[c:0#2] gone"),
     "unasked: a question for a value": (

@@ -28,6 +28,10 @@ def test_the_longest_silence_is_that_of_the_process_that_is_silent_for_longest()
         beats = {"0": {"life": 2, "age": age, "beat": {"step": 1}}}
         reduce(job, News(host, {"event": "beats", "slots": beats}))
     assert job.roster.most_silent_s() == 7.5
+    reduce(job, News("b", {"event": "beats", "slots": {"0": {"life": 2, "age": 1.0, "beat": {"step": 2}}}}))
+    assert job.roster.most_silent_s() == 3.0
+    reduce(job, of_slot("a", "exited", code=1))
+    assert job.roster.most_silent_s() == 1.0
 
 
 def test_a_process_that_its_agent_names_no_more_is_asked_for_though_others_say_nothing() -> None:

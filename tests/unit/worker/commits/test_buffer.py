@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -258,3 +258,27 @@ def test_a_received_commit_whose_lengths_are_not_those_of_its_tensors_is_refused
     receiver.received(lied, b"", lineage=1)
     with pytest.raises(StateError, match="layout of a commit"):
         receiver.last()
+
+
+def test_a_ranks_own_part_may_be_written_while_tensors_are_copied_and_be_of_any_length() -> None:
+    buffer = buffer_over(None)
+    for number, length in enumerate((10, 200_000, 10, 300_000), start=1):
+        new = contents(number, local=b"x" * length)
+        buffer.take(replace(new, local=lambda new=new: new.local), identity(number), step=number)
+        last = buffer.last()
+        assert last is not None
+        assert last.local == new.local
+        assert list(map(raw, last.views)) == list(map(raw, new.tensors))
+
+
+def test_a_ranks_own_part_that_fails_leaves_the_last_commit() -> None:
+    buffer = buffer_over(None)
+    buffer.take(contents(1), identity(1), step=1)
+    before = seen(buffer)
+
+    def fails() -> bytes:
+        raise RuntimeError("no generators")
+
+    with pytest.raises(RuntimeError, match="no generators"):
+        buffer.take(replace(contents(2), local=fails), identity(2), step=2)
+    assert seen(buffer) == before

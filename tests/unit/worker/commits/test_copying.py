@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,24 +33,18 @@ def test_copies_leave_no_trace_in_autograd() -> None:
     assert (weight.tolist(), weight.is_leaf) == ([3, 3], True)
 
 
-@pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A device whose stream tells what it is asked."""
-    log: list[str] = []
-    stream = SimpleNamespace(
-        wait_stream=lambda other: log.append(f"waits for {other}"), synchronize=lambda: log.append("synchronized")
-    )
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: stream)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "the current one")
-    monkeypatch.setattr(torch.cuda, "stream", lambda used: nullcontext())
-    return log
-
-
 def test_a_device_copy_waits_for_what_is_being_computed_and_is_done_on_return(played: list[str]) -> None:
     target = torch.zeros(2)
     copying._copy_cuda([(target, torch.ones(2))], torch.device("cpu"))
-    assert played == ["waits for the current one", "synchronized"]
+    assert played == ["own waits for present", "own is done"]
     assert target.tolist() == [1, 1]
+
+
+def test_a_device_copy_that_is_awaited_later_comes_before_what_the_training_does_next(played: list[str]) -> None:
+    later: list[Any] = []
+    copying._copy_cuda([(torch.zeros(2), torch.ones(2))], torch.device("cpu"), later)
+    assert played == ["own waits for present", "present waits for own"]
+    assert [stream.name for stream in later] == ["own"]
 
 
 def test_an_interrupted_device_copy_is_waited_for_so_that_it_cannot_land_in_a_later_commit(played: list[str]) -> None:
@@ -61,7 +54,7 @@ def test_an_interrupted_device_copy_is_waited_for_so_that_it_cannot_land_in_a_la
 
     with pytest.raises(KeyboardInterrupt):
         copying._copy_cuda([(Breaks(), torch.ones(2))], torch.device("cpu"))
-    assert played[-1] == "synchronized"
+    assert played[-1] == "own is done"
 
 
 def test_memory_is_pinned_only_for_tensors_on_a_device_and_once_a_mapping(monkeypatch: pytest.MonkeyPatch) -> None:

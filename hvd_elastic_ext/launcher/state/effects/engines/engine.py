@@ -7,25 +7,15 @@ from typing import Final, NamedTuple
 
 from hvd_elastic_ext.launcher.rules.health.causes import Ending
 from hvd_elastic_ext.launcher.rules.membership import next_world
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage, WorldDecision
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldDecision
 from hvd_elastic_ext.launcher.state.effects.engines import restarting
+from hvd_elastic_ext.launcher.state.facts.difference import difference
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 
 def _decide(job: JobState) -> WorldDecision:
-    intact = None
-    if job.intact:  # nearly always, and there may be thousands of processes
-        intact = next_world.decide_for_intact(settled=job.settled, coming=_coming(job))
-    return intact or next_world.decide(job.now, job.situation, job.options.limits)
-
-
-def _coming(job: JobState) -> int | None:
-    """How many more processes are wanted, all of which boot at most; None if one is ready, or a member not wanted."""
-    outside, workers = job.outside, job.roster.workers
-    if outside is None or any(seat in workers and workers[seat].stage is not Stage.BOOTING for seat in outside):
-        return None
-    return len(outside)
+    return next_world.decide_by(job.now, difference(job), job.options.limits)
 
 
 class Engine(NamedTuple):

@@ -33,6 +33,8 @@ def finished(job: JobState, worker: Worker, rank: int) -> Member:
 def going_on(job: JobState, next_members: Container[ProcessId]) -> None:
     """Another world is about to form: say so if members of the last one are done with training."""
     outcome, found = job.outcome, job.liveness.of_world(job.generation)
+    if not found and not any(worker.done for worker in job.roster.unusual):
+        return
     others = []
     for worker in job.roster.present(job.world.members):
         if worker.done and (place := job.rendezvous.place(worker.life)) is not None:

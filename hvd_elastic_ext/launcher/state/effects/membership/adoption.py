@@ -12,7 +12,6 @@ from hvd_elastic_ext.launcher.rules.health.causes import ending
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import places
 from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import Agent
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +98,7 @@ def call(job: JobState, host: Host) -> None:
     """Have a missing host connect."""
     job.adoption.failed.pop(host.name, None)
     job.adoption.handed_over.pop(host.name, None)
-    job.roster.agents[host.name] = Agent(host, job.now)
+    job.roster.start_agent(host, job.now)
     job.do(actions.StartAgent(host))
 
 

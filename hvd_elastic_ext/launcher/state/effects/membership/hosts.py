@@ -26,7 +26,11 @@ def publish(job: JobState, hosts: HostSet) -> None:
     known: list[Agent | Worker] = [*job.roster.agents.values(), *job.roster.workers.values()]
     for each in known:
         host = hosts.get(each.host.name)
-        if host is not None and (not (each.host.uid or each.host.node) or _says_more(host, each.host)):
+        if (
+            host is not None
+            and host is not each.host
+            and (not (each.host.uid or each.host.node) or _says_more(host, each.host))
+        ):
             each.host = host
     _see_earlier_lives(job, hosts)
 
@@ -68,7 +72,7 @@ def _see_earlier_lives(job: JobState, hosts: HostSet) -> None:
         host = hosts.get(name)
         if host is None:
             agent.unlisted_at = now if hosts else agent.unlisted_at
-        elif not is_same(agent.host.life, host.life):
+        elif agent.host is not host and not is_same(agent.host.life, host.life):
             known = before.get(name)
             since = known.since if known is not None and known.host.life == host.life else now
             job.fleet.newer_lives[name] = NewerLife(host, since)

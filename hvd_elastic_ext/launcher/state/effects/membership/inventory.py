@@ -10,8 +10,9 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, seat_of, slot_number
 from hvd_elastic_ext.launcher.state import orders
+from hvd_elastic_ext.launcher.state.effects.membership.reports import take_heartbeat
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import Agent, Worker, take_heartbeat
+from hvd_elastic_ext.launcher.state.roster import Agent, Worker
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ def joined(job: JobState, name: str, hello: Mapping[str, Any]) -> list[tuple[Wor
     now = job.now
     agent = job.roster.agents.get(name)
     if agent is None:
-        agent = job.roster.agents[name] = Agent(job.fleet.hosts.get(name) or Host(name, 1), now)
+        agent = job.roster.start_agent(job.fleet.hosts.get(name) or Host(name, 1), now)
     agent.joined, agent.heard, agent.facts = True, now, hello.get("facts") or {}
     agent.launch_ended = None
     job.fleet.unreachable.pop(name, None)
@@ -87,6 +88,7 @@ def _catch_up(job: JobState, worker: Worker, status: Mapping[str, Any]) -> None:
     started(job, worker, status.get("pid"))  # without a pid: its agent reports it later
     worker.loops = worker.loops or status.get("loops") is True
     worker.done = worker.done or bool(status.get("done"))
+    job.roster.watch(worker)
     worker.warned = worker.reclaimed = bool(status.get("warned"))
     if status.get("parked") and worker.stage is Stage.BOOTING:
         worker.stage, worker.since = Stage.PARKED, now

@@ -6,14 +6,14 @@ it is written at once, and the cost stays unknown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
 from hvd_elastic_ext.launcher.state.actions import Record
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.membership import Change
-from hvd_elastic_ext.launcher.state.roster import seconds
+from hvd_elastic_ext.launcher.state.roster import Worker, seconds
 
 
 def changed(job: JobState, first: ProcessId, *, lost: int | None, **fields: Any) -> None:
@@ -27,9 +27,9 @@ def changed(job: JobState, first: ProcessId, *, lost: int | None, **fields: Any)
     fields["steps_lost"] = max((n for n in (lost, rolled_back) if n is not None), default=None)
     members = job.roster.present(job.world.members)
     # Each of those that were in a world before, if the engine keeps them, reports its own pause.
-    told = frozenset(worker.life for worker in members if worker.generation) if job.in_place else frozenset()
+    told = job.in_place and any(worker.generation for worker in members)
     stopped_at = None if told else resize.stopped_at
-    step_s = max((worker.step_s or 0.0 for worker in members), default=0.0)
+    step_s = max([worker.step_s or 0.0 for worker in members], default=0.0)
     resize.change = Change(job.now, job.generation, first, fields, stopped_at=stopped_at, step_s=step_s, survivors=told)
     resize.stopped_at = None
     if not resize.steps_are_reported or fields["cause"] == "start":
@@ -45,20 +45,25 @@ def rolled_back(job: JobState, steps: Any) -> None:
             change.fields["steps_lost"] = max(change.fields["steps_lost"] or 0, steps)
 
 
-def first_step(job: JobState, life: ProcessId, generation: int, message: Mapping[str, Any]) -> None:
-    """A process has done its first step in the world of ``generation``."""
-    job.resize.steps_are_reported = True
-    change, pause_s = job.resize.change, seconds(message.get("pause_s"))
-    if change is None or change.generation != generation:
-        return
-    if pause_s is not None:
-        change.pause_s = max(change.pause_s or 0.0, pause_s)
-    elif change.stopped_at is not None and life == change.first:
-        change.pause_s = job.now - change.stopped_at
-    change.begun = change.begun or life == change.first
-    # Rank 0 may be new, and the first to do a step.
-    if change.begun and (change.pause_s is not None or not change.survivors):
-        close(job)
+def first_step(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any]) -> None:
+    """Processes have done their first step in the world that they are in."""
+    resize, pause_s = job.resize, seconds(message.get("pause_s"))
+    resize.steps_are_reported = resize.steps_are_reported or bool(workers)
+    for worker in workers:
+        change = resize.change
+        if change is None:
+            return
+        if change.generation != worker.generation:
+            continue
+        first = worker.life == change.first
+        if pause_s is not None:
+            change.pause_s = max(change.pause_s or 0.0, pause_s)
+        elif change.stopped_at is not None and first:
+            change.pause_s = job.now - change.stopped_at
+        change.begun = change.begun or first
+        # Rank 0 may be new, and the first to do a step.
+        if change.begun and (change.pause_s is not None or not change.survivors):
+            close(job)
 
 
 def look(job: JobState) -> None:

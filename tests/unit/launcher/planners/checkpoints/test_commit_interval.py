@@ -9,7 +9,8 @@ import pytest
 
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import AHEAD_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, Cadence
-from hvd_elastic_ext.launcher.state.roster import Worker, take_heartbeat
+from hvd_elastic_ext.launcher.state.effects.membership.reports import take_heartbeat
+from hvd_elastic_ext.launcher.state.roster import Worker
 from tests.unit.launcher.checkpointing_cluster import Storing
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.hosts import Host
@@ -17,7 +16,6 @@ from hvd_elastic_ext.launcher.rules.membership.next_world import (
     WorldDecision,
     WorldLimits,
     decide,
-    decide_for_intact,
     in_order,
     seats,
 )
@@ -42,6 +40,11 @@ def situation(
     )
 
 
+def ranks(members: Sequence[Process], wanted: Sequence[Seat]) -> tuple[ProcessId, ...]:
+    holds, trained = [each.holds for each in members], [each.trained for each in members]
+    return in_order([each.life for each in members], wanted, holds=holds, trained=trained)
+
+
 def hosts(decision: WorldDecision) -> str | None:
     return None if decision.members is None else "".join(life.seat.host for life in decision.members)
 
@@ -63,7 +66,7 @@ def test_a_start_on_all_slots_follows_a_list_to_a_size_that_is_allowed(least: in
 
 def test_where_nobody_tells_of_a_commit_rank_0_is_one_that_has_trained() -> None:
     there = [process("a"), process("b", trained=True), process("c", trained=True)]
-    order = in_order(there, situation("abc", there).wanted)
+    order = ranks(there, situation("abc", there).wanted)
     assert [life.seat.host for life in order] == ["b", "c", "a"]
 
 
@@ -180,7 +183,7 @@ def test_who_has_taken_a_place_keeps_it_when_a_more_senior_host_comes_back() -> 
 
 
 def test_rank_0_holds_the_newest_commit() -> None:
-    order = in_order(
+    order = ranks(
         [process("a", holds=(1, 1, 4)), process("b", holds=(1, 1, 5)), process("c")],
         [Seat("a", 0), Seat("b", 0), Seat("c", 0)],
     )
@@ -239,30 +242,35 @@ def test_whatever_happens_a_world_is_of_the_living_and_the_ready_and_can_be_give
     inside = set(there.members)
     assert all(each.life in inside or each.stage is Stage.PARKED for each in members)
     assert len(members) >= (limits.least if there.begun else limits.start)
-    places(in_order(members, there.wanted))
+    places(ranks(members, there.wanted))
     if any(life.seat in there.processes and there.processes[life.seat].life == life for life in there.members):
         # Somebody who has been training is always among them: nobody else holds the state.
         assert any(each.life in inside for each in members)
 
 
-@given(
-    situations(),
-    st.booleans(),
-    st.floats(0, 200),
-    st.builds(
-        WorldLimits, st.integers(1, 3), st.integers(1, 3), st.none() | st.integers(3, 6), st.just(()), st.just(3.0)
-    ),
-)
-def test_of_an_intact_world_the_short_decision_is_the_long_one(
-    there: Situation, exact: bool, now: float, limits: WorldLimits
-) -> None:
-    assume(there.members)
-    seats_of_members = tuple(life.seat for life in there.members)
-    trains = {life.seat: Process(life, Stage.LIVE) for life in there.members}
-    there = replace(there, processes={**there.processes, **trains}, wanted=seats_of_members if exact else there.wanted)
-    outside = set(there.wanted) - set(seats_of_members)
-    ready = any(seat in there.processes and there.processes[seat].stage is Stage.PARKED for seat in outside)
-    plain = set(seats_of_members) <= set(there.wanted) and not ready
-    short = decide_for_intact(settled=there.formed and there.settled, coming=len(outside) if plain else None)
-    assert short is not None or (there.formed and there.settled and not exact)
-    assert short in (None, decide(now, there, limits))
+@given(st.data())
+def test_the_order_of_ranks_is_by_commit_and_by_seniority_of_the_host(data: st.DataObject) -> None:
+    slots = [Seat(name, slot) for name in NAMES for slot in (0, 1)]
+    wanted = data.draw(st.just(slots) | st.lists(st.sampled_from(slots), unique=True))
+    seats_there = data.draw(st.just(wanted) | st.lists(st.sampled_from(slots), unique=True))
+    held = st.sampled_from([None, (1, 1, 1), (1, 1, 2)])
+    members = [
+        Process(ProcessId(seat, 1), Stage.LIVE, holds=data.draw(held), trained=data.draw(st.booleans()))
+        for seat in seats_there
+    ]
+    newest = max((each.holds for each in members if each.holds is not None), default=None)
+    place = {seat: number for number, seat in enumerate(wanted)}
+
+    def behind(each: Process) -> bool:
+        return not each.trained if newest is None else each.holds != newest
+
+    def first(name: str) -> tuple[bool, int, str]:
+        own = [each for each in members if each.seat.host == name]
+        return min(map(behind, own)), min(place.get(each.seat, len(place)) for each in own), name
+
+    hosts_in_order = sorted({each.seat.host for each in members}, key=first)
+    order = ranks(members, wanted)
+    assert list(dict.fromkeys(life.seat.host for life in order)) == hosts_in_order
+    for name in hosts_in_order:
+        own = sorted((behind(each), each.seat.slot) for each in members if each.seat.host == name)
+        assert [life.seat.slot for life in order if life.seat.host == name] == [slot for _, slot in own]

@@ -1,0 +1,1 @@
+"""Commands about jobs on a cluster, beside an API server."""

@@ -1,0 +1,65 @@
+"""One checksum of the files that hosts must have in common. Agents load this: it must load fast."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+MOST_BYTES: Final = 256 << 20
+"""Of all files together: an agent reads them before it connects."""
+
+_PIECE: Final = 1 << 20
+
+
+class Wanted(NamedTuple):
+    """Files of a folder, by their names in it."""
+
+    folder: str
+    names: tuple[str, ...]
+
+    def packed(self) -> bytes:
+        """As it is sent to agents."""
+        return zlib.compress(json.dumps([self.folder, *self.names]).encode(), 9)
+
+
+def unpacked(data: bytes) -> Wanted:
+    """What :meth:`Wanted.packed` made. Raises ``ValueError``."""
+    try:
+        found = json.loads(zlib.decompress(data))
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if not isinstance(found, list) or not found or not all(isinstance(each, str) for each in found):
+        raise ValueError("no names of files")
+    return Wanted(found[0], tuple(found[1:]))
+
+
+def checksum(folder: str, names: Iterable[str]) -> str:
+    """SHA-256 over names and contents, sorted by name: the same on every host with the same files, whatever else is in
+    the folder. Raises ``ValueError``, one line, for a file that is missing or cannot be read."""
+    whole, left = hashlib.sha256(), MOST_BYTES
+    for name in sorted(names):
+        one = hashlib.sha256()
+        try:
+            with open(os.path.join(folder, name), "rb") as file:  # noqa: PTH118, PTH123 - pathlib takes long to load
+                while piece := file.read(_PIECE):
+                    one.update(piece)
+                    left -= len(piece)
+                    if left < 0:
+                        raise ValueError(f"its files have more than {MOST_BYTES >> 20} MiB")
+        except OSError as error:
+            raise ValueError(f"{name}: {(error.strerror or str(error)).lower()}") from None
+        whole.update(os.fsencode(name) + b"\0" + one.digest())
+    return whole.hexdigest()
+
+
+def looked_at(data: bytes) -> dict[str, str]:
+    """What an agent reports of the files that a launcher wants: ``sha256``, or the ``problem`` with them."""
+    try:
+        wanted = unpacked(data)
+        return {"folder": wanted.folder, "sha256": checksum(wanted.folder, wanted.names)}
+    except ValueError as error:
+        return {"problem": str(error)}

@@ -1,0 +1,88 @@
+"""Which files of a folder are code: those that git does not ignore; without git all but what nobody means."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.io.code.checksum import Wanted, checksum
+
+LEFT_OUT: Final = (".git", "__pycache__", ".hvd-elastic", ".venv")
+"""Folders that nobody means, where git does not say what belongs to the code."""
+MOST_NAMES: Final = 40_000
+"""Bytes of names, packed: they stand in the line that starts an agent."""
+
+_ENGLISH: Final = {"LC_ALL": "C"}
+
+
+class Code(NamedTuple):
+    """What every host must have, as it is sent to agents, and its checksum here; both empty for nothing."""
+
+    wanted: bytes = b""
+    sha256: str = ""
+
+
+def code_of(option: str, folder: Path | None) -> Code:
+    """The code in a folder, if one is given. Raises :class:`UsageError`, which names ``option``."""
+    if folder is None:
+        return Code()
+    names = tuple(names_of(option, folder))
+    wanted = Wanted(str(folder.absolute()), names)
+    try:
+        found = Code(wanted.packed(), checksum(wanted.folder, names))
+    except ValueError as error:
+        raise UsageError(f"{option} {folder}: {error}") from None
+    if not names or len(found.wanted) > MOST_NAMES:
+        why = f"it has {len(names):,} files, too many to compare" if names else "it has no files"
+        raise UsageError(f"{option} {folder}: {why}; name the folder with the code alone")
+    return found
+
+
+def names_of(option: str, folder: Path) -> list[str]:
+    """Names of the files, sorted. A link out of the folder, or to what is ignored, is none. Raises
+    :class:`UsageError`, which names ``option``."""
+    if not folder.is_dir():
+        raise UsageError(f"{option} {folder}: there is no such folder")
+    known = sorted(_by_git(option, folder) or _all(folder))
+    # git names a submodule as one entry, and says nothing of its files.
+    inside = [name for name in known if (folder / name).is_dir() and not (folder / name).is_symlink()]
+    if inside:
+        said = f"{inside[0]} is a repository of its own, which is not sent; sync a plain copy"
+        raise UsageError(f"{option} {folder}: {said}")
+    sent = {(folder / name).resolve() for name in known if not (folder / name).is_symlink()}
+    return [name for name in known if (folder / name).is_file() and (folder / name).resolve() in sent]
+
+
+def _by_git(option: str, folder: Path) -> list[str]:
+    """Files that git knows or does not ignore; none without git or outside of a repository."""
+    words = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        ended = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, **_ENGLISH},
+        )
+    except FileNotFoundError:
+        return []
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"{option} {folder}: git takes longer than 60 s to list its files") from None
+    if ended.returncode == 0:
+        return [os.fsdecode(name) for name in ended.stdout.split(b"\0") if name]
+    said = ended.stderr.decode("utf-8", "replace").strip()
+    if "not a git repository" in said:
+        return []
+    # Such as for a folder of another user. What is ignored may be a secret.
+    raise UsageError(f"{option} {folder}: git does not say what is ignored: {said.partition(chr(10))[0]}")
+
+
+def _all(folder: Path) -> Iterator[str]:
+    for above, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name not in LEFT_OUT]
+        yield from (str(Path(above, name).relative_to(folder)) for name in names)

@@ -1,0 +1,43 @@
+"""``hvd-elastic top``: what the pods of a job use."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from hvd_elastic_ext.io import tables
+from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of
+from hvd_elastic_ext.jobs.cluster import usage
+from hvd_elastic_ext.jobs.reading.usage import PodUsage
+
+COLUMNS: Final = ("POD", "ROLE", "CPU", "CPU%", "MEMORY", "MEMORY%", "GPUS", "NODE")
+RIGHT: Final = ("CPU", "CPU%", "MEMORY", "MEMORY%", "GPUS")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the table. Raises :class:`Permanent` where nobody measures."""
+    parser = Parser(
+        prog="hvd-elastic top",
+        description="Show what the pods of a job use of processors and memory, and how much that is of what they may "
+        "have. GPUS counts those that a pod has; how busy they are the metrics server does not say.",
+    )
+    parser.add_argument("name", metavar="NAME", help="the job")
+    add_cluster(parser)
+    options = parser.parse_args(argv)
+    found = usage.of_job(cluster_of(options), options.name)
+    sys.stdout.write(tables.plain(COLUMNS, map(row, found), right=RIGHT))
+    return 0
+
+
+def row(pod: PodUsage) -> tuple[str, ...]:
+    """The cells of one pod, as kubectl writes them; ``?`` where nothing was measured. Pure."""
+    cpu = "?" if pod.cpu is None else f"{pod.cpu * 1000:.0f}m"
+    memory = "?" if pod.memory is None else f"{pod.memory / (1 << 20):.0f}Mi"
+    shares = (_share(pod.cpu, pod.cpu_limit), _share(pod.memory, pod.memory_limit))
+    return (pod.name, pod.role, cpu, shares[0], memory, shares[1], str(pod.gpus), pod.node)
+
+
+def _share(part: float | None, whole: float) -> str:
+    return f"{100 * part / whole:.0f}%" if part is not None and whole else ""

@@ -1,0 +1,48 @@
+"""``get --watch``: which rows have changed since they were shown. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from hvd_elastic_ext.jobs.reading.states import GONE
+
+AGE: Final = "AGE"
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+"""Headings and rows; the first cell of a row names it."""
+
+
+class Changes:
+    """Tables that are shown again and again: at first whole, then rows that differ in more than their age."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, dict[str, Sequence[str]]] = {}
+        self._widths: dict[str, list[int]] = {}
+
+    def lines(self, tables: Sequence[Table]) -> Iterator[str]:
+        """What is to be printed now."""
+        for headings, rows in tables:
+            first = headings[0] not in self._shown
+            before = self._shown.setdefault(headings[0], {})
+            now = {row[0]: row for row in rows}
+            if first:
+                self._widths[headings[0]] = [max(map(len, cells)) for cells in zip(headings, *rows, strict=True)]
+                yield self._line(headings[0], headings)
+            gone = [_gone(headings, before[name]) for name in before if name not in now]
+            for row in (*now.values(), *gone):
+                if _lasting(headings, row) != _lasting(headings, before.get(row[0], ())):
+                    yield self._line(headings[0], row)
+            self._shown[headings[0]] = now
+
+    def _line(self, table: str, cells: Sequence[str]) -> str:
+        padded = (cell.ljust(width) for cell, width in zip(cells, self._widths[table], strict=True))
+        return "  ".join(padded).rstrip() + "\n"
+
+
+def _lasting(headings: Sequence[str], row: Sequence[str]) -> list[str]:
+    return [cell for name, cell in zip(headings, row, strict=False) if name != AGE]
+
+
+def _gone(headings: Sequence[str], row: Sequence[str]) -> list[str]:
+    """A row of what is not there any more: by its state."""
+    return [GONE if name in ("STATE", "PHASE") else cell for name, cell in zip(headings, row, strict=True)]

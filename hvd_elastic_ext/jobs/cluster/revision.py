@@ -1,0 +1,49 @@
+"""Finds the commit that a revision of a git repository means now, for ``--sync git+URL@REV``. By ``git``."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from typing import Final
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.jobs.spec.source import Revision
+
+TIMEOUT_S: Final = 60
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?", re.ASCII)
+
+
+def resolved(wanted: Revision) -> Revision:
+    """The same with a commit id, so that every pod gets the same whenever it comes. Raises :class:`UsageError`."""
+    if _COMMIT.fullmatch(wanted.revision):
+        return wanted
+    name = wanted.revision
+    # As git itself decides between a tag and a branch of one name; ``^{}`` is the commit of an annotated tag.
+    names = (name, f"refs/tags/{name}^{{}}", f"refs/tags/{name}", f"refs/heads/{name}")
+    found = _asked(wanted, names)
+    commit = next((found[each] for each in names if each in found), None)
+    if commit is None:
+        raise UsageError(
+            f"--sync git+{wanted.url}@{name}: there is no branch or tag {name}; of a commit give the whole id"
+        )
+    return wanted._replace(revision=commit)
+
+
+def _asked(wanted: Revision, names: tuple[str, ...]) -> dict[str, str]:
+    """Commits by reference."""
+    words = ["git", "ls-remote", "--", wanted.url, *names]
+    env = {**os.environ, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
+    try:
+        ended = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False, env=env
+        )
+    except FileNotFoundError:
+        raise UsageError(f"git finds out what {wanted.revision} is, and is not installed; give a commit id") from None
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"--sync git+{wanted.url}: no answer within {TIMEOUT_S} s") from None
+    if ended.returncode:
+        said = " ".join(ended.stderr.decode("utf-8", "replace").split())[:300]
+        raise UsageError(f"--sync git+{wanted.url}: git ends with {ended.returncode}: {said}")
+    rows = (line.split("\t") for line in ended.stdout.decode("utf-8", "replace").splitlines())
+    return {row[1]: row[0] for row in rows if len(row) == 2 and _COMMIT.fullmatch(row[0])}

@@ -1,0 +1,132 @@
+"""Runs a command in a pod of a job, with the streams of this process."""
+
+from __future__ import annotations
+
+import json
+import os
+import termios
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
+
+from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.jobs.cluster.api import MISSING, Body, Cluster
+from hvd_elastic_ext.jobs.cluster.changes import root_of
+from hvd_elastic_ext.jobs.reading.states import pod
+from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, ROLE_LABEL, main_container
+from hvd_elastic_ext.jobs.rendering.render import selector
+from hvd_elastic_ext.launcher.agents.transports import pods
+from hvd_elastic_ext.launcher.agents.transports.pods import client_needed
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.agents.transports.pod_stream import WebSocketStream
+
+SIZE: Final = 4
+"""The channel on which the size of a terminal is told."""
+LOOK_S: Final = 1.0
+"""How often the size of the terminal is looked at."""
+PIECE: Final = 32 << 10
+
+Write = Callable[[int, bytes], object]
+"""Takes output, with its channel: :data:`pods.STDOUT` or :data:`pods.STDERR`."""
+
+
+class NotAttached(Permanent):
+    """A command could not be run in a pod, or its end is not known."""
+
+
+def pod_of(cluster: Cluster, name: str, instance: str = "") -> Body:
+    """The pod that is meant: ``instance``, else the newest launcher, else the first worker. Raises
+    :class:`UsageError` if it is none of the job's, or none runs."""
+    root_of(cluster, name)
+    found = cluster.listed("v1", "pods", selector(name))
+    running = [each for each in found if pod(each).phase == "Running"]
+    if instance:
+        named = [each for each in found if each["metadata"]["name"] == instance]
+        if not named:
+            there = ", ".join(each["metadata"]["name"] for each in found) or "none"
+            raise UsageError(f"{name} has no pod {instance!r}; its pods: {there}")
+        running = [each for each in named if each in running]
+    if not running:
+        raise UsageError(f"{instance or f'no pod of {name}'} runs{' not' * bool(instance)}; hvd-elastic get {name}")
+    running.sort(key=lambda each: str(each["metadata"].get("creationTimestamp")), reverse=True)
+    launchers = [each for each in running if (each["metadata"].get("labels") or {}).get(ROLE_LABEL) == LAUNCHER]
+    return launchers[0] if launchers else min(running, key=lambda each: str(each["metadata"]["name"]))
+
+
+def run(
+    cluster: Cluster, body: Body, words: Sequence[str], *, source: int | None, write: Write, terminal: bool = False
+) -> int:
+    """Run ``words`` in the main container of a pod; its exit code. ``source``: the descriptor with its input.
+
+    ``terminal``: it gets one, and ``source`` is one. Raises :class:`NotAttached`.
+    """
+    with client_needed(MISSING):
+        from hvd_elastic_ext.launcher.agents.transports.pod_exec import NotRun
+        from hvd_elastic_ext.launcher.agents.transports.pod_stream import Pace, connected
+    query = [("container", main_container(body)["name"]), ("stdout", "true")]
+    query += [("stdin", "true")] if source is not None else []
+    query += [("tty", "true")] if terminal else [("stderr", "true")]
+    path = cluster.path("v1", "pods", body["metadata"]["name"], "exec")
+    target = f"{path}?{urlencode([*query, *(('command', word) for word in words)])}"
+    try:
+        stream = connected(cluster.endpoint(), target, pace=Pace())
+        with ExitStack() as stack:
+            stack.callback(stream.close)
+            if terminal and source is not None:
+                stack.enter_context(_raw(source))
+            ended = _carry(stream, source, write, terminal=terminal)
+    except NotRun as error:
+        raise NotAttached(f"pod {body['metadata']['name']}: {error}") from None
+    if ended is None or ended.code is None:
+        why = "the connection was lost" if ended is None else ended.why
+        raise NotAttached(f"pod {body['metadata']['name']}: {why}")
+    return ended.code
+
+
+def _carry(stream: WebSocketStream, source: int | None, write: Write, *, terminal: bool) -> pods.Outcome | None:
+    """Pass streams on until the command has ended. One thread: no two may use one TLS connection."""
+    size: tuple[int, int] | None = None
+    while True:
+        if terminal and source is not None and (now := _size(source)) != size:
+            size = now
+            stream.send(json.dumps({"Width": size[0], "Height": size[1]}).encode(), channel=SIZE)
+        message, typed = stream.wait(source, LOOK_S)
+        if typed and source is not None:
+            data = os.read(source, PIECE)
+            if data:
+                stream.send(data)
+            else:
+                source = None
+                stream.end_input()
+        if not message:
+            continue
+        taken = stream.take()
+        if taken is None:
+            return None
+        for channel, data in taken:
+            if channel == pods.ERROR:
+                return pods.outcome(data)
+            if channel in (pods.STDOUT, pods.STDERR):
+                write(channel, data)
+
+
+def _size(source: int) -> tuple[int, int]:
+    try:
+        found = os.get_terminal_size(source)
+    except OSError:
+        return 80, 24
+    return found.columns, found.lines
+
+
+@contextmanager
+def _raw(source: int) -> Iterator[None]:
+    """Each key goes to the pod as it is pressed, Ctrl-C too."""
+    before = termios.tcgetattr(source)
+    try:
+        tty.setraw(source)
+        yield
+    finally:
+        termios.tcsetattr(source, termios.TCSADRAIN, before)

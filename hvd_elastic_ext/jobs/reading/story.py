@@ -1,0 +1,113 @@
+"""Events of a cluster and lines of a journal in one order: why a pod is no host, why the world shrank. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import pairwise, zip_longest
+from typing import Final, NamedTuple
+
+from hvd_elastic_ext.core.journal import FILE, FOLDERS, Record
+from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, WORKER, Body
+from hvd_elastic_ext.report.job_report import Row, build_report
+from hvd_elastic_ext.report.table import hosts_text, size_text
+
+CLUSTER, JOB = "cluster", "job"
+_TIMES: Final = ("lastTimestamp", "eventTime", "firstTimestamp")
+_STAMPED: Final = re.compile(r"(\d\S+?(?:Z|[+-]\d\d:\d\d)) hvd-elastic: (.*)", re.ASCII)
+
+
+class Told(NamedTuple):
+    """One line. ``at``: Unix seconds; ``source``: who tells it: the cluster or the job's launcher; ``who``: pods and
+    hosts concerned."""
+
+    at: float
+    source: str
+    event: str
+    who: str
+    why: str
+
+
+def of_cluster(events: Iterable[Body], job: str, pods: Iterable[str]) -> list[Told]:
+    """Events about a job, its StatefulSet and its pods, also of pods that are gone."""
+    named = re.compile(rf"{re.escape(job)}-({LAUNCHER}|{WORKER})(-.+)?|{re.escape(job)}")
+    known = set(pods)
+    found = []
+    for each in events:
+        about = each.get("involvedObject") or {}
+        name = str(about.get("name"))
+        if name in known or named.fullmatch(name):
+            found.append(_of_event(each, "" if name == job else name))
+    return found
+
+
+def _of_event(body: Body, who: str) -> Told:
+    series = body.get("series") or {}
+    times = (series.get("lastObservedTime"), *(body.get(name) for name in _TIMES))
+    stamp = next(filter(None, times), None) or body["metadata"].get("creationTimestamp")
+    count = series.get("count") or body.get("count") or 1
+    why = " ".join(str(body.get("message") or "").split())
+    return Told(unix(stamp), CLUSTER, str(body.get("reason") or ""), who, f"{why} (x{count})" if count > 1 else why)
+
+
+def of_journal(records: Sequence[Record]) -> list[Told]:
+    """Rows of the journal's report, at the time of the clock of the launcher that wrote them."""
+    found = []
+    for number, part in enumerate(_launchers(records)):
+        first = min(part, key=lambda record: record.mono)
+        begins = next((record for record in part if record.event == "started"), None)
+        if begins is not None:
+            again = " again" * bool(number)
+            found.append(Told(begins.t, JOB, "started", "", f"the launcher was started{again}"))
+        found += [_of_row(row, first.t) for row in build_report(part).rows]
+    return found
+
+
+def _launchers(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+    """The records of each launcher: the clocks of two do not compare."""
+    starts = [number for number, record in enumerate(records) if record.event == "started"]
+    for begin, end in pairwise(sorted({0, *starts, len(records)})):
+        yield records[begin:end]
+
+
+def _of_row(row: Row, begin: float) -> Told:
+    parts = [row.cause, size_text(row), row.note]
+    if row.steps_lost:
+        parts.append(f"{row.steps_lost} steps done again")
+    return Told(begin + row.at, JOB, row.event, hosts_text(row), "; ".join(filter(None, parts)))
+
+
+def of_output(lines: Iterable[str]) -> list[Told]:
+    """What the launcher said itself, of its output with times: where its journal cannot be read."""
+    found = (_STAMPED.match(line) for line in lines)
+    return [Told(unix(each[1]), JOB, "said", "", each[2].strip()) for each in found if each]
+
+
+def in_order(*parts: Iterable[Told]) -> list[Told]:
+    """All lines, the oldest first."""
+    return sorted((each for part in parts for each in part), key=lambda each: each.at)
+
+
+def unix(stamp: object) -> float:
+    """Seconds of a time of Kubernetes; 0 for what is none."""
+    text = re.sub(r"(\.\d{6})\d+", r"\1", str(stamp)).replace("Z", "+00:00")
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def journal_of(options: Sequence[str], job: str) -> str:
+    """Where a launcher with these options writes its journal."""
+    given = _values(options)
+    return given.get("--journal") or f"{given.get('--state-dir') or f'{FOLDERS}/{job}'}/{FILE}"
+
+
+def _values(words: Sequence[str]) -> Mapping[str, str]:
+    found = {}
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
+        name, equals, value = word.partition("=")
+        if name in ("--journal", "--state-dir"):
+            found[name] = value if equals else following
+    return found

@@ -1,0 +1,88 @@
+"""Applies what processes report of themselves: heartbeats, and messages that need no immediate action."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from hvd_elastic_ext.launcher.state.commit_holders import whole_number, whole_numbers
+from hvd_elastic_ext.launcher.state.roster import Worker, seconds
+
+MOST_SIGNALS: Final = 16
+"""Signals that a message may hold."""
+
+
+def take_heartbeat(workers: Iterable[Worker], beat: Mapping[str, Any], at: float) -> None:
+    """Apply a heartbeat that one process has sent ``at`` a time (mono), or each of many."""
+    progress, waiting = whole_number(beat.get("progress")), beat.get("waiting") is True
+    step_s, commit_s, call_s = seconds(beat.get("step_s")), seconds(beat.get("commit_s")), seconds(beat.get("call_s"))
+    every, observed = whole_number(beat.get("every")), signals(beat["observed"]) if "observed" in beat else None
+    held, done, stepped_at = _commit_of(beat), whole_number(beat.get("step")), seconds(beat.get("stepped_at"))
+    for worker in workers:
+        step, counted = worker.step, worker.progress
+        if held is not None:
+            worker.holds, worker.step = held, step if done is None else done
+        elif worker.holds is None and done is not None:  # else sent before the first commit: a heartbeat may be late
+            worker.step = done
+        worker.step_s, worker.stepped_at = step_s, stepped_at
+        worker.progress = worker.progress if progress is None else progress
+        if worker.progress != counted:
+            if worker.moved_at:
+                worker.steps_s.append((at - worker.moved_at) / max(1, worker.step - step))
+            worker.moved_at = at
+        worker.waiting = waiting
+        if waiting:
+            worker.waits_since, worker.waits_until = min(worker.waits_since, at), at
+        else:
+            worker.waits_since = math.inf
+        if observed is not None:
+            worker.observed = observed
+        worker.every, worker.commit_s, worker.call_s = every, commit_s, call_s
+
+
+def signals(said: object) -> dict[str, float]:
+    """Signals in a message; what is no name and finite number is left out."""
+    found = {name: seconds(value) for name, value in said.items()} if isinstance(said, dict) else {}
+    return {str(name)[:64]: value for name, value in list(found.items())[:MOST_SIGNALS] if value is not None}
+
+
+def _commit_of(message: Mapping[str, Any]) -> tuple[int, int, int] | None:
+    commit = whole_numbers(message.get("commit"), 3)
+    return None if commit is None else (commit[0], commit[1], commit[2])
+
+
+def _take_commit(worker: Worker, commit: tuple[int, int, int] | None, step: int | None) -> None:
+    if commit is not None:
+        worker.holds = commit
+    elif worker.holds is not None:
+        return  # sent before the first commit: a heartbeat may be late
+    worker.step = worker.step if step is None else step
+
+
+def take_message(workers: Sequence[Worker], message: Mapping[str, Any], now: float) -> None:
+    """Apply a message of one process, or the same of many, that needs no immediate action."""
+    match message.get("say"):
+        case "looping":
+            for worker in workers:
+                worker.loops, worker.done = True, False  # a script may train more than once
+                worker.failure = None  # of a program that ran before
+        case "synced":
+            commit, step = _commit_of(message), whole_number(message.get("step"))
+            for worker in workers:
+                worker.loops, worker.agreed = True, worker.generation
+                _take_commit(worker, commit, step)
+        case "done":
+            for worker in workers:
+                worker.done = True
+        case "failed":
+            digest, error, traceback = (str(message.get(key, "")) for key in ("digest", "error", "traceback"))
+            for worker in workers:
+                worker.failure, worker.failed_at = (digest, error, traceback), now
+        case "warned":
+            for worker in workers:
+                worker.warned = message.get("leaving") is True
+        case "beat":
+            take_heartbeat(workers, message, now)
+            for worker in workers:
+                worker.agreed_at_heartbeat = worker.agreed
