@@ -55,8 +55,8 @@ setup(
         "horovod": ["horovod==0.28.1", "numpy", "setuptools<81; python_version >= '3.12'"],
         "kubernetes": ["kubernetes>=31,<38,!=36.0.0", "websocket-client>=1.6"],
         "mpi": ["mpi4py>=3.1"],
-        "gpu": ["nvidia-ml-py>=12"],
         "dashboard": ["starlette>=0.40", "uvicorn>=0.30"],
+        "gpu": ["nvidia-ml-py>=12"],
         "checkpoint": ["fsspec>=2024.2", "safetensors>=0.4"],
         "dev": [
             "pytest>=8",

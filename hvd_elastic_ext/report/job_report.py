@@ -11,17 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hvd_elastic_ext.core.journal import Record
-from hvd_elastic_ext.report.series import (
-    MOST_BINS,
-    Loss,
-    Rate,
-    Speed,
-    World,
-    losses,
-    speeds,
-    throughput,
-    world_sizes,
-)
+from hvd_elastic_ext.report.series import MOST_BINS, Loss, Rate, Speed, World, losses, speeds, throughput, world_sizes
 from hvd_elastic_ext.report.timeline import (
     Moment,
     downtimes,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
-from hvd_elastic_ext.simulate.cluster.commits import Commit
+from hvd_elastic_ext.simulate.cluster.commits import Candidate, Commit
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.simulate.cluster.agent import Agent
@@ -126,6 +126,20 @@ class World:
     def batch(self) -> int:
         """The number of its newest step."""
         return self.members[0].batch if self.track is None else self.track.batch
+
+
+def candidates(processes: Iterable[Process]) -> list[Candidate]:
+    """What ranks bring to a sync, each once: most bring the same.
+
+    Commits of a later world are newer than those of any before, also of one that none of its members was in.
+    """
+    brought = dict.fromkeys(
+        [(each.agent.memory.get(each.slot), each.entered, each.told_world, each.incarnation) for each in processes]
+    )
+    return [
+        Candidate(held, max(entered or 0, held.generation if held else 0, told_world - 1), incarnation)
+        for held, entered, told_world, incarnation in brought
+    ]
 
 
 class Together(Protocol):

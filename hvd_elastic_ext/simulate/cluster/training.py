@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Final
 
-from hvd_elastic_ext.simulate.cluster.commits import Candidate, Commit, elect
+from hvd_elastic_ext.simulate.cluster.commits import Commit, elect
 from hvd_elastic_ext.simulate.cluster.observer import Observer
-from hvd_elastic_ext.simulate.cluster.processes import Process, Together, Track, World
+from hvd_elastic_ext.simulate.cluster.processes import Process, Together, Track, World, candidates
 from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
 
@@ -128,7 +128,7 @@ class Training:
         members = world.members
         members.sort(key=_RANK)  # as a rule they are
         lineage = next(self._lineages)
-        elected = elect(_candidates(members), lineage=lineage)
+        elected = elect(candidates(members), lineage=lineage)
         world.phase, world.elected = "training", (elected.incarnation, elected.generation)
         world.every = self._times.every * self.thin
         world.step_s = self._step_s(world)
@@ -490,17 +490,3 @@ class Training:
             world.members.remove(process)
             self._together.changed()
             self.lose(world, None, host=process.agent.host)
-
-
-def _candidates(processes: Iterable[Process]) -> list[Candidate]:
-    """What ranks bring to a sync, each once: most bring the same.
-
-    Commits of a later world are newer than those of any before, also of one that none of its members was in.
-    """
-    brought = dict.fromkeys(
-        [(each.agent.memory.get(each.slot), each.entered, each.told_world, each.incarnation) for each in processes]
-    )
-    return [
-        Candidate(held, max(entered or 0, held.generation if held else 0, told_world - 1), incarnation)
-        for held, entered, told_world, incarnation in brought
-    ]
