@@ -118,6 +118,8 @@ class DampingResult:
     again_at: float | None = None
     relist: bool = False
     causes: tuple[tuple[str, float], ...] = ()
+    counts_earlier: bool = False
+    """Hosts of an earlier run counted as published in this look, which they do not in the next."""
 
 
 def decide_published(
@@ -168,6 +170,7 @@ def decide_published(
         again_at=min((time for time in times if time is not None and time > now), default=None),
         relist=bool(damped) and not state.damped,
         causes=_causes(state, change, facts, started=started),
+        counts_earlier=bool(state.earlier),
     )
     return damping, _reason(after, found, damped=len(damped))
 
@@ -186,6 +189,7 @@ def still_holds(now: float, damping: DampingResult, *, of: DampingFacts, facts: 
         and groups.departures is before.departures
         and facts.answers == of.answers
         and damping.state.started
+        and not damping.counts_earlier
         and not damping.state.damped  # else the reason says how long it is still held
         and (damping.again_at is None or now < damping.again_at)
     )
