@@ -23,7 +23,7 @@ setup(
     package_dir={"": "."},
     packages=find_packages(include=["hvd_elastic_ext", "hvd_elastic_ext.*", "discover", "discover.*"]),
     package_data={
-        "hvd_elastic_ext": ["py.typed", "simulate/sample.csv", "simulate/demo.jsonl"],
+        "hvd_elastic_ext": ["py.typed", "simulate/sample.csv", "simulate/demo.jsonl", "dashboard/page/*"],
         "discover": ["py.typed"],
     },
     # What `hvd-elastic demo`, `build-horovod` and `manifest` need lies in an environment as in a clone.
@@ -55,6 +55,8 @@ setup(
         "horovod": ["horovod==0.28.1", "numpy", "setuptools<81; python_version >= '3.12'"],
         "kubernetes": ["kubernetes>=31,<38,!=36.0.0", "websocket-client>=1.6"],
         "mpi": ["mpi4py>=3.1"],
+        "dashboard": ["starlette>=0.40", "uvicorn>=0.30"],
+        "gpu": ["nvidia-ml-py>=12"],
         "checkpoint": ["fsspec>=2024.2", "safetensors>=0.4"],
         "dev": [
             "pytest>=8",

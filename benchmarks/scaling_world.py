@@ -101,6 +101,14 @@ def in_racks(name: str, compute: float, ring: float, hosts: int, slower: float) 
     return TrueCurve(name, "host", step_s, lambda n: compute / step_s(n))
 
 
+def _rows(n: int) -> float:
+    return 0.2 + 0.04 * (n - 1) / n * (1 if n <= 4 else 2 if n <= 16 else 6)
+
+
+def _memory(n: int) -> float:
+    return 0.05 + 0.9 / n * (1.5 if n < 3 else 1.0)
+
+
 HELD_OUT: Final[Sequence[TrueCurve]] = (
     same_batch("30 % serial, a little slower with each host", 0.3, 0.7, 0.005),
     same_batch("2 % serial", 0.02, 0.98, 0.0),
@@ -110,9 +118,16 @@ HELD_OUT: Final[Sequence[TrueCurve]] = (
     in_racks("racks of eight", 0.2, 0.04, 8, 8.0),
     in_racks("racks of five", 0.2, 0.03, 5, 12.0),
     in_racks("racks of twelve, a link half as fast", 0.25, 0.1, 12, 2.0),
+    in_racks("racks of six", 0.2, 0.05, 6, 4.0),
+    in_racks("racks of seven", 0.15, 0.02, 7, 10.0),
+    in_racks("racks of ten", 0.25, 0.08, 10, 3.0),
+    in_racks("racks of sixteen", 0.2, 0.03, 16, 6.0),
+    TrueCurve("racks of four in rows of sixteen", "host", _rows, lambda n: 0.2 / _rows(n)),
+    TrueCurve("too little memory below three", "global", _memory, lambda n: 1 - 0.05 / _memory(n)),
+    whole_samples("48 whole samples", 0.03, 48, 0.05),
 )
-"""Curves that were made after the policy; the last four are of forms that it does not know. ``racks of eight`` showed
-that it has to look for cliffs, so the racks after that one are what it is judged by."""
+"""Curves that were made after the policy; from ``64 whole samples`` on they are of forms that it does not know. ``racks
+of eight`` and ``of twelve`` showed how to look for cliffs, so those after them are what it is judged by."""
 
 
 @dataclass(frozen=True, slots=True)

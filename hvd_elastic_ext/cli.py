@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "demo": Command("hvd_elastic_ext.demo.command", "watch a real elastic job on this machine lose and regain hosts"),
     "status": Command("hvd_elastic_ext.launcher.cli.status", "what a job does at this moment, in one line"),
     "events": Command("hvd_elastic_ext.report.command", "what happened in a job and why, from its journal"),
+    "dashboard": Command("hvd_elastic_ext.dashboard.command", "a live page of jobs, or that page in one file"),
     "simulate": Command(
         "hvd_elastic_ext.simulate.command", "what a job would get out of hosts that come and go, and which options suit"
     ),

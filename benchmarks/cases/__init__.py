@@ -1,7 +1,7 @@
 """The cases by name, in the order in which they run.
 
 Belongs here: what is measured, and the bar for it; ``resize`` for jobs that start and whose hosts change, ``state`` for
-commits and checkpoints, ``daemon`` for ``hvd-discover``, ``clusters`` for ``submit`` and its kin.
+commits and checkpoints, ``daemon`` for ``hvd-discover``, ``clusters`` for ``submit`` and its kin; ``dashboard``.
 
 Never here: a verdict on a measurement.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from benchmarks.cases import dashboard
 from benchmarks.cases.clusters import logs, submit
 from benchmarks.cases.daemon import cluster, cluster_outage, discover_script
 from benchmarks.cases.resize import (
@@ -64,4 +65,5 @@ CASES: Final[tuple[Case, ...]] = (
     logs.CASE,
     simulate.THOUSAND,
     simulate.TEN_THOUSAND,
+    dashboard.CASE,
 )

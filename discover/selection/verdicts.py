@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Final
 
 from discover.selection.objects import Container, PodView
-from discover.selection.operators import HostRules, JobView, host_name, life_of, slots_of
+from discover.selection.operators import PRICE_ANNOTATION, HostRules, JobView, host_name, life_of, slots_of
 from discover.selection.signals import Evidence, Finding, SignalClass
 from hvd_elastic_ext.core.hosts import Host
 
@@ -143,7 +143,8 @@ def _host(pod: PodView, rules: HostRules, job: JobView | None) -> tuple[Host | N
     """``(host, a note on its slots, why there is none)``."""
     try:
         slots, note = slots_of(pod, rules, job)
-        return Host(host_name(pod, rules), slots, pod.uid, pod.node, life_of(pod, rules)), note, ""
+        price = pod.annotations.get(PRICE_ANNOTATION, "")
+        return Host(host_name(pod, rules), slots, pod.uid, pod.node, life_of(pod, rules), price), note, ""
     except ValueError as problem:
         return None, "", str(problem)
 

@@ -31,11 +31,21 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=32, help="samples in a step, of all workers together")
     parser.add_argument("--lr", type=float, default=0.002)
     parser.add_argument("--commit-every", type=int, default=5, metavar="BATCHES")
-    parser.add_argument("--step-delay", type=float, default=0.0, metavar="SECONDS", help="make each step slower")
+    parser.add_argument(
+        "--step-delay",
+        type=seconds,
+        default=[0.0],
+        metavar="SECONDS[,SECONDS...]",
+        help="make each step slower; with one worker, with two, ...",
+    )
     parser.add_argument("--hurry", type=Path, metavar="FILE", help="no more delay once this file exists")
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the result there as JSON")
     return parser.parse_args()
+
+
+def seconds(text: str) -> list[float]:
+    return [float(each) for each in text.split(",")]
 
 
 def load_data() -> tuple[TensorDataset, TensorDataset]:
@@ -84,7 +94,7 @@ def train(state: elastic.TorchState, data: TensorDataset, args: argparse.Namespa
                 (loss * weight).backward()
             state.optimizer.step()
             if not (args.hurry and args.hurry.exists()):
-                time.sleep(args.step_delay)
+                time.sleep(args.step_delay[min(elastic.size(), len(args.step_delay)) - 1])
 
             # All progress belongs in the state, before the commit.
             state.loss = loss.item()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -75,10 +76,10 @@ class Cost:
                 least,
                 f"{least} hosts cost {least * price:.4g} an hour, more than {self.per_hour:g}; fewer are not allowed",
             )
-        if seen.size > affordable:
-            return Wish(
-                affordable, f"{seen.size} hosts cost {seen.size * price:.4g} an hour, more than {self.per_hour:g}"
-            )
+        prices = sorted(seen.prices) if len(seen.prices) == seen.size else [price] * seen.size
+        if sum(prices) > self.per_hour + 1e-9:  # the dearest go
+            kept = sum(total <= self.per_hour + 1e-9 for total in itertools.accumulate(prices))
+            return Wish(kept, f"{seen.size} hosts cost {sum(prices):.4g} an hour, more than {self.per_hour:g}")
         wish = self.learn.wish(now, seen, least, min(most, affordable))
         return Wish(wish.size, f"{wish.reason}; {self.per_hour:g} an hour pays {affordable}", wish.trial)
 

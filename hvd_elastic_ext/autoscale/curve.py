@@ -95,11 +95,12 @@ def _corrected(curve: Curve, speeds: Mapping[int, Speed]) -> Curve:
 
     Links between racks, or a batch that does not divide, give steps that no such curve has.
     """
-    if len(speeds) <= len(TERMS[curve.batch]):
+    used = sum(weight > 0 for weight in curve.weights)  # what no negative weight may fit is off, too
+    if len(speeds) < len(TERMS[curve.batch]) or len(speeds) <= used:
         return curve
     form = {size: curve.step_s(size) for size in speeds}
     squares = [(speed.step_s / form[size] - 1.0) ** 2 - speed.error**2 for size, speed in speeds.items()]
-    off = max(0.0, sum(squares) / (len(speeds) - len(TERMS[curve.batch])))
+    off = max(0.0, sum(squares) / (len(speeds) - used))
     there = {
         size: form[size] + (speed.step_s - form[size]) * off / (off + max(speed.error, LEAST_ERROR) ** 2)
         for size, speed in speeds.items()

@@ -77,7 +77,8 @@ class Efficiency:
             if unsure and (gain < off or (best in measured and measured[best].final)):
                 keeps = f"{_hosts(best)} would bring {gain:.1%}, which is too little to be seen"
         if keeps:
-            return trial or self._between(seen, curve, known, most) or Wish(seen.size, keeps)
+            trial = trial or self._between(seen, curve, known, most) or self._beyond(seen, curve, known, most)
+            return trial or Wish(seen.size, keeps)
         if best > seen.size:
             reason = f"{self._last_adds(curve, best)}, at least {self.share:.0%} is wanted"
         else:
@@ -102,15 +103,33 @@ class Efficiency:
         half = round(math.sqrt(seen.size * beyond))
         if not seen.size < half < beyond or half > most or len(known) < 3:
             return None
-        off = curve.off
-        if len(known) == 3:  # which the form always fits
-            rest = others({size: known[size] for size in known if size != beyond}, self.batch)
-            off = known[beyond].step_s / max((form.step_s(beyond) for form in rest), default=math.inf) - 1.0
+        fewer = {size: speed for size, speed in known.items() if size < beyond}
+        off = self._longer(fewer, known[beyond], beyond)
+        off = off if len(known) == 3 else max(off, curve.off)  # the form always fits three sizes
         each = (curve.rate(seen.size) - curve.rate(1)) / (seen.size - 1) if seen.size > 1 else curve.rate(1)
         gain = (half - seen.size) * (each - self.share * curve.rate(1)) / curve.rate(seen.size)
         if off < OFF or gain < MAYBE:
             return None
         return Wish(half, f"steps at {_hosts(beyond)} are longer than those at fewer tell", trial=True, gain=gain)
+
+    def _beyond(self, seen: Observations, curve: Curve, known: Mapping[int, Speed], most: int) -> Wish | None:
+        """A trial of more hosts than were measured, where the form tells nothing and the last ones have paid."""
+        fewer = [size for size in known if size < seen.size]
+        if curve.off < OFF or not fewer or seen.size != max(known) or seen.size >= most:
+            return None
+        each = (curve.rate(seen.size) - curve.rate(max(fewer))) / (seen.size - max(fewer))
+        size = min(most, FIRST_REACH * seen.size)
+        gain = (size - seen.size) * (each - self.share * curve.rate(1)) / curve.rate(seen.size)
+        if gain < MAYBE:
+            return None
+        return Wish(size, f"each of the last hosts up to {seen.size} has paid", trial=True, gain=gain)
+
+    def _longer(self, fewer: Mapping[int, Speed], there: Speed, size: int) -> float:
+        """By which share steps at ``size`` are longer than those at ``fewer`` hosts tell."""
+        forms = others(fewer, self.batch)
+        if len(fewer) > 2:
+            forms = [fit(fewer, self.batch, near=max(fewer))]
+        return there.step_s / max((form.step_s(size) for form in forms), default=math.inf) - 1.0
 
     def curve(self, seen: Observations, measured: Mapping[int, Speed]) -> Curve:
         """The curve of what is measured."""

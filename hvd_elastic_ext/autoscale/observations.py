@@ -48,10 +48,10 @@ class Observations:
     """The input of a policy.
 
     ``size``: hosts that train now. ``wanted``: hosts that were asked for last. ``speeds``: by size. ``signals``: by
-    name, such as ``cpu`` (0 to 1, mean of the hosts), ``iteration`` (seconds of a step), ``queue`` (of any unit), and
-    whatever the script passes to ``state.observe``. ``resize_s``: seconds without a step that a change of size costs.
-    ``steps``: that were done; ``host_steps``: the same, each times the hosts that did it. ``price``: of a host for an
-    hour, a mean; None if unknown.
+    name, such as ``cpu`` and ``gpu`` (0 to 1, mean of the hosts), ``iteration`` (seconds of a step), ``queue`` (of any
+    unit), and whatever the script passes to ``state.observe``. ``resize_s``: seconds without a step that a change of
+    size costs. ``steps``: that were done; ``host_steps``: the same, each times the hosts that did it. ``price``: of a
+    host for an hour, a mean; None if unknown. ``prices``: of the hosts that train, as far as they are known one by one.
     """
 
     size: int
@@ -62,6 +62,7 @@ class Observations:
     steps: float = 0.0
     host_steps: float = 0.0
     price: float | None = None
+    prices: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

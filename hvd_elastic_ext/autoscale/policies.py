@@ -27,6 +27,12 @@ class Chosen:
     policy: Callable[[float], Policy]
     limits: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """What it goes by if that is signals."""
+        policy = self.policy(0.0)
+        return tuple(mark.signal for mark in policy.marks) if isinstance(policy, Threshold) else ()
+
 
 LIMITS: Final[Mapping[str, str]] = {
     "changes": "changes",

@@ -53,7 +53,8 @@ class Host:
 
     ``uid`` tells two pods of one name apart (a recreated pod), ``life`` two lives
     of one pod: each container that runs in it is another one. ``node`` names the
-    machine under a pod. All are empty where the source does not know.
+    machine under a pod; ``price`` is a number, what the host costs for an hour. All are empty where the source does
+    not know. Hosts that differ in their prices only are equal.
 
     Raises ``ValueError`` for an invalid name or fewer than one slot.
     """
@@ -63,6 +64,7 @@ class Host:
     uid: str = ""
     node: str = ""
     life: str = ""
+    price: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         problem = name_error(self.name)

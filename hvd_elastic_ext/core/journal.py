@@ -23,7 +23,8 @@ FILE: Final = "journal.jsonl"
 
 EVENTS: Final[Mapping[str, str]] = {
     "started": "the launcher began; run (another name than before: a new run begins), job, command, version, "
-    "checkpoints (where they go; null: none are made)",
+    "checkpoints (where they go; null: none are made), "
+    "output (the folder of processes' output; null: it is not kept)",
     "published": "a new host list was accepted; number, hosts, departing, added, removed, grown, shrunk",
     "refused": "a host list was read and not accepted; reason, kept: whether earlier hosts stay in use",
     "spawned": "a training process was started; host, slot, pid, where it is planned: rank, local_rank, and warm if "

@@ -23,9 +23,10 @@ from hvd_elastic_ext.demo.job import (
     check_installed,
     job_environ,
     run_command,
+    sizing_options,
 )
 from hvd_elastic_ext.demo.runner import JournalTail, Outcome, ScenarioRunner
-from hvd_elastic_ext.demo.scenario import START, Event, full_scenario, quick_scenario
+from hvd_elastic_ext.demo.scenario import ALL, START, Event, full_scenario, quick_scenario, sizing_scenario
 from hvd_elastic_ext.demo.view import LiveView, PlainView
 from hvd_elastic_ext.install import files
 from hvd_elastic_ext.io import process_tree
@@ -37,27 +38,50 @@ from hvd_elastic_ext.report.table import show
 
 LEAST_ACCURACY: Final = 0.96
 COOLDOWN_S: Final = (3, 10)
-FULL: Final = Training(epochs=20, step_delay_s=0.3)
-QUICK: Final = Training(epochs=12, step_delay_s=0.3)
+FULL: Final = Training(epochs=20, step_delays_s=(0.3,))
+QUICK: Final = Training(epochs=12, step_delays_s=(0.3,))
 """Slow enough to outlast the scenario on a busy machine, and long enough to learn the digits. After the last event the
 delays end.
 """
+SIZED: Final = Training(epochs=12, step_delays_s=(0.6, 0.384, 0.368))
+"""``0.6 / n + 0.084 * (n - 1)``: by what two hosts show a third one would pay, and it does not. A busy machine, whose
+steps each process makes longer, changes neither.
+"""
+EVENTS, SIZES_PART = "events", "sizes"
+PARTS: Final = (EVENTS, SIZES_PART)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One demo: the training, its scenario, and the accuracy to reach."""
+    """One job of the demo: the training, its scenario, and the accuracy to reach.
+
+    ``start``: its hosts at the start. ``offered``: the hosts it may have if it chooses their number itself.
+    """
 
     training: Training
     scenario: tuple[Event, ...]
     least_accuracy: float = LEAST_ACCURACY
+    start: tuple[str, ...] = START
+    offered: tuple[str, ...] = ()
+    title: str = "Handwritten digits on hosts that come and go"
 
 
 def plan_of(*, quick: bool, seed: int) -> Plan:
-    """The full demo, or each kind of event once."""
+    """The events of the full demo, or each kind of event once."""
     training = replace(QUICK if quick else FULL, seed=seed)
     make = quick_scenario if quick else full_scenario
     return Plan(training, make(commit_every=training.commit_every))
+
+
+def sizing_plan(*, seed: int) -> Plan:
+    """A job that chooses its number of hosts."""
+    return Plan(
+        replace(SIZED, seed=seed),
+        sizing_scenario(),
+        start=ALL[:1],
+        offered=ALL,
+        title="Handwritten digits on as many hosts as pay",
+    )
 
 
 def parser() -> argparse.ArgumentParser:
@@ -70,6 +94,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--seed", metavar="N", type=int, default=42, help="seed of the training (42)")
     options.add_argument("--plain", action="store_true", help="a line a change instead of a live panel")
     options.add_argument("--quick", action="store_true", help="each kind of event once")
+    options.add_argument(
+        "--part", choices=PARTS, help="only the events, or only a job that chooses its number of hosts (both)"
+    )
     return options
 
 
@@ -82,8 +109,12 @@ def main(argv: Sequence[str]) -> int:
     plain = options.plain or not sys.stdout.isatty()
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
-    with Folder(options.out) as folder:
-        return run_demo(plan_of(quick=options.quick, seed=options.seed), folder, stream=sys.stdout, plain=plain)
+    with contextlib.ExitStack() as folders:
+        folder = folders.enter_context(Folder(options.out))
+        plans = {folder: plan_of(quick=options.quick, seed=options.seed)} if options.part != SIZES_PART else {}
+        if options.part != EVENTS:
+            plans[folders.enter_context(Folder(folder.path / SIZES_PART))] = sizing_plan(seed=options.seed)
+        return max([run_demo(plan, each, stream=sys.stdout, plain=plain) for each, plan in plans.items()])
 
 
 def run_demo(plan: Plan, folder: Folder, *, stream: TextIO, plain: bool) -> int:
@@ -92,7 +123,7 @@ def run_demo(plan: Plan, folder: Folder, *, stream: TextIO, plain: bool) -> int:
         outcome = _run_scenario(plan, folder, stop=stop, view=PlainView(stream) if plain else LiveView(stream))
         stop.check("the demo was told to stop; the job has been ended")
         failures = [*outcome.failures, *_shortcomings(plan, folder, outcome)]
-        show_results(folder, stream)
+        show_results(folder, stream, title=plan.title)
     for failure in failures:
         sys.stderr.write(f"hvd-elastic demo: FAILED: {failure}\n")
     return 1 if failures else 0
@@ -100,9 +131,10 @@ def run_demo(plan: Plan, folder: Folder, *, stream: TextIO, plain: bool) -> int:
 
 def _run_scenario(plan: Plan, folder: Folder, *, stop: StopSignals, view: PlainView | LiveView) -> Outcome:
     script = files.find("examples/01-digits/train.py")
-    folder.publish(render_hosts_text(HostSet.of(dict.fromkeys(START, 1))))
+    folder.publish(render_hosts_text(HostSet.of(dict.fromkeys(plan.start, 1))))
     environ = job_environ(os.environ, temporary=folder.temporary)
-    command = run_command(folder, cooldown_s=COOLDOWN_S, size=(2, 3))
+    more = sizing_options(folder, plan.offered) if plan.offered else ()
+    command = run_command(folder, cooldown_s=COOLDOWN_S, size=(len(plan.start), len(ALL)), more=more)
     job = Job(folder, [*command, *plan.training.command(script, folder.report, hurry=folder.fast)], environ)
     try:
         with view as watch:
@@ -127,7 +159,7 @@ def _shortcomings(plan: Plan, folder: Folder, outcome: Outcome) -> list[str]:
     return []
 
 
-def show_results(folder: Folder, stream: TextIO) -> None:
+def show_results(folder: Folder, stream: TextIO, *, title: str) -> None:
     """Show the table, the accuracy and the picture, as far as the job came."""
     if not folder.journal.exists() or not folder.journal.stat().st_size:
         return
@@ -137,7 +169,7 @@ def show_results(folder: Folder, stream: TextIO) -> None:
     # Matplotlib caches fonts in the user's home; the demo writes only into its folder.
     os.environ.setdefault("MPLCONFIGDIR", str(folder.path / ".matplotlib"))
     for picture in (folder.png, folder.html):
-        draw(report, picture, title="Handwritten digits on hosts that come and go")
+        draw(report, picture, title=title)
     accuracy = folder.accuracy()
     if accuracy is not None:
         stream.write(f"Test accuracy: {accuracy:.4f}\n")

@@ -13,6 +13,7 @@ import importlib.util
 import json
 import math
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -53,10 +54,10 @@ NEEDED: Final = ("torch", "horovod", "sklearn", "matplotlib")
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """The parameters of the example; see its ``--help``."""
+    """The parameters of the example; see its ``--help``. ``step_delays_s``: with one worker, with two, and so on."""
 
     epochs: int
-    step_delay_s: float
+    step_delays_s: tuple[float, ...]
     commit_every: int = 5
     batch_size: int = 32
     seed: int = 42
@@ -67,7 +68,7 @@ class Training:
             sys.executable,
             str(script),
             f"--epochs={self.epochs}",
-            f"--step-delay={self.step_delay_s}",
+            f"--step-delay={','.join(map(str, self.step_delays_s))}",
             f"--commit-every={self.commit_every}",
             f"--batch-size={self.batch_size}",
             f"--hurry={hurry}",
@@ -144,7 +145,9 @@ def check_installed() -> None:
         )
 
 
-def run_command(folder: Folder, *, cooldown_s: tuple[int, int], size: tuple[int, int]) -> list[str]:
+def run_command(
+    folder: Folder, *, cooldown_s: tuple[int, int], size: tuple[int, int], more: Sequence[str] = ()
+) -> list[str]:
     """The command line of ``hvd-elastic run``, up to the training command."""
     smallest, largest = size
     # Only a notice that leaves too few hosts makes a checkpoint.
@@ -161,7 +164,18 @@ def run_command(folder: Folder, *, cooldown_s: tuple[int, int], size: tuple[int,
         *saved,
         *("--below-min", "sleep", "--sleep-after", "2"),
         *("--elastic-timeout", "60", "--settle", "1", "--orphan-grace", "10"),
+        *more,
     ]
+
+
+def sizing_options(folder: Folder, hosts: Sequence[str]) -> list[str]:
+    """For a job that chooses its number of hosts, of these. Four changes, the last for no trial: once training hurries,
+    there is none.
+    """
+    cloud = [sys.executable, "-m", "hvd_elastic_ext.demo.cloud", folder.hosts.name, *hosts]
+    policy = "efficiency:batch=global,share=0.13,changes=4"
+    heartbeats = ("--heartbeat-interval", "0.25")  # each tells of one step
+    return ["--autoscale", policy, "--scale-with", f"exec:{shlex.join(cloud)}", *heartbeats]
 
 
 def job_environ(environ: Mapping[str, str], *, temporary: Path) -> dict[str, str]:

@@ -101,6 +101,8 @@ STEPS_S: Final = 60.0
 FIRST, SECOND, THIRD = "localhost", "127.0.0.1", "127.0.0.2"
 START: Final = (FIRST, SECOND)
 ALL: Final = (FIRST, SECOND, THIRD)
+LEARNS_S: Final = 120.0
+"""A busy machine makes steps uneven: then more of them are measured."""
 SPOT_S: Final = 30.0
 """The shortest notice of a cloud."""
 SHORT_S: Final = 18.0
@@ -119,6 +121,23 @@ def full_scenario(*, commit_every: int) -> tuple[Event, ...]:
 def quick_scenario(*, commit_every: int) -> tuple[Event, ...]:
     """Each kind of event once."""
     return tuple(replace(event, after_steps=min(event.after_steps, 8)) for event in _events(commit_every))
+
+
+def sizing_scenario() -> tuple[Event, ...]:
+    """A job that chooses its number of hosts, of :data:`ALL`, and starts with the first one."""
+    return (
+        Event("one host starts", Watch(), size=1, causes=("start",), within_s=90.0),
+        Event("it tries a second one, which pays", Watch(), size=2, causes=("hosts added",), within_s=LEARNS_S),
+        Event("so a third one comes", Watch(), size=3, causes=("hosts added",), within_s=LEARNS_S),
+        Event(
+            "it does not pay, and goes",
+            Watch(),
+            size=2,
+            causes=("hosts removed",),
+            then_steps=15,
+            within_s=LEARNS_S,
+        ),
+    )
 
 
 def _events(commit_every: int) -> tuple[Event, ...]:

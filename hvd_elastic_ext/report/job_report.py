@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hvd_elastic_ext.core.journal import Record
-from hvd_elastic_ext.report.series import Loss, Rate, World, losses, throughput, world_sizes
+from hvd_elastic_ext.report.series import MOST_BINS, Loss, Rate, Speed, World, losses, speeds, throughput, world_sizes
 from hvd_elastic_ext.report.timeline import (
     Moment,
     downtimes,
@@ -69,6 +69,7 @@ class JobReport:
     world: tuple[World, ...]
     throughput: tuple[Rate, ...]
     loss: tuple[Loss, ...]
+    speeds: tuple[Speed, ...]
     duration_s: float
     steps: int | None
     step_s: float
@@ -76,6 +77,8 @@ class JobReport:
     run: str | None = None
     """The name of the run; of several, that of the last one."""
     first_step: int = 0
+    hosts_asked_for: int | None = None
+    """How many the job has asked for last, or has said would suit (``--autoscale``)."""
 
     @property
     def resizes(self) -> tuple[Row, ...]:
@@ -83,26 +86,32 @@ class JobReport:
         return tuple(row for row in self.rows if row.event == "resized")
 
 
-def build_report(records: Iterable[Record]) -> JobReport:
-    """Build the report of one journal, which may hold the records of several launchers."""
+def build_report(records: Iterable[Record], *, step_s: float | None = None, most_bins: int = MOST_BINS) -> JobReport:
+    """Build the report of one journal, which may hold the records of several launchers.
+
+    ``step_s``: the typical time between two steps, where ``records`` hold a sample of them.
+    """
     moments = timeline(records)
     resized, stepped = select(moments, "resized"), select(moments, "stepped")
-    typical = typical_interval([m.at for m in stepped], [m.at for m in resized])
+    typical = typical_interval([m.at for m in stepped], [m.at for m in resized]) if step_s is None else step_s
     finished = list(select(moments, "started", "finished"))[-1:]
     return JobReport(
         rows=_rows(moments, typical),
         world=world_sizes(moments),
-        throughput=throughput(moments, typical=typical),
+        throughput=throughput(moments, typical=typical, most_bins=most_bins),
         loss=losses(moments),
+        speeds=speeds(moments),
         duration_s=moments[-1].at if moments else 0.0,
         steps=max(_step_numbers(select(moments, *_WITH_STEPS)), default=None),
         step_s=typical,
         code=whole(finished[0].record.get("code")) if finished else None,
         run=next((name for m in reversed(select(moments, "started")) if (name := text(m.record.get("run")))), None),
         first_step=_first_step(moments),
+        hosts_asked_for=next((whole(m.record.get("hosts")) for m in reversed(select(moments, *_SIZED))), None),
     )
 
 
+_SIZED: Final = ("scaled", "scale_recommended")
 _WITH_STEPS: Final = ("stepped", "committed", "sealed")
 """Events with the number of a step that was done. The first two are sampled: the newest may be in any of them."""
 
@@ -290,7 +299,7 @@ def _resize_note(moment: Moment, faults: Sequence[Moment], steps: Sequence[float
 
 def _faults_note(faults: Sequence[Moment]) -> str:
     """Say what happened to each host; omit the name if there is only one."""
-    exits = [m.record for m in faults if m.record.event == "exited" and not _expected(m.record)]
+    exits = [m.record for m in faults if m.record.event == "exited" and not expected(m.record)]
     notes = [(_host(record), _note(_exit_note(record), _words(record), between=": ")) for record in exits]
     explained = {host for host, _ in notes}
     struck = [m.record for m in faults if m.record.event == "struck"]
@@ -307,7 +316,7 @@ def _host(record: Record) -> str:
     return text(record.get("host") or record.get("subject"))
 
 
-def _expected(record: Record) -> bool:
+def expected(record: Record) -> bool:
     """Whether an exit is normal."""
     return whole(record.get("code")) == 0 or text(record.get("cause")) == TOLD_TO_LEAVE
 
@@ -376,7 +385,7 @@ def _struck(moment: Moment) -> Row:
 
 def _exited(moment: Moment) -> Row | None:
     record = moment.record
-    if _expected(record):
+    if expected(record):
         return None
     return Row(moment.at, "exited", _exit_note(record), (_host(record),), note=_words(record))
 
@@ -480,7 +489,9 @@ _SINGLE: Final[Mapping[str, Callable[[Moment], Row | None]]] = {
     "stalled": _with_hosts,
     "training_restarted": _training_restarted,
     "sealed": _sealed,
-    **dict.fromkeys(("scaled", "scale_recommended", "not_scaled"), _scaled),
+    **dict.fromkeys((*_SIZED, "not_scaled"), _scaled),
     "finished": _finished,
 }
 """Events with a row of their own, unless a resize contains them. All others are details."""
+TOLD: Final = frozenset({*_SINGLE, "resized", "slept"})
+"""Events that give rows, or are told in those of others."""

@@ -1,5 +1,7 @@
 """The report as a picture: world size, throughput and loss over time, with every event marked.
 
+Of a job that chooses its number of hosts there is the curve, too: how fast it was with so many.
+
 matplotlib is imported only to draw.
 """
 
@@ -27,6 +29,8 @@ WIDTH_IN: Final = 11.0
 LEFT, RIGHT = 0.075, 0.975
 HEAD_IN, STRIP_IN, PANELS_IN, FOOT_IN, KEY_LINE_IN = 0.8, 1.02, 5.4, 0.9, 0.17
 """Heights in inches, from the top down."""
+CURVE_IN, CURVE_GAP_IN = 1.5, 0.65
+"""Of the curve, and between it and the panels above: their axis of time has its numbers there."""
 KEY_COLUMNS: Final = 3
 NUMBER_LANES: Final = 4
 LANE_IN: Final = 0.19
@@ -57,6 +61,7 @@ MARKS: Final = {
     "slept": Mark("slept", "<", "#4a4e9a"),
     "woke": Mark("woke", "*", "#4a4e9a"),
     "refused": Mark("host list refused", "s", "#8e5ea2"),
+    "scaled": Mark("hosts asked for", "H", "#3b6ea5"),
     "finished": Mark("finished", "o", "#5b6470"),
 }
 OTHER: Final = Mark("other", "P", "#5b6470")
@@ -76,6 +81,8 @@ def label_of(row: Row) -> str:
             failed = [name for name in row.hosts if name not in row.added]
             return f"{' '.join(failed) or 'a worker'} failed"
         return hosts_text(row).replace("-", "−") or row.cause
+    if row.event == "scaled":
+        return row.cause
     return {"refused": "list refused", "started": "launcher again", "finished": "end"}.get(
         row.event, f"{row.event} {hosts_text(row)}".strip()
     )
@@ -154,7 +161,9 @@ def _render(report: JobReport, *, kind: str, title: str) -> bytes:
 def _compose(figure: Figure, report: JobReport, *, title: str) -> None:
     span = max(report.duration_s, 1e-3)
     key_lines = -(-len(report.rows) // KEY_COLUMNS)
-    height = HEAD_IN + STRIP_IN + PANELS_IN + FOOT_IN + KEY_LINE_IN * key_lines
+    foot = FOOT_IN + KEY_LINE_IN * key_lines
+    below = foot + (CURVE_IN + CURVE_GAP_IN if shows_curve(report) else 0.0)
+    height = HEAD_IN + STRIP_IN + PANELS_IN + below
     figure.set_size_inches(WIDTH_IN, height)
     panel = PANELS_IN / 3.4
     grid = figure.add_gridspec(
@@ -164,7 +173,7 @@ def _compose(figure: Figure, report: JobReport, *, title: str) -> None:
         left=LEFT,
         right=RIGHT,
         top=1 - HEAD_IN / height,
-        bottom=(FOOT_IN + KEY_LINE_IN * key_lines) / height,
+        bottom=below / height,
         hspace=0.12,
     )
     strip, world, speed, loss = axes = [figure.add_subplot(grid[i]) for i in range(4)]
@@ -173,6 +182,8 @@ def _compose(figure: Figure, report: JobReport, *, title: str) -> None:
     _draw_speed(speed, report)
     _draw_loss(loss, report)
     _frame(axes, span)
+    if shows_curve(report):
+        _draw_curve(figure.add_axes((LEFT, foot / height, RIGHT - LEFT, CURVE_IN / height)), report)
     _mark_events(strip, axes[1:], report.rows)
     _number_events(figure, strip, report.rows, height=height)
     figure.text(LEFT, 1 - 0.32 / height, title, size=14, weight="bold", va="center")
@@ -235,6 +246,39 @@ def _draw_loss(ax: Axes, report: JobReport) -> None:
         ax.plot(times[begin:end], trend[begin:end], color=LOSS, linewidth=1.6)
     if min(raw) >= 0:
         ax.set_ylim(0, max(max(trend) * 1.12, 1e-9))
+
+
+def shows_curve(report: JobReport) -> bool:
+    """Whether there is a curve to show."""
+    return report.hosts_asked_for is not None and len(report.speeds) > 1
+
+
+def _draw_curve(ax: Axes, report: JobReport) -> None:
+    """How fast training was with so many hosts; the number that was asked for last has a ring."""
+    from matplotlib.ticker import MaxNLocator
+
+    sizes = [speed.hosts for speed in report.speeds]
+    in_samples = all(speed.samples_per_s is not None for speed in report.speeds)
+    heights = [(speed.samples_per_s or 0.0) if in_samples else speed.steps_per_s for speed in report.speeds]
+    most = sizes[-1]
+    even = heights[0] / sizes[0]
+    ax.plot([0, most], [0, even * most], color=FAINT, linewidth=0.9, linestyle=(0, (3, 2)))
+    ax.text(most, even * most, "each host as fast as the first ", color=FAINT, size=8, ha="right", va="bottom")
+    ax.plot(sizes, heights, color=SPEED, linewidth=1.3, marker="o", markersize=5)
+    if report.hosts_asked_for in sizes:
+        chosen = report.hosts_asked_for, heights[sizes.index(report.hosts_asked_for)]
+        ax.plot(*([each] for each in chosen), "o", color=SPEED, markersize=11, fillstyle="none")
+        ax.annotate("chosen", chosen, (0, -17), textcoords="offset points", size=8, color=SPEED, ha="center")
+    ax.set_xlim(0, most * 1.04)
+    ax.set_ylim(0, max(*heights, even * most) * 1.15)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_xlabel("hosts")
+    ax.set_ylabel("throughput\n(samples/s)" if in_samples else "throughput\n(steps/s)")
+    ax.yaxis.set_label_coords(-0.045, 0.5)
+    ax.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
+    ax.tick_params(length=0)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
 
 
 def _nothing(ax: Axes, why: str) -> None:

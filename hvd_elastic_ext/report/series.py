@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final
 
-from hvd_elastic_ext.report.timeline import Moment, number, select, values, whole
+from hvd_elastic_ext.report.timeline import Moment, names, number, select, values, whole
 
 MOST_BINS: Final = 120
 SHORTEST_BIN_S: Final = 0.5
 STEPS_A_BIN: Final = 5
 """Bins hold at least so many typical steps, so that throughput does not flicker."""
+SHORTEST_STEP_S: Final = 1e-6
+FEWEST_STEPS, FIRST_STEPS = 3, 20
+"""How many steps at a size tell how fast it is. The first ones do: newcomers that start may disturb later ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,15 @@ class Rate:
 
     at: float
     width: float
+    steps_per_s: float
+    samples_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """How fast training was with so many hosts: by the median of its steps."""
+
+    hosts: int
     steps_per_s: float
     samples_per_s: float | None
 
@@ -73,7 +85,7 @@ def losses(moments: Sequence[Moment]) -> tuple[Loss, ...]:
     )
 
 
-def throughput(moments: Sequence[Moment], *, typical: float) -> tuple[Rate, ...]:
+def throughput(moments: Sequence[Moment], *, typical: float, most_bins: int = MOST_BINS) -> tuple[Rate, ...]:
     """Steps (and samples) per second in equal bins from the first step to the last; empty below two steps.
 
     If only some steps are journalled, each record counts for the steps since the one before.
@@ -82,7 +94,7 @@ def throughput(moments: Sequence[Moment], *, typical: float) -> tuple[Rate, ...]
     if len(steps) < 2 or steps[-1].at <= steps[0].at:
         return ()
     begin, span = steps[0].at, steps[-1].at - steps[0].at
-    wanted = max(SHORTEST_BIN_S, STEPS_A_BIN * typical, span / MOST_BINS)
+    wanted = max(SHORTEST_BIN_S, STEPS_A_BIN * typical, span / most_bins)
     count = max(1, int(span / wanted))
     width = span / count
     bins: list[list[tuple[Moment, int]]] = [[] for _ in range(count)]
@@ -90,6 +102,33 @@ def throughput(moments: Sequence[Moment], *, typical: float) -> tuple[Rate, ...]
     for step, done in zip(steps[1:], _steps_done(steps), strict=True):
         bins[min(count - 1, int((step.at - begin) / width))].append((step, done))
     return tuple(_rate(inside, begin + i * width, width=width) for i, inside in enumerate(bins))
+
+
+def speeds(moments: Sequence[Moment]) -> tuple[Speed, ...]:
+    """By number of hosts, from the first steps with so many."""
+    hosts: dict[int, int] = {}
+    newest: dict[int, Moment] = {}
+    found: dict[int, list[tuple[float, float | None]]] = {}
+    for moment in select(moments, "resized", "stepped"):
+        generation = moment.record.generation
+        if moment.record.event == "resized":
+            hosts[generation] = len(set(names(moment.record.get("hosts"))))
+            newest.pop(generation, None)
+            continue
+        before, newest[generation] = newest.get(generation), moment
+        if before is None or not hosts.get(generation):
+            continue
+        done = (whole(moment.record.get("step")) or 0) - (whole(before.record.get("step")) or 0)
+        if done > 0 and moment.at - before.at >= done * SHORTEST_STEP_S and moment.clock == before.clock:
+            found.setdefault(hosts[generation], []).append(((moment.at - before.at) / done, _samples(moment)))
+    return tuple(_speed(size, found[size]) for size in sorted(found) if len(found[size]) >= FEWEST_STEPS)
+
+
+def _speed(hosts: int, steps: Sequence[tuple[float, float | None]]) -> Speed:
+    steps = steps[:FIRST_STEPS]
+    per_s = 1.0 / statistics.median(seconds for seconds, _ in steps)
+    samples = [each for _, each in steps if each is not None]
+    return Speed(hosts, per_s, per_s * statistics.median(samples) if len(samples) == len(steps) else None)
 
 
 def _rate(steps: Sequence[tuple[Moment, int]], at: float, *, width: float) -> Rate:

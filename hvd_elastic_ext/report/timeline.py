@@ -130,7 +130,10 @@ def text(value: object) -> str:
     """Return one line without control characters; empty for None."""
     if value is None:
         return ""
-    line = "".join(c if c.isprintable() else " " for c in str(value)).strip()
+    line = str(value)
+    if not line.isprintable():
+        line = "".join(c if c.isprintable() else " " for c in line)
+    line = line.strip()
     return line if len(line) <= LONGEST_TEXT else line[: LONGEST_TEXT - 1] + "…"
 
 

@@ -44,6 +44,7 @@ examples:
   hvd-elastic simulate --synthetic mtbf=6h,hosts=16,days=7,notice=2m --seeds 10
   hvd-elastic simulate spot.csv --compare 'min_np=2,4,8; checkpoint_every=auto,60s' --seeds 5
   hvd-elastic simulate --from-journal --versus restart             the demo's journal
+  hvd-elastic simulate spot.csv --from-journal FILE -np 4 --min-np 1 --autoscale efficiency
 """
 
 

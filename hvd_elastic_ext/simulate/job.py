@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -17,6 +17,7 @@ from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.suspend import sleep_policy
 from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import SleepAction, SleepFacts
+from hvd_elastic_ext.launcher.state.events import Observed, Scaled
 from hvd_elastic_ext.launcher.state.saved import Saved, saved_of
 from hvd_elastic_ext.simulate.accounting import CATEGORIES, Accounts
 from hvd_elastic_ext.simulate.cluster.cluster import Cluster, NoJournal, Sink
@@ -24,6 +25,7 @@ from hvd_elastic_ext.simulate.cluster.launcher import Launcher
 from hvd_elastic_ext.simulate.cluster.processes import World
 from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.cluster.virtual_time import BEGIN_S, Sim
+from hvd_elastic_ext.simulate.supply import Supply, first_hosts
 from hvd_elastic_ext.simulate.traces.rows import Row, Trace
 
 CUT_S: Final = 600.0
@@ -50,6 +52,7 @@ class Result:
     ``kept``: steps of all ranks that training has kept, ``done``: all of them, ``steps``: the newest step.
     ``lost``: steps done again. ``downtime_s``: without a step between two worlds, sleeps left out.
     ``failed``: why the job has ended, if it was not done. ``events``, ``looks``: what the simulation itself did.
+    ``sizes``: numbers of hosts that it has asked for. With those, only hosts count that it had.
     """
 
     slot_seconds: Mapping[str, float]
@@ -68,6 +71,7 @@ class Result:
     cost: float
     events: int
     looks: int
+    sizes: tuple[int, ...] = ()
 
     @property
     def capacity(self) -> float:
@@ -106,6 +110,10 @@ class _Job:
         self._cluster = cluster = Cluster(options, times, self._accounts, seed=seed, journal=journal)
         self._sim = self._accounts.sim = cluster.sim
         self._journal = cluster.new_journal()
+        self._supply = None
+        if settings.scaling is not None:
+            self._supply = Supply(first_hosts(trace.rows, settings.num_proc or 1))
+            cluster.scales = self._asked_for_hosts
         self._there: dict[str, Row] = {}
         self._listed: dict[str, int] = {}
         self._departing: dict[str, tuple[float, float | None]] = {}
@@ -141,6 +149,7 @@ class _Job:
         self._sim.happen(BEGIN_S)
         self._publish()
         cluster.start_launcher()
+        self._tell_prices()
         while self._sim.now < self._ends and accounts.phase != "over":
             cluster.run(self._ends, stops=self._after_look)
             self._after_session()
@@ -164,6 +173,56 @@ class _Job:
     # --- hosts
 
     def _happens(self, row: Row) -> None:
+        """A row of the trace: all hosts that there are, of which a job that chooses their number has some."""
+        supply = self._supply
+        if supply is None:
+            self._befalls(row)
+        elif row.event == "up":
+            supply.there[row.host] = row
+            self._give()
+        elif row.event == "price":
+            supply.there[row.host] = replace(supply.there[row.host], price=row.price)
+            if row.host in self._there:
+                self._befalls(row)
+        else:
+            if row.event != "crash":
+                supply.gone(row.host)
+            if row.host in self._there:
+                self._befalls(row)
+            self._give()
+
+    def _give(self) -> None:
+        """Hosts come that were asked for; those with which the job starts are there."""
+        assert self._supply is not None
+        for host in self._supply.more():
+            wait_s = self._times.host_s if self._sim.now > BEGIN_S else 0.0
+            if wait_s:
+                self._sim.later(wait_s, self._arrives, host)
+            else:
+                self._arrives(host)
+
+    def _arrives(self, host: str) -> None:
+        assert self._supply is not None
+        if host in self._supply.given and host not in self._there:
+            self._befalls(self._supply.there[host])
+
+    def _asked_for_hosts(self, launcher: Launcher, hosts: int, leaving: Sequence[str]) -> None:
+        assert self._supply is not None
+        for host in self._supply.asked(hosts, leaving):
+            if (row := self._there.get(host)) is not None:
+                self._befalls(replace(row, event="down"))
+        self._give()
+        if launcher.alive:
+            launcher.driver.tell(Scaled(hosts))
+            launcher.dirty = True
+
+    def _tell_prices(self) -> None:
+        launcher = self._cluster.launcher
+        if self._supply is not None and launcher is not None and any(self._rates.values()):
+            launcher.driver.tell(Observed({"price": dict(self._rates)}))
+
+    def _befalls(self, row: Row) -> None:
+        """Something happens to a host that the job has, or that comes."""
         accounts, cluster = self._accounts, self._cluster
         accounts.count()
         self._pay()
@@ -358,6 +417,7 @@ class _Job:
         self._accounts.phase = "running"
         self._cluster.options = options_of(self._settings, woken=True)
         self._cluster.next_session(saved, expects=self._expects)
+        self._tell_prices()
 
     def _last_step(self, world: World) -> int | None:
         wanted = self._work.rank_steps
@@ -377,6 +437,7 @@ class _Job:
         """What a host costs from now on."""
         self._per_hour += per_hour - self._rates.get(host, 0.0)
         self._rates[host] = per_hour
+        self._tell_prices()
 
     def _result(self) -> Result:
         accounts, launcher = self._accounts, self._cluster.launcher
@@ -397,6 +458,7 @@ class _Job:
             self._cost,
             self._sim.happened,
             self._looks + (launcher.looks if launcher is not None else 0),
+            () if self._supply is None else tuple(self._supply.sizes),
         )
 
 

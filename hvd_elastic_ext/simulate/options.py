@@ -19,6 +19,8 @@ from hvd_elastic_ext.launcher.rules.checkpoints.schedule import (
     parse_commit_every,
 )
 from hvd_elastic_ext.launcher.rules.health.ledger import DEFAULT_COOLDOWN_S
+from hvd_elastic_ext.launcher.state.options import ScaleOptions
+from hvd_elastic_ext.simulate import supply
 from hvd_elastic_ext.simulate.cluster.times import Times
 from hvd_elastic_ext.simulate.traces.rows import Trace, seconds
 
@@ -39,7 +41,7 @@ FLAGS: Final = {
 }
 """Options with other names than their fields."""
 CHOICES: Final = {"below_min": ("wait", "sleep", "fail"), "restart_policy": ("Never", "OnFailure")}
-OWN: Final = ("checkpoint_every", "commit_every", "allowed_sizes")
+OWN: Final = ("checkpoint_every", "commit_every", "allowed_sizes", "autoscale")
 
 
 def flags_of(field: str) -> tuple[str, ...]:
@@ -59,6 +61,9 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--checkpoint-every", metavar="auto|N|Ns|notice")
     group.add_argument("--commit-every", metavar="auto|N")
     group.add_argument("--allowed-sizes", metavar="N,N,…")
+    group.add_argument(
+        "--autoscale", metavar="POLICY", help="the job asks for hosts of the trace; see docs/autoscale.md"
+    )
     group.add_argument("--restart-from-scratch", action="store_true", default=None)
 
 
@@ -75,6 +80,10 @@ def settings(given: Mapping[str, Any], trace: Trace) -> RunSettings:
     start = told.pop("num_proc", None)
     if start is None:
         start = max(1, first if most is None else min(first, most))
+    scaling = given.get("autoscale")
+    if scaling is not None:
+        supply.check(str(scaling))
+        told.setdefault("max_num_proc", sum(trace.slots.values()))
     sizes = given.get("allowed_sizes")
     commits = given.get("commit_every")
     return RunSettings(
@@ -86,6 +95,7 @@ def settings(given: Mapping[str, Any], trace: Trace) -> RunSettings:
         allowed_sizes=() if sizes is None else _sizes(str(sizes)),
         commit_every=None if commits is None else parse_commit_every(str(commits)),
         durability=_durability(given),
+        scaling=None if scaling is None else ScaleOptions(str(scaling), acts=True),
         **told,
     )
 

@@ -88,7 +88,7 @@ def _value(name: str, text: str) -> Any:
     if name in options.SECONDS and (number := seconds(text)) is not None:
         return number
     if name in options.OWN:
-        return text.replace("+", ",") if name == "allowed_sizes" else text
+        return text.replace("+", ",") if name in ("allowed_sizes", "autoscale") else text
     raise UsageError(f"--compare {name}={text}: write a number")
 
 

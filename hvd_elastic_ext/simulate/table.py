@@ -55,6 +55,9 @@ def _facts(results: Sequence[Result], *, priced: bool) -> list[str]:
         lines.append(f"goodput by seed: {_range([100.0 * result.goodput for result in results])} %")
     if priced:
         lines.append(f"cost: {spread([result.cost for result in results])}")
+    if first.sizes:
+        of_first = " (first seed)" if many else ""
+        lines.append(f"hosts asked for{of_first}: {' → '.join(map(str, first.sizes))}")
     failed = [result.failed for result in results if result.failed is not None]
     if failed:
         many_failed = f" (with {len(failed)} of {len(results)} seeds)" if many else ""

@@ -29,8 +29,8 @@ _PLUMBING = ("threading", "concurrent", "socketserver", "multiprocessing", "logg
 
 SHARED_MEMORY = Path("/dev/shm")
 
-_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
-"""Python's own children, one for the life of the interpreter."""
+_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "chromium --type=")
+"""Python's own children, one for the life of the interpreter; and those of a browser, which end with it."""
 
 
 class Snapshot(NamedTuple):

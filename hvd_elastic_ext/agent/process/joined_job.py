@@ -33,6 +33,7 @@ from hvd_elastic_ext.core.messages.wire import MAX_FIRST, WireError, key_from_he
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.agent.notices.watch import CloudWatch
+    from hvd_elastic_ext.agent.system.gpus import Gpus
     from hvd_elastic_ext.agent.system.usage import Usage
 
 TRANSIENT: Final = ("asked", "unasked", "usage")
@@ -135,6 +136,7 @@ class JoinedJob:
         self._warned = False
         """True once any of them has given a notice."""
         self._usage: Usage | None = None
+        self._gpus: Gpus | None = None
         self._usage_at = agent.now() if self._setting(OBSERVE) else None
         """When to report how busy the host is; None if nobody asks."""
         self._channel = Channel(agent, self, key)
@@ -230,7 +232,12 @@ class JoinedJob:
             from hvd_elastic_ext.agent.system.usage import Usage
 
             self._usage = Usage()
-        if self.connected and (found := self._usage.look(now)):
+        elif self._gpus is None:  # not at the first look: a driver starts slowly before somebody uses it
+            from hvd_elastic_ext.agent.launcher.devices import devices
+            from hvd_elastic_ext.agent.system.gpus import Gpus
+
+            self._gpus = Gpus(devices())
+        if self.connected and (found := {**self._usage.look(now), **({} if self._gpus is None else self._gpus.said())}):
             self.put("usage", **found)
 
     def look_for_notices(self) -> None:

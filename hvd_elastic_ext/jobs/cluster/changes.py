@@ -24,7 +24,7 @@ from hvd_elastic_ext.jobs.reading.states import (
 )
 from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL, LAUNCHER, WORKER
 from hvd_elastic_ext.jobs.rendering.render import BY, MANAGED, selector
-from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE
+from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE, change_request
 
 LEFT: Final = (
     ("v1", "configmaps"),
@@ -134,14 +134,9 @@ def _scale_by_request(cluster: Cluster, root: Body, more: int) -> None:
     """The et-operator does not look at the number of a job that runs: it takes objects that ask for a change."""
     if not more:
         return
-    kind, count = ("ScaleOut", "toAdd") if more > 0 else ("ScaleIn", "toDelete")
     name = root["metadata"]["name"]
-    body = {
-        "apiVersion": root["apiVersion"],
-        "kind": kind,
-        "metadata": {"generateName": f"{name}-{kind.lower()}-", "labels": {JOB_LABEL: name}},
-        "spec": {"selector": {"name": name}, count: {"count": abs(more)}},
-    }
+    body = change_request(name, more)
+    body["metadata"]["labels"] = {JOB_LABEL: name}
     cluster.ask("POST", cluster.path_of({**body, "metadata": {"name": ""}}, named=False), body)
 
 

@@ -66,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
     options.job = one_job(getattr(options, "named", None), options.job)
     request = _request(options)
     folder = folder_of(options, os.environ)
-    answer = _ask(folder, request)
+    answer = answered(folder, request)
     if "hosts" in answer:
         rows = finite(answer["hosts"])
         text = json.dumps(rows, indent=1, allow_nan=False) if options.output == "json" else table(rows)
@@ -123,7 +123,7 @@ def folder_of(options: argparse.Namespace, environ: Mapping[str, str]) -> Path:
     raise UsageError(f"which job? Give --job NAME or --state-dir DIR; in ./{ROOT}: {there}")
 
 
-def _ask(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
+def answered(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
     """The launcher's answer; without a launcher, ours over what it saved."""
     check(folder)
     deadline = time.monotonic() + BEGINS_S

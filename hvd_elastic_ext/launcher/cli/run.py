@@ -22,7 +22,7 @@ from hvd_elastic_ext.core.errors import ElasticError, UsageError
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.io import core_dumps
 from hvd_elastic_ext.io.append_file import Announced, AppendFile
-from hvd_elastic_ext.launcher.cli import run_options, starting
+from hvd_elastic_ext.launcher.cli import dashboard, run_options, starting
 from hvd_elastic_ext.launcher.cli.announcements import Fields, announce
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.folder import runs, state_folder
@@ -126,11 +126,13 @@ def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, save
     tally = None if settings.metrics is None else Tally(clock.wall)
     notifier = None if settings.notify is None else Notifier(Webhook(settings.notify, name), clock)
     try:
-        journal = open_journal(settings.journal, *(each.note for each in (tally, notifier) if each is not None))
-        place = None if settings.durability is None else settings.durability.place
-        name |= {"pid": os.getpid(), "version": __version__, "command": settings.command[0], "checkpoints": place}
-        journal.record("started", generation=0, **name)
-        _run_job(settings, folder, saved, outlets, journal, tally=tally, notifier=notifier)
+        with dashboard.beside(settings.dashboard, settings.state_dir, settings.journal):
+            journal = open_journal(settings.journal, *(each.note for each in (tally, notifier) if each is not None))
+            place = None if settings.durability is None else settings.durability.place
+            name |= {"pid": os.getpid(), "version": __version__, "command": settings.command[0], "checkpoints": place}
+            output = None if settings.output_dir is None else str(settings.output_dir.absolute())
+            journal.record("started", generation=0, **name, output=output)
+            _run_job(settings, folder, saved, outlets, journal, tally=tally, notifier=notifier)
     finally:
         if notifier is not None:
             notifier.close()

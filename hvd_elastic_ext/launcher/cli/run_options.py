@@ -32,6 +32,7 @@ from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
     ELASTIC_TIMEOUT_S,
     NOTICES_FROM,
+    OUTPUT,
     PRELOADS,
     CloudNotices,
     RunSettings,
@@ -195,6 +196,12 @@ def _of_the_job(add: Adders) -> None:
         type=listen_address,
         metavar="[HOST:]PORT",
         help="answer Prometheus there (without HOST: only this machine's; docs/metrics.md)",
+    )
+    add.option(
+        "--dashboard",
+        type=functools.partial(listen_address, where="--dashboard"),
+        metavar="[HOST:]PORT",
+        help="serve a page of the job there, and keep the output of processes in STATE_DIR/output (docs/dashboard.md)",
     )
     add.option(
         "--notify",
@@ -373,7 +380,7 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
         "elastic_timeout_s": args.elastic_timeout if args.elastic_timeout is not None else _elastic_timeout(),
         "cooldown_s": DEFAULT_COOLDOWN_S if args.cooldown_range is None else tuple(args.cooldown_range),
         "interfaces": tuple(sorted(args.nics or ())),
-        "output_dir": Path(args.output_filename) if args.output_filename else None,
+        "output_dir": _output_dir(args, state_dir),
         "timestamps": args.prefix_output_with_timestamp,
         "log_level": logging.DEBUG if args.verbose else logging.ERROR if args.quiet else logging.INFO,
         "job": job,
@@ -385,12 +392,17 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
         "observe": tuple(args.observe or ()),
         "durability": _durability(args, state_dir, mark=finished_check.mark_of(command)),
         "record_events": Path(args.record_events) if args.record_events else None,
-        "metrics": args.metrics,
-        "notify": args.notify,
         "notices": CloudNotices(args.notices_from, args.metadata_url or None),
         "env": env,
     }
     return RunSettings(**{**given, **made})
+
+
+def _output_dir(args: argparse.Namespace, state_dir: Path) -> Path | None:
+    """Where the output of processes is kept; a page of the job shows it, so a dashboard keeps it."""
+    if args.output_filename:
+        return Path(args.output_filename)
+    return None if args.dashboard is None else state_dir / OUTPUT
 
 
 def _scaling(args: argparse.Namespace) -> ScaleOptions | None:

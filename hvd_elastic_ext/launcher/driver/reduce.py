@@ -32,11 +32,10 @@ from hvd_elastic_ext.launcher.state.effects.membership.reports import signals, t
 from hvd_elastic_ext.launcher.state.events import Event
 from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose, answer_of
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import Agent, LaunchEnd, Worker, seconds
+from hvd_elastic_ext.launcher.state.roster import USAGE, Agent, LaunchEnd, Worker, seconds
 
 log = logging.getLogger(__name__)
 
-USAGE: Final = ("cpu", "memory")
 LOST_AFTER_S: Final = 2.0
 """An agent that loses its connection so soon after the end of its launch has ended with it."""
 
@@ -194,6 +193,7 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
                 _ANSWERED[purpose](job, agent, answer_of(news))
     elif event == "usage":
         agent.usage = signals({name: news.get(name) for name in USAGE})
+        agent.gpu_unknown = foreign_words(str(news.get("gpu_unknown") or ""))
     elif event == "template":
         _template(agent, news)
     elif not notices.handle(job, agent, news):

@@ -9,23 +9,33 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from hvd_elastic_ext.io.output_files import INDEX, Indexer, file_of
 from hvd_elastic_ext.launcher.job.output import LineAssembler, Outlets, Write
 from hvd_elastic_ext.launcher.job.repeats import Repeats
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 
 class Console:
-    """Writes output of processes. ``rank`` is called for every line, because ranks change; None if there is none."""
+    """Writes output of processes.
+
+    ``rank`` and ``generation`` are called for every line, because they change; no rank is None."""
 
     def __init__(
-        self, outlets: Outlets, folder: Path | None, *, timestamps: bool, rank: Callable[[ProcessId], int | None]
+        self,
+        outlets: Outlets,
+        folder: Path | None,
+        *,
+        timestamps: bool,
+        rank: Callable[[ProcessId], int | None],
+        generation: Callable[[], int] = lambda: 0,
     ) -> None:
         self._outlets = outlets
         self._folder = folder
         self._timestamps = timestamps
-        self._rank = rank
+        self._rank, self._generation = rank, generation
+        self._index = None if folder is None else (outlets.file(folder / INDEX), Indexer(folder, time.time))
         self._terminals = {"stdout": outlets.stdout, "stderr": outlets.stderr}
-        self._files: dict[tuple[str, str], Write] = {}
+        self._files: dict[str, Write] = {}
         self._partial: dict[tuple[ProcessId, str], LineAssembler] = {}
         self._repeats = Repeats()
 
@@ -57,10 +67,14 @@ class Console:
         who = self._who(life)
         for shown in self._repeats.next(life, line) if stream == "stderr" else [line]:
             self._show(stream, f"[{who}]<{stream}>:", shown)
-        if self._folder is not None:
-            if (who, stream) not in self._files:
-                self._files[who, stream] = self._outlets.file(self._folder / f"rank.{who}" / stream)
-            self._files[who, stream](line)
+        if self._folder is not None and self._index is not None:
+            file, (write, indexer) = file_of(who, stream), self._index
+            if file not in self._files:
+                self._files[file] = self._outlets.file(self._folder / file)
+            generation, seat = self._generation(), life.seat
+            if mark := indexer.line(file, line, host=seat.host, slot=seat.slot, generation=generation):
+                write(mark)
+            self._files[file](line)
 
     def _who(self, life: ProcessId) -> str:
         rank = self._rank(life)

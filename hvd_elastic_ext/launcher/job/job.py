@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import signal
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,6 +40,7 @@ from hvd_elastic_ext.launcher.rules.health import host_requests
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.state.facts import processes, waits
 from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, Wait
+from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.saved import Saved
 from hvd_elastic_ext.launcher.suspend import releaser
 from hvd_elastic_ext.launcher.suspend.releaser import FINAL_CALL_S
@@ -122,7 +123,11 @@ class Job:
         self._writer = StateWriter(self._folder.save)
         folder, timestamps = self._settings.output_dir, self._settings.timestamps
         self._console = Console(
-            self._outlets, folder, timestamps=timestamps, rank=lambda life: self._session.driver.job.rank(life)
+            self._outlets,
+            folder,
+            timestamps=timestamps,
+            rank=lambda life: self._session.driver.job.rank(life),
+            generation=lambda: self._session.driver.job.generation,
         )
         self._admin = AdminSocket(self._folder.socket, self._answer_admin)
         how = self._settings.durability
@@ -297,10 +302,12 @@ class Job:
 
     def _answer_admin(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         if request.get("do") == "status":
-            wanted = request.get("processes") is True
-            return {"said": self._status()} | (
-                {"processes": processes.by_host(self._session.driver.job)} if wanted else {}
-            )
+            more: Mapping[str, Callable[[JobState], Any]] = {
+                "processes": processes.by_host,
+                "details": processes.details,
+            }
+            found = {name: tell(self._session.driver.job) for name, tell in more.items() if request.get(name) is True}
+            return {"said": self._status(), **found}
         driver, now = self._session.driver, self._clock.mono()
         if request.get("do") == "scale":
             return self._scale_by_hand(request.get("hosts"))

@@ -18,14 +18,12 @@ from hvd_elastic_ext.core.errors import Transient, UsageError
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.agents.transports.pods import client_needed
-from hvd_elastic_ext.launcher.rules.suspend.workloads import Workload, workload
+from hvd_elastic_ext.launcher.rules.suspend.workloads import KINDS, Workload, workload
 
 OPTION: Final = "--scale-with"
 RECOMMEND: Final = "recommend"
 PROGRAM_S: Final = 60.0
 """How long a program may take."""
-ORDERED: Final = ("mpijob", "mpijob.v1", "pytorchjob", "statefulset")
-"""Kinds with numbered pods: the highest numbers go first."""
 
 
 class NotScaled(Transient):
@@ -122,15 +120,15 @@ class ClusterScaler:
         with client_needed(OPTION):
             from hvd_elastic_ext.launcher.suspend import replicas
         self._replicas = replicas.found(job, environ, option=OPTION, asked_by=OPTION)
-        self.ordered = job.kind.name in ORDERED
+        self.ordered = job.kind.ordered
 
     def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
-        """Set the number."""
-        self._replicas.tell(hosts, before=None)
+        """Set the number, and say which ones go where that can be said."""
+        self._replicas.resize(hosts, leaving)
 
     def asked_for(self) -> int | None:
         """The number that it has: an autoscaler or a person may have set it."""
-        return self._replicas.look().replicas
+        return self._replicas.asked_for()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +146,7 @@ class ScaleWith:
     @property
     def ordered(self) -> bool:
         """As of the scaler."""
-        return self.what in ORDERED
+        return self.what in KINDS and KINDS[self.what].ordered
 
     def scaler(self, environ: Mapping[str, str]) -> Scaler | None:
         """Who does it; None if nobody. Raises :class:`UsageError` if there is no way to a cluster."""

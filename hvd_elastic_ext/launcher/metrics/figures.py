@@ -16,13 +16,14 @@ from hvd_elastic_ext.launcher.planners.membership.scaling import signals_of
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state.facts import waits
 from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.roster import USAGE
 
 PREFIX: Final = "hvd_elastic_"
 OWN: Final = frozenset({
     "world_size", "generation", "generation_entered", "waiting", "asleep", "step", "step_seconds", "commit_seconds",
     "progress_age_seconds", "hosts_listed", "slots_listed", "hosts_connected", "hosts_blocked", "hosts_with_notice",
-    "processes", "heartbeat_age_seconds", "host_cpu_ratio", "host_memory_ratio", "processes_wanted", "hosts_desired",
-    "job_info", "checkpoint_timestamp_seconds", "checkpoint_step",
+    "processes", "heartbeat_age_seconds", "host_cpu_ratio", "host_gpu_ratio", "host_memory_ratio", "processes_wanted",
+    "hosts_desired", "job_info", "checkpoint_timestamp_seconds", "checkpoint_step",
 })  # fmt: skip
 """Names that no observed signal can have."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*(?<!_total)")
@@ -89,9 +90,10 @@ def _hosts(job: JobState, now: float, listed: HostSet) -> Iterator[Figure]:
     )
     heard: Samples = {(name,): now - agent.heard for name, agent in agents.items()}
     yield Figure("heartbeat_age_seconds", "Since a host's agent was heard", heard, ("host",))
-    for each, words in (("cpu", "Share of the processors that are busy"), ("memory", "Share of the memory in use")):
+    busy = ("processors that are busy", "time in which GPUs compute", "memory in use")
+    for each, words in zip(USAGE, busy, strict=True):
         used: Samples = {(name,): agent.usage[each] for name, agent in agents.items() if each in agent.usage}
-        yield Figure(f"host_{each}_ratio", words, used, ("host",))
+        yield Figure(f"host_{each}_ratio", f"Share of the {words}", used, ("host",))
 
 
 def _sizes(job: JobState) -> Iterator[Figure]:

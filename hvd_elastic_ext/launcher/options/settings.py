@@ -58,6 +58,8 @@ class Sources:
 
 CHECKPOINTS = "checkpoints"
 """The folder of checkpoints below the job's, unless ``--checkpoint-dir`` names another one."""
+OUTPUT = "output"
+"""The folder of processes' output below the job's, where a dashboard is served and no other one is named."""
 NOTICES_FROM = ("none", AUTO, *CLOUDS)
 """Values of ``--notices-from``: clouds that may tell hosts that they are taken back."""
 
@@ -102,6 +104,7 @@ class RunSettings:
     ``commit_every``: every how many calls of ``commit()`` one is made; None is all of them.
     ``resume``: go on with the last run, even if it has ended.
     ``record_events``: a file for all that the driver is told. ``metrics``: where Prometheus may read figures.
+    ``dashboard``: where browsers may look at the job.
     ``notify``: the URL of a webhook for messages.
     ``all_slots_of``: the source of hosts whose slots ``num_proc`` counts, up to ``max_num_proc``; None if the user gave
     a number.
@@ -162,6 +165,7 @@ class RunSettings:
     resume: bool = False
     record_events: Path | None = None
     metrics: ListenAddress | None = None
+    dashboard: ListenAddress | None = None
     notify: str | None = None
     all_slots_of: str | None = None
     misplaced: str | None = None

@@ -23,6 +23,10 @@ MAX_BYTES: Final = 1 << 20
 GIVE: Final = "write NAME=file:PATH or NAME=http://HOST/api/v1/query?query=…"
 
 
+Value = float | dict[str, float]
+"""Of the job, or by host."""
+
+
 class NoSignal(Transient):
     """A signal has no value now; ``str()`` says why, in one line."""
 
@@ -34,9 +38,9 @@ class SignalSource:
     name: str
     where: str
     text: Callable[[], str]
-    value: Callable[[str], float]
+    value: Callable[[str], Value]
 
-    def read(self) -> float:
+    def read(self) -> Value:
         """Its value now. Raises :class:`NoSignal`."""
         try:
             found = self.value(self.text())
@@ -45,8 +49,9 @@ class SignalSource:
             raise NoSignal(f"--observe {self.name}: {self.where} cannot be read: {reason}") from None
         except ValueError as error:
             raise NoSignal(f"--observe {self.name}: {self.where} {error}") from None
-        if not math.isfinite(found):
-            raise NoSignal(f"--observe {self.name}: {self.where} gives {found}, which is no finite number")
+        for number in found.values() if isinstance(found, dict) else [found]:
+            if not math.isfinite(number):
+                raise NoSignal(f"--observe {self.name}: {self.where} gives {number}, which is no finite number")
         return found
 
 
@@ -66,7 +71,7 @@ def _source(text: str) -> SignalSource:
         raise UsageError(f"--observe {text!r}: {GIVE}")
     if where.startswith("file:") and where != "file:":
         path = Path(where.removeprefix("file:"))
-        return SignalSource(name, where, lambda: _of_file(path), _number)
+        return SignalSource(name, where, lambda: _of_file(path), _number_or_hosts)
     try:
         url = urlsplit(where)
         usable = url.scheme in ("http", "https") and bool(url.hostname) and not url.password and (url.port or 1) > 0
@@ -77,9 +82,9 @@ def _source(text: str) -> SignalSource:
     return SignalSource(name, where, lambda: _of_server(where), _prometheus)
 
 
-def values(each: Sequence[SignalSource]) -> tuple[dict[str, float], list[str]]:
+def values(each: Sequence[SignalSource]) -> tuple[dict[str, Value], list[str]]:
     """What can be read now, by name, and why the rest cannot."""
-    found: dict[str, float] = {}
+    found: dict[str, Value] = {}
     problems = []
     for source in each:
         try:
@@ -101,6 +106,16 @@ def _of_server(url: str) -> str:
             return str(answer.read(MAX_BYTES).decode("utf-8"))
     except urllib.error.HTTPError as error:
         raise ValueError(f"answers {error.code} {error.reason}") from None
+
+
+def _number_or_hosts(text: str) -> Value:
+    """A number, or an object with one for each host."""
+    if not text.lstrip().startswith("{"):
+        return _number(text)
+    try:
+        return {host: _number(str(value)) for host, value in json.loads(text).items()}
+    except json.JSONDecodeError as error:
+        raise ValueError(f"holds no JSON: {error}") from None
 
 
 def _number(text: str) -> float:

@@ -152,9 +152,9 @@ class ScaleByHand:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Signals of the job, by name, for ``--autoscale``."""
+    """Signals by name, for ``--autoscale``: of the job, or by host."""
 
-    signals: Mapping[str, float]
+    signals: Mapping[str, float | Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)

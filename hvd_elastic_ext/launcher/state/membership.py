@@ -290,6 +290,8 @@ class Scaling:
     """Of the newest decision."""
     asked_because: str = ""
     """Of the newest change."""
+    gpu_unknown: bool = False
+    """It was said that no value of GPUs comes."""
     recommended: int | None = None
     """The size that was recommended last, where nothing is asked for."""
     log: SpeedLog = field(default_factory=SpeedLog)
@@ -302,7 +304,7 @@ class Scaling:
     resize_s: float = 1.0
     """Seconds without a step that a change costs: the median of the latest ones."""
     pauses_s: tuple[float, ...] = ()
-    signals: dict[str, float] = field(default_factory=dict)
+    signals: dict[str, float | Mapping[str, float]] = field(default_factory=dict)
     """What was observed besides step times, by name."""
 
     def paused(self, seconds: float) -> None:

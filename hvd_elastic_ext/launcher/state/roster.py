@@ -22,6 +22,8 @@ JOIN_EACH_S: Final = 1.0
 """What each agent that is starting adds to that: only some are started at a time."""
 RETURN_S: Final = 7.0
 """Longest time for agents to connect again once they can: they try every 5 s."""
+USAGE: Final = ("cpu", "gpu", "memory")
+"""What agents tell of how busy their hosts are."""
 GO_S: Final = 60.0
 """Longest time from the order to go live to a newcomer's request for its rank."""
 
@@ -60,7 +62,9 @@ class Agent:
     notice_reason: str | None = None
     """Why its host has notice, by a notice file there; the notice may be withdrawn."""
     usage: Mapping[str, float] = field(default_factory=dict)
-    """How busy its host is: ``cpu``, ``memory``, shares from 0 to 1."""
+    """How busy its host is: :data:`USAGE`, shares from 0 to 1."""
+    gpu_unknown: str = ""
+    """Why it cannot tell that of its GPUs; "" if it can, or has none."""
     launch_ended: LaunchEnd | None = None
     """Its launch ended with an error while it was connected."""
     warm: bool = False

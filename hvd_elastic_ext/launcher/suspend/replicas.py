@@ -5,7 +5,7 @@ Everything here may wait, for as long as ``timeout`` says: it is for threads, no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import urlencode
@@ -14,16 +14,14 @@ from hvd_elastic_ext.core.errors import Transient
 from hvd_elastic_ext.io.kube_access import Access, Refused, Unanswered, Unreadable, ask
 from hvd_elastic_ext.launcher.agents.transports.pods import refusal
 from hvd_elastic_ext.launcher.rules.suspend import workloads
-from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, Workload
+from hvd_elastic_ext.launcher.rules.suspend.workloads import RELEASE, Pod, Seen, Workload
 
 TIMEOUT: Final = (3.0, 5.0)
 """Seconds for a connection, and without a byte of the answer: a launcher that is to end waits for what is under way."""
 
-RELEASE: Final = "--release-job"
-_REMEDIES: Final[Mapping[int, str]] = {
-    HTTPStatus.UNAUTHORIZED: "its token is none, or has expired",
-    HTTPStatus.FORBIDDEN: "hvd-elastic manifest sleep gives the right",
-}
+_REMEDIES: Final[Mapping[int, str]] = {HTTPStatus.UNAUTHORIZED: "its token is none, or has expired"}
+_RIGHTS: Final = {RELEASE: "hvd-elastic manifest sleep gives the right"}
+_RIGHTS_ELSE: Final = "docs/autoscale.md says which rights it needs"
 
 T = TypeVar("T")
 
@@ -45,7 +43,8 @@ class Replicas:
     ) -> None:
         self._access = access
         names = f"{option} names what makes the workers, in the namespace of the launcher"
-        self._remedies = {**_REMEDIES, HTTPStatus.NOT_FOUND: names}
+        rights = _RIGHTS.get(option, _RIGHTS_ELSE)
+        self._remedies = {**_REMEDIES, HTTPStatus.FORBIDDEN: rights, HTTPStatus.NOT_FOUND: names}
         self._job = job
         self._timeout = timeout
 
@@ -64,6 +63,52 @@ class Replicas:
         nothing is to be remembered any more. Raises :class:`RequestFailed`; it may have been heard all the same."""
         body = workloads.scale_patch(self._job, replicas, before)
         self._within(lambda send, space: send("PATCH", self._job.number_path(space), body))
+
+    def resize(self, replicas: int, leaving: Sequence[str]) -> None:
+        """Ask for so many workers; if they are fewer, those of the hosts ``leaving`` go, as far as the kind can be told
+        so. Raises :class:`RequestFailed`."""
+        if self._job.kind.requested:
+            self._within(lambda send, space: self._request(send, space, replicas, leaving))
+            return
+        if self._job.kind.marked:
+            for pod, cost in self._marks(leaving):
+                self._mark(pod, cost)
+        self.tell(replicas, before=None)
+
+    def asked_for(self) -> int | None:
+        """How many workers are asked for; None while the et-operator is at a change. Raises :class:`RequestFailed`."""
+
+        def act(send: _Send, space: str) -> int | None:
+            number = send("GET", self._job.number_path(space))
+            if not self._job.kind.requested:
+                return workloads.seen(self._job, number, {"items": []}).replicas
+            names, under_way = workloads.workers_of(self._job, number)
+            return None if under_way else len(names)
+
+        return self._within(act)
+
+    def _marks(self, leaving: Sequence[str]) -> list[tuple[str, str | None]]:
+        seen = self.look()
+        return self._within(lambda send, space: workloads.marks(self._job, seen, leaving))
+
+    def _mark(self, pod: str, cost: str | None) -> None:
+        def act(send: _Send, space: str) -> None:
+            try:
+                send("PATCH", f"/api/v1/namespaces/{space}/pods/{pod}", workloads.mark_patch(cost))
+            except Refused as error:
+                if error.code != HTTPStatus.NOT_FOUND:  # it has gone by itself
+                    raise
+
+        self._within(act)
+
+    def _request(self, send: _Send, space: str, replicas: int, leaving: Sequence[str]) -> None:
+        names, under_way = workloads.workers_of(self._job, send("GET", self._job.path(space)))
+        if under_way:
+            raise RequestFailed(f"the et-operator is at {under_way}; the next change comes after it")
+        found = workloads.request(self._job.name, names, replicas, leaving)
+        if found is not None:
+            plural, body = found
+            send("POST", self._job.all_path(space, plural), body)
 
     def suspend(self, replicas: int) -> None:
         """Suspend the whole job, the launcher included. Raises :class:`RequestFailed`."""

@@ -155,6 +155,8 @@ class Agent:
                 if not times.every_step:
                     batch, commit = process.sample  # it is heard at once
                 beat: dict[str, Any] = {"step": batch, "commit": commit.name if commit else None, "progress": batch}
+                if self._cluster.options.scaling is not None and process.world is not None:
+                    beat["stepped_at"] = process.world.stepped_at
                 beat |= {"every": training.thin, "commit_s": times.commit_s, "call_s": times.step_s * times.every}
                 slots[str(process.slot)] = {"life": process.life, "age": now - process.sampled_at, "beat": beat}
                 if commit is not None:

@@ -6,7 +6,7 @@ import io
 import itertools
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
@@ -64,7 +64,8 @@ class Cluster:
 
     ``absent``: hosts that are not there. ``kinds``: of hosts, where they have one. ``listed`` and ``departing``: the
     newest list that was accepted. ``chance`` is all that is random.
-    ``launcher_dies``: it will, so that what it saves matters; ``save_s``: how long that takes.
+    ``launcher_dies``: it will, so that what it saves matters; ``save_s``: how long that takes. ``scales``: is told how
+    many hosts a launcher asks for, and which ones it lets go.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Cluster:
         self.departing: dict[str, float | None] = {}
         self.agents: dict[str, Agent] = {}
         self.launcher: Launcher | None = None
+        self.scales: Callable[[Launcher, int, Sequence[str]], None] | None = None
         self.crowd = Crowd(self)
         self.training = Training(self.sim, self.observer, self.cut, times, together=self.crowd)
         self.helpers = Helpers(self)

@@ -426,7 +426,9 @@ class Launcher:
         return {}
 
     def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
-        """Nobody makes hosts come and go here: traces do."""
+        """Asks whoever makes hosts come and go, beside traces."""
+        if self._cluster.scales is not None:
+            self._sim.later(LATENCY_S, self._cluster.scales, self, hosts, tuple(leaving))
 
     def begin_world(self, generation: int, hosts: Sequence[str]) -> None:
         """No engine starts a program."""

@@ -60,6 +60,8 @@ class Times:
     """Of a commit."""
     publish_s: float = 1.0
     """From a change of the hosts until it is published."""
+    host_s: float = 60.0
+    """From a request for a host until it is there, for a job that asks for hosts."""
     spread: float = 0.0
     every_step: bool = False
     kinds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

@@ -18,7 +18,7 @@ import yaml
 
 from hvd_elastic_ext.install.hpa import autoscaler
 from hvd_elastic_ext.io.kube_access import Access
-from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE, Pod, workload
+from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE, COST, GOES, Pod, workload
 from hvd_elastic_ext.launcher.suspend.replicas import Replicas, RequestFailed
 from tests.contract.kube.conftest import KUBECONFIG, SERVERS, Space, _ours, api, eventually, space
 from tests.support.kube import bodies
@@ -122,16 +122,44 @@ def test_what_is_not_there_is_told_with_what_to_do(where: Where) -> None:
     assert "\n" not in str(told.value)
 
 
-def test_a_deployment_has_as_many_workers_as_it_is_told(where: Where) -> None:
+@pytest.fixture
+def the_deployment(where: Where) -> Iterator[Replicas]:
     path = where.space.path("deployments", group="apps/v1")
     body = {**stateful_set(3), "kind": "Deployment"}
     del body["spec"]["serviceName"]
     where.space.api.done("POST", path, body)
-    scaler = where.of("deployment/w")
-    scaler.tell(1, before=None)
-    assert scaler.look().replicas == 1
-    assert where.number("deployments", "w", "apps/v1")["spec"]["replicas"] == 1
+    yield where.of("deployment/w")
     where.space.api.ask("DELETE", f"{path}/w", {"gracePeriodSeconds": 0})
+
+
+def test_a_deployment_has_as_many_workers_as_it_is_told(where: Where, the_deployment: Replicas) -> None:
+    the_deployment.resize(1, [])
+    assert the_deployment.asked_for() == the_deployment.look().replicas == 1
+    assert where.number("deployments", "w", "apps/v1")["spec"]["replicas"] == 1
+
+
+def test_the_pods_that_go_are_marked_before_a_deployments_number_is_lowered(
+    where: Where, the_deployment: Replicas
+) -> None:
+    for name in ("one", "two", "three"):
+        where.space.pod(name, **LABELS)
+    with pytest.raises(RequestFailed, match="host four is no pod of deployment/w"):
+        the_deployment.resize(2, ["four"])
+    assert the_deployment.asked_for() == 3, "whichever pod would go is not known"
+    the_deployment.resize(2, ["two"])
+    assert {pod.name for pod in the_deployment.look().pods if pod.cost == GOES} == {"two"}
+    the_deployment.resize(1, ["two", "three.w"])
+    the_deployment.resize(3, ["three"])
+    assert {pod.name for pod in the_deployment.look().pods if pod.cost == GOES} == {"three"}
+    metadata = where.space.api.done("GET", where.space.path("pods", "two")).body["metadata"]
+    assert COST not in metadata.get("annotations", {})
+
+
+def test_a_set_takes_its_last_pods_whatever_is_asked(where: Where, the_set: Replicas) -> None:
+    where.space.pod("one", **LABELS)
+    the_set.resize(2, ["another"])
+    assert the_set.asked_for() == 2
+    assert all(pod.cost is None for pod in the_set.look().pods)
 
 
 def test_an_autoscaler_that_is_made_for_a_job_is_taken_as_it_is(where: Where) -> None:
@@ -230,6 +258,55 @@ def test_without_the_right_it_is_told_what_gives_it(kube: KubeServer, tmp_path: 
         RequestFailed, match=r"the API server says 403 Forbidden; .*hvd-elastic manifest sleep gives.* cannot get "
     ):
         replicas.look()
+
+
+def training_job(kube: KubeServer, workers: int, **status: str) -> None:
+    names = [f"j-worker-{number}" for number in range(workers)]
+    spec = {"etReplicaSpecs": {"worker": {"replicas": 2}}}
+    body = {"metadata": {"name": "j"}, "spec": spec, "status": {"targetWorkers": names, **status}}
+    kube.put("trainingjobs", body)
+
+
+def test_a_training_job_is_told_by_objects_that_name_who_goes(kube: KubeServer, tmp_path: Path) -> None:
+    training_job(kube, 3)
+    replicas = Replicas(Access(str(kube.kubeconfig(tmp_path / "admin"))), workload("trainingjob/j", option="-"))
+    assert replicas.asked_for() == 3
+    replicas.resize(3, [])
+    replicas.resize(5, [])
+    replicas.resize(1, ["j-worker-0.j.default.svc", "j-worker-2"])
+    (more,), (fewer,) = kube.all("scaleouts"), kube.all("scaleins")
+    assert (more["spec"]["selector"], more["spec"]["toAdd"]) == ({"name": "j"}, {"count": 2})
+    assert fewer["spec"]["toDelete"] == {"count": 2, "podNames": ["j-worker-0", "j-worker-2"]}
+
+
+def test_changes_of_a_training_job_wait_for_one_another(kube: KubeServer, tmp_path: Path) -> None:
+    training_job(kube, 3, currentScaler="ScaleOut:default/j-1")
+    replicas = Replicas(Access(str(kube.kubeconfig(tmp_path / "admin"))), workload("trainingjob/j", option="-"))
+    assert replicas.asked_for() is None
+    with pytest.raises(RequestFailed, match="the et-operator is at ScaleOut:default/j-1; the next change comes after"):
+        replicas.resize(2, ["j-worker-0"])
+    assert not kube.all("scaleins")
+
+
+def test_pods_that_may_not_be_marked_stay_and_so_does_the_number(kube: KubeServer, tmp_path: Path) -> None:
+    rules = [
+        {"apiGroups": ["apps"], "resources": ["deployments/scale"], "verbs": ["get", "patch"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+    ]
+    subject = {"kind": "ServiceAccount", "name": "hvd-launcher-digits"}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"}
+    kube.put("roles", {"metadata": {"name": "r"}, "rules": rules})
+    kube.put("rolebindings", {"metadata": {"name": "r"}, "roleRef": reference, "subjects": [subject]})
+    kube.put("deployments", {**stateful_set(2), "kind": "Deployment"})
+    kube.put("pods", bodies.pod("one", labels=LABELS))
+    replicas = Replicas(launchers(kube, tmp_path), workload("deployment/w"), option="--scale-with")
+    with pytest.raises(RequestFailed, match=r"403 Forbidden; docs/autoscale\.md says which rights it needs.*patch"):
+        replicas.resize(1, ["one"])
+    assert replicas.asked_for() == 2
+    rules[1]["verbs"].append("patch")
+    kube.change("roles", "r", {"rules": rules})
+    replicas.resize(1, ["one"])
+    assert replicas.asked_for() == 1
 
 
 def test_a_pytorch_job_is_told_by_its_scale(kube: KubeServer, tmp_path: Path) -> None:

@@ -97,6 +97,20 @@ def test_the_whole_demo_shows_every_event_and_writes_into_its_folder_only(tmp_pa
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(400)
+def test_a_job_that_chooses_its_size_asks_for_hosts_while_they_pay_and_gives_one_back(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with run_process(demo("--out", out, "--part", "sizes", "--plain"), cwd=tmp_path) as process:
+        assert process.wait(380.0) == 0, process.output
+        assert process.tree() == []
+    report = build_report(read_journal(out / "sizes" / "journal.jsonl")[0])
+    assert [row.cause for row in report.rows if row.event == "scaled"] == ["1 → 2 hosts", "2 → 3 hosts", "3 → 2 hosts"]
+    assert [row.steps_lost for row in report.resizes[1:]] == [0, 0, 0]
+    assert [speed.hosts for speed in report.speeds] == [1, 2, 3]
+    assert "each host as fast as the first" in (out / "sizes" / "picture.html").read_text()
+
+
+@pytest.mark.soak
 @pytest.mark.timeout(200)
 def test_an_effect_that_does_not_show_is_one_clear_line_and_exit_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -118,7 +132,7 @@ def test_an_accuracy_below_the_mark_is_one_clear_line_and_exit_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = plan_of(quick=True, seed=1)
-    short = Plan(replace(plan.training, epochs=1, step_delay_s=0.0), plan.scenario[:1], least_accuracy=1.01)
+    short = Plan(replace(plan.training, epochs=1, step_delays_s=(0.0,)), plan.scenario[:1], least_accuracy=1.01)
     stream = io.StringIO()
     with Folder(tmp_path / "out") as folder:
         code = run_demo(short, folder, stream=stream, plain=True)

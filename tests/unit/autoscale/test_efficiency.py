@@ -94,6 +94,31 @@ def test_a_cliff_between_two_sizes_is_looked_for_halfway() -> None:
     assert wish(8, {**steps, 8: 0.235, 11: 0.7, 9: 0.65}).size == 8
 
 
+def in_racks_of_twelve(*sizes: int) -> dict[int, float]:
+    """Beyond a rack the link is half as fast: less than what a curve through all sizes smoothes over."""
+    return {n: 0.25 + 0.1 * (n - 1) / n * (2.0 if n > 12 else 1.0) for n in sizes}
+
+
+def test_a_cliff_that_the_curve_of_all_sizes_smoothes_over_is_looked_for_too() -> None:
+    found = wish(9, in_racks_of_twelve(1, 8, 9, 16))
+    assert (found.size, found.trial) == (12, True)
+    assert found.reason == "steps at 16 hosts are longer than those at fewer tell"
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_three_sizes_of_which_no_curve_has_the_form_do_not_send_a_job_to_and_fro(size: int) -> None:
+    steps = {1: 0.53, 2: 0.136, 4: 0.42}
+    assert wish(size, steps, batch=GLOBAL, share=0.13, most=4).size in (2, 3)
+
+
+def test_where_no_curve_has_the_form_more_hosts_are_tried_while_the_last_ones_have_paid() -> None:
+    steps = {1: 1.4, 2: 0.725, 4: 0.275}  # memory is short below three hosts
+    found = wish(4, steps, batch=GLOBAL)
+    assert (found.size, found.trial, found.reason) == (8, True, "each of the last hosts up to 4 has paid")
+    assert wish(4, steps, batch=GLOBAL, most=4).size == 4
+    assert wish(4, {1: 0.53, 2: 0.136, 4: 0.134}, batch=GLOBAL).size == 2
+
+
 def test_a_size_beyond_a_cliff_is_left_for_the_best_one_that_was_measured() -> None:
     steps = {1: 0.2, 2: 0.22, 8: 0.235, 11: 0.487, 16: 0.49}
     found = of_noise(11, 0.003, ENOUGH, at=steps)

@@ -14,7 +14,7 @@ from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.core.publication import parse_hosts_text
 from hvd_elastic_ext.demo.observed import Worker
 from hvd_elastic_ext.demo.runner import Frame, Outcome, ScenarioRunner
-from hvd_elastic_ext.demo.scenario import START, Event
+from hvd_elastic_ext.demo.scenario import ALL, START, Event
 from tests.support.clock import ManualClock
 
 LEAST = 2
@@ -52,6 +52,8 @@ class Launcher:
         self.absent_kills = 0
         self.ends_after_steps = 2000
         self.code = 0
+        self.least = LEAST
+        self.chooses: list[int] = []
         self.killed: list[Worker] = []
         self.launchers_killed: list[int] = []
         self.hurried_at: list[int] = []
@@ -118,7 +120,7 @@ class Launcher:
         self._going.update(hosts)
         for host in hosts:
             self._say("notice", host=host, reason="spot", deadline=self.clock.mono() + in_s)
-        if len(set(self._world) - self._going) < LEAST and not self.never_seals:
+        if len(set(self._world) - self._going) < self.least and not self.never_seals:
             self._say("sealed", step=self._step, path="p")
             self._stays = not self.trains_beyond
 
@@ -145,14 +147,16 @@ class Launcher:
             del self._blocked[host]
         wanted = tuple(host for host in self._hosts if host not in {*self._blocked, *self._going})
         if self._sleeps_at is not None:
-            self._sleep(now, self._sleeps_at, enough=len(wanted) >= LEAST)
+            self._sleep(now, self._sleeps_at, enough=len(wanted) >= self.least)
             return
-        if set(wanted) != set(self._world) and len(wanted) >= LEAST:
+        if set(wanted) != set(self._world) and len(wanted) >= self.least:
             self._reconcile(wanted, over)
             return
         if self._stays:
             return
         self._step += 1
+        if self.chooses and self._step % 20 == 0:
+            self._hosts = ALL[: self.chooses.pop(0)]
         told = {"epoch": self._step // 20, "loss": 1.0 / self._step}
         self._say("stepped", step=self._step, rank=0, size=len(self._world), host=self._world[0], values=told)
         if self._step >= self.ends_after_steps:

@@ -11,6 +11,7 @@ import pytest
 from hvd_elastic_ext.demo.observed import Observed, Worker, World
 from hvd_elastic_ext.demo.runner import TO_THE_END_S, Frame, Outcome, ScenarioRunner
 from hvd_elastic_ext.demo.scenario import (
+    ALL,
     STEPS_S,
     Event,
     Kill,
@@ -21,6 +22,7 @@ from hvd_elastic_ext.demo.scenario import (
     decide,
     full_scenario,
     quick_scenario,
+    sizing_scenario,
     worker_to_kill,
 )
 from hvd_elastic_ext.demo.view import changes, panel
@@ -87,6 +89,29 @@ def test_what_comes_a_moment_earlier_or_later_is_none(
     vars(launcher).update(harmless, code=1)
     outcome = run_demo(QUICK)
     assert (outcome.failures, outcome.code) == ((), 1)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "failure"),
+    [
+        ([1, 2, 3, 2], None),
+        ([1], r"it tries a second one, which pays: .* a world of 2 \(hosts added\); it is 1 \(start\)$"),
+        ([1, 2, 3], r"it does not pay, and goes: .* a world of 2 \(hosts removed\); it is 3 \(hosts added\)$"),
+        ([1, 2, 1], r"so a third one comes: .* it is 1 \(hosts removed\)$"),
+    ],
+    ids=str,
+)
+def test_a_job_that_chooses_its_size_grows_and_gives_a_host_back(
+    run_demo: Play, launcher: Launcher, sizes: list[int], failure: str | None
+) -> None:
+    launcher.least, launcher.chooses = 1, sizes[1:]
+    launcher.publish(f"{ALL[0]}:1\n")
+    outcome = run_demo(sizing_scenario())
+    if failure is None:
+        assert (outcome.failures, outcome.code, len(outcome.frame.done)) == ((), 0, 4)
+    else:
+        (told,) = outcome.failures
+        assert re.match(failure, told), told
 
 
 def test_an_event_waits_for_its_steps(run_demo: Play, frames: list[Frame]) -> None:

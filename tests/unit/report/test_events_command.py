@@ -110,6 +110,17 @@ def test_a_job_without_steps_and_one_with_forty_events_can_be_drawn(tmp_path: Pa
     assert "40   39.5 s   +127.0.0.39" in (tmp_path / "many.svg").read_text()
 
 
+def test_a_job_that_chooses_its_size_is_drawn_with_its_curve(journal: JournalMaker, tmp_path: Path) -> None:
+    drawn = tmp_path / "p.svg"
+    journal.add("started").resized("start", 1, generation=1, hosts={"a": 1}).steps(9, generation=1)
+    journal.resized("hosts added", 2, generation=2, hosts={"a": 1, "b": 1}).steps(9, generation=2)
+    draw(build_report(journal.records), drawn)
+    assert "each host as fast as the first" not in drawn.read_text(), "nobody has chosen a size"
+    journal.add("scaled", hosts=1, before=2, leaving=["b"], reason="host 2 adds 3 %")
+    draw(build_report(journal.records), drawn)
+    assert all(words in drawn.read_text() for words in ("each host as fast as the first", "chosen", "2 → 1 hosts"))
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [(None, "cannot be read"), (b"", "empty"), (b" \n\n", "empty"), (b"hello\nworld\n", "no journal line"),

@@ -372,6 +372,18 @@ def test_step_numbers_show_what_a_sleep_has_lost(journal: JournalMaker) -> None:
     assert "and 4 steps done again" in summary(report)
 
 
+def test_the_speed_at_each_number_of_hosts_is_that_of_its_first_steps(journal: JournalMaker) -> None:
+    journal.add("started").resized("start", 2, generation=1, hosts={"a": 2}).steps(21, every=1.0, generation=1)
+    journal.steps(50, every=3.0, generation=1)  # a newcomer starts beside them
+    journal.resized("hosts added", 3, after=9.0, generation=2, hosts={"a": 2, "b": 1})
+    journal.steps(4, every=0.5, generation=2).resized("hosts added", 4, generation=3, hosts={"a": 2, "b": 1, "c": 1})
+    journal.steps(3, every=0.1, generation=3)
+    report = build_report(journal.add("scale_recommended", hosts=2, reason="so").records)
+    assert [(speed.hosts, speed.samples_per_s) for speed in report.speeds] == [(1, None), (2, None)], "two are too few"
+    assert [speed.steps_per_s for speed in report.speeds] == pytest.approx([1.0, 2.0])
+    assert report.hosts_asked_for == 2
+
+
 def test_a_sleep_without_an_end_has_no_downtime(journal: JournalMaker) -> None:
     journal.add("started").resized("start", 2).steps(10).add("slept", after=1.0, reason="too few")
     report = build_report(journal.records)

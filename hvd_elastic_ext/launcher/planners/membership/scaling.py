@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import logging
 import math
+from collections.abc import Mapping
+from statistics import fmean
 from typing import Final
 
 from hvd_elastic_ext.autoscale.choice import HostFacts, leaving
@@ -14,9 +17,13 @@ from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.options import ScaleOptions
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.roster import USAGE
 
-PAUSE_S: Final = 2.0
-"""Time between two decisions."""
+log = logging.getLogger(__name__)
+
+GPU: Final = "gpu"
+PAUSE_S, CALM_S = 2.0, 10.0
+"""Time between two decisions; after one that is the same as before, for the same reason."""
 
 
 def plan(job: JobState) -> Plan:
@@ -32,8 +39,8 @@ def plan(job: JobState) -> Plan:
         return NOTHING
     if job.now < state.look_at:
         return Plan(again_at=state.look_at)
-    state.look_at = job.now + PAUSE_S
     chosen = chosen_of(options.policy)
+    _say_unknown(job, chosen)
     limits = limits_of(job, options, chosen)
     decision, memory = decide(job.now, chosen.policy(state.since), observed(job), limits, state.memory)
     if decision.change and not options.acts:
@@ -42,7 +49,8 @@ def plan(job: JobState) -> Plan:
         state.memory = memory
         if decision.change:
             _change(job, options, decision)
-    state.reason = decision.reason
+    same = decision.reason == state.reason and not decision.change
+    state.reason, state.look_at = decision.reason, job.now + (CALM_S if same else PAUSE_S)
     return Plan(again_at=state.look_at)
 
 
@@ -73,7 +81,8 @@ def limits_of(job: JobState, options: ScaleOptions, chosen: Chosen) -> ScaleLimi
 def observed(job: JobState) -> Observations:
     """What decisions go by."""
     state = job.scaling
-    size, signals = len({life.seat.host for life in job.world.members}), signals_of(job)
+    names, signals = {life.seat.host for life in job.world.members}, signals_of(job)
+    size, prices = len(names), (_price(job, name) for name in names)
     return Observations(
         size,
         _wanted(job, size),
@@ -83,6 +92,7 @@ def observed(job: JobState) -> Observations:
         state.steps,
         state.host_steps,
         signals.get("price"),
+        tuple(price for price in prices if price is not None),
     )
 
 
@@ -94,10 +104,15 @@ def _wanted(job: JobState, size: int) -> int:
 
 def signals_of(job: JobState) -> dict[str, float]:
     """All that was observed: means of the hosts, what rank 0's script tells, and what the launcher reads itself."""
-    found = dict(job.scaling.signals)
+    names = {life.seat.host for life in job.world.members}
+    told = {name: value for name, value in job.scaling.signals.items() if not isinstance(value, Mapping)}
+    by_host = {name: value for name, value in job.scaling.signals.items() if isinstance(value, Mapping)}
+    by_host["price"] = {name: price for name in names if (price := _price(job, name)) is not None}
+    means = {name: fmean(of) for name, value in by_host.items() if (of := [value[h] for h in names & value.keys()])}
+    found = {**means, **told}
     members = job.roster.present(job.world.members)
     agents = [job.roster.agents.get(name) for name in {worker.seat.host for worker in members}]
-    for name in ("cpu", "memory"):
+    for name in USAGE:
         values = [agent.usage[name] for agent in agents if agent is not None and name in agent.usage]
         if values:
             found[name] = sum(values) / len(values)
@@ -107,6 +122,17 @@ def signals_of(job: JobState) -> dict[str, float]:
         if job.rank(worker.life) == 0:
             found |= worker.observed
     return found
+
+
+def _say_unknown(job: JobState, chosen: Chosen) -> None:
+    """Once: why a policy that goes by GPUs gets no value of them."""
+    if GPU not in chosen.signals or job.scaling.gpu_unknown:
+        return
+    for name, agent in job.roster.agents.items():
+        if agent.gpu_unknown:
+            job.scaling.gpu_unknown = True
+            log.warning("--autoscale %s: host %s cannot tell how busy its GPUs are: %s", GPU, name, agent.gpu_unknown)
+            return
 
 
 def _note_steps(job: JobState) -> None:
@@ -166,8 +192,21 @@ def _let_go(job: JobState, options: ScaleOptions) -> None:
     job.do(actions.Scale(state.wanted, tuple(sorted(state.leaving)), state.asked_because))
 
 
+def _price(job: JobState, host: str) -> float | None:
+    """Of a host for an hour: by the signal if that tells it by host, else as its source says."""
+    told = job.scaling.signals.get("price")
+    if isinstance(told, Mapping) and host in told:
+        return told[host]
+    listed = job.fleet.hosts.get(host)
+    try:
+        price = float("" if listed is None else listed.price)
+    except ValueError:
+        return None
+    return price if math.isfinite(price) and price > 0 else None
+
+
 def _facts(job: JobState, host: str) -> HostFacts:
     records = job.faults.ledger.records
     strikes = sum(record.strikes_left(job.now) for subject, record in records.items() if subject.name == host)
     times = [worker.step_s for worker in job.roster.on(host) if worker.step_s]
-    return HostFacts(host, strikes=strikes, step_s=max(times, default=None))
+    return HostFacts(host, _price(job, host), strikes, max(times, default=None))

@@ -1,13 +1,14 @@
 """Objects that make a job's worker pods, and how to set their replica count: paths, patches and answers. Pure.
 
-Operators treat 0 replicas differently. :data:`KINDS` names the versions whose sources show how.
+Operators treat 0 replicas differently, and choose the pods that go differently. :data:`KINDS` names the versions whose
+sources show how.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,6 +16,13 @@ from hvd_elastic_ext.core.errors import UsageError
 
 BEFORE: Final = "hvd-elastic-ext/workers-before-sleep"
 """Annotation of a job that sleeps: the number of its workers before."""
+
+COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+"""Annotation of a pod: a ReplicaSet deletes ready pods with lower costs first (KEP-2255, from Kubernetes 1.22)."""
+GOES: Final = "-2000000000"
+"""Our cost of a pod that is to go: no other is likely to be as low, and it tells our marks from others."""
+REQUEST_S: Final = 300
+"""How long the et-operator waits for pods that were asked for; then it deletes them."""
 
 Body = dict[str, Any]
 
@@ -27,7 +35,8 @@ class Kind:
     count. ``selector``: labels of the workers, ``{job}`` being the name; "" if the scale subresource says it.
     ``fewest``: the smallest number that it accepts. ``invalid_without_workers``: with 0 it treats the whole job as
     invalid and neither makes nor deletes pods, so the launcher deletes them. ``suspends``: the job as a whole can be
-    suspended.
+    suspended. ``ordered``: of the workers those with the highest numbers go first. ``marked``: those with :data:`COST`
+    do. ``requested``: a change of the number is an object of its own; the number in the job counts at its start only.
     """
 
     name: str
@@ -38,6 +47,9 @@ class Kind:
     fewest: int = 0
     invalid_without_workers: bool = False
     suspends: bool = False
+    ordered: bool = False
+    marked: bool = False
+    requested: bool = False
 
     @property
     def valid(self) -> int:
@@ -46,12 +58,14 @@ class Kind:
 
 
 _TRAINING: Final = "training.kubeflow.org"
+_ET: Final = "kai.alibabacloud.com"
 _MPI_WORKERS: Final = ("spec", "mpiReplicaSpecs", "Worker", "replicas")
 
 KINDS: Final[Mapping[str, Kind]] = {
     kind.name: kind
     for kind in (
         # MPI Operator 0.3 to 0.8.2: validation wants at least 1; what fails it is told in an Event, and left as it is.
+        # Deletes the workers whose index is not below the number; so does the Training Operator.
         Kind(
             "mpijob",
             ("kubeflow.org", "v2beta1", "mpijobs"),
@@ -59,6 +73,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             f"{_TRAINING}/job-name={{job}},{_TRAINING}/job-role=worker,{_TRAINING}/operator-name=mpi-operator",
             invalid_without_workers=True,
             suspends=True,
+            ordered=True,
         ),
         # Training Operator 1.9: no check of the number, 0 is even the default.
         Kind(
@@ -66,6 +81,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             ("kubeflow.org", "v1", "mpijobs"),
             _MPI_WORKERS,
             f"{_TRAINING}/job-name={{job}},{_TRAINING}/replica-type=worker",
+            ordered=True,
         ),
         # Training Operator 1.9: a job without workers counts as one with workers that have all succeeded.
         Kind(
@@ -75,9 +91,19 @@ KINDS: Final[Mapping[str, Kind]] = {
             f"{_TRAINING}/job-name={{job}},{_TRAINING}/replica-type=worker",
             scale=True,
             fewest=1,
+            ordered=True,
         ),
-        Kind("statefulset", ("apps", "v1", "statefulsets"), ("spec", "replicas"), scale=True),
-        Kind("deployment", ("apps", "v1", "deployments"), ("spec", "replicas"), scale=True),
+        Kind("statefulset", ("apps", "v1", "statefulsets"), ("spec", "replicas"), scale=True, ordered=True),
+        Kind("deployment", ("apps", "v1", "deployments"), ("spec", "replicas"), scale=True, marked=True),
+        # et-operator of 2021: ScaleIn names pods, and wants their count, too; the newest object counts.
+        Kind(
+            "trainingjob",
+            (_ET, "v1alpha1", "trainingjobs"),
+            ("spec", "etReplicaSpecs", "worker", "replicas"),
+            f"group-name={_ET},training-job-name={{job}},training-job-role=worker",
+            fewest=1,
+            requested=True,
+        ),
     )
 }
 
@@ -94,8 +120,12 @@ class Workload:
 
     def path(self, namespace: str) -> str:
         """Of the object itself."""
-        group, version, plural = self.kind.resource
-        return f"/apis/{group}/{version}/namespaces/{namespace}/{plural}/{self.name}"
+        return f"{self.all_path(namespace, self.kind.resource[2])}/{self.name}"
+
+    def all_path(self, namespace: str, plural: str) -> str:
+        """Of all objects of a kind in the same group."""
+        group, version, _ = self.kind.resource
+        return f"/apis/{group}/{version}/namespaces/{namespace}/{plural}"
 
     def number_path(self, namespace: str) -> str:
         """Where the number is read and written."""
@@ -105,12 +135,15 @@ class Workload:
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 
 
-def workload(text: str, *, option: str = "--release-job") -> Workload:
+RELEASE: Final = "--release-job"
+
+
+def workload(text: str, *, option: str = RELEASE) -> Workload:
     """Read ``KIND/NAME``, the value of ``option``. Raises :class:`UsageError`."""
     kind, slash, name = text.partition("/")
     if not slash or not _NAME.fullmatch(name):
         raise UsageError(f"{option} {text!r} names no object; write KIND/NAME, such as mpijob/digits")
-    if kind == "trainingjob":
+    if kind == "trainingjob" and option == RELEASE:
         raise UsageError(
             f"{option} trainingjob: the et-operator does not look at the number of workers of a job that runs, "
             "and the API server takes no 0 there; use --sleep-releases none"
@@ -123,12 +156,18 @@ def workload(text: str, *, option: str = "--release-job") -> Workload:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One worker. ``leaving``: its deletion was asked for."""
+    """One worker. ``leaving``: its deletion was asked for; ``cost``: of its annotation; ``ip``: "" if it has none."""
 
     name: str
     uid: str
     ready: bool
     leaving: bool
+    cost: str | None = None
+    ip: str = ""
+
+    def is_host(self, host: str) -> bool:
+        """Whether a host's name is that of this pod, as a name with domains behind it, or its address."""
+        return host == self.ip or host.partition(".")[0] == self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +212,64 @@ def seen(of: Workload, number: Mapping[str, Any], pods: Mapping[str, Any]) -> Se
     return Seen(replicas, mine, _before(number), slots if type(slots) is int and slots > 0 else None)
 
 
+def marks(of: Workload, now: Seen, leaving: Sequence[str]) -> list[tuple[str, str | None]]:
+    """Pods whose cost changes so that the hosts of ``leaving`` go first, and their costs; None for no cost.
+
+    Raises ``ValueError`` for a host that is none of the pods: another one would go.
+    """
+    there = [pod for pod in now.pods if not pod.leaving]
+    strange = [host for host in leaving if not any(pod.is_host(host) for pod in now.pods)]
+    if strange:
+        raise ValueError(f"host {strange[0]} is no pod of {of}")
+    goes = {pod.name for pod in there if any(pod.is_host(host) for host in leaving)}
+    return [(pod.name, GOES if pod.name in goes else None) for pod in there if (pod.name in goes) != (pod.cost == GOES)]
+
+
+def mark_patch(cost: str | None) -> Body:
+    """The merge patch that sets a pod's cost."""
+    return {"metadata": {"annotations": {COST: cost}}}
+
+
+def request(name: str, before: Sequence[str], replicas: int, leaving: Sequence[str]) -> tuple[str, Body] | None:
+    """What asks the et-operator for so many workers: plural and object; None if there are as many.
+
+    ``name``: of the job; ``before``: its workers; ``leaving``: hosts that go, and no others do. Raises ``ValueError``
+    if none of them is a worker: the operator would choose.
+    """
+    more = replicas - len(before)
+    if not more:
+        return None
+    if more > 0:
+        return "scaleouts", change_request(name, more, timeout_s=REQUEST_S)
+    pods = [worker for worker in before if any(host.partition(".")[0] == worker for host in leaving)]
+    if not pods:
+        raise ValueError(f"trainingjob/{name} has {-more} workers more than are wanted, and none of them is a host")
+    return "scaleins", change_request(name, -len(pods), pods)
+
+
+def change_request(name: str, more: int, pods: Sequence[str] = (), *, timeout_s: int | None = None) -> Body:
+    """A ScaleOut or ScaleIn for the job ``name``: so many workers ``more``, or fewer, by name if ``pods`` are given."""
+    kind, key = ("ScaleOut", "toAdd") if more > 0 else ("ScaleIn", "toDelete")
+    return {
+        "apiVersion": f"{_ET}/v1alpha1",
+        "kind": kind,
+        "metadata": {"generateName": f"{name}-{kind.lower()}-"},
+        "spec": {
+            "selector": {"name": name},
+            key: {"count": abs(more), **({"podNames": list(pods)} if pods else {})},
+            **({} if timeout_s is None else {"timeout": timeout_s}),
+        },
+    }
+
+
+def workers_of(of: Workload, job: Mapping[str, Any]) -> tuple[list[str], str]:
+    """Names of a TrainingJob's workers, and the change that the operator is at ("" for none)."""
+    names, scaler = _at(job, ("status", "targetWorkers")), _at(job, ("status", "currentScaler"))
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{of} has no workers yet")
+    return names, scaler if isinstance(scaler, str) else ""
+
+
 def scale_patch(of: Workload, replicas: int, before: int | None) -> Body:
     """The merge patch that asks for so many workers, and notes in the same stroke how many there were, or, with None,
     that nothing is to be remembered."""
@@ -205,7 +302,15 @@ def _pod(raw: Any) -> Pod:
         isinstance(each, dict) and each.get("type") == "Ready" and each.get("status") == "True"
         for each in (conditions if isinstance(conditions, list) else [])
     )
-    return Pod(metadata["name"], str(metadata.get("uid") or ""), ready, bool(metadata.get("deletionTimestamp")))
+    cost, ip = _at(metadata, ("annotations", COST)), _at(raw, ("status", "podIP"))
+    return Pod(
+        metadata["name"],
+        str(metadata.get("uid") or ""),
+        ready,
+        bool(metadata.get("deletionTimestamp")),
+        cost if isinstance(cost, str) else None,
+        ip if isinstance(ip, str) else "",
+    )
 
 
 def _owner(raw: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hvd_elastic_ext.launcher.state.job import JobState
 
 Numbers = tuple[int | None, int | None]
@@ -20,3 +22,42 @@ def by_host(job: JobState) -> dict[str, list[Numbers]]:
 
 def _by_rank(numbers: Numbers) -> tuple[bool, int]:
     return (numbers[0] is None, numbers[0] or 0)
+
+
+def details(job: JobState) -> dict[str, Any]:
+    """What a page shows beside the status line: of each connected host, and of ``--autoscale``."""
+    return {"hosts": _hosts(job), "scaling": None if job.options.scaling is None else _scaling(job)}
+
+
+def _hosts(job: JobState) -> dict[str, dict[str, Any]]:
+    ranks = {host: [rank for rank, _ in numbers if rank is not None] for host, numbers in by_host(job).items()}
+    training = {life.seat.host for life in job.world.members} if job.standing else set()
+    steps: dict[str, float] = {}
+    for worker in job.roster.present(job.world.members):
+        if worker.step_s is not None:
+            steps[worker.seat.host] = max(steps.get(worker.seat.host, 0.0), worker.step_s)
+    return {
+        name: {
+            "trains": name in training,
+            "cpu": agent.usage.get("cpu"),
+            "memory": agent.usage.get("memory"),
+            "ranks": ranks.get(name, []),
+            "heard_s": round(max(0.0, job.now - agent.heard), 1),
+            "step_s": steps.get(name),
+        }
+        for name, agent in job.roster.agents.items()
+        if agent.joined
+    }
+
+
+def _scaling(job: JobState) -> dict[str, Any]:
+    scaling, options = job.scaling, job.options.scaling
+    return {
+        "policy": None if options is None else options.policy,
+        "wanted": scaling.wanted,
+        "recommended": scaling.recommended,
+        "by_hand": scaling.by_hand,
+        "why": scaling.reason,
+        "step_s": {str(size): [speed.step_s, speed.steps] for size, speed in sorted(scaling.log.speeds().items())},
+        "resize_s": scaling.resize_s,
+    }

@@ -17,7 +17,8 @@ from discover.selection.selection import Selection, Selector
 from discover.selection.signal_config import with_rules
 from discover.selection.signal_table import BUILT_IN
 from discover.selection.verdicts import Grade, Verdict
-from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.core.publication import Publication, from_json, to_json
 from tests.support.kube import bodies
 from tests.support.kube.bodies import condition, taint
 from tests.unit.discover.pod_and_node_views import NOW, changed, node, picture, pod
@@ -230,6 +231,13 @@ def test_rule_23_slots_that_change_are_followed():
         host = seen.verdicts[0].host
         assert host is not None
         assert host.slots == slots
+
+
+def test_the_price_of_a_pod_is_published_as_it_is_annotated():
+    (host,) = [judged(pod(annotations={"hvd-elastic-ext/price": "0.9"})).host]
+    assert host is not None
+    (told,) = from_json(to_json(Publication("s", 1, HostSet((host,)), ())), where="here").hosts
+    assert told.price == "0.9"
 
 
 def test_slots_of_the_job_count_once_it_may_be_read_and_follow_it():

@@ -44,6 +44,7 @@ def test_anything_else_is_refused_in_one_line(text: str, error: str) -> None:
 def test_only_workloads_with_numbered_pods_choose_who_goes() -> None:
     assert read("statefulset/digits").ordered
     assert not read("deployment/digits").ordered
+    assert not read("trainingjob/digits").ordered
     assert not read("exec:true").ordered
 
 

@@ -38,7 +38,7 @@ def server() -> Iterator[Server]:
         thread.join()
 
 
-def asked(server: Server) -> tuple[dict[str, float], list[str]]:
+def asked(server: Server) -> tuple[dict[str, signals.Value], list[str]]:
     url = f"http://127.0.0.1:{server.server_address[1]}/api/v1/query?query=sum(queue)"
     return signals.values(signals.sources([f"queue={url}"]))
 
@@ -52,7 +52,12 @@ def test_a_file_holds_a_number(tmp_path: Path) -> None:
     assert signals.values(signals.sources([f"queue=file:{tmp_path}/queue"])) == ({"queue": 12.5}, [])
 
 
-@pytest.mark.parametrize("text", ["", "many", "nan", "inf"])
+def test_a_file_may_hold_a_number_for_each_host(tmp_path: Path) -> None:
+    (tmp_path / "price").write_text(' {"h1": 0.9, "h2": 2}\n')
+    assert signals.values(signals.sources([f"price=file:{tmp_path}/price"])) == ({"price": {"h1": 0.9, "h2": 2.0}}, [])
+
+
+@pytest.mark.parametrize("text", ["", "many", "nan", "inf", "{", '{"h1": "dear"}', '{"h1": NaN}', '{"h1": [1]}'])
 def test_a_file_with_anything_else_is_told_and_gives_no_value(tmp_path: Path, text: str) -> None:
     (tmp_path / "queue").write_text(text)
     found, (problem,) = signals.values(signals.sources([f"queue=file:{tmp_path}/queue"]))

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+import pytest
+
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.launcher.planners.membership.scaling import signals_of
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
-from hvd_elastic_ext.launcher.state.events import HostsAskedFor, Observed, ScaleByHand, Scaled
+from hvd_elastic_ext.launcher.state.events import HostsAskedFor, News, Observed, ScaleByHand, Scaled
 from hvd_elastic_ext.launcher.state.facts.waits import status
 from hvd_elastic_ext.launcher.state.options import ScaleOptions
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
@@ -202,3 +207,31 @@ def test_what_the_cluster_does_not_give_is_taken_back() -> None:
     cluster.run(400)
     assert cluster.scaled == [(6, ()), (3, ())]
     assert len(cluster.world) == 3
+
+
+def test_the_dearest_hosts_go_by_prices_of_each_in_a_file_or_an_annotation() -> None:
+    cluster = job("cost:per-hour=10", 4)
+    cluster.driver.tell(Observed({"price": {"a-1": 5.0, "a-2": 1.0, "gone": 99.0}}))
+    annotated = [
+        replace(host, price="3.5" if host.name == "a-3" else "cheap") for host in cluster.driver.job.fleet.hosts
+    ]
+    cluster.driver.job.fleet.hosts = HostSet(tuple(annotated))
+    assert signals_of(cluster.driver.job)["price"] == pytest.approx((5.0 + 1.0 + 3.5) / 3)
+    cluster.driver.tell(ScaleByHand(2))
+    cluster.run(5)
+    assert cluster.events("scaled")[-1]["leaving"] == ["a-1", "a-3"]
+
+
+def test_gpus_are_a_signal_and_why_they_are_none_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = job("threshold:gpu=0.5", 2)
+    cluster.driver.tell(News("a-0", {"event": "usage", "gpu_unknown": "no \x1b library"}))
+    cluster.driver.tell(News("a-1", {"event": "usage", "gpu_unknown": "no library"}))
+    follow(cluster, 10, lambda size: 0.2)
+    assert [record.message for record in caplog.records if "GPUs" in record.message] == [
+        "--autoscale gpu: host a-0 cannot tell how busy its GPUs are: no library"
+    ]
+    for host in ("a-0", "a-1"):
+        cluster.driver.tell(News(host, {"event": "usage", "gpu": 0.95, "cpu": 0.1}))
+    assert signals_of(cluster.driver.job)["gpu"] == pytest.approx(0.95)
+    follow(cluster, 10, lambda size: 0.2)
+    assert sizes(cluster)[0] == 4

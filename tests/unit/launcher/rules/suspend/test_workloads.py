@@ -10,6 +10,8 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.rules.suspend import workloads
 from hvd_elastic_ext.launcher.rules.suspend.workloads import (
     BEFORE,
+    COST,
+    GOES,
     KINDS,
     Pod,
     Seen,
@@ -37,7 +39,7 @@ def pods(*each: dict[str, Any]) -> dict[str, Any]:
     return {"items": list(each)}
 
 
-def pod(name: str, *, owner: str = "u-1", ready: bool = True, **metadata: str) -> dict[str, Any]:
+def pod(name: str, *, owner: str = "u-1", ready: bool = True, **metadata: Any) -> dict[str, Any]:
     body = bodies.pod(name, ready=ready, owner=("MPIJob", "digits", owner))
     body["metadata"] |= {"uid": f"of-{name}", **metadata}
     return body
@@ -73,7 +75,7 @@ def test_an_object_says_how_many_workers_it_is_to_have_and_which_are_there() -> 
     found = workloads.seen(MPI, job(3, **{BEFORE: "8"}), there)
     assert (found.replicas, found.before, found.slots, found.ready) == (3, 8, 4, 1)
     assert [each.name for each in found.pods] == ["w-0", "w-1", "w-2"]
-    assert found.pods[2] == Pod("w-2", "of-w-2", ready=True, leaving=True)
+    assert found.pods[2] == Pod("w-2", "of-w-2", ready=True, leaving=True, ip="10.0.0.1")
 
 
 def test_what_is_left_out_is_what_it_is_by_default() -> None:
@@ -108,6 +110,47 @@ def test_whose_pods_they_are_goes_by_labels_that_a_scale_may_say_itself() -> Non
         selector_of(SET, {"status": {}})
 
 
+def test_a_training_job_is_scaled_by_objects_and_so_cannot_sleep() -> None:
+    assert str(workload("trainingjob/digits", option="--scale-with")) == "trainingjob/digits"
+
+
+def of_deployment(*pods_there: dict[str, Any]) -> Seen:
+    return workloads.seen(workload("deployment/w"), {"spec": {"replicas": 3}}, pods(*pods_there))
+
+
+def test_hosts_that_go_are_marked_and_marks_of_others_are_taken_back() -> None:
+    last = pod("w-z", deletionTimestamp="2026-11-22T10:00:00Z")
+    addressed = pod("w-d")
+    addressed["status"]["podIP"] = "10.0.0.4"
+    marked, theirs = pod("w-b", annotations={COST: GOES}), pod("w-c", annotations={COST: "7"})
+    now = of_deployment(pod("w-a"), marked, theirs, addressed, last)
+    of = workload("deployment/w")
+    assert workloads.marks(of, now, ["w-a.w.ns.svc", "10.0.0.4"]) == [("w-a", GOES), ("w-b", None), ("w-d", GOES)]
+    assert workloads.marks(of, now, ["w-b", "w-z"]) == [], "it has its mark, and the other one goes already"
+    assert workloads.marks(of, now, []) == [("w-b", None)]
+    assert workloads.mark_patch(None) == {"metadata": {"annotations": {COST: None}}}
+    with pytest.raises(ValueError, match="host h1 is no pod of deployment/w"):
+        workloads.marks(of, now, ["w-a", "h1"])
+
+
+def test_a_change_of_a_training_job_names_the_workers_that_go() -> None:
+    before = ["j-worker-0", "j-worker-1", "j-worker-3"]
+    assert workloads.request("j", before, 3, ["j-worker-1"]) is None
+    assert workloads.request("j", before, 5, []) == (
+        "scaleouts",
+        {
+            "apiVersion": "kai.alibabacloud.com/v1alpha1",
+            "kind": "ScaleOut",
+            "metadata": {"generateName": "j-scaleout-"},
+            "spec": {"selector": {"name": "j"}, "toAdd": {"count": 2}, "timeout": 300},
+        },
+    )
+    plural, body = workloads.request("j", before, 1, ["j-worker-1.j.ns.svc", "another"]) or ("", {})
+    assert (plural, body["spec"]["toDelete"]) == ("scaleins", {"count": 1, "podNames": ["j-worker-1"]})
+    with pytest.raises(ValueError, match="2 workers more than are wanted, and none of them is a host"):
+        workloads.request("j", before, 1, ["another"])
+
+
 def test_a_number_and_what_it_was_before_are_told_in_one_stroke() -> None:
     assert scale_patch(MPI, 0, 8) == {
         "spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 0}}},
@@ -136,5 +179,6 @@ def test_each_kind_has_a_smallest_number_that_is_valid() -> None:
         "pytorchjob": (1, 1),
         "statefulset": (0, 0),
         "deployment": (0, 0),
+        "trainingjob": (1, 1),
     }
     assert TORCH.kind.scale

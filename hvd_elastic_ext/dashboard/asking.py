@@ -1,0 +1,74 @@
+"""What a running launcher says of its job, and what it is asked to do, over the socket in the job's folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from hvd_elastic_ext.core.errors import ElasticError, UsageError
+from hvd_elastic_ext.launcher.cli import hosts
+from hvd_elastic_ext.launcher.folder import state_folder
+from hvd_elastic_ext.launcher.rules.health import host_requests
+
+LEAST_PAUSE_S: Final = 1.0
+SHARE: Final = 100.0
+"""Between two questions lie so many times what the last answer took: the launcher spends 1 % of its time on them."""
+ACTIONS: Final = ("block", "clear")
+
+
+class Launcher:
+    """The launcher of one job. Its answer is kept until it may be asked again."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._answer: Mapping[str, Any] | None = None
+        self._next = 0.0
+
+    def ask(self, *, anew: bool = False) -> Mapping[str, Any] | None:
+        """What it says of its job: ``said``, ``details``, ``ledger``; None if none answers. May take seconds."""
+        began = time.monotonic()
+        if self._folder is None or (began < self._next and not anew):
+            return self._answer
+        self._answer = self._asked(self._folder)
+        ended = time.monotonic()
+        self._next = ended + max(LEAST_PAUSE_S, SHARE * (ended - began) if self._answer else 0.0)
+        return self._answer
+
+    @staticmethod
+    def _asked(folder: Path) -> Mapping[str, Any] | None:
+        try:
+            if not (folder / state_folder.SOCKET).exists():
+                return None
+            hosts.check(folder)
+            answer = hosts.asked(folder, {"do": "status", "details": True})
+            ledger = None if answer is None else hosts.asked(folder, {"do": "list"})
+        except (ElasticError, OSError):
+            return None
+        if answer is None or "error" in answer:
+            return None
+        return {**answer, "ledger": (ledger or {}).get("hosts", [])}
+
+    def act(self, request: Mapping[str, Any]) -> str:
+        """Block or clear a host; what the launcher said. Raises :class:`ElasticError`, one line."""
+        if self._folder is None:
+            raise UsageError("the job's folder is not known here: give the job by its name or its folder")
+        asked = checked(request)
+        hosts.check(self._folder)
+        self._next = 0.0
+        return str(hosts.answered(self._folder, asked)["said"])
+
+
+def checked(request: Mapping[str, Any]) -> dict[str, Any]:
+    """A request for the launcher. Raises :class:`UsageError` for one that makes no sense. Pure."""
+    if request.get("do") not in ACTIONS:
+        raise UsageError(f"there is no action {request.get('do')!r}; there are: {', '.join(ACTIONS)}")
+    asked: dict[str, Any] = {"do": request["do"], "host": host_requests.checked_name(request.get("host"))}
+    if asked["do"] == "block":
+        seconds = request.get("for")
+        if seconds is not None and (type(seconds) not in (int, float) or not 0 < seconds <= host_requests.MAX_FOR_S):
+            raise UsageError(f"a block for {seconds!r} seconds makes no sense; give a number above 0")
+        asked["for"] = seconds
+        asked["reason"] = host_requests.checked_reason(request.get("reason") or "by the dashboard")
+    return asked

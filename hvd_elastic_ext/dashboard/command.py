@@ -1,0 +1,120 @@
+"""``hvd-elastic dashboard``: serve the page of jobs, or write it into a file."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.dashboard import guard
+from hvd_elastic_ext.dashboard.jobs import Jobs
+from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.launcher.cli.dashboard import PORT, VARIABLE, listening, page_url
+from hvd_elastic_ext.launcher.options.listening import listen_address
+
+if TYPE_CHECKING:
+    import uvicorn
+
+ENDS_S: Final = 1
+"""How long open pages may take to be closed."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of ``hvd-elastic dashboard``."""
+    options = Parser(prog="hvd-elastic dashboard", description="A page that shows how jobs are, and why; it is live.")
+    options.add_argument(
+        "jobs",
+        metavar="JOB",
+        nargs="*",
+        help="a job's name, its folder, or its journal (default: all jobs here, also ended ones)",
+    )
+    options.add_argument(
+        "--listen",
+        metavar="[HOST:]PORT",
+        help=f"where to serve it (default: port {PORT} for this machine only, or any that is free)",
+    )
+    options.add_argument(
+        "--export", metavar="FILE.html", type=Path, help="write the page of one job into a file instead, and end"
+    )
+    options.add_argument("--run", metavar="N", type=int, help="with --export: another run than the newest, from 1")
+    options.add_argument(
+        "--state-dir", metavar="DIR", type=Path, help="the job's folder, if its journal lies elsewhere"
+    )
+    options.add_argument("--inherit", metavar="FD", type=int, help=argparse.SUPPRESS)
+    return options
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serve until interrupted. Raises :class:`UsageError` for what cannot be served."""
+    options = parser().parse_args(argv)
+    jobs = Jobs(options.jobs, folder=options.state_dir)
+    if options.export is not None:
+        from hvd_elastic_ext.dashboard.export import export
+
+        if options.run is not None and options.run < 1:
+            raise UsageError(f"--run {options.run}: runs are counted from 1")
+        said = export(jobs.get(""), options.export, run=options.run)
+        sys.stderr.write(f"hvd-elastic dashboard: wrote {options.export}\n")
+        sys.stdout.write(said + "\n")
+        return 0
+    check_libraries()
+    importlib.import_module("hvd_elastic_ext.dashboard.server")  # takes a while: before the address is printed
+    if options.inherit is not None:
+        served = socket.socket(fileno=options.inherit)
+        _serve(jobs, served, os.environ[VARIABLE], ends_with_stdin=True)
+        return 0
+    token = guard.new_token()
+    address = None if options.listen is None else listen_address(options.listen, where="--listen")
+    with listening(address, where="--listen") as served:
+        sys.stdout.write(f"{page_url(served, token)}\n")
+        sys.stdout.flush()
+        _serve(jobs, served, token, ends_with_stdin=False)
+    return 0
+
+
+def check_libraries() -> None:
+    """Raises :class:`UsageError` if what serves the page is not installed."""
+    missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"the dashboard needs {' and '.join(missing)}; pip install {' '.join(missing)} "
+            "(--export FILE.html needs neither)"
+        )
+
+
+def _serve(jobs: Jobs, served: socket.socket, token: str, *, ends_with_stdin: bool) -> None:
+    import uvicorn
+
+    from hvd_elastic_ext.dashboard.server import app_of
+
+    names = {socket.gethostname(), socket.getfqdn(), str(served.getsockname()[0])}
+    config = uvicorn.Config(
+        app_of(jobs, token=token, names=names),
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        http="h11",
+        loop="asyncio",
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=ENDS_S,
+    )
+    server = uvicorn.Server(config)
+    if ends_with_stdin:
+        threading.Thread(target=_end_with_stdin, args=(server,), daemon=True).start()
+    server.run(sockets=[served])
+
+
+def _end_with_stdin(server: uvicorn.Server) -> None:
+    """A pipe from the launcher: it ends with the launcher, however that ends."""
+    while os.read(0, 4096):
+        pass
+    server.should_exit = True

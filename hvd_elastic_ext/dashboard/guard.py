@@ -1,0 +1,79 @@
+"""Who may read the page's data, and what the page itself may load. Pure.
+
+The page is reached by a browser, in which other pages run, too. So a request has to show the token, which no other page
+knows, and name this machine in ``Host``: a name that an attacker's DNS points here is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import ipaddress
+import secrets
+from collections.abc import Collection, Mapping
+from typing import Final
+
+HEADERS: Final[Mapping[str, str]] = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+}
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""What a browser lets the page load: its own files, and nothing of anybody else."""
+LOCAL: Final = frozenset({"localhost", "ip6-localhost"})
+_SCHEME: Final = "bearer "
+
+
+def new_token() -> str:
+    """A token that cannot be guessed."""
+    return secrets.token_urlsafe(24)
+
+
+def knows(token: str, header: str | None) -> bool:
+    """Whether an ``Authorization`` header holds the token; how long that takes does not depend on where it differs."""
+    given = header or ""
+    word = given[len(_SCHEME) :].strip() if given.lower().startswith(_SCHEME) else ""
+    return hmac.compare_digest(word.encode("utf-8", "surrogateescape"), token.encode())
+
+
+def is_named(host: str | None, names: Collection[str]) -> bool:
+    """Whether a ``Host`` header means this server: an address, which no DNS gives, or one of the ``names``."""
+    name = _name_of(host or "")
+    if not name:
+        return False
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name in LOCAL or name in {each.lower().rstrip(".") for each in names}
+    return True
+
+
+def is_own(origin: str | None, host: str | None) -> bool:
+    """Whether a request comes from the page itself, or from a program that names no origin."""
+    return origin is None or origin.partition("://")[2].lower() == (host or "").lower()
+
+
+def _name_of(host: str) -> str:
+    """The name in ``Host``, without the port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    name, _, port = host.rpartition(":")
+    return (name if port.isdigit() and name and ":" not in name else host).lower().rstrip(".")
+
+
+def policy_of_file(*, script: str, style: str) -> str:
+    """The policy of a page in one file: these two texts, nothing else, and no connection at all."""
+    own = f"script-src '{_hash(script)}'; style-src '{_hash(style)}'"
+    return f"default-src 'none'; {own}; img-src data:; base-uri 'none'; form-action 'none'"
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,180 @@
+"""What the journal tells of each host, by its newest record about it. Pure.
+
+A launcher that runs is asked, and knows better: this is for jobs that have ended, and where no launcher answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hvd_elastic_ext.core.journal import Record
+from hvd_elastic_ext.report.job_report import expected
+from hvd_elastic_ext.report.timeline import names, number, text, whole
+
+MOST: Final = 5000
+"""Hosts that are kept; those beyond are not told of."""
+
+
+@dataclass(slots=True)
+class HostFacts:
+    """``until``: the end of its cooldown or block in Unix seconds; None: no block, infinite if by hand for good."""
+
+    slots: int | None = None
+    listed: bool = False
+    trains: bool = False
+    strikes: int = 0
+    why: str = ""
+    held: str = ""
+    """Why it gets no work."""
+    until: float | None = None
+    notice: str = ""
+    straggler: str = ""
+    gone: str = ""
+    """How it was lost."""
+    ranks: dict[int, int] = field(default_factory=dict)
+    """Rank and pid of each process, as started."""
+
+
+class Hosts:
+    """All hosts that the journal names."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, HostFacts] = {}
+
+    def note(self, record: Record) -> None:
+        """Take in a record; one of no host changes nothing."""
+        if (took := _TAKES.get(record.event)) is not None:
+            took(self, record)
+
+    def at(self, name: str) -> HostFacts:
+        """The facts of a host; what is written to those of one too many is lost."""
+        if name in self.known or len(self.known) < MOST:
+            return self.known.setdefault(name, HostFacts())
+        return HostFacts()
+
+    def _started(self, _: Record) -> None:
+        for host in self.known.values():
+            host.trains = False
+
+    def _published(self, record: Record) -> None:
+        listed = _sizes(record.get("hosts"))
+        for name, host in self.known.items():
+            host.listed = name in listed
+        for name, slots in listed.items():
+            host = self.at(name)
+            host.listed, host.slots = True, slots
+
+    def _resized(self, record: Record) -> None:
+        world = _sizes(record.get("hosts"))
+        for name, host in self.known.items():
+            host.trains = name in world
+        for name, slots in world.items():
+            host = self.at(name)
+            host.trains, host.gone = True, ""
+            host.slots = slots if host.slots is None else host.slots
+        for name in (*names(record.get("added")), *names(record.get("removed"))):
+            host = self.at(name)
+            host.straggler = host.notice = ""
+
+    def _slept(self, record: Record) -> None:
+        self._started(record)
+
+    def _spawned(self, record: Record) -> None:
+        rank, pid = whole(record.get("rank")), whole(record.get("pid"))
+        if rank is not None:
+            self._of(record).ranks[rank] = pid or 0
+
+    def _exited(self, record: Record) -> None:
+        host = self._of(record)
+        rank = whole(record.get("rank"))
+        if rank is not None:
+            host.ranks.pop(rank, None)
+        if not expected(record):
+            host.why = text(record.get("reason")) or text(record.get("cause"))
+
+    def _struck(self, record: Record) -> None:
+        host = self._of(record)
+        host.strikes += 1
+        host.why = text(record.get("reason")) or text(record.get("cause"))
+        seconds = number(record.get("host_blocked_s"))
+        if seconds is None:
+            seconds = number(record.get("cooldown_s"))
+        if seconds is not None and not record.get("waived"):
+            host.until, host.held = (number(record.t) or 0.0) + seconds, host.why
+
+    def _blocked(self, record: Record) -> None:
+        host = self._of(record)
+        seconds = number(record.get("for_s"))
+        host.until = float("inf") if seconds is None else (number(record.t) or 0.0) + seconds
+        host.held = text(record.get("reason"))
+
+    def _cleared(self, record: Record) -> None:
+        host = self._of(record)
+        host.until, host.held = None, ""
+        if not record.get("waived"):
+            host.strikes = 0
+
+    def _notice(self, record: Record) -> None:
+        self._of(record).notice = text(record.get("reason")) or "will be gone soon"
+
+    def _notice_over(self, record: Record) -> None:
+        self._of(record).notice = ""
+
+    def _straggler(self, record: Record) -> None:
+        self._of(record).straggler = text(record.get("reason"))
+
+    def _fenced(self, record: Record) -> None:
+        self._of(record).gone = text(record.get("reason"))
+
+    def _of(self, record: Record) -> HostFacts:
+        return self.at(text(record.get("host") or record.get("subject")))
+
+
+_TAKES: Final[Mapping[str, Callable[[Hosts, Record], None]]] = {
+    "started": Hosts._started,
+    "published": Hosts._published,
+    "resized": Hosts._resized,
+    "slept": Hosts._slept,
+    "finished": Hosts._slept,
+    "spawned": Hosts._spawned,
+    "exited": Hosts._exited,
+    "struck": Hosts._struck,
+    "blocked": Hosts._blocked,
+    "cleared": Hosts._cleared,
+    "notice": Hosts._notice,
+    "notice_over": Hosts._notice_over,
+    "straggler": Hosts._straggler,
+    "fenced": Hosts._fenced,
+}
+
+
+def _sizes(value: Any) -> dict[str, int]:
+    """Slots by host, of a mapping; of other than whole numbers 0."""
+    if not isinstance(value, dict):
+        return {}
+    return {text(name): whole(slots) or 0 for name, slots in value.items()}
+
+
+def row(name: str, host: HostFacts, now: float) -> dict[str, Any]:
+    """One host as the page shows it, in the terms of `hvd-elastic hosts list -o json`. ``now``: Unix seconds."""
+    blocked = host.until is not None and host.until > now
+    forever = host.until == float("inf")
+    left_s = None if forever or host.until is None or not blocked else round(host.until - now, 1)
+    return {
+        "name": name,
+        "slots": host.slots,
+        "state": "blocked" if blocked else "free",
+        "strikes": host.strikes,
+        "left_s": left_s,
+        "why": host.held if blocked else host.why,
+        "trains": host.trains,
+        "listed": host.listed,
+        "notice": host.notice,
+        "straggler": host.straggler,
+        "gone": host.gone,
+        "ranks": sorted(host.ranks),
+        "cpu": None,
+        "memory": None,
+    }

@@ -1,0 +1,221 @@
+"""The output of a job's processes, as `run --output-filename FOLDER` keeps it: read in parts, and searched."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.io.output_files import INDEX, STREAMS, Mark, parse_mark
+
+PART: Final = 64 << 10
+"""Bytes that are shown at a time."""
+LARGEST_PART: Final = 1 << 20
+MOST_FILES: Final = 20_000
+MOST_MARKS: Final = 100_000
+MOST_HITS: Final = 200
+SEARCH_S: Final = 3.0
+"""A search ends after so many seconds, and says so."""
+LONGEST_HIT: Final = 400
+BEFORE_S: Final = 10.0
+"""What is shown around a moment begins so long before it."""
+_PIECE: Final = 1 << 20
+_NAME: Final = re.compile(r"rank\.[^/\x00]{1,300}/(stdout|stderr)")
+
+
+class Part(NamedTuple):
+    """``text`` of a file, from byte ``start`` to ``end`` of ``size``."""
+
+    text: str
+    start: int
+    end: int
+    size: int
+
+
+class Logs:
+    """The files below a folder. A folder that is missing holds none."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._marks: dict[str, list[Mark]] = {}
+        self._count = self._read_to = 0
+
+    def files(self) -> list[dict[str, Any]]:
+        """All files, by rank: name, size, and the process that wrote last."""
+        self._read_index()
+        found = []
+        for folder in self._folders():
+            for stream in STREAMS:
+                name = f"{folder}/{stream}"
+                size = self._size(name)
+                if size is not None:
+                    last = self._marks.get(name, [None])[-1]
+                    found.append(
+                        {
+                            "file": name,
+                            "who": folder.removeprefix("rank."),
+                            "stream": stream,
+                            "size": size,
+                            "host": last.host if last else None,
+                            "t": last.t if last else None,
+                        }
+                    )
+        return found
+
+    def sections(self, name: str) -> list[dict[str, Any]]:
+        """The parts of a file by process: host, slot, generation, when it began, from which byte to which."""
+        self._read_index()
+        marks, found = self._marks.get(name, []), list[dict[str, Any]]()
+        for mark in marks:
+            who = {"generation": mark.generation, "host": mark.host, "slot": mark.slot}
+            if not found or any(found[-1][key] != value for key, value in who.items()):
+                if found:
+                    found[-1]["end"] = mark.at
+                found.append({**who, "t": mark.t, "start": mark.at, "end": None})
+        return found
+
+    def read(self, name: str, *, start: int | None = None, end: int | None = None, length: int = PART) -> Part:
+        """A part of a file: from ``start``, or up to ``end``, or its last. Raises :class:`UsageError` for no file."""
+        length = max(1, min(length, LARGEST_PART))
+        with self._open(name) as file:
+            size = os.fstat(file.fileno()).st_size
+            if start is None:
+                until = size if end is None else max(0, min(end, size))
+                start = max(0, until - length)
+            else:
+                start = max(0, min(start, size))
+                until = min(size, start + length, size if end is None else max(start, end))
+            file.seek(start)
+            return Part(file.read(until - start).decode("utf-8", errors="replace"), start, until, size)
+
+    def around(self, name: str, t: float) -> Part:
+        """What was written around a time (Unix seconds); without an index for it, the end of the file.
+
+        Of a process that wrote nothing there it is what it wrote to its other stream, and nothing without either.
+        """
+        self._read_index()
+        folder, _, stream = name.rpartition("/")
+        there = [each for each in (stream, *STREAMS) if self._size(f"{folder}/{each}") is not None]
+        if not there:
+            return Part("", 0, 0, 0)
+        name = f"{folder}/{there[0]}"
+        marks = self._marks.get(name, [])
+        place = bisect_right([mark.t for mark in marks], t - BEFORE_S)
+        return self.read(name, start=marks[max(0, place - 1)].at) if marks else self.read(name)
+
+    def search(self, text: str, *, host: str = "", generation: int | None = None) -> dict[str, Any]:
+        """Lines with ``text``, in any case, of all files, or of what one host or one world wrote."""
+        self._read_index()
+        until, wanted = time.monotonic() + SEARCH_S, text.lower().encode()
+        hits: list[dict[str, Any]] = []
+        if not wanted:
+            return {"hits": [], "whole": True}
+        for entry in self.files():
+            name = str(entry["file"])
+            for start, end in self._wanted(name, host, generation):
+                for at, line in self._lines(name, start, end, wanted):
+                    if line:
+                        shown = line[:LONGEST_HIT].decode("utf-8", errors="replace")
+                        hits.append({"file": name, "at": at, "text": shown})
+                    if len(hits) >= MOST_HITS or time.monotonic() > until:
+                        return {"hits": hits, "whole": False}
+        return {"hits": hits, "whole": True}
+
+    def _wanted(self, name: str, host: str, generation: int | None) -> list[tuple[int, int | None]]:
+        if not host and generation is None:
+            return [(0, None)]
+        return [
+            (part["start"], part["end"])
+            for part in self.sections(name)
+            if (not host or part["host"] == host) and (generation is None or part["generation"] == generation)
+        ]
+
+    def _lines(self, name: str, start: int, end: int | None, wanted: bytes) -> Iterator[tuple[int, bytes]]:
+        """Lines that hold ``wanted``, with their places; an empty one after each piece of the file."""
+        with self._open(name) as file:
+            file.seek(start)
+            at, rest = start, b""
+            while piece := file.read(_PIECE):
+                data = rest + piece
+                cut = data.rfind(b"\n") + 1 if len(data) <= 2 * _PIECE else len(data)
+                for place, line in _hits(data[:cut], wanted):
+                    if end is None or at + place < end:
+                        yield at + place, line
+                at, rest = at + cut, data[cut:]
+                if end is not None and at >= end:
+                    return
+                yield at, b""
+            for place, line in _hits(rest, wanted):
+                if end is None or at + place < end:
+                    yield at + place, line
+
+    def _folders(self) -> list[str]:
+        try:
+            with os.scandir(self._folder) as entries:
+                ours = (
+                    each for each in entries if each.name.startswith("rank.") and each.is_dir(follow_symlinks=False)
+                )
+                names = [each.name for each in ours]
+        except OSError:
+            return []
+        return sorted(names[:MOST_FILES], key=_by_rank)
+
+    def _size(self, name: str) -> int | None:
+        try:
+            return (self._folder / name).stat(follow_symlinks=False).st_size
+        except OSError:
+            return None
+
+    def _open(self, name: str) -> Any:
+        """A file of ours below the folder, never what a link names."""
+        if not _NAME.fullmatch(name) or "/.." in f"/{name}":
+            raise UsageError(f"{name!r} is no file of a rank's output")
+        try:
+            descriptor = os.open(self._folder / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError as error:
+            raise UsageError(f"{name}: cannot be read: {error.strerror}") from None
+        return os.fdopen(descriptor, "rb")
+
+    def _read_index(self) -> None:
+        """Take in what is new in the index. Of a very long one the newest part counts."""
+        try:
+            with (self._folder / INDEX).open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size < self._read_to:
+                    self._marks, self._count, self._read_to = {}, 0, 0
+                if size - self._read_to > 200 * MOST_MARKS:
+                    self._read_to = size - 200 * MOST_MARKS
+                file.seek(self._read_to)
+                data = file.read(size - self._read_to)
+        except OSError:
+            return
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read_to += len(whole)
+        for line in whole.splitlines():
+            mark = parse_mark(line.decode("utf-8", errors="replace"))
+            if mark is not None:
+                self._marks.setdefault(mark.file, []).append(mark)
+                self._count += 1
+        if self._count > 2 * MOST_MARKS:
+            self._marks = {name: marks[-max(2, len(marks) // 2) :] for name, marks in self._marks.items()}
+            self._count = sum(map(len, self._marks.values()))
+
+
+def _by_rank(folder: str) -> tuple[int, str]:
+    number = folder.removeprefix("rank.")
+    return (int(number), "") if number.isdigit() and len(number) < 10 else (1 << 40, number)
+
+
+def _hits(data: bytes, wanted: bytes) -> Iterator[tuple[int, bytes]]:
+    """Lines of ``data`` that hold ``wanted``, in any case, and where they begin."""
+    lower, at = data.lower(), 0
+    while (found := lower.find(wanted, at)) >= 0:
+        begin = lower.rfind(b"\n", 0, found) + 1
+        end = lower.find(b"\n", found)
+        at = len(data) if end < 0 else end
+        yield begin, data[begin:at]

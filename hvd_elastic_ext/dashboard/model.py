@@ -1,0 +1,368 @@
+"""What the page shows of a job, as plain values that can be sent. Pure.
+
+Each part is one view; a part that has not changed need not be sent again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from hvd_elastic_ext.core.journal import Record
+from hvd_elastic_ext.dashboard import host_facts, sentences
+from hvd_elastic_ext.dashboard.host_facts import HostFacts
+from hvd_elastic_ext.report.job_report import RESTARTED, JobReport, Row, build_report, expected
+from hvd_elastic_ext.report.series import Rate, World
+from hvd_elastic_ext.report.table import hosts_text
+from hvd_elastic_ext.report.timeline import Moment, number, text, timeline, values, whole
+
+DAY_S: Final = 86_400.0
+BINS: Final = 480
+STEPS_A_BIN: Final = 10
+"""Of a sample of steps: fewer would let throughput flicker."""
+MOST_LOSSES: Final = 1500
+MOST_ROWS: Final = 1000
+MOST_RECORDS: Final = 1500
+MOST_TEXT: Final = 600
+MOST_NAMED: Final = 20
+"""Hosts that a row names; of more, how many there are."""
+NEWEST: Final = 50
+"""Checkpoints, and decisions, that are shown."""
+BEFORE_S, AFTER_S = 10.0, 1.0
+"""Ends of processes so near to a fault belong to it."""
+MOST_WHO: Final = 3
+SCALING: Final = ("scaled", "scale_recommended", "not_scaled")
+_QUIET: Final = frozenset({"stepped", "committed", "spawned", "standby", "parked", "synced", "inherited", "published"})
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that a page is made of. ``now``: Unix seconds; ``live``: the launcher's answer, None without one."""
+
+    name: str
+    records: Sequence[Record]
+    hosts: Mapping[str, HostFacts]
+    now: float
+    step_s: float | None = None
+    live: Mapping[str, Any] | None = None
+    newest_step: Record | None = None
+    runs: Sequence[str | None] = ()
+    lines: int = 0
+    foreign: int = 0
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One part for each view."""
+
+    now: Mapping[str, Any]
+    timeline: Mapping[str, Any]
+    records: Sequence[Any]
+    hosts: Sequence[Mapping[str, Any]]
+    checkpoints: Mapping[str, Any]
+    scaling: Mapping[str, Any]
+
+    def parts(self) -> dict[str, Any]:
+        """By name."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+def page_of(facts: Facts) -> Page:
+    """The page of a job."""
+    steps = sum(record.event == "stepped" for record in facts.records)
+    bins = BINS if facts.step_s is None else max(1, min(BINS, steps // STEPS_A_BIN))
+    report = build_report(facts.records, step_s=facts.step_s, most_bins=bins)
+    moments = timeline(facts.records)
+    hosts = _hosts(facts)
+    return Page(
+        now=_now(facts, report, moments, hosts),
+        timeline=_timeline(report, moments),
+        records=[_told(moment) for moment in moments if moment.record.event not in _QUIET][-MOST_RECORDS:],
+        hosts=hosts,
+        checkpoints=_checkpoints(facts.records),
+        scaling=_scaling(facts, report),
+    )
+
+
+def _last(records: Sequence[Record], *events: str) -> Record | None:
+    return next((record for record in reversed(records) if record.event in events), None)
+
+
+def _now(
+    facts: Facts, report: JobReport, moments: Sequence[Moment], hosts: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    started = _last(facts.records, "started")
+    state = _last(facts.records, "started", "slept", "woke", "resized")
+    last = max((record.t for record in facts.records), default=0.0)
+    asleep = state is not None and state.event == "slept"
+    live = None if facts.live is None else {**facts.live, "hosts": hosts}
+    verdict = sentences.of_now(report, live, now=facts.now, last=last, asleep=asleep)
+    stepped = facts.newest_step or _last(facts.records, "stepped")
+    size = report.world[-1].size if report.world else 0
+    per_s = _speed_now(report)
+    return {
+        "job": facts.name,
+        "run": report.run,
+        "runs": len(facts.runs),
+        "level": verdict.level,
+        "text": verdict.text,
+        "why": sentences.why(report) if verdict.level in (sentences.BAD, sentences.WARN) else [],
+        "ended": report.code is not None,
+        "code": report.code,
+        "launcher": facts.live is not None,
+        "size": size,
+        "generation": max((record.generation for record in facts.records), default=0),
+        "hosts": len({host["name"] for host in hosts if host["trains"]}),
+        "step": _step_now(stepped, report),
+        "loss": _loss_now(stepped, report),
+        "rate": per_s,
+        "rate_unit": _unit(report.throughput),
+        **_goodput(report),
+        "started": None if not moments else moments[0].record.t,
+        "last": last,
+        "duration_s": report.duration_s,
+        "pid": None if started is None else whole(started.get("pid")),
+        "command": "" if started is None else text(started.get("command")),
+        "output": None if started is None else text(started.get("output")) or None,
+        "lines": facts.lines,
+        "foreign": facts.foreign,
+        "left_out": facts.left_out,
+    }
+
+
+def _step_now(stepped: Record | None, report: JobReport) -> int | None:
+    told = None if stepped is None else whole(stepped.get("step"))
+    return told if told is not None else report.steps
+
+
+def _loss_now(stepped: Record | None, report: JobReport) -> float | None:
+    told = None if stepped is None else number(values(stepped).get("loss"))
+    return told if told is not None else report.loss[-1].loss if report.loss else None
+
+
+def _value(rate: Rate, unit: str) -> float:
+    return (rate.samples_per_s or 0.0) if unit == "samples/s" else rate.steps_per_s
+
+
+def _unit(rates: Sequence[Rate]) -> str:
+    return "samples/s" if any(rate.samples_per_s is not None for rate in rates) else "steps/s"
+
+
+def _speed_now(report: JobReport) -> float | None:
+    """The newest throughput that is not nothing: of the last few bins, as the last one may be short."""
+    unit = _unit(report.throughput)
+    latest = [speed for rate in report.throughput[-5:] if (speed := _value(rate, unit)) > 0]
+    return statistics.median(latest) if latest else None
+
+
+def _goodput(report: JobReport) -> dict[str, Any]:
+    """The share of the last 24 hours in which training went ahead, and what they cost in hours of processes."""
+    begin = max(0.0, report.duration_s - DAY_S)
+    day = report.duration_s - begin
+    rates = [rate.steps_per_s for rate in report.throughput if rate.steps_per_s > 0]
+    step_s = 1.0 / statistics.median(rates) if rates else 0.0
+    down = lost = 0.0
+    for row in report.rows:
+        if row.at < begin or (
+            row.event == "resized" and not row.before and row.cause == "start" and not row.downtime_s
+        ):
+            continue
+        if row.event in ("resized", "slept"):
+            down += row.downtime_s or 0.0
+        if row.event in ("resized", RESTARTED):
+            lost += row.steps_lost or 0
+    good = None if day <= 0 or not rates else max(0.0, 1.0 - (down + lost * step_s) / day)
+    return {
+        "goodput": good,
+        "downtime_s": down,
+        "steps_lost": int(lost),
+        "lost_s": lost * step_s,
+        "day_s": day,
+        "process_hours": _process_s(report.world, report.duration_s) / 3600,
+    }
+
+
+def _process_s(world: Sequence[World], end: float) -> float:
+    ends = [*(point.at for point in world[1:]), end]
+    return sum(point.size * max(0.0, until - point.at) for point, until in zip(world, ends, strict=False))
+
+
+def _timeline(report: JobReport, moments: Sequence[Moment]) -> dict[str, Any]:
+    unit = _unit(report.throughput)
+    every = max(1, -(-len(report.loss) // MOST_LOSSES))
+    first = max(0, len(report.rows) - MOST_ROWS)
+    wall = _walls(moments)
+    exits = [moment for moment in moments if moment.record.event == "exited" and not expected(moment.record)]
+    return {
+        "duration_s": report.duration_s,
+        "wall": wall,
+        "world": [[round(point.at, 2), point.size] for point in report.world[-5000:]],
+        "unit": unit,
+        "rate": [[round(rate.at, 2), round(rate.width, 3), _round(_value(rate, unit))] for rate in report.throughput],
+        "loss": [[round(point.at, 2), _round(point.loss)] for point in report.loss[::every]],
+        "first": first,
+        "rows": [_row(row, at, exits) for at, row in enumerate(report.rows) if at >= first],
+    }
+
+
+def _round(value: float) -> float:
+    """Four digits are more than a chart shows."""
+    return float(f"{value:.4g}")
+
+
+def _walls(moments: Sequence[Moment]) -> list[list[float]]:
+    """The Unix time of the first moment of each clock: ``[at, t]``."""
+    found: dict[int, list[float]] = {}
+    for moment in moments:
+        found.setdefault(moment.clock, [moment.at, moment.record.t])
+    return list(found.values())
+
+
+def _row(row: Row, number_: int, exits: Sequence[Moment]) -> dict[str, Any]:
+    hosts = hosts_text(row).split(" ") if hosts_text(row) else []
+    return {
+        "id": number_,
+        "at": round(row.at, 3),
+        "event": row.cause if row.event == "resized" and row.cause else row.event.replace("_", " "),
+        "kind": sentences.kind_of(row),
+        "text": "; ".join(filter(None, (row.cause if row.event != "resized" else "", row.note))),
+        "hosts": hosts[:MOST_NAMED],
+        "more": max(0, len(hosts) - MOST_NAMED),
+        "before": row.before,
+        "after": row.after,
+        "down": row.downtime_s,
+        "lost": row.steps_lost,
+        "who": _who(row, exits),
+    }
+
+
+def _who(row: Row, exits: Sequence[Moment]) -> list[list[Any]]:
+    """Whose output tells more about a fault: the name of each process in its files, and when it ended."""
+    if sentences.kind_of(row) != sentences.BAD:
+        return []
+    times = [moment.at for moment in exits]
+    near = exits[bisect_left(times, row.at - BEFORE_S) : bisect_right(times, row.at + AFTER_S)]
+    whole_job = row.event == "finished"
+    found: list[list[Any]] = []
+    for moment in near:
+        record = moment.record
+        if whole_job or text(record.get("host")) in row.hosts:
+            rank = whole(record.get("rank"))
+            who = f"{text(record.get('host'))}[{whole(record.get('slot'))}]" if rank is None else str(rank)
+            found.append([who, record.t])
+    return found[:MOST_WHO]
+
+
+def _told(moment: Moment) -> list[Any]:
+    """One record for the details of a row: ``[at, generation, event, what it says]``."""
+    record = moment.record
+    said = []
+    for key, value in record.fields.items():
+        if value is None or value in ("", [], {}):
+            continue
+        shown = ", ".join(map(str, value)) if isinstance(value, list | dict) else str(value)
+        said.append(f"{key}: {shown[:MOST_TEXT]}")
+    return [round(moment.at, 3), record.generation, record.event, "\n".join(said)[: 3 * MOST_TEXT]]
+
+
+def _hosts(facts: Facts) -> list[dict[str, Any]]:
+    """Hosts that train come first, then those that could; of the launcher if it answers."""
+    rows = {name: host_facts.row(name, host, facts.now) for name, host in facts.hosts.items()}
+    if facts.live is not None:
+        rows = _as_told(rows, facts.live)
+    wanted = [
+        row for row in rows.values() if row["trains"] or row["listed"] or row["strikes"] or row["why"] or row["gone"]
+    ]
+    return sorted(wanted, key=lambda row: (not row["trains"], not row["listed"], row["name"]))
+
+
+def _as_told(rows: dict[str, dict[str, Any]], live: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What the launcher says of hosts goes before what the journal does."""
+    told: Mapping[str, Any] = live.get("details") or {}
+    for row in rows.values():
+        row.update(listed=False, trains=False, strikes=0, state="free", left_s=None)
+    for said in live.get("ledger") or ():
+        row = rows.setdefault(str(said["name"]), host_facts.row(str(said["name"]), HostFacts(), 0.0))
+        keys = ("slots", "state", "strikes", "left_s", "why", "starting_s")
+        row.update({key: said[key] for key in keys if said.get(key) is not None})
+        row["listed"] = bool(said.get("published"))
+    for name, detail in told.get("hosts", {}).items():
+        row = rows.setdefault(name, host_facts.row(name, HostFacts(), 0.0))
+        row.update({key: detail.get(key) for key in ("cpu", "memory", "ranks", "heard_s", "step_s")})
+        row["trains"] = bool(detail.get("trains"))
+    return rows
+
+
+def _checkpoints(records: Sequence[Record]) -> dict[str, Any]:
+    started = _last(records, "started")
+    sealed = [record for record in records if record.event == "sealed"]
+    failed = [record for record in records if record.event in ("not_sealed", "checkpoint_skipped", "not_resumed")]
+    choices = [record for record in records if record.event == "interval"]
+    every = next((record for record in reversed(choices) if number(record.get("seconds"))), None)
+    calls = next((record for record in reversed(choices) if whole(record.get("calls"))), None)
+    seconds = None if every is None else number(every.get("seconds"))
+    return {
+        "place": None if started is None else text(started.get("checkpoints")) or None,
+        "every_s": seconds if seconds is not None else _usual_pause(sealed),
+        "because": "" if every is None else text(every.get("reason")),
+        "commits": "" if calls is None else text(calls.get("reason")),
+        "sealed": [
+            {
+                "t": record.t,
+                "step": whole(record.get("step")),
+                "path": text(record.get("path")),
+                "bytes": number(record.get("bytes")),
+                "seconds": number(record.get("seconds")),
+            }
+            for record in sealed[-NEWEST:][::-1]
+        ],
+        "count": len(sealed),
+        "failed": [
+            {"t": record.t, "event": record.event.replace("_", " "), "why": text(record.get("reason"))}
+            for record in failed[-NEWEST:][::-1]
+        ],
+    }
+
+
+def _usual_pause(sealed: Sequence[Record]) -> float | None:
+    """The median time between checkpoints, where no interval was chosen."""
+    times = [record.t for record in sealed]
+    gaps = [after - before for before, after in itertools.pairwise(times) if after > before]
+    return statistics.median(gaps) if gaps else None
+
+
+def _scaling(facts: Facts, report: JobReport) -> dict[str, Any]:
+    decisions = [record for record in facts.records if record.event in SCALING][-NEWEST:][::-1]
+    live: Mapping[str, Any] = (facts.live or {}).get("details") or {}
+    return {
+        "unit": _unit(report.throughput),
+        "curve": curve(report),
+        "live": live.get("scaling"),
+        "decisions": [
+            {
+                "t": record.t,
+                "event": record.event.replace("_", " "),
+                "hosts": whole(record.get("hosts")),
+                "before": whole(record.get("before")),
+                "why": text(record.get("reason")),
+            }
+            for record in decisions
+        ],
+    }
+
+
+def curve(report: JobReport) -> list[list[float]]:
+    """How fast training was at each size of the world: ``[size, median throughput, bins it is of]``, by size."""
+    unit, starts = _unit(report.throughput), [point.at for point in report.world]
+    found: dict[int, list[float]] = {}
+    for rate in report.throughput:
+        place = bisect_right(starts, rate.at)
+        within = place and (place == len(starts) or starts[place] >= rate.at + rate.width)
+        if within and report.world[place - 1].size and _value(rate, unit) > 0:
+            found.setdefault(report.world[place - 1].size, []).append(_value(rate, unit))
+    return [[size, _round(statistics.median(speeds)), len(speeds)] for size, speeds in sorted(found.items())]

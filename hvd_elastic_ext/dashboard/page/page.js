@@ -1,0 +1,692 @@
+"use strict";
+/* The page of a job. Whatever comes from a job is put in as text, never as markup. */
+
+const SVG = "http://www.w3.org/2000/svg";
+const LEVELS = { ok: "ALL RIGHT", warn: "LOOK", bad: "NOT ALL RIGHT", info: "UNKNOWN" };
+const VIEWS = [["now", "Now"], ["timeline", "Timeline"], ["hosts", "Hosts"], ["logs", "Logs"], ["checkpoints", "Checkpoints"], ["scaling", "Autoscaling"], ["jobs", "Jobs"]];
+const PARTS_OF = { now: ["now", "timeline", "checkpoints"], timeline: ["timeline", "records"], hosts: ["hosts"], logs: [], checkpoints: ["checkpoints"], scaling: ["scaling"], jobs: [] };
+const MOST_ROWS = 300, MOST_SHOWN = 400000, AROUND_S = 10;
+
+const offline = document.getElementById("data") ? JSON.parse(document.getElementById("data").textContent) : null;
+const state = { token: "", view: "now", job: "", parts: {}, update: null, chosen: null, zoom: null, faults: false, abort: null, timers: [] };
+
+/* --- making elements */
+
+function el(name, props, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(props || {})) {
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (key === "text") made.textContent = value;
+    else if (key === "class") made.className = value;
+    else if (value === true) made.setAttribute(key, "");
+    else if (value !== false && value !== null && value !== undefined) made.setAttribute(key, value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+function draw(name, attributes, text) {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+/* Replaces what a container holds; the focus stays where it was, by the key of its element. */
+function fill(container, ...children) {
+  const active = document.activeElement;
+  const key = active && container.contains(active) ? active.dataset.key : undefined;
+  container.replaceChildren(...children.filter((child) => child !== null && child !== undefined));
+  if (key !== undefined) {
+    const again = [...container.querySelectorAll("[data-key]")].find((each) => each.dataset.key === key);
+    if (again) again.focus({ preventScroll: true });
+  }
+}
+
+function table(headings, rows, caption) {
+  const head = el("tr", {}, ...headings.map(([name, kind]) => el("th", { scope: "col", class: kind || "", text: name })));
+  const body = rows.map((cells) => {
+    const chosen = cells.chosen;
+    const made = cells.map((cell, at) => {
+      const holder = el("td", { class: headings[at][1] || "", "data-name": headings[at][0] });
+      if (cell !== null && cell !== undefined && cell !== "") holder.append(cell);
+      return holder;
+    });
+    return el("tr", { class: chosen ? "chosen" : "" }, ...made);
+  });
+  return el("div", { class: "scroll" }, el("table", { class: "cards", "aria-label": caption }, el("thead", {}, head), el("tbody", {}, ...body)));
+}
+
+function facts(pairs) {
+  return el("dl", { class: "facts" }, ...pairs.map(([name, value, more]) =>
+    el("div", {}, el("dt", { text: name }), el("dd", {}, value, more ? el("small", { text: more }) : null))));
+}
+
+/* --- words */
+
+const none = "–";
+function num(value, digits) {
+  return value === null || value === undefined ? none : Number(value).toLocaleString("en", { maximumSignificantDigits: digits || 4 });
+}
+function whole(value) { return value === null || value === undefined ? none : Number(value).toLocaleString("en"); }
+function percent(value) { return value === null || value === undefined ? none : `${(100 * value).toFixed(1)} %`; }
+function plural(count, noun) { return `${whole(count)} ${noun}${count === 1 ? "" : "s"}`; }
+function dur(seconds) {
+  if (seconds === null || seconds === undefined) return none;
+  if (seconds < 60) return `${Number(seconds).toLocaleString("en", { maximumSignificantDigits: 3 })} s`;
+  const total = Math.round(seconds);
+  const [size, small, high, low] = total < 3600 ? [60, 1, "min", "s"] : total < 86400 ? [3600, 60, "h", "min"] : [86400, 3600, "d", "h"];
+  const rest = Math.floor((total % size) / small);
+  return `${Math.floor(total / size)} ${high}${rest ? ` ${rest} ${low}` : ""}`;
+}
+function bytes(value) {
+  if (value === null || value === undefined) return none;
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let at = 0;
+  while (value >= 1024 && at < units.length - 1) { value /= 1024; at += 1; }
+  return `${num(value, 3)} ${units[at]}`;
+}
+function time(t) {
+  if (!t) return none;
+  const date = new Date(1000 * t), today = new Date().toDateString() === date.toDateString();
+  return `${today ? "" : `${date.toLocaleDateString(undefined, { month: "short", day: "numeric" })} `}${date.toLocaleTimeString()}`;
+}
+function wall(at) {
+  const known = (state.parts.timeline || { wall: [] }).wall;
+  let found = null;
+  for (const [from, t] of known) if (from <= at || found === null) found = t + at - from;
+  return found;
+}
+function nowT() { return offline ? offline.written : Date.now() / 1000; }
+
+/* --- the server */
+
+function url(path, params) {
+  return `api/${path}?${new URLSearchParams({ job: state.job, ...params })}`;
+}
+async function ask(path, params, options) {
+  const answer = await fetch(url(path, params), { ...options, headers: { Authorization: `Bearer ${state.token}`, ...(options || {}).headers } });
+  if (!answer.ok && !(answer.headers.get("content-type") || "").includes("json")) throw new Error((await answer.text()).trim() || `error ${answer.status}`);
+  const found = await answer.json();
+  if (found.error) throw new Error(found.error);
+  return found;
+}
+
+async function follow() {
+  let pause = 500;
+  const mine = state.abort = new AbortController();
+  while (!mine.signal.aborted) {
+    try {
+      const answer = await fetch(url("live", {}), { headers: { Authorization: `Bearer ${state.token}` }, signal: mine.signal });
+      if (!answer.ok) throw new Error((await answer.text()).trim());
+      say("live");
+      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      let rest = "";
+      for (;;) {
+        const { done, value } = await reader.read();
+        if (done) break;
+        pause = 500;
+        const events = (rest + value).split("\n\n");
+        rest = events.pop();
+        const changed = events.map(taken).filter(Boolean);
+        if (changed.length) refresh(changed);
+      }
+      throw new Error("the server has ended");
+    } catch (error) {
+      if (mine.signal.aborted) return;
+      say(`not live: ${error.message}`);
+      await new Promise((done) => setTimeout(done, pause));
+      pause = Math.min(2 * pause, 10000);
+    }
+  }
+}
+
+function taken(event) {
+  const match = /^event: (\w+)\ndata: (.*)$/s.exec(event);
+  if (!match) return null;
+  state.parts[match[1]] = JSON.parse(match[2]);
+  return match[1];
+}
+
+function say(text) { document.getElementById("link").textContent = text; }
+
+/* --- the frame */
+
+function refresh(changed) {
+  const now = state.parts.now;
+  const reading = state.parts.reading;
+  if (state.parts.error) say(state.parts.error);
+  else if (reading !== undefined && reading < 1) say(`reading the journal: ${Math.round(100 * reading)} %`);
+  else if (!offline) say("live");
+  if (now) {
+    const step = state.parts.step;
+    if (step && step.step !== null && !now.ended) { now.step = step.step; if (typeof step.values.loss === "number") now.loss = step.values.loss; }
+    verdict(now);
+  }
+  if (state.update && (changed === null || changed.some((part) => part === "step" ? state.view === "now" : PARTS_OF[state.view].includes(part)))) state.update();
+}
+
+function verdict(now) {
+  document.title = `${now.job}: ${LEVELS[now.level].toLowerCase()}`;
+  document.getElementById("title").textContent = now.job;
+  const box = document.getElementById("verdict");
+  box.className = now.level;
+  const badge = document.getElementById("badge"), sentence = document.getElementById("sentence");
+  const word = now.ended && now.level === "ok" ? "DONE" : LEVELS[now.level];
+  if (badge.textContent !== word) badge.textContent = word;
+  if (sentence.textContent !== now.text) sentence.textContent = now.text;
+}
+
+function show(view, options) {
+  state.view = view;
+  state.timers.forEach(clearInterval);
+  state.timers = [];
+  for (const button of document.querySelectorAll("nav button")) {
+    const selected = button.dataset.view === view;
+    button.setAttribute("aria-selected", String(selected));
+    button.tabIndex = selected ? 0 : -1;
+  }
+  const main = document.getElementById("main");
+  main.replaceChildren();
+  main.setAttribute("aria-label", VIEWS.find(([name]) => name === view)[1]);
+  state.update = MAKE[view](main, options || {});
+  state.update();
+  remember();
+}
+
+function remember() {
+  const words = [offline ? "" : state.token, state.view, state.job].map(encodeURIComponent);
+  history.replaceState(null, "", `#${words.join("/")}`);
+}
+
+function every(seconds, does) { state.timers.push(setInterval(does, 1000 * seconds)); }
+
+function tabs() {
+  const nav = document.getElementById("views");
+  for (const [name, words] of VIEWS) {
+    if (offline && name === "jobs") continue;
+    nav.append(el("button", { role: "tab", type: "button", "data-view": name, "aria-controls": "main", text: words, onclick: () => show(name) }));
+  }
+  nav.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    const all = [...nav.children], at = all.indexOf(document.activeElement);
+    const next = all[(at + step + all.length) % all.length];
+    next.focus();
+    show(next.dataset.view);
+  });
+}
+
+function waitingFor(main, part) {
+  if (state.parts[part]) return false;
+  fill(main, el("p", { class: "note", text: state.parts.error || "nothing is known yet" }));
+  return true;
+}
+
+/* --- Now */
+
+function viewNow(main) {
+  const body = el("div");
+  main.append(body);
+  every(1, () => state.update());
+  return () => {
+    if (waitingFor(body, "now")) return;
+    const now = state.parts.now, sealed = ((state.parts.checkpoints || {}).sealed || [])[0];
+    const reasons = reasonRows(now);
+    fill(body,
+      reasons.length ? el("h2", { text: now.ended ? "Why" : "What happened last" }) : null,
+      reasons.length ? el("ul", {}, ...reasons) : null,
+      facts([
+        ["World", now.size ? plural(now.size, "rank") : "none", now.hosts ? `on ${plural(now.hosts, "host")}; world ${now.generation}` : `world ${now.generation}`],
+        ["Step", whole(now.step), now.ended ? `ended ${time(now.last)}` : `last line ${dur(Math.max(0, nowT() - now.last))} ago`],
+        ["Loss", num(now.loss)],
+        ["Throughput", now.rate === null ? none : num(now.rate), now.rate_unit],
+        ["Goodput", percent(now.goodput), `of the last ${dur(now.day_s)}`],
+        ["Without a step", dur(now.downtime_s), `${plural(now.steps_lost, "step")} done again (${dur(now.lost_s)})`],
+        ["Cost", `${num(now.process_hours, 3)} h`, "of processes, this run"],
+        ["Newest checkpoint", sealed ? dur(Math.max(0, nowT() - sealed.t)) : none, sealed ? `ago, step ${whole(sealed.step)}` : "none in this run"],
+      ]),
+      el("p", { class: "note", text: `Run ${now.run || "without a name"}${now.runs > 1 ? `, the newest of ${now.runs}` : ""}, began ${time(now.started)}; ${plural(now.lines, "line")} in its journal${now.foreign ? `, ${now.foreign} unreadable` : ""}${now.left_out ? `; ${whole(now.left_out)} old events are left out here` : ""}.` }));
+  };
+}
+
+function reasonRows(now) {
+  const rows = (state.parts.timeline || { rows: [] }).rows;
+  const found = now.why.map((id) => rows.find((row) => row.id === id)).filter(Boolean);
+  return found.map((row) => el("li", {},
+    el("span", { class: `kind-${row.kind}`, text: `${time(wall(row.at))} ${row.event} ` }),
+    el("span", { text: `${row.hosts.join(" ")} ${row.text} ` }),
+    el("button", { class: "link", type: "button", "data-key": `why${row.id}`, text: "cause, cost and output", onclick: () => { state.chosen = row.id; state.zoom = null; show("timeline", { toDetail: true }); } })));
+}
+
+/* --- Timeline */
+
+function viewTimeline(main, options) {
+  const charts = el("div"), detail = el("div", { class: "details" }), list = el("div");
+  const faults = el("input", { type: "checkbox", id: "faults", onchange: () => { state.faults = faults.checked; update(); } });
+  faults.checked = state.faults;
+  const zoom = (name, does) => el("button", { type: "button", text: name, onclick: () => { does(); update(); } });
+  main.append(
+    el("div", { class: "tools", role: "group", "aria-label": "Zoom" },
+      zoom("Zoom in", () => scaled(0.5)), zoom("Zoom out", () => scaled(2)), zoom("◀ Earlier", () => moved(-0.5)), zoom("Later ▶", () => moved(0.5)),
+      zoom("Whole run", () => { state.zoom = null; })),
+    el("p", { class: "note", text: "Drag over a chart to zoom; select a line or a row to see its cause, what it cost and the output around it." }),
+    charts, detail, el("h2", { text: "Events" }), el("label", { for: "faults" }, faults, " faults only"), list);
+  let drawn = null;
+  const update = () => {
+    if (waitingFor(list, "timeline")) return;
+    const told = state.parts.timeline;
+    fill(charts, ...panels(told, update));
+    const row = told.rows.find((each) => each.id === state.chosen);
+    const key = row ? `${row.id} ${row.down} ${row.text}` : "";
+    if (key !== drawn) { fill(detail, row ? detailOf(row) : null); drawn = key; }
+    fill(list, rowsTable(told, (id) => { state.chosen = id; update(); detail.scrollIntoView({ block: "nearest" }); }));
+  };
+  let width = innerWidth;
+  window.onresize = () => { if (state.view === "timeline" && innerWidth !== width) { width = innerWidth; update(); } };
+  if (options.toDetail) setTimeout(() => { detail.scrollIntoView({ block: "start" }); }, 0);
+  return update;
+}
+
+function range(told) { return state.zoom || [0, Math.max(told.duration_s, 1)]; }
+function scaled(by) {
+  const told = state.parts.timeline, [from, to] = range(told), middle = (from + to) / 2, half = Math.max(1, by * (to - from) / 2);
+  zoomTo(middle - half, middle + half);
+}
+function moved(by) { const [from, to] = range(state.parts.timeline); zoomTo(from + by * (to - from), to + by * (to - from)); }
+function zoomTo(from, to) {
+  const end = Math.max(state.parts.timeline.duration_s, 1), span = Math.min(to - from, end);
+  const begin = Math.max(0, Math.min(from, end - span));
+  state.zoom = span >= end ? null : [begin, begin + span];
+}
+
+function panels(told, update) {
+  const sizes = [], end = told.duration_s;
+  told.world.forEach(([at, size], place) => { sizes.push([at, size], [place + 1 < told.world.length ? told.world[place + 1][0] : end, size]); });
+  const rates = [];
+  told.rate.forEach(([at, width, value]) => rates.push([at, value], [at + width, value]));
+  return [
+    panel("World size", "world", sizes, told, update, { area: true, floor: 0, more: told.world.length ? "" : "no world yet" }),
+    panel(`Throughput (${told.unit})`, "rate", rates, told, update, { area: true, floor: 0, more: rates.length ? "" : "no steps in the journal" }),
+    panel("Loss", "loss", told.loss, told, update, { floor: told.loss.some(([, value]) => value < 0) ? undefined : 0, more: told.loss.length ? "" : "no loss in the journal", last: true }),
+  ];
+}
+
+function panel(name, kind, points, told, update, how) {
+  const width = Math.max(280, document.getElementById("main").clientWidth), height = how.last ? 150 : 130, left = 46, bottom = how.last ? 22 : 6, top = 8;
+  const [from, to] = range(told);
+  const seen = points.filter(([at]) => at >= from && at <= to);
+  const values = (seen.length ? seen : points).map(([, value]) => value);
+  let low = how.floor !== undefined ? how.floor : Math.min(...values), high = Math.max(...values);
+  if (!values.length) { low = 0; high = 1; }
+  if (high <= low) high = low + 1;
+  const x = (at) => left + (width - left - 6) * (at - from) / (to - from), y = (value) => top + (height - top - bottom) * (1 - (value - low) / (high - low));
+  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${name} over time; ${how.more || `from ${num(low)} to ${num(high)}`}` });
+  const clip = `clip-${kind}`;
+  const hole = draw("clipPath", { id: clip });
+  hole.append(draw("rect", { x: left, y: 0, width: width - left, height }));
+  svg.append(hole);
+  for (const value of [low, (low + high) / 2, high]) {
+    svg.append(draw("line", { class: "axis", x1: left, x2: width, y1: y(value), y2: y(value) }), draw("text", { x: left - 4, y: y(value) + 4, "text-anchor": "end" }, num(value, 3)));
+  }
+  if (points.length) svg.append(...lines(points, kind, { x, y, low, from, to, clip, how }));
+  for (const row of told.rows) if (row.at >= from && row.at <= to && row.event !== "sealed") svg.append(eventLine(row, x(row.at), height - bottom, update));
+  if (how.last) {
+    const marks = Math.max(2, Math.floor(width / 160));
+    for (let at = 0; at <= marks; at += 1) {
+      const when = from + (to - from) * at / marks, anchor = at === 0 ? "start" : at === marks ? "end" : "middle";
+      svg.append(draw("text", { x: x(when), y: height - 6, "text-anchor": anchor }, `${time(wall(when))}`));
+    }
+  }
+  brush(svg, { left, width, height, from, to }, update);
+  return el("figure", { class: "chart" }, el("figcaption", { text: `${name}${how.more ? `: ${how.more}` : ""}` }), svg);
+}
+
+function lines(points, kind, { x, y, low, from, to, clip, how }) {
+  const first = Math.max(0, points.findIndex(([at]) => at >= from) - 2);
+  let last = points.length - 1;
+  while (last > first && points[last - 1][0] > to) last -= 1;
+  const path = points.slice(first, last + 1).map(([at, value]) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`);
+  if (!path.length) return [];
+  const made = [draw("polyline", { class: `curve ${kind}`, points: path.join(" "), "clip-path": `url(#${clip})`, fill: "none" })];
+  if (how.area) {
+    const closed = `${x(points[first][0]).toFixed(1)},${y(low)} ${path.join(" ")} ${x(points[last][0]).toFixed(1)},${y(low)}`;
+    made.unshift(draw("polygon", { class: `area ${kind}`, points: closed, "clip-path": `url(#${clip})` }));
+  }
+  return made;
+}
+
+function eventLine(row, x, height, update) {
+  const line = draw("line", { class: `event e-${row.kind}${row.id === state.chosen ? " chosen" : ""}`, x1: x, x2: x, y1: 0, y2: height });
+  line.append(draw("title", {}, `${row.event} ${row.hosts.join(" ")} ${row.text}`));
+  line.addEventListener("click", () => { state.chosen = row.id; update(); });
+  return line;
+}
+
+function brush(svg, { left, width, height, from, to }, update) {
+  let begun = null, shape = null;
+  const at = (event) => {
+    const box = svg.getBoundingClientRect(), share = (event.clientX - box.left) * width / box.width;
+    return Math.max(left, Math.min(width - 6, share));
+  };
+  const when = (x) => from + (to - from) * (x - left) / (width - left - 6);
+  svg.addEventListener("pointerdown", (event) => { if (event.target.classList.contains("event") || event.pointerType === "touch") return; begun = at(event); svg.setPointerCapture(event.pointerId); });
+  svg.addEventListener("pointermove", (event) => {
+    if (begun === null) return;
+    if (!shape) { shape = draw("rect", { class: "brush", y: 0, height }); svg.append(shape); }
+    shape.setAttribute("x", Math.min(begun, at(event)));
+    shape.setAttribute("width", Math.abs(at(event) - begun));
+  });
+  svg.addEventListener("pointerup", (event) => {
+    if (begun === null) return;
+    const [one, other] = [when(begun), when(at(event))].sort((a, b) => a - b), wide = Math.abs(at(event) - begun) > 4;
+    begun = null;
+    if (wide) { zoomTo(one, other); update(); }
+  });
+}
+
+function rowsTable(told, choose) {
+  const [from, to] = range(told);
+  const rows = told.rows.filter((row) => row.at >= from && row.at <= to && (!state.faults || row.kind === "bad")).reverse();
+  const shown = rows.slice(0, MOST_ROWS).map((row) => {
+    const cells = [
+      time(wall(row.at)),
+      el("button", { class: `link kind-${row.kind}`, type: "button", "data-key": `row${row.id}`, "aria-pressed": String(row.id === state.chosen), text: row.event, onclick: () => choose(row.id) }),
+      row.hosts.join(" ") + (row.more ? ` and ${row.more} more` : ""),
+      row.before !== null && row.after !== null ? `${row.before} → ${row.after}` : "",
+      row.down === null ? "" : dur(row.down), row.lost === null ? "" : whole(row.lost), row.text,
+    ];
+    cells.chosen = row.id === state.chosen;
+    return cells;
+  });
+  const left = rows.length - shown.length + (told.first || 0);
+  return el("div", {},
+    table([["When", "t"], ["Event"], ["Hosts"], ["Size"], ["No step for", "n"], ["Steps lost", "n"], ["Why"]], shown, "Events, the newest first"),
+    left > 0 ? el("p", { class: "note", text: `${whole(left)} older ones are not shown; zoom to them.` }) : null);
+}
+
+function detailOf(row) {
+  const box = el("section", { class: "detail", "aria-label": "The chosen event" });
+  const costs = [row.down !== null ? `no step for ${dur(row.down)}` : "", row.lost !== null ? `${plural(row.lost, "step")} done again` : "", row.before !== null && row.after !== null && row.before !== row.after ? `${row.before} → ${row.after} ranks` : ""].filter(Boolean);
+  const near = (state.parts.records || []).filter(([at]) => at >= row.at - AROUND_S && at <= row.at + 2);
+  box.append(
+    el("h2", { text: `${time(wall(row.at))}: ${row.event} ${row.hosts.join(" ")}${row.more ? ` and ${row.more} more` : ""}` }),
+    el("p", {}, el("strong", { text: "Cause: " }), el("span", { class: "cause", text: row.text || row.event })),
+    el("p", {}, el("strong", { text: "Cost: " }), costs.join(", ") || "nothing that is known"));
+  for (const [who, t] of row.who) box.append(outputAround(who, t));
+  if (!row.who.length && row.kind === "bad") box.append(el("p", { class: "note", text: "No process ended with an error just before; the Logs view has all output." }));
+  box.append(el("h2", { text: "Journal around it" }), el("pre", { tabindex: 0, "aria-label": "Journal around the event", text: near.slice(-30).map(([at, generation, event, said]) => `${time(wall(at))}  world ${generation}  ${event}\n    ${said.split("\n").join("\n    ")}`).join("\n") || "nothing" }));
+  return box;
+}
+
+function outputAround(who, t) {
+  const file = `rank.${who}/stderr`, pre = el("pre", { tabindex: 0, "aria-label": `Output of rank ${who}`, text: "…" });
+  const put = (text) => { pre.textContent = text || "nothing was written there"; pre.scrollTop = pre.scrollHeight; };
+  if (offline) put(offline.logs.around[`${file}@${t}`] || offline.logs.ends[file] || why(offline.logs.folder));
+  else if (!(state.parts.now || {}).output) put(why(null));
+  else ask("log", { file, t }).then((part) => put(part.text), (error) => put(error.message));
+  return el("div", {}, el("h2", { text: `Output of rank ${who} around it` }), pre,
+    el("button", { class: "link", type: "button", text: `open ${file}`, onclick: () => show("logs", { file }) }));
+}
+
+function why(folder) {
+  return folder ? "not in this file" : "The output of processes was not kept: start the job with --dashboard, or with --output-filename FOLDER.";
+}
+
+/* --- Hosts */
+
+function viewHosts(main) {
+  const wanted = el("input", { id: "host-filter", type: "search", oninput: () => update() });
+  const list = el("div"), said = el("p", { role: "status", class: "note" });
+  main.append(el("div", { class: "tools" }, el("label", { for: "host-filter" }, "Name, state or reason", wanted)), said, list);
+  const update = () => {
+    if (waitingFor(list, "hosts")) return;
+    const all = state.parts.hosts, text = wanted.value.toLowerCase();
+    const hosts = all.filter((host) => !text || `${host.name} ${host.state} ${host.why} ${host.notice}`.toLowerCase().includes(text));
+    const steps = all.map((host) => host.step_s).filter((step) => step > 0).sort((a, b) => a - b), middle = steps[Math.floor(steps.length / 2)] || 0;
+    fill(list,
+      el("p", { class: "note", text: `${plural(all.length, "host")}; ${all.filter((host) => host.trains).length} train, ${all.filter((host) => host.state === "blocked").length} blocked. ${(state.parts.now || {}).launcher ? "By the launcher, now." : "By the journal."}` }),
+      table([["Host"], ["Verdict"], ["Strikes", "n"], ["Why"], ["Ranks"], ["CPU", "n"], ["Memory", "n"], ["Step", "n"], [offline ? "" : "Change"]], hosts.map((host) => hostCells(host, middle, said)), "Hosts"));
+  };
+  return update;
+}
+
+function hostCells(host, middle, said) {
+  const slow = host.straggler || (middle && host.step_s > 1.5 * middle ? "slower than the others" : "");
+  const words = [host.trains ? "trains" : host.listed ? "does not train" : "not listed", host.state !== "free" ? host.state : "", host.left_s ? `${dur(host.left_s)} more` : host.state === "blocked" ? "until cleared" : ""].filter(Boolean);
+  const kind = host.state === "blocked" || host.gone ? "bad" : host.notice || slow || !host.trains ? "warn" : "ok";
+  const ranks = host.ranks || [];
+  return [
+    host.name, el("span", { class: `kind-${kind}`, text: words.join(", ") }), host.strikes || "",
+    [host.notice ? `notice: ${host.notice}` : "", slow ? `straggler: ${slow}` : "", host.gone, host.why].filter(Boolean).join("; "),
+    ranks.length > 8 ? `${ranks.slice(0, 8).join(" ")} … ${ranks[ranks.length - 1]}` : ranks.join(" "),
+    host.cpu === null || host.cpu === undefined ? "" : percent(host.cpu), host.memory === null || host.memory === undefined ? "" : percent(host.memory),
+    host.step_s ? dur(host.step_s) : "",
+    offline ? "" : el("span", {},
+      el("button", { type: "button", "data-key": `block ${host.name}`, "aria-label": `Drain and block ${host.name}`, text: "Block…", onclick: () => confirmed(host, "block", said) }), " ",
+      el("button", { type: "button", "data-key": `clear ${host.name}`, "aria-label": `Clear ${host.name}`, text: "Clear…", onclick: () => confirmed(host, "clear", said) })),
+  ];
+}
+
+function confirmed(host, what, said) {
+  const dialog = document.getElementById("dialog"), block = what === "block";
+  const length = el("select", { id: "block-for" }, ...[["", "until it is cleared"], ["600", "10 minutes"], ["3600", "1 hour"], ["86400", "1 day"]].map(([value, text]) => el("option", { value, text })));
+  const reason = el("input", { id: "block-reason", maxlength: 150 });
+  const act = async () => {
+    dialog.close();
+    const request = { do: what, host: host.name, ...(block ? { for: length.value ? Number(length.value) : null, reason: reason.value } : {}) };
+    try {
+      const answer = await ask("act", {}, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(request) });
+      said.textContent = answer.said;
+    } catch (error) { said.textContent = `Not done: ${error.message}`; }
+  };
+  fill(dialog, ...[
+    el("h2", { id: "dialog-title", text: block ? `Block ${host.name}?` : `Clear ${host.name}?` }),
+    el("p", { text: block ? "It is drained: its work moves off without a lost step once the job can do without it, and it gets no more. The journal tells it." : "Its strikes and blocks are forgotten, and it may work again. The journal tells it." }),
+    block ? el("p", { class: "tools" }, el("label", { for: "block-for" }, "For", length), el("label", { for: "block-reason" }, "Reason", reason)) : null,
+    el("p", { class: "tools" }, el("button", { type: "button", id: "confirm", text: block ? "Drain and block" : "Clear", onclick: act }), el("button", { type: "button", text: "Leave it as it is", onclick: () => dialog.close() })),
+  ].filter(Boolean));
+  dialog.showModal();
+}
+
+/* --- Logs */
+
+function viewLogs(main, options) {
+  const pick = el("input", { id: "log-filter", type: "search", placeholder: "0, h3, stderr", oninput: () => files() });
+  const select = el("select", { id: "log-file", onchange: () => open(select.value) });
+  const part = el("select", { id: "log-part", onchange: () => read(part.value ? { start: part.value } : {}) });
+  const live = el("input", { type: "checkbox", id: "log-follow" });
+  const words = el("input", { id: "log-search", type: "search" }), host = el("input", { id: "log-host", size: 10 }), world = el("input", { id: "log-world", inputmode: "numeric", size: 5 });
+  const pre = el("pre", { tabindex: 0, "aria-label": "Output" }), hits = el("div"), note = el("p", { class: "note", role: "status" });
+  live.checked = !offline;
+  const at = { file: options.file || "", start: 0, end: 0, all: [] };
+  main.append(note,
+    el("form", { class: "tools", role: "search", onsubmit: (event) => { event.preventDefault(); search(); } },
+      el("label", { for: "log-search" }, "Find in all output", words), el("label", { for: "log-host" }, "of host", host), el("label", { for: "log-world" }, "of world", world), el("button", { type: "submit", text: "Find" })),
+    hits,
+    el("div", { class: "tools" }, el("label", { for: "log-filter" }, "Rank or host", pick), el("label", { for: "log-file" }, "File", select), el("label", { for: "log-part" }, "Part", part),
+      el("button", { type: "button", text: "Earlier", onclick: () => earlier() }), el("label", { for: "log-follow" }, live, "follow")),
+    pre);
+
+  const list = async () => {
+    const found = offline ? offline.logs : await ask("logs", {});
+    note.textContent = !found.folder ? why(null) : found.files.length ? `${plural(found.files.length, "file")} in ${found.folder}` : `no output yet in ${found.folder}`;
+    const names = found.files.map((each) => each.file).join("\n"), before = at.all.map((each) => each.file).join("\n");
+    at.all = found.files;
+    if (names !== before || !select.options.length) files();
+  };
+  const files = () => {
+    const text = pick.value.toLowerCase();
+    const fits = at.all.filter((each) => !text || each.who === text || `${each.file} ${each.host || ""}`.toLowerCase().includes(text)).slice(0, 500);
+    fill(select, ...fits.map((each) => el("option", { value: each.file, text: `rank ${each.who} ${each.stream}${each.host ? ` on ${each.host}` : ""}, ${bytes(each.size)}` })));
+    if (!fits.length) return;
+    const best = fits.find((each) => each.file === at.file) || fits.find((each) => each.size > 0 && each.stream === "stderr") || fits.find((each) => each.size > 0) || fits[0];
+    select.value = best.file;
+    if (best.file !== at.file || !at.opened) open(best.file);
+  };
+  const open = async (file) => { at.file = file; at.opened = true; select.value = file; await read({}); };
+  const put = (text, keep) => {
+    const bottom = pre.scrollHeight - pre.scrollTop - pre.clientHeight < 40;
+    pre.textContent = text.length > MOST_SHOWN ? text.slice(-MOST_SHOWN) : text;
+    if (bottom && !keep) pre.scrollTop = pre.scrollHeight;
+  };
+  const read = async (where, keep) => {
+    if (offline) { put(offline.logs.ends[at.file] || "not in this file"); return; }
+    const file = at.file;
+    try {
+      const found = await ask("log", { file, sections: 1, ...where });
+      if (file !== at.file) return;
+      at.start = found.start; at.end = found.end;
+      put(found.text, keep);
+      if (!keep) pre.scrollTop = where.start === undefined ? pre.scrollHeight : 0;
+      const chosen = part.value;
+      fill(part, el("option", { value: "", text: "newest" }), ...found.sections.map((each) => el("option", { value: each.start, text: `world ${each.generation}, ${each.host} slot ${each.slot}, ${time(each.t)}` })));
+      part.value = chosen;
+      if (part.selectedIndex < 0) part.value = "";
+    } catch (error) { put(error.message); }
+  };
+  const earlier = async () => {
+    if (offline || !at.start) return;
+    const found = await ask("log", { file: at.file, end: at.start });
+    at.start = found.start;
+    live.checked = false;
+    pre.textContent = found.text + pre.textContent;
+    pre.scrollTop = 0;
+  };
+  const tail = async () => {
+    if (offline || !live.checked || !at.file || part.value) return;
+    const file = at.file, found = await ask("log", { file, start: at.end });
+    if (file === at.file && found.text && found.start === at.end) { at.end = found.end; put(pre.textContent + found.text); }
+  };
+  const search = async () => {
+    if (offline) {
+      const wanted = words.value.toLowerCase();
+      const rows = Object.entries(offline.logs.ends).flatMap(([file, text]) => text.split("\n").filter((line) => wanted && line.toLowerCase().includes(wanted)).map((line) => ({ file, text: line })));
+      found({ hits: rows.slice(0, 200), whole: rows.length <= 200 });
+      return;
+    }
+    try { found(await ask("search", { q: words.value, host: host.value, generation: world.value })); } catch (error) { note.textContent = error.message; }
+  };
+  const found = (answer) => {
+    note.textContent = `${plural(answer.hits.length, "line")} found${answer.whole ? "" : "; there are more"}`;
+    fill(hits, answer.hits.length ? table([["File"], ["Line"]], answer.hits.map((hit) => [
+      el("button", { class: "link", type: "button", text: hit.file, onclick: async () => { live.checked = false; at.file = hit.file; at.opened = true; select.value = hit.file; await read(hit.at === undefined ? {} : { start: Math.max(0, hit.at - 2000) }); } }), hit.text]), "Lines found") : null);
+  };
+  const quietly = (does) => () => does().catch((error) => { note.textContent = error.message; });
+  quietly(list)();
+  if (!offline) { every(1, quietly(tail)); every(4, quietly(list)); }
+  return () => {};
+}
+
+/* --- Checkpoints */
+
+function viewCheckpoints(main) {
+  const body = el("div");
+  main.append(body);
+  every(1, () => state.update());
+  return () => {
+    if (waitingFor(body, "checkpoints")) return;
+    const told = state.parts.checkpoints, newest = told.sealed[0], ended = (state.parts.now || {}).ended;
+    const next = newest && told.every_s && !ended ? newest.t + told.every_s - nowT() : null;
+    fill(body,
+      told.place ? null : el("p", { class: "kind-warn", text: "This job makes no checkpoints: start it with --checkpoint-every auto to keep what it learns when all hosts are lost." }),
+      facts([
+        ["Newest", newest ? `step ${whole(newest.step)}` : none, newest ? `${dur(Math.max(0, nowT() - newest.t))} old` : "none in this run"],
+        ["Whole on storage", newest ? { true: "yes", false: "NO", null: "not seen from here" }[String(newest.there)] : none, newest ? newest.path : told.place || ""],
+        ["Next", next === null ? none : next > 0 ? `in ${dur(next)}` : "due", told.every_s ? `every ${dur(told.every_s)}` : ""],
+        ["In this run", whole(told.count), told.failed.length ? `${told.failed.length} failed` : "none failed"],
+      ]),
+      told.because ? el("p", { class: "note", text: told.because }) : null, told.commits ? el("p", { class: "note", text: told.commits }) : null,
+      told.failed.length ? el("h2", { text: "Failed" }) : null,
+      told.failed.length ? table([["When", "t"], ["What"], ["Why"]], told.failed.map((each) => [time(each.t), el("span", { class: "kind-bad", text: each.event }), each.why]), "Checkpoints that failed") : null,
+      el("h2", { text: "Complete" }),
+      table([["When", "t"], ["Step", "n"], ["Size", "n"], ["Took", "n"], ["On storage"], ["Where"]], told.sealed.map((each) => [time(each.t), whole(each.step), bytes(each.bytes), dur(each.seconds), each.there === null ? "" : each.there ? "whole" : "no longer", each.path]), "Checkpoints"));
+  };
+}
+
+/* --- Autoscaling */
+
+function viewScaling(main) {
+  const body = el("div");
+  main.append(body);
+  return () => {
+    if (waitingFor(body, "scaling")) return;
+    const told = state.parts.scaling, live = told.live, newest = told.decisions[0];
+    const decision = live ? live.why : newest ? newest.why : "";
+    fill(body,
+      !live && !newest ? el("p", { class: "note", text: "Nobody decides about the number of hosts: start the job with --autoscale POLICY." }) : null,
+      live || newest ? facts([
+        ["Policy", live && live.policy ? live.policy : none],
+        ["Hosts asked for", live && live.wanted !== null ? whole(live.wanted) : newest && newest.event === "scaled" ? whole(newest.hosts) : none, live && live.by_hand ? "by hand" : ""],
+        ["Would suit", live && live.recommended !== null ? whole(live.recommended) : newest && newest.event !== "scaled" ? whole(newest.hosts) : none],
+        ["A change costs", live ? dur(live.resize_s) : none],
+      ]) : null,
+      decision ? el("p", {}, el("strong", { text: "Decision: " }), decision) : null,
+      el("h2", { text: "How fast each size was" }),
+      told.curve.length ? curve(told) : el("p", { class: "note", text: "no steps in the journal" }),
+      told.curve.length ? table([["Ranks", "n"], [`Throughput (${told.unit})`, "n"], ["A rank", "n"]], told.curve.map(([size, speed]) => [whole(size), num(speed), num(speed / size, 3)]), "Throughput by size") : null,
+      el("h2", { text: "Decisions" }),
+      table([["When", "t"], ["What"], ["Hosts", "n"], ["Why"]], told.decisions.map((each) => [time(each.t), each.event, each.before === null ? whole(each.hosts) : `${each.before} → ${each.hosts}`, each.why]), "Decisions"));
+  };
+}
+
+function curve(told) {
+  const width = Math.max(280, Math.min(700, document.getElementById("main").clientWidth)), height = 220, left = 50, bottom = 34;
+  const most = Math.max(...told.curve.map(([size]) => size)), high = Math.max(...told.curve.map(([, speed]) => speed));
+  const x = (size) => left + (width - left - 20) * size / most, y = (speed) => 8 + (height - bottom - 8) * (1 - speed / high);
+  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Throughput by number of ranks; the table below has the numbers" });
+  for (const speed of [0, high / 2, high]) svg.append(draw("line", { class: "axis", x1: left, x2: width, y1: y(speed), y2: y(speed) }), draw("text", { x: left - 4, y: y(speed) + 4, "text-anchor": "end" }, num(speed, 3)));
+  const best = Math.max(...told.curve.map(([size, speed]) => speed / size));
+  const ends = Math.min(most, high / best);
+  svg.append(draw("line", { class: "axis", x1: x(0), y1: y(0), x2: x(ends), y2: y(best * ends), "stroke-dasharray": "4 3" }));
+  svg.append(draw("polyline", { class: "curve rate", fill: "none", points: told.curve.map(([size, speed]) => `${x(size)},${y(speed)}`).join(" ") }));
+  for (const [size, speed] of told.curve) svg.append(draw("circle", { class: "rate", cx: x(size), cy: y(speed), r: 4 }));
+  const step = Math.max(1, Math.ceil(told.curve.length / 8));
+  told.curve.forEach(([size], at) => { if (at % step === 0) svg.append(draw("text", { x: x(size), y: height - 18, "text-anchor": "middle" }, whole(size))); });
+  svg.append(draw("text", { x: width / 2, y: height - 3, "text-anchor": "middle" }, "ranks (dashed: each rank adds as much as at best)"));
+  return el("figure", { class: "chart" }, svg);
+}
+
+/* --- Jobs */
+
+function viewJobs(main) {
+  const list = el("div");
+  main.append(list);
+  const update = async () => {
+    try {
+      const jobs = await ask("jobs", {});
+      fill(list, table([["Job"], ["State"], ["Step", "n"], ["Size", "n"], ["Last line", "t"]], jobs.map((job) => [
+        el("button", { class: "link", type: "button", "data-key": job.name, text: job.name, onclick: () => choose(job.name) }),
+        el("span", { class: job.code ? "kind-bad" : job.runs ? "kind-ok" : "kind-info", text: job.runs ? "runs" : job.code === null ? "no launcher, and no end" : job.code === 0 ? "done" : `failed with ${job.code}: ${job.reason}` }),
+        job.step === null ? "" : whole(job.step), job.size === null ? "" : whole(job.size), `${dur(Math.max(0, nowT() - job.t))} ago`]), "Jobs"));
+    } catch (error) { fill(list, el("p", { class: "note", text: error.message })); }
+  };
+  every(3, update);
+  return () => { update(); };
+}
+
+function choose(job) {
+  if (state.abort) state.abort.abort();
+  Object.assign(state, { job, parts: {}, chosen: null, zoom: null });
+  document.getElementById("title").textContent = job;
+  show("now");
+  follow();
+}
+
+const MAKE = { now: viewNow, timeline: viewTimeline, hosts: viewHosts, logs: viewLogs, checkpoints: viewCheckpoints, scaling: viewScaling, jobs: viewJobs };
+
+function begin() {
+  const [token, view, job] = location.hash.slice(1).split("/").map(decodeURIComponent);
+  Object.assign(state, { token: token || "", job: job || "" });
+  document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); document.getElementById("main").focus(); });
+  tabs();
+  if (offline) {
+    state.parts = offline.parts;
+    say(`as of ${new Date(1000 * offline.written).toLocaleString()}`);
+    refresh(null);
+  }
+  show(MAKE[view] && !(offline && view === "jobs") ? view : "now");
+  if (!offline) follow();
+}
+
+begin();

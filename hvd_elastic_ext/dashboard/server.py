@@ -1,0 +1,219 @@
+"""The page over HTTP, for the browsers of one user: Starlette routes, behind :mod:`hvd_elastic_ext.dashboard.guard`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hvd_elastic_ext.core.errors import ElasticError, UsageError
+from hvd_elastic_ext.core.json_text import finite
+from hvd_elastic_ext.dashboard import files, guard
+from hvd_elastic_ext.dashboard.jobs import Job, Jobs, summary
+from hvd_elastic_ext.dashboard.logs import PART, Logs
+from hvd_elastic_ext.dashboard.watch import Watch, Watches
+from hvd_elastic_ext.report.timeline import text
+
+MOST_WATCHES: Final = 4
+"""Jobs whose journals are kept in memory while nobody looks at them."""
+MOST_STREAMS: Final = 16
+"""Pages that are open together."""
+MOST_BODY: Final = 4096
+
+
+class Guarded:
+    """Lets requests pass that may: for this machine by name; for data with the token; for a change from the page."""
+
+    def __init__(self, app: ASGIApp, *, token: str, names: Collection[str]) -> None:
+        self._app, self._token, self._names = app, token, names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            return
+        request = Request(scope)
+        refused = self._refusal(request)
+        if refused is not None:
+            await refused(scope, receive, _with_headers(send))
+        else:
+            await self._app(scope, receive, _with_headers(send))
+
+    def _refusal(self, request: Request) -> Response | None:
+        host, headers = request.headers.get("host"), request.headers
+        if not guard.is_named(host, self._names):
+            return PlainTextResponse("this server has another name; open the address that the command printed\n", 421)
+        if not request.url.path.startswith("/api/"):
+            return None
+        if not guard.knows(self._token, headers.get("authorization")):
+            return PlainTextResponse("open the whole address that the command printed: it holds the token\n", 401)
+        if request.method == "POST" and not guard.is_own(headers.get("origin"), host):
+            return PlainTextResponse("only the page itself may change a job\n", 403)
+        return None
+
+
+def _with_headers(send: Send) -> Send:
+    async def sends(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in guard.HEADERS.items():
+                headers[name] = value
+            headers["Content-Security-Policy"] = guard.POLICY
+        await send(message)
+
+    return sends
+
+
+def app_of(jobs: Jobs, *, token: str, names: Collection[str]) -> ASGIApp:
+    """The whole server. ``names``: what a browser may call it, beside addresses."""
+    site = Site(jobs)
+    handlers: dict[str, Callable[[Request], Awaitable[Response]]] = {
+        "/api/jobs": site.list_jobs,
+        "/api/live": site.live,
+        "/api/logs": site.list_logs,
+        "/api/log": site.log,
+        "/api/search": site.search,
+    }
+    routes = [Route("/", site.file), Route("/{name}", site.file)]
+    routes += [Route(path, _told(handler), methods=["GET"]) for path, handler in handlers.items()]
+    routes.append(Route("/api/act", _told(site.act), methods=["POST"]))
+    return Guarded(Starlette(routes=routes), token=token, names=names)
+
+
+def _told(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """A mistake of the request is a line for the page, not an error of the server."""
+
+    async def told(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except ElasticError as error:
+            return JSONResponse({"error": str(error)}, 400)
+
+    return told
+
+
+class Site:
+    """The handlers. Everything that may wait for a disk or a launcher does so in a thread."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs, self._watches = jobs, Watches(MOST_WATCHES)
+        self._streams = 0
+
+    async def file(self, request: Request) -> Response:
+        """The page's own files; they hold nothing of a job."""
+        name = request.path_params.get("name", "page.html")
+        if name not in files.TYPES:
+            return PlainTextResponse("there is no such file\n", 404)
+        return Response(files.read(name), headers={"Content-Type": files.TYPES[name]})
+
+    async def list_jobs(self, _: Request) -> Response:
+        """All jobs in a line each."""
+        return JSONResponse(await asyncio.to_thread(lambda: [summary(job) for job in self._jobs.all()]))
+
+    async def live(self, request: Request) -> Response:
+        """The parts of one job's page as they change."""
+        job = await self._job(request)
+        if self._streams >= MOST_STREAMS:
+            return PlainTextResponse("too many pages are open; close some\n", 503)
+        return StreamingResponse(self._counted(self._watches.of(job)), media_type="text/event-stream")
+
+    async def _counted(self, watch: Watch) -> AsyncIterator[str]:
+        self._streams += 1
+        try:
+            async for event in watch.stream():
+                yield event
+        finally:
+            self._streams -= 1
+
+    async def list_logs(self, request: Request) -> Response:
+        """Which files of output there are."""
+        logs = await self._logs(request)
+        if logs is None:
+            return JSONResponse({"folder": None, "files": []})
+        folder, found = logs
+        return JSONResponse({"folder": str(folder), "files": await asyncio.to_thread(found.files)})
+
+    async def log(self, request: Request) -> Response:
+        """A part of a file: its end, ``start``, or what was written around ``t``; and which process wrote what."""
+        asked, logs = request.query_params, await self._logs(request)
+        name = asked.get("file", "")
+        if logs is None:
+            raise UsageError("the output of this job was not kept")
+        around = _number(asked.get("t"))
+        start, end = _number(asked.get("start")), _number(asked.get("end"))
+
+        def read() -> dict[str, Any]:
+            found = logs[1]
+            if around is not None:
+                part = found.around(name, around)
+            else:
+                limits = {"start": None if start is None else int(start), "end": None if end is None else int(end)}
+                part = found.read(name, length=PART, **limits)
+            sections = found.sections(name) if asked.get("sections") else []
+            return {**part._asdict(), "sections": sections[-200:]}
+
+        return JSONResponse(await asyncio.to_thread(read))
+
+    async def search(self, request: Request) -> Response:
+        """Lines of output with a text."""
+        asked, logs = request.query_params, await self._logs(request)
+        if logs is None:
+            raise UsageError("the output of this job was not kept")
+        generation = _number(asked.get("generation"))
+
+        def found() -> dict[str, Any]:
+            number = None if generation is None else int(generation)
+            return logs[1].search(asked.get("q", "")[:200], host=asked.get("host", ""), generation=number)
+
+        return JSONResponse(await asyncio.to_thread(found))
+
+    async def act(self, request: Request) -> Response:
+        """Block or clear a host."""
+        job = await self._job(request)
+        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+            raise UsageError("a change is sent as JSON")
+        body = b""
+        async for piece in request.stream():
+            body += piece
+            if len(body) > MOST_BODY:
+                raise UsageError("a change is no longer than 4096 bytes")
+        try:
+            asked = json.loads(body)
+        except (ValueError, RecursionError):
+            asked = None
+        if not isinstance(asked, dict):
+            raise UsageError("a change is one JSON object")
+        watch = self._watches.of(job)
+        return JSONResponse({"said": await asyncio.to_thread(watch.launcher.act, finite(asked))})
+
+    async def _job(self, request: Request) -> Job:
+        return await asyncio.to_thread(self._jobs.get, request.query_params.get("job", ""))
+
+    async def _logs(self, request: Request) -> tuple[Path, Logs] | None:
+        """The output of a job, as its newest start tells; None if it is not kept."""
+        watch = self._watches.of(await self._job(request))
+        if watch.reading.started is None:
+            await asyncio.to_thread(watch.reading.read_all)
+        started = watch.reading.started
+        folder = "" if started is None else text(started.get("output"))
+        return (Path(folder), watch.logs(Path(folder))) if folder else None
+
+
+def _number(given: str | None) -> float | None:
+    if not given:
+        return None
+    try:
+        found = float(given)
+    except ValueError:
+        raise UsageError(f"{given!r} is no number") from None
+    if not 0 <= found < 1e15:
+        raise UsageError(f"{given!r} is no number that can be meant")
+    return found

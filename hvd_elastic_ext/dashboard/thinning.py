@@ -1,0 +1,227 @@
+"""A journal of any length as few records: all that the report needs, and of steps a sample.
+
+Most lines of a long journal are steps. They are told from the others by their text, and only those that are kept are
+parsed. Beside each change of the world a few steps are kept in any case, so that downtimes stay exact. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from hvd_elastic_ext.core.journal import Record, parse_line
+from hvd_elastic_ext.report.job_report import TOGETHER_S, TOLD, expected
+from hvd_elastic_ext.report.timeline import whole
+
+MOST_STEPS: Final = 3000
+"""Sampled steps that are kept."""
+MOST_EACH: Final = 1000
+"""Records that are kept of each other event: the newest."""
+BESIDE: Final = 3
+"""Steps that are kept on each side of a change of the world."""
+TIMES: Final = 1000
+"""Times between steps that tell the typical one."""
+LONGEST_TEXT: Final = 2000
+"""Characters of a text that are kept."""
+_STEP: Final = re.compile(rb'\{"t": ?[^,"]+, ?"mono": ?[^,"]+, ?"generation": ?(\d+), ?"event": ?"stepped"')
+"""The beginning of a step's line, as the journal writes it."""
+_BULKY: Final = ("hosts", "slots_before", "command")
+
+
+class _Step(NamedTuple):
+    """``number``: how many steps were journalled before it. ``beside``: it stands beside a change of the world."""
+
+    number: int
+    beside: bool
+    record: Record
+
+
+class Thinned:
+    """Takes the lines of one run in order; :meth:`records` gives those that stand for all of them."""
+
+    def __init__(self, *, most_steps: int = MOST_STEPS, most_each: int = MOST_EACH) -> None:
+        self._most_steps, self._most_each = most_steps, most_each
+        self._others: dict[str, deque[tuple[int, Record]]] = {}
+        """By event: the place in the journal, and the record."""
+        self._steps: list[tuple[int, _Step]] = []
+        self._sampled = 0
+        self._newest: deque[tuple[int, int, bytes]] = deque(maxlen=BESIDE)
+        """The last steps: place, number, line."""
+        self._kept_to = -1
+        """The number of the newest step that is kept."""
+        self._after = self._beside = 0
+        self._times: deque[float] = deque(maxlen=TIMES)
+        """From one step to the next, at steps that are kept."""
+        self._generation: bytes | None = None
+        self._stride = 1
+        self.lines = self.steps = self.foreign = 0
+        self.counts: Counter[str] = Counter()
+        """How many lines each event has, steps included."""
+
+    def add_step(self, line: bytes) -> bool:
+        """Take in a line if it is a step, by its beginning; whether it is one."""
+        step = _STEP.match(line)
+        if step is None:
+            return False
+        self.lines += 1
+        self._add_step(line, step[1])
+        return True
+
+    def add(self, line: bytes) -> Record | None:
+        """Take in a line. Return its record, unless it is a step or no journal line."""
+        if self.add_step(line):
+            return None
+        self.lines += 1
+        record = _parsed(line)
+        if record is None:
+            self.foreign += bool(line.strip())
+            return None
+        if record.event == "stepped":  # written by another hand
+            self._add_step(line, str(record.generation).encode())
+            return None
+        self.counts[record.event] += 1
+        self._add_other(record)
+        return record
+
+    @property
+    def newest_step(self) -> Record | None:
+        """The record of the newest step."""
+        return _parsed(self._newest[-1][2]) if self._newest else None
+
+    @property
+    def thinned(self) -> bool:
+        """Whether steps were left out."""
+        return self._stride > 1
+
+    @property
+    def left_out(self) -> int:
+        """Records of other events than steps that would be told, and are too old."""
+        return sum(max(0, self.counts[event] - self._most_each) for event in TOLD if event in self._others)
+
+    def records(self) -> list[Record]:
+        """What is kept, in the order of the journal."""
+        kept = [(place, step.record) for place, step in self._steps]
+        kept += [pair for pairs in self._others.values() for pair in pairs]
+        kept += [(place, record) for place, _, record in self._unkept()]
+        return [record for _, record in sorted(kept, key=lambda pair: pair[0])]
+
+    def step_s(self) -> float | None:
+        """The median time between two steps that follow one another in one world; None if there are none."""
+        return statistics.median(self._times) if self._times else None
+
+    def _unkept(self) -> list[tuple[int, int, Record]]:
+        """The newest steps, as far as they are no sample."""
+        found = []
+        for place, number_, line in self._newest:
+            record = _parsed(line) if number_ > self._kept_to else None
+            if record is not None:
+                found.append((place, number_, record))
+        return found
+
+    # -- steps
+
+    def _add_step(self, line: bytes, generation: bytes) -> None:
+        if generation != self._generation:
+            self._change_of_world()
+            self._generation = generation
+        place, ordinal = self.lines, self.steps
+        self.steps += 1
+        self._newest.append((place, ordinal, line))
+        if self._after:
+            self._after -= 1
+            self._keep_step(place, ordinal, line, beside=True)
+        elif self._in_sample(ordinal):
+            self._keep_step(place, ordinal, line, beside=False)
+            self._sampled += 1
+            if self._sampled > self._most_steps:
+                self._thin()
+
+    def _change_of_world(self) -> None:
+        for place, ordinal, line in tuple(self._newest):
+            self._keep_step(place, ordinal, line, beside=True)
+        self._after = BESIDE
+
+    def _keep_step(self, place: int, ordinal: int, line: bytes, *, beside: bool) -> None:
+        if ordinal <= self._kept_to:
+            return
+        record = _parsed(line)
+        if record is None:
+            return
+        self._steps.append((place, _Step(ordinal, beside, record)))
+        self._kept_to = ordinal
+        self._beside += beside
+        before = next((_parsed(line) for _, number_, line in self._newest if number_ == ordinal - 1), None)
+        if before is not None and before.generation == record.generation and record.mono > before.mono:
+            self._times.append(record.mono - before.mono)
+        if self._beside > self._most_steps:
+            self._forget_old_worlds()
+
+    def _in_sample(self, ordinal: int) -> bool:
+        return ordinal % self._stride == 0
+
+    def _thin(self) -> None:
+        self._stride *= 2
+        self._steps = [(place, step) for place, step in self._steps if step.beside or self._in_sample(step.number)]
+        self._sampled = sum(not step.beside for _, step in self._steps)
+
+    def _forget_old_worlds(self) -> None:
+        """Of thousands of worlds the oldest have their downtime in their own line."""
+        beside = [at for at, (_, step) in enumerate(self._steps) if step.beside]
+        old = set(beside[: len(beside) // 2])
+        self._steps = [each for at, each in enumerate(self._steps) if at not in old]
+        self._beside -= len(old)
+
+    # -- everything else
+
+    def _add_other(self, record: Record) -> None:
+        if record.event in ("started", "resized", "slept", "finished"):
+            self._change_of_world()
+        kept = self._others.setdefault(record.event, deque(maxlen=self._most_each))
+        if record.event not in TOLD:
+            if record.event in ("committed", "synced"):  # the newest tells the step
+                kept.clear()
+                kept.append((self.lines, _compact(record)))
+            return
+        if record.event == "exited" and expected(record):
+            return
+        if record.event == "rolled_back" and kept and _tells_no_more(kept[-1][1], record):
+            return
+        if kept and record.event in ("resized", "published"):
+            place, before = kept[-1]
+            kept[-1] = place, _without(before, *(() if before.get("cause") == "start" else _BULKY))
+        kept.append((self.lines, _compact(record)))
+
+
+def thinned(lines: Iterable[bytes]) -> Thinned:
+    """All lines at once."""
+    kept = Thinned()
+    for line in lines:
+        kept.add(line)
+    return kept
+
+
+def _parsed(line: bytes) -> Record | None:
+    return parse_line(line.decode("utf-8", errors="replace"))
+
+
+def _tells_no_more(before: Record, record: Record) -> bool:
+    """Whether a roll-back is one of many at a time, and not the longest of them."""
+    near = 0 <= record.mono - before.mono < TOGETHER_S
+    lost, known = whole(record.get("steps_lost")), whole(before.get("steps_lost"))
+    return near and (lost is None or (known is not None and lost <= known))
+
+
+def _without(record: Record, *names: str) -> Record:
+    return replace(record, fields={key: value for key, value in record.fields.items() if key not in names})
+
+
+def _compact(record: Record) -> Record:
+    """The record with texts of bounded length."""
+    fields: Mapping[str, Any] = {
+        key: value[:LONGEST_TEXT] if isinstance(value, str) else value for key, value in record.fields.items()
+    }
+    return replace(record, fields=fields)

@@ -1,0 +1,197 @@
+"""A job that somebody looks at: journal and launcher are followed, and the page is made anew when they change."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.dashboard.asking import Launcher
+from hvd_elastic_ext.dashboard.jobs import Job
+from hvd_elastic_ext.dashboard.logs import Logs
+from hvd_elastic_ext.dashboard.model import Facts, page_of
+from hvd_elastic_ext.dashboard.reading import Reading
+from hvd_elastic_ext.report.timeline import values, whole
+
+LOOK_S: Final = 0.2
+"""Between two looks at the journal's size."""
+SELDOM_S: Final = 2.0
+"""So often a page is made anew for steps alone."""
+SHARE: Final = 10.0
+"""Between two pages for steps alone lie so many times what one takes."""
+ALIVE_S: Final = 10.0
+"""So often something is sent: a browser that is gone is noticed by that."""
+
+
+def facts_of(reading: Reading, job: Job, live: Mapping[str, Any] | None) -> Facts:
+    """What the page is made of, at this moment."""
+    kept = reading.kept
+    return Facts(
+        name=job.name,
+        records=kept.records(),
+        hosts=reading.hosts.known,
+        now=time.time(),
+        step_s=kept.step_s() if kept.thinned else None,
+        live=live,
+        newest_step=kept.newest_step,
+        runs=reading.runs,
+        lines=kept.lines,
+        foreign=kept.foreign,
+        left_out=kept.left_out,
+    )
+
+
+def parts_of(reading: Reading, job: Job, live: Mapping[str, Any] | None) -> dict[str, str]:
+    """The parts of the page as JSON, with what is on storage now."""
+    parts = page_of(facts_of(reading, job, live)).parts()
+    for each in parts["checkpoints"]["sealed"]:
+        each["there"] = on_storage(each["path"])
+    return {name: to_text(part, default=str) for name, part in parts.items()}
+
+
+def on_storage(path: str) -> bool | None:
+    """Whether a checkpoint is whole there; None where this cannot be seen from here."""
+    if not path or "://" in path or not path.startswith("/"):
+        return None
+    try:
+        return (Path(path) / "manifest.json").exists()
+    except OSError:
+        return None
+
+
+class Watch:
+    """``parts``: the newest parts of the page, by name; an object of its own for each change."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.parts: dict[str, str] = {}
+        self.viewers = 0
+        self.launcher = Launcher(job.folder)
+        self.reading = Reading(job.journal)
+        self._logs: Logs | None = None
+        self._logs_of = Path()
+        self._changed = asyncio.Event()
+        self._live: Mapping[str, Any] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._made_at = -SELDOM_S
+        self._took = 0.0
+        self._made_of: tuple[Any, ...] = ()
+
+    def logs(self, folder: Path) -> Logs:
+        """The output below a folder, whose index is read once."""
+        if self._logs is None or self._logs_of != folder:
+            self._logs, self._logs_of = Logs(folder), folder
+        return self._logs
+
+    async def stream(self) -> AsyncIterator[str]:
+        """What changes, as server-sent events: the name of a part, and the part."""
+        sent: dict[str, str] = {}
+        self._begin()
+        try:
+            while True:
+                changed = self._changed
+                new = {name: part for name, part in self.parts.items() if sent.get(name) is not part}
+                sent.update(new)
+                if new:
+                    yield "".join(f"event: {name}\ndata: {part}\n\n" for name, part in new.items())
+                try:
+                    await asyncio.wait_for(changed.wait(), ALIVE_S)
+                except (TimeoutError, asyncio.TimeoutError):
+                    yield ": alive\n\n"
+        finally:
+            self._leave()
+
+    def _begin(self) -> None:
+        self.viewers += 1
+        if not self._tasks:
+            self._tasks = [asyncio.ensure_future(self._follow()), asyncio.ensure_future(self._ask())]
+
+    def _leave(self) -> None:
+        self.viewers -= 1
+        if not self.viewers:
+            for task in self._tasks:
+                task.cancel()
+            self._tasks = []
+
+    async def _ask(self) -> None:
+        while True:
+            self._live = await asyncio.to_thread(self.launcher.ask)
+            await asyncio.sleep(LOOK_S)
+
+    async def _follow(self) -> None:
+        """Read on and publish, until cancelled. A journal that cannot be read is said on the page."""
+        while True:
+            try:
+                await self._read_on()
+                await self._make()
+                self._publish(error="null")
+            except OSError as error:
+                self._publish(error=to_text(f"{self.job.journal} cannot be read: {error.strerror}"))
+            await asyncio.sleep(LOOK_S)
+
+    async def _read_on(self) -> None:
+        pieces = self.reading.read_on()
+        while (offset := await asyncio.to_thread(next, pieces, None)) is not None:
+            if offset < self.reading.size:
+                self._publish(reading=f"{offset / max(1, self.reading.size):.3f}")
+        self._publish(reading="1", step=to_text(self._newest_step()))
+
+    def _newest_step(self) -> dict[str, Any] | None:
+        """The step alone is told at once; the whole page follows."""
+        record = self.reading.kept.newest_step
+        if record is None:
+            return None
+        told = {key: value for key, value in values(record).items() if type(value) in (int, float, str)}
+        return {"step": whole(record.get("step")), "t": record.t, "values": told}
+
+    async def _make(self) -> None:
+        """Make the page anew: at once for what happens, seldom for steps and time alone."""
+        kept = self.reading.kept
+        made_of = (id(kept), kept.counts.total(), None if self._live is None else self._live.get("said"))
+        due = time.monotonic() - self._made_at > max(SELDOM_S, SHARE * self._took)
+        if made_of == self._made_of and not due:
+            return
+        began = time.monotonic()
+        parts = await asyncio.to_thread(parts_of, self.reading, self.job, self._live)
+        self._made_at, self._made_of = time.monotonic(), made_of
+        self._took = self._made_at - began
+        self._publish(**parts)
+
+    def _publish(self, **parts: str) -> None:
+        new = {name: part for name, part in parts.items() if self.parts.get(name) != part}
+        if new:
+            self.parts.update(new)
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+
+class Watches:
+    """The watches by job. One that nobody has looked at for long is forgotten once there are many."""
+
+    def __init__(self, most: int, make: Callable[[Job], Watch] = Watch) -> None:
+        self._most, self._make = most, make
+        self._watches: dict[str, Watch] = {}
+
+    def of(self, job: Job) -> Watch:
+        """The watch of a job."""
+        watch = self._watches.pop(job.name, None)
+        if watch is None or watch.job != job:
+            watch = self._make(job)
+        self._watches[job.name] = watch
+        for name in [name for name, each in self._watches.items() if not each.viewers and each is not watch]:
+            if len(self._watches) <= self._most:
+                break
+            del self._watches[name]
+        return watch
+
+    async def close(self) -> None:
+        """Stop them all."""
+        for watch in self._watches.values():
+            for task in watch._tasks:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task

@@ -1,0 +1,71 @@
+"""Files with the output of a job's processes, and an index of who wrote which part of them, and when.
+
+``FOLDER/rank.N/stdout`` and ``stderr`` are appended to by every process that has been rank N. A line of the index
+(``FOLDER/index.jsonl``) says from which byte on a file is by which process, in which world, and when that was written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from hvd_elastic_ext.core.json_text import to_text
+
+INDEX: Final = "index.jsonl"
+STREAMS: Final = ("stdout", "stderr")
+EVERY_S: Final = 5.0
+"""Output that goes on has a line of the index so often."""
+
+
+class Mark(NamedTuple):
+    """From byte ``at`` on, ``file`` (``rank.0/stderr``) is by this process. ``t``: Unix seconds."""
+
+    file: str
+    at: int
+    t: float
+    generation: int
+    host: str
+    slot: int
+
+
+def file_of(who: str, stream: str) -> str:
+    """The file of a rank, or of a process that has none, within the folder."""
+    return f"rank.{who}/{stream}"
+
+
+def parse_mark(line: str) -> Mark | None:
+    """Read a line of the index; None for what is none."""
+    try:
+        entry = json.loads(line)
+        mark = Mark(**entry)
+        return Mark(str(mark.file), int(mark.at), float(mark.t), int(mark.generation), str(mark.host), int(mark.slot))
+    except (ValueError, TypeError, RecursionError, OverflowError):
+        return None
+
+
+class Indexer:
+    """Says when a part of a file begins. ``wall``: Unix seconds."""
+
+    def __init__(self, folder: Path, wall: Callable[[], float]) -> None:
+        self._folder, self._wall = folder, wall
+        self._sizes: dict[str, int] = {}
+        self._last: dict[str, Mark] = {}
+
+    def line(self, file: str, text: str, *, host: str, slot: int, generation: int) -> str | None:
+        """Note that ``text`` goes to the end of ``file``. Return the line of the index that goes before it, if any."""
+        at = self._sizes[file] if file in self._sizes else self._size(file)
+        self._sizes[file] = at + (len(text) if text.isascii() else len(text.encode("utf-8", "backslashreplace")))
+        last, t = self._last.get(file), self._wall()
+        same = last is not None and (last.generation, last.host, last.slot) == (generation, host, slot)
+        if same and last is not None and 0 <= t - last.t < EVERY_S:
+            return None
+        mark = self._last[file] = Mark(file, at, round(t, 3), generation, host, slot)
+        return to_text(mark._asdict()) + "\n"
+
+    def _size(self, file: str) -> int:
+        try:
+            return (self._folder / file).stat().st_size
+        except OSError:
+            return 0

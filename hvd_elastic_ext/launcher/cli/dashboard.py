@@ -1,0 +1,94 @@
+"""``run --dashboard``: the page of the job, served by a process of its own.
+
+The page is not the launcher's work: reading the journal again, and browsers, must not slow a look at the job. The
+process ends with the launcher, by a pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.launcher.options.listening import LOOPBACK, ListenAddress
+
+log = logging.getLogger(__name__)
+
+PORT: Final = 8265
+VARIABLE: Final = "HVD_ELASTIC_DASHBOARD_TOKEN"
+"""The variable with the token: other users see command lines, and no variables."""
+ENDS_S: Final = 5.0
+_ANY: Final = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not listened at
+
+
+@contextlib.contextmanager
+def beside(address: ListenAddress | None, folder: Path, journal: Path) -> Iterator[None]:
+    """Serve the page while the job runs. Raises :class:`UsageError` if that cannot be. None: nothing is served."""
+    if address is None:
+        yield
+        return
+    if missing := [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]:
+        raise UsageError(f"--dashboard needs {' and '.join(missing)}; pip install {' '.join(missing)}")
+    token = secrets.token_urlsafe(24)
+    with listening(address, where="--dashboard") as served:
+        command = [sys.executable, "-m", "hvd_elastic_ext.cli", "dashboard", str(journal.absolute())]
+        page = subprocess.Popen(
+            [*command, "--state-dir", str(folder), "--inherit", str(served.fileno())],
+            stdin=subprocess.PIPE,
+            env={**os.environ, VARIABLE: token},
+            pass_fds=(served.fileno(),),
+            start_new_session=True,  # Ctrl-C is for the launcher, which ends it when the job has ended
+        )
+        log.info("dashboard: %s", page_url(served, token))
+    try:
+        yield
+    finally:
+        _end(page)
+
+
+def _end(page: subprocess.Popen[bytes]) -> None:
+    assert page.stdin is not None
+    with contextlib.suppress(OSError):
+        page.stdin.close()
+    try:
+        page.wait(ENDS_S)
+    except subprocess.TimeoutExpired:
+        page.kill()
+        page.wait()
+
+
+@contextlib.contextmanager
+def listening(address: ListenAddress | None, *, where: str) -> Iterator[socket.socket]:
+    """A socket that listens; None: at :data:`PORT` of this machine alone, or at a free port if that is taken.
+
+    Raises :class:`UsageError` if that cannot be.
+    """
+    wanted = [ListenAddress(LOOPBACK, PORT), ListenAddress(LOOPBACK, 0)] if address is None else [address]
+    served = None
+    for each in wanted:
+        try:
+            family, _, _, _, found = socket.getaddrinfo(*each, type=socket.SOCK_STREAM)[0]
+            served = socket.create_server(found[:2], family=family, backlog=64)
+            break
+        except OSError as error:  # also of a host that is no address of this machine
+            problem = f"{where} {each}: {error.strerror or error}; name another port"
+    if served is None:
+        raise UsageError(problem)
+    with served:
+        yield served
+
+
+def page_url(served: socket.socket, token: str) -> str:
+    """What to open. The token stands behind ``#``: a browser sends that to nobody."""
+    host, port = served.getsockname()[:2]
+    host = socket.gethostname() if host in _ANY else host
+    return f"http://{ListenAddress(host, port)}/#{token}"

@@ -1,0 +1,117 @@
+"""A dashboard as a user starts it, and what a browser sends."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from hvd_elastic_ext.io.output_files import INDEX, Indexer, file_of
+from tests.support.journals import JournalMaker
+from tests.support.processes import RunningProcess, run_process
+from tests.support.waiting import wait_until
+
+MARKUP = "<img src=x onerror=\"document.title='XSS'\"><script>document.title='XSS'</script>"
+
+
+class Served:
+    """``url``: the whole address, with the token."""
+
+    def __init__(self, process: RunningProcess, url: str) -> None:
+        self.process, self.url = process, url
+        parts = urlsplit(url)
+        self.host, self.port, self.token = str(parts.hostname), int(parts.port or 0), parts.fragment
+
+    def ask(
+        self, path: str, *, method: str = "GET", token: str | None = "", body: str | None = None, **headers: str
+    ) -> tuple[int, str, dict[str, str]]:
+        """Status, body and headers of an answer. ``token``: empty is the right one, None is none."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token is not None:
+            sent["Authorization"] = f"Bearer {token or self.token}"
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=20)
+        with contextlib.closing(connection):
+            connection.request(method, path, body, sent)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(), {name.lower(): text for name, text in answer.getheaders()}
+
+    def json(self, path: str) -> Any:
+        status, text, _ = self.ask(path)
+        assert status == 200, text
+        return json.loads(text)
+
+
+@contextlib.contextmanager
+def dashboard(folder: Path, *words: str) -> Iterator[Served]:
+    command = [sys.executable, "-m", "hvd_elastic_ext.cli", "dashboard", "--listen", "0", *words]
+    with run_process(command, cwd=folder) as process:
+        wait_until(lambda: "/#" in process.output, what="the address", timeout=60, show=lambda: process.output)
+        [url] = [line for line in process.output.splitlines() if line.startswith("http://")]
+        yield Served(process, url)
+
+
+def write_job(folder: Path, name: str, journal: JournalMaker) -> Path:
+    """Its journal, in a folder of jobs."""
+    home = folder / ".hvd-elastic" / name
+    home.mkdir(parents=True)
+    return journal.write(home / "journal.jsonl")
+
+
+def write_output(folder: Path, who: str, *lines: str, host: str, generation: int, t: float) -> None:
+    """Output of a rank, as the launcher keeps it."""
+    indexer, file = Indexer(folder, lambda: t), file_of(who, "stderr")
+    (folder / file).parent.mkdir(parents=True, exist_ok=True)
+    with (folder / INDEX).open("a") as index, (folder / file).open("a") as output:
+        for line in lines:
+            index.write(indexer.line(file, line + "\n", host=host, slot=0, generation=generation) or "")
+            output.write(line + "\n")
+
+
+def failed_job(folder: Path) -> JournalMaker:
+    """A job that loses host h3 twice, and fails; names, reasons and output hold markup."""
+    output = folder / "output"
+    evil = f"h3{MARKUP}"
+    journal = JournalMaker(wall=1_790_000_000.0)
+    journal.add("started", run="r1", job="digits", command="python", checkpoints="/ck", output=str(output), pid=1)
+    journal.add("published", number=1, hosts={"h1": 1, "h2": 1, evil: 1}, added=["h1", "h2", evil], removed=[])
+    journal.resized(
+        "start", 3, after=2, hosts={"h1": 1, "h2": 1, evil: 1}, added=["h1", "h2", evil], removed=[], failed={}
+    )
+    journal.steps(40, every=1.0).add("sealed", step=40, path="/ck/40", bytes=5_000_000, seconds=2.5)
+    journal.add("interval", seconds=60.0, reason=f"a save takes 2.5 s {MARKUP}")
+    for generation in (2, 3):
+        journal.steps(10, every=1.0)
+        why = f"crashed: exit code 1: ModuleNotFoundError: no module named 'nmupy' {MARKUP}"
+        journal.add("exited", after=0.5, host=evil, slot=0, rank=2, code=1, cause="crashed", reason=why)
+        write_output(output, "2", "epoch 1", f"ModuleNotFoundError: nmupy {MARKUP}", host=evil, generation=generation,
+                     t=journal.wall + journal.mono)  # fmt: skip
+        journal.add("struck", subject=f"slot 0 of {evil}", host=evil, cause="crashed", reason=why, cooldown_s=8.0)
+        journal.back(3)
+        journal.resized("worker failed", 2, after=3.0, hosts={"h1": 1, "h2": 1}, added=[], removed=[], failed={evil: 1},
+                        steps_lost=3, downtime_s=4.5, generation=generation)  # fmt: skip
+    write_output(output, "0", *(f"step {n}" for n in range(50)), host="h1", generation=3, t=journal.wall + journal.mono)
+    journal.add("scaled", hosts=4, before=3, leaving=[], reason=f"4 hosts are worth it {MARKUP}")
+    journal.add("straggler", host="h2", slot=0, rank=1, step_s=2.0, median_s=1.0, drained=False, reason="2 s for 1 s")
+    return journal.add("finished", after=1, code=1, reason=f"slot 0 of {evil} has failed too often")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one job, which has failed."""
+    made = tmp_path_factory.mktemp("jobs")
+    write_job(made, "digits", failed_job(made))
+    return made
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path) -> Iterator[Served]:
+    """A server for the tests of a module: it takes seconds to start."""
+    with dashboard(folder) as found:
+        yield found

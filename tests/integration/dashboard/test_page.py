@@ -1,0 +1,207 @@
+"""Every view in a browser: what it says of a job that has failed, and that no text of a job becomes markup."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.dashboard.conftest import MARKUP, Served
+from tests.support.browser import Tab, browser, needs_chromium
+
+pytestmark = [needs_chromium, pytest.mark.timeout(300)]
+VIEWS = ("Now", "Timeline", "Hosts", "Logs", "Checkpoints", "Autoscaling")
+CONTRAST = """
+(() => {
+  const part = (v) => v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4;
+  const light = (colour) => {
+    const [r, g, b] = colour.match(/[0-9.]+/g).map(Number).map(part);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (e) => {
+    for (; e; e = e.parentElement) {
+      const colour = getComputedStyle(e).backgroundColor;
+      if (!/, 0\\)$|transparent/.test(colour)) return colour;
+    }
+    return 'rgb(0, 0, 0)';
+  };
+  const bad = [];
+  for (const e of document.querySelectorAll('main *, header *, nav *, #verdict *')) {
+    const told = [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim());
+    if (!told || e.closest('svg') || !e.offsetParent) continue;
+    const [a, b] = [light(getComputedStyle(e).color), light(ground(e))].sort((x, y) => y - x);
+    if ((a + 0.05) / (b + 0.05) < 4.5) bad.push(`${e.tagName} ${e.className} ${e.textContent.slice(0, 30)}`);
+  }
+  return bad;
+})()
+"""
+"""Texts with less contrast to what is behind them than WCAG 2 asks for (AA)."""
+UNNAMED = """
+[...document.querySelectorAll('button, input, select, svg[role=img], pre[tabindex]')]
+  .filter(e => e.offsetParent !== null || e.tagName === 'svg')
+  .filter(e => !(e.getAttribute('aria-label') || e.textContent.trim() || (e.labels && e.labels.length)))
+  .map(e => e.outerHTML)
+"""
+"""What can be used, or looked at, and has no name for a screen reader."""
+
+
+@pytest.fixture(scope="module")
+def exported(folder: Path) -> Path:
+    path = folder / "job.html"
+    command = [sys.executable, "-m", "hvd_elastic_ext.cli", "dashboard", "digits", "--export", str(path)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("The job failed with exit code 1 after 1 min 10 s at step 57: slot 0 of h3")
+    return path
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    with browser(tmp_path_factory.mktemp("browser")) as tab:
+        yield tab
+
+
+@pytest.fixture(params=["served", "exported"])
+def tab(request: pytest.FixtureRequest, window: Tab) -> Tab:
+    """The page: from its server, and as a file."""
+    window.problems.clear()
+    window.requests.clear()
+    window.looks(width=1100, height=900, dark=False)
+    found: Served | Path = request.getfixturevalue(request.param)
+    window.open(found.url if isinstance(found, Served) else found.as_uri())
+    window.wait("document.getElementById('sentence').textContent")
+    return window
+
+
+def shown(tab: Tab) -> str:
+    return str(tab.js("document.getElementById('main').innerText"))
+
+
+def test_a_stranger_finds_out_in_two_clicks_why_a_job_has_failed(tab: Tab) -> None:
+    assert "The job failed with exit code 1" in tab.js("document.getElementById('verdict').innerText")
+    assert "NOT ALL RIGHT" in tab.text()
+    tab.press("main button", "cause, cost and output")
+    tab.wait("document.querySelector('.detail pre').textContent.includes('nmupy')")
+    told = shown(tab)
+    for words in ("no module named 'nmupy'", "no step for 4.5 s, 3 steps done again", "Output of rank 2", "struck"):
+        assert words in told
+
+
+def test_now_tells_size_step_loss_goodput_and_cost(tab: Tab) -> None:
+    tab.view("Now")
+    told = shown(tab)
+    for words in ("World", "Step\n57", "Loss", "Throughput", "Goodput", "%", "Cost", "Newest checkpoint"):
+        assert words in told
+
+
+def test_the_timeline_has_three_charts_that_zoom_and_an_event_that_opens(tab: Tab) -> None:
+    tab.view("Timeline")
+    assert tab.js("document.querySelectorAll('main svg').length") == 3
+    lines = "document.querySelectorAll('main svg .event').length"
+    before = tab.js(lines)
+    tab.press(".tools button", "Zoom in")
+    tab.wait(f"{lines} < {before}")
+    tab.press(".tools button", "Whole run")
+    tab.wait(f"{lines} === {before}")
+    tab.js("document.querySelector('main svg .e-bad').dispatchEvent(new MouseEvent('click', {bubbles: true}))")
+    tab.wait("document.querySelector('.detail .cause').textContent.includes('crashed')")
+    tab.click("#faults")
+    tab.wait("![...document.querySelectorAll('main tbody tr')].some(r => r.innerText.includes('scaled'))")
+
+
+def test_hosts_are_told_with_verdicts_strikes_and_stragglers(tab: Tab) -> None:
+    tab.view("Hosts")
+    tab.wait("document.querySelectorAll('main tbody tr').length === 3")
+    told = shown(tab)
+    assert "straggler: 2 s for 1 s" in told
+    assert "crashed" in told
+    tab.js("document.getElementById('host-filter').value = 'h2'")
+    tab.js("document.getElementById('host-filter').dispatchEvent(new Event('input'))")
+    tab.wait("document.querySelectorAll('main tbody tr').length === 1")
+
+
+def test_output_is_shown_and_searched(tab: Tab) -> None:
+    tab.view("Logs")
+    tab.wait("document.querySelector('main pre').textContent.includes('step 49')")
+    tab.js("document.getElementById('log-search').value = 'modulenotfound'")
+    tab.js("document.querySelector('form[role=search]').requestSubmit()")
+    tab.wait("document.querySelectorAll('main tbody tr').length >= 2")
+    tab.press("main tbody button", "rank.2/stderr")
+    tab.wait("document.querySelector('main > pre').textContent.includes('nmupy')")
+
+
+def test_checkpoints_tell_what_is_whole_and_how_old(tab: Tab) -> None:
+    tab.view("Checkpoints")
+    told = shown(tab)
+    for words in ("step 40", "old", "Whole on storage", "NO", "/ck/40", "4.77 MiB", "every 1 min"):
+        assert words in told
+
+
+def test_autoscaling_shows_the_curve_and_the_decision(tab: Tab) -> None:
+    tab.view("Autoscaling")
+    assert tab.js("document.querySelectorAll('main svg circle').length") >= 1
+    assert "Decision: 4 hosts are worth it" in shown(tab)
+
+
+def test_no_text_of_a_job_becomes_markup_and_nothing_foreign_is_loaded(tab: Tab) -> None:
+    for view in VIEWS:
+        tab.view(view)
+        if view == "Timeline":
+            tab.click("button.kind-bad")
+            tab.wait("document.querySelector('.detail pre').textContent.includes('onerror')")
+        elif view != "Now":
+            tab.wait("document.getElementById('main').innerText.length > 40")
+        assert tab.js("document.querySelectorAll('main img, main script, main iframe, main [onerror]').length") == 0
+    assert MARKUP in tab.js("document.getElementById('verdict').textContent")
+    assert "XSS" not in tab.js("document.title")
+    assert tab.problems == []
+    own = {"http://127.0.0.1", "file://", "data:", "about:blank"}
+    assert [url for url in tab.requests if not url.startswith(tuple(own))] == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_view_fits_a_phone_has_contrast_and_names_what_one_can_use(tab: Tab, dark: bool) -> None:
+    tab.looks(width=375, height=800, dark=dark)
+    for view in VIEWS:
+        tab.view(view)
+        tab.wait("document.getElementById('main').innerText.length > 10")
+        assert tab.js("document.documentElement.scrollWidth") <= 375, view
+        assert tab.js(CONTRAST) == [], view
+        assert tab.js(UNNAMED) == [], view
+
+
+def test_views_are_reached_by_keyboard(tab: Tab) -> None:
+    tab.js("document.querySelector('nav button').focus()")
+    tab.js("document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}))")
+    tab.wait("document.activeElement.textContent === 'Timeline' && !!document.querySelector('main svg')")
+
+
+def test_a_page_without_the_token_says_what_to_open(window: Tab, served: Served) -> None:
+    window.open(served.url.partition("#")[0])
+    window.wait("document.getElementById('link').textContent.includes('open the whole address')")
+    assert "digits" not in window.text()
+
+
+def test_jobs_are_listed_and_chosen(window: Tab, served: Served) -> None:
+    window.open(served.url)
+    window.view("Jobs")
+    window.press("main tbody button", "digits")
+    window.wait("document.getElementById('title').textContent === 'digits'")
+    window.wait("document.getElementById('main').innerText.includes('Goodput')")
+
+
+def test_a_change_is_confirmed_before_it_is_sent(window: Tab, served: Served) -> None:
+    window.open(served.url)
+    window.view("Hosts")
+    window.click("button[data-key='block h1']")
+    window.wait("document.getElementById('dialog').open")
+    assert "Block h1?" in window.js("document.getElementById('dialog').innerText")
+    sent = len([url for url in window.requests if "/api/act" in url])
+    window.press("dialog button", "Leave it as it is")
+    window.wait("!document.getElementById('dialog').open")
+    assert len([url for url in window.requests if "/api/act" in url]) == sent == 0
+    window.click("button[data-key='block h1']")
+    window.click("#confirm")
+    window.wait("document.querySelector('main [role=status]').textContent.length > 5")

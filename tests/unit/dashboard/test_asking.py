@@ -1,0 +1,35 @@
+"""What the page may ask of a launcher."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.dashboard.asking import Launcher, checked
+
+
+def test_a_block_and_a_clear_are_what_hosts_sends() -> None:
+    block = checked({"do": "block", "host": "a", "for": 60, "reason": "fan", "more": 1})
+    assert block == {"do": "block", "host": "a", "for": 60, "reason": "fan"}
+    assert checked({"do": "block", "host": "a"})["reason"] == "by the dashboard"
+    assert checked({"do": "clear", "host": "a", "reason": "x"}) == {"do": "clear", "host": "a"}
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [{}, {"do": "scale"}, {"do": "status"}, {"do": "block"}, {"do": "block", "host": "a b"}, {"do": "clear", "host": 1},
+     {"do": "block", "host": "a", "for": True}, {"do": "block", "host": "a", "for": 0},
+     {"do": "block", "host": "a", "reason": "x" * 300}, {"do": "block", "host": "a", "reason": "two\nlines"}],
+)  # fmt: skip
+def test_anything_else_is_refused(request_: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        checked(request_)
+
+
+def test_a_job_without_a_launcher_says_nothing(tmp_path: Path) -> None:
+    assert Launcher(tmp_path).ask() is None
+    assert Launcher(None).ask() is None
+    with pytest.raises(UsageError, match="folder is not known"):
+        Launcher(None).act({"do": "clear", "host": "a"})

@@ -1,0 +1,143 @@
+"""What the page says of a job."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from hvd_elastic_ext.core.journal import read
+from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.dashboard.host_facts import Hosts
+from hvd_elastic_ext.dashboard.model import Facts, page_of
+from tests.support.journals import JournalMaker
+
+
+def page(journal: JournalMaker, *, live: dict[str, Any] | None = None, ago: float = 1.0) -> dict[str, Any]:
+    records = list(read(journal.lines))
+    hosts = Hosts()
+    for record in records:
+        hosts.note(record)
+    facts = Facts("digits", records, hosts.known, journal.wall + journal.mono + ago, live=live)
+    return {name: json.loads(to_text(part)) for name, part in page_of(facts).parts().items()}
+
+
+def running(journal: JournalMaker) -> JournalMaker:
+    journal.add("started", run="r", command="python", checkpoints="/ck", output="/out")
+    journal.add("published", number=1, hosts={"a": 1, "b": 1}, added=["a", "b"], removed=[])
+    return journal.resized("start", 2, after=1, hosts={"a": 1, "b": 1}, added=["a", "b"]).steps(30)
+
+
+def crashed(journal: JournalMaker) -> JournalMaker:
+    journal.add("exited", after=1, host="b", slot=0, rank=1, code=1, cause="crashed", reason="crashed: no such module")
+    journal.add("struck", host="b", subject="slot 0 of b", cause="crashed", reason="crashed", cooldown_s=8)
+    return journal.resized("worker failed", 1, after=2, hosts={"a": 1}, failed={"b": 1}, steps_lost=3).steps(5)
+
+
+LIVE = {
+    "said": "waiting: for the cooldown of b; at most 8 s more",
+    "ledger": [{"name": "a", "published": True, "slots": 1, "state": "free", "strikes": 0, "left_s": None, "why": ""},
+               {"name": "b", "published": True, "slots": 1, "state": "blocked", "strikes": 2, "left_s": 8.0,
+                "why": "crashed"}],
+    "details": {"hosts": {"a": {"trains": True, "cpu": 0.5, "memory": 0.25, "ranks": [0], "step_s": 0.1}},
+                "scaling": None},
+}  # fmt: skip
+
+
+def test_a_running_job_is_told_in_the_words_of_its_launcher_and_how_many_hosts_train() -> None:
+    now = page(crashed(running(JournalMaker())), live=LIVE)["now"]
+    assert (now["level"], now["text"]) == (
+        "warn",
+        f"1 of 2 hosts: {LIVE['said']}. Last fault: worker failed (b), 0.5 s ago",
+    )
+    assert (now["step"], now["size"], now["hosts"]) == (35, 1, 1)
+
+
+def test_what_the_launcher_says_of_a_host_goes_before_the_journal() -> None:
+    one, other = page(crashed(running(JournalMaker())), live=LIVE)["hosts"]
+    assert (one["name"], one["trains"], one["cpu"], one["ranks"]) == ("a", True, 0.5, [0])
+    assert (other["name"], other["state"], other["strikes"], other["left_s"]) == ("b", "blocked", 2, 8.0)
+
+
+def test_without_a_launcher_hosts_are_as_the_journal_tells() -> None:
+    rows = {row["name"]: row for row in page(crashed(running(JournalMaker())), ago=2.0)["hosts"]}
+    assert rows["a"]["trains"]
+    assert (rows["b"]["state"], rows["b"]["strikes"], rows["b"]["why"]) == ("blocked", 1, "crashed")
+    assert 0 < rows["b"]["left_s"] < 8
+
+
+def test_a_failed_job_says_why_and_whose_output_tells_more() -> None:
+    journal = crashed(running(JournalMaker())).add("finished", after=1, code=1, reason="too many faults within an hour")
+    told = page(journal)
+    assert told["now"]["level"] == "bad"
+    assert told["now"]["text"].startswith("The job failed with exit code 1 after 8.5 s at step 35: too many faults")
+    reasons = [row for row in told["timeline"]["rows"] if row["id"] in told["now"]["why"]]
+    assert [(row["event"], row["lost"], row["text"]) for row in reasons] == [
+        ("worker failed", 3, "crashed: no such module; left out for 8 s")
+    ]
+    assert [who for who, _ in reasons[0]["who"]] == ["1"]
+
+
+def test_a_job_that_is_done_ends_in_what_its_changes_cost() -> None:
+    now = page(crashed(running(JournalMaker())).add("finished", after=1, code=0, reason="done"))["now"]
+    assert (now["level"], now["ended"]) == ("ok", True)
+    assert "1 change of the world cost" in now["text"]
+    assert "3 steps had to be done again" in now["text"]
+
+
+def test_a_job_that_was_told_to_stop_has_not_failed() -> None:
+    now = page(running(JournalMaker()).add("finished", after=1, code=130, reason="stopped by SIGINT"))["now"]
+    assert (now["level"], now["text"][:24]) == ("warn", "The job was stopped afte")
+
+
+def test_a_launcher_that_was_killed_is_told() -> None:
+    now = page(running(JournalMaker()), ago=600)["now"]
+    assert now["level"] == "bad"
+    assert "No launcher answers, and none has ended this run" in now["text"]
+    assert "10 min" in now["text"]
+
+
+def test_a_journal_that_grows_without_a_launcher_to_ask_is_no_fault() -> None:
+    assert page(running(JournalMaker()), ago=2)["now"]["level"] == "info"
+
+
+def test_checkpoints_tell_the_newest_and_when_the_next_is_due() -> None:
+    journal = running(JournalMaker()).add("interval", seconds=60.0, reason="every 60 s: a save takes 2 s")
+    for step in (10, 20):
+        journal.add("sealed", after=1, step=step, path=f"/ck/{step}", bytes=10, seconds=2.0)
+    journal.add("not_sealed", after=1, reason="the disk is full")
+    told = page(journal)["checkpoints"]
+    assert [each["step"] for each in told["sealed"]] == [20, 10]
+    assert (told["every_s"], told["place"], told["failed"][0]["why"]) == (60.0, "/ck", "the disk is full")
+
+
+def test_the_curve_is_the_throughput_at_each_size() -> None:
+    journal = JournalMaker().add("started", run="r").resized("start", 2).steps(200, every=0.1)
+    curve = page(journal.resized("hosts added", 4).steps(200, every=0.05))["scaling"]["curve"]
+    assert [size for size, *_ in curve] == [2, 4]
+    assert [round(speed) for _, speed, _ in curve] == [10, 20]
+
+
+def test_decisions_about_the_number_of_hosts_are_told_with_their_reasons() -> None:
+    journal = running(JournalMaker()).add("scaled", hosts=4, before=2, leaving=[], reason="4 hosts are worth it")
+    (decision,) = page(journal)["scaling"]["decisions"]
+    assert (decision["before"], decision["hosts"], decision["why"]) == (2, 4, "4 hosts are worth it")
+
+
+def test_any_journal_gives_a_page_of_plain_json() -> None:
+    journal = JournalMaker().add("resized", cause=7, size="x", hosts=[1], failed="y", downtime_s="z")
+    journal.add("struck", host=None, cooldown_s=[], until={}).add("sealed", step=[], bytes="x", seconds=None)
+    journal.add("stepped", step="x", values=[]).add("scaled", hosts="many").add("published", hosts="none")
+    journal.add("blocked", host={}, for_s="x").add("interval", seconds="x").add("finished", code="x")
+    assert page(journal, live={"said": "x", "ledger": None, "details": None})["now"]["ended"] is False
+
+
+def test_a_page_of_no_record_is_a_page() -> None:
+    assert page(JournalMaker())["now"]["step"] is None
+
+
+def test_numbers_that_json_does_not_have_are_null() -> None:
+    journal = running(JournalMaker())
+    journal.add("sealed", step=1, path="x", bytes=math.inf, seconds=math.nan)
+    (sealed,) = page(journal)["checkpoints"]["sealed"]
+    assert (sealed["bytes"], sealed["seconds"]) == (None, None)
