@@ -54,6 +54,7 @@ def finishing(job: JobState) -> None:
     """C was told to end, and nothing runs there."""
     job.roster.remove(job.roster.on("c")[0])
     job.roster.agents["c"].finishing = True
+    job.roster.watch_agent(job.roster.agents["c"])
 
 
 def entering(job: JobState) -> None:

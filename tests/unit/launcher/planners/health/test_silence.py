@@ -68,6 +68,7 @@ def dismissed(job: JobState) -> None:
 def disconnected(job: JobState) -> None:
     """That of a, and nothing was looked at since."""
     job.roster.agents["a"].joined = False
+    job.roster.watch_agent(job.roster.agents["a"])
 
 
 def without_agent(job: JobState) -> None:
