@@ -49,8 +49,8 @@ ENDS = {
         train a b; step 500; hosts a b c; state c waiting; done a; run 5; done b; run 60; generation 2; well a; run 0.1
         well b; ended-well <5; number resized 1""",
     "who comes to the next world when another one is done goes on without the newcomer": """
-        train a b; step 500; hosts a b c; state c waiting; wedge a; done a; run 0.1; lose-world b; members b; run 20; members b
-        generation 3; is resized.cause start, ranks finished; kill a 0; finish; ended-well""",
+        train a b; step 500; hosts a b c; state c waiting; wedge a; done a; run 0.1; lose-world b; members b; run 20
+        members b; generation 3; is resized.cause start, ranks finished; kill a 0; finish; ended-well""",
     "a loss while one is done is no reason to let newcomers in": """
         train a b c settle_s=500; hosts a b c d; sees parked 4; wedge b; done b; kill c; members a; run 30; members a
         kill b 0; finish; ended-well; gone d""",
