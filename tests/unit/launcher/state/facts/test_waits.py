@@ -816,7 +816,7 @@ def test_a_wait_for_a_newcomer_names_the_limit_that_comes_first_and_so_does_the_
     assert "c[0]; at most 4 s more, then the job fails" in told[-1]
     cluster.run(5.0)
     assert re.search(
-        r"c\[0\], started 3\d s ago, is not at hvd.init\(\) or elastic.run yet; --elastic-timeout S waits longer",
+        r"c\[0\], started (39|40) s ago, is not at hvd.init\(\) or elastic.run yet; --elastic-timeout S waits longer",
         str(cluster.driver.outcome),
     )
 
