@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from hvd_elastic_ext.launcher.rules.checkpoints.last_checkpoint import longest_s
 from hvd_elastic_ext.launcher.rules.health.stalls import uneven
-from hvd_elastic_ext.launcher.state.checkpoints import LAST_CHECKPOINT_S
 from hvd_elastic_ext.launcher.state.job import JobState
 
 
@@ -19,7 +19,7 @@ def what_happens(signal: str, job: JobState, *, ends_already: bool, grace_s: flo
     if job.outcome.failure is not None:
         return f"{signal}: the job ends; {time}"
     return (
-        f"{signal}: the job makes a last checkpoint, in {LAST_CHECKPOINT_S:g} s at most; then {time}; "
+        f"{signal}: the job makes a last checkpoint, in {longest_s(by_hand=signal == 'SIGINT'):g} s at most; then {time}; "
         "a second signal ends it without that checkpoint"
     )
 

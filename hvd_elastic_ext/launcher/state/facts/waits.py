@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import longest_s
 from hvd_elastic_ext.launcher.rules.health.host_requests import NEEDED, Starting
 from hvd_elastic_ext.launcher.rules.membership.next_world import STILL_FORMING, Stage
-from hvd_elastic_ext.launcher.state.facts import health, memory, pace
+from hvd_elastic_ext.launcher.state.facts import checkpoints, health, memory, pace
 from hvd_elastic_ext.launcher.state.facts.shortage import why_too_few
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -101,7 +101,7 @@ def waits_for(job: JobState, *, brief: bool = True) -> Wait | None:
     if job.ending:
         return _end(job)
     if job.before_exit.why is not None:
-        return _last_checkpoint(job, job.before_exit.until)
+        return _last_checkpoint(job, checkpoints.last_checkpoint_until(job))
     if job.adoption.until is not None:
         names = _names(job.adoption.missing)
         return Wait(f"for hosts of the launcher before this one: {names}", job.adoption.until) if names else None
@@ -200,8 +200,11 @@ def _ends_of_the_done(job: JobState) -> Wait | None:
 
 def _last_checkpoint(job: JobState, until: float | None) -> Wait:
     doing = _saving(job)
-    what = "for the last checkpoint" + (f": {doing}" if doing else "")
-    return Wait(what, until, ", then the job ends without it", ends="a second Ctrl-C ends the job without it")
+    attempt = job.checkpoints.attempt
+    older = job.before_exit.why is not None and attempt is not None and not (attempt.stay or attempt.at_rest)
+    what = "for the last checkpoint" + (f": {'first the one before it: ' if older else ''}{doing}" if doing else "")
+    then = ", then the job ends without it"
+    return Wait(what, until, f"{then}; a second Ctrl-C ends it now" if checkpoints.ends_by_hand(job) else then)
 
 
 def _after_last_checkpoint(job: JobState) -> Wait | None:
