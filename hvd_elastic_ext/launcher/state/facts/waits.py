@@ -38,6 +38,8 @@ FAILED_LONG: Final = "it ends with the process there, which `py-spy dump --pid` 
 EXITS_S: Final = 10.0
 """Seconds that a process may take to exit before a line names how to look at it."""
 AGREED: Final = "it ends when the commit has come to them, or when one has failed"
+STARTS_S: Final = 120.0
+"""How long a process may take until it trains; one that has no elastic loop cannot say that it does."""
 NAMES: Final = 4
 """Most names in one line."""
 
@@ -288,9 +290,23 @@ def _first_step(job: JobState) -> Wait | None:
             return Wait(f"{what}: no agreement on the state yet: {some(behind)}", ends=AGREED)
     change = job.resize.change
     if change is None:
-        return None
+        return None if job.in_place else _begins(job, what)
     then = ", then the world is reported without its cost"
     return Wait(f"{what} by rank 0 ({change.first.seat})", change.report_due, then)
+
+
+def _begins(job: JobState, what: str) -> Wait | None:
+    """New processes of a world that was reported before their first step: most of that time goes into imports."""
+    members = job.roster.present(job.world.members)
+    if not members or any(each.step or each.step_s or each.holds or each.done for each in members):
+        return None
+    absent = [each.seat for each in members if not each.loops]
+    if not absent:
+        return Wait(what, ends="it ends with that step, or when a process has failed")
+    until = max(each.since for each in members) + STARTS_S
+    if job.now >= until:
+        return None  # a script without an elastic loop may train, and not tell its steps
+    return Wait(f"{what}: imports and preparations by {some(absent)}", until, ", then no first step is waited for")
 
 
 def _silence(job: JobState) -> Wait | None:
