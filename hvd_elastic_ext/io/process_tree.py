@@ -14,8 +14,10 @@ KILL_AGAIN_S: Final = 0.02
 """Pause between two looks for processes that were being started while the others were killed."""
 CLEANER_S: Final = 1.0
 """How much longer than all others Python's cleaner of shared memory may live."""
-GIVE_UP_S: Final = 5.0
-"""After this long of killing, what still lives cannot be killed: another user's, or stuck in the kernel."""
+GIVE_UP_S: Final = 20.0
+"""After this long of killing, what still lives cannot be killed: another user's, or stuck in the kernel. On a busy
+machine the kernel takes seconds to free the memory of a large process.
+"""
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36

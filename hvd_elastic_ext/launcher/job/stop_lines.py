@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from hvd_elastic_ext.launcher.rules.checkpoints.last_checkpoint import longest_s
 from hvd_elastic_ext.launcher.rules.health.stalls import uneven
-from hvd_elastic_ext.launcher.state.checkpoints import LAST_CHECKPOINT_S
 from hvd_elastic_ext.launcher.state.job import JobState
 
 
@@ -18,8 +18,9 @@ def what_happens(signal: str, job: JobState, *, ends_already: bool, grace_s: flo
     time = f"its processes have {grace_s:g} s to end"
     if job.outcome.failure is not None:
         return f"{signal}: the job ends; {time}"
+    most_s = longest_s(by_hand=signal == "SIGINT")
     return (
-        f"{signal}: the job makes a last checkpoint, in {LAST_CHECKPOINT_S:g} s at most; then {time}; "
+        f"{signal}: the job makes a last checkpoint, in {most_s:g} s at most; then {time}; "
         "a second signal ends it without that checkpoint"
     )
 

@@ -189,16 +189,20 @@ class BeforePreemption:
         return None if by is None else by + OVER_S
 
 
-LAST_CHECKPOINT_S: Final = 20.0
-"""Longest time for the last checkpoint of a job that is told to end: pods have 30 s in all."""
+COMMIT_S: Final = 10.0
+"""How long the commit of the last checkpoint is waited for; then the one in memory is saved."""
 
 
 @dataclass(slots=True)
 class BeforeExit:
-    """A job that was told to end: ``why``, and ``until`` when its last checkpoint is waited for (mono)."""
+    """A job that was told to end: ``why``, and ``since`` when (mono).
+
+    ``commit_by``: when the commit of its last checkpoint is waited for no more (mono).
+    """
 
     why: JobFailed | None = None
-    until: float | None = None
+    since: float = 0.0
+    commit_by: float = 0.0
 
 
 @dataclass(slots=True)

@@ -65,7 +65,7 @@ def end(job: JobState, worker: Worker, why: str = "the job ends") -> None:
 def kill(job: JobState, worker: Worker, cause: Cause) -> None:
     """Kill a process; it may be stopped, and not react to anything else."""
     if worker.killed is None:
-        worker.killed, worker.killed_at = cause, job.now
+        worker.killed, worker.killed_at, worker.silent_then_s = cause, job.now, worker.silent_s
         job.roster.watch(worker)
     job.order(worker, "kill")
 

@@ -153,6 +153,8 @@ class Worker:
     """Why it was killed."""
     killed_at: float = 0.0
     """When it was (mono)."""
+    silent_then_s: float = 0.0
+    """:attr:`silent_s` when it was."""
     fence_at: float | None = None
     """When its connections are cut if it has not asked for the next world by itself."""
     fenced_at: float | None = None

@@ -266,6 +266,9 @@ class Scenario:
     def interrupt_(self) -> None:
         self.cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
 
+    def ctrl_c_(self) -> None:
+        self.cluster.driver.tell(End(Interrupted(2, "stopped by SIGINT")))
+
     # --- what is waited for
 
     def until_(self, *words: str) -> None:

@@ -3,42 +3,58 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
 
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
+from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state import orders
-from hvd_elastic_ext.launcher.state.checkpoints import LAST_CHECKPOINT_S
+from hvd_elastic_ext.launcher.state.checkpoints import COMMIT_S
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.effects.checkpoints.memory import save_before
-from hvd_elastic_ext.launcher.state.facts.checkpoints import members, newest_step
+from hvd_elastic_ext.launcher.state.facts.checkpoints import last_checkpoint_until, members, newest_step
 from hvd_elastic_ext.launcher.state.facts.memory import next_look
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
 log = logging.getLogger(__name__)
 
-MEMORY_S: Final = LAST_CHECKPOINT_S / 2
-"""What is left of the time when a commit that does not come is waited for no more: the one in memory is saved."""
-
 
 def plan(job: JobState) -> Plan:
     """End a job that was told to end, once all is saved or the time is over."""
     part = job.before_exit
-    if part.why is None or part.until is None or job.outcome.failure is not None:
+    if part.why is None or job.outcome.failure is not None:
         return NOTHING
-    saving = job.checkpoints.asked or not job.standing
-    stops_at = part.until - MEMORY_S
-    if saving and job.now < part.until:
+    _end_newcomers(job)
+    saving, until = job.checkpoints.asked or not job.standing, last_checkpoint_until(job)
+    if saving and job.now < until:
+        stops_at = _stops_at(job)
         if job.now < stops_at:
-            return Plan(stops_at)
+            return Plan(min(stops_at, until))
         _stop_training(job)
-        return Plan(part.until)
+        return Plan(until)
     if saving:
         lost = newest_step(job) - job.checkpoints.last.step
         what = f"{lost} steps since the newest one are lost" if lost > 0 else "what was trained since then is lost"
-        log.warning("no last checkpoint in %g s; %s", LAST_CHECKPOINT_S, what)
+        log.warning("no last checkpoint in %g s; %s", until - part.since, what)
     job.fail(part.why)
     return NOTHING
+
+
+def _end_newcomers(job: JobState) -> None:
+    """End processes that are not in the world: their imports would take the CPU from the last checkpoint."""
+    inside = set(job.world.members)
+    for worker in job.roster.workers.values():
+        if worker.life not in inside and worker.stage is not Stage.LIVE and worker.killed is None:
+            orders.end(job, worker)
+
+
+def _stops_at(job: JobState) -> float:
+    """When a world that has not come to its next commit is ended (mono)."""
+    part, attempt = job.before_exit, job.checkpoints.attempt
+    if not (job.in_place or job.settled):
+        return job.now  # its processes are new ones: what it would continue from is in memory
+    if attempt is not None and not (attempt.stay or attempt.at_rest):
+        part.commit_by = job.now + COMMIT_S  # an older one is completed first
+    return part.commit_by
 
 
 def _stop_training(job: JobState) -> None:
@@ -47,7 +63,8 @@ def _stop_training(job: JobState) -> None:
     if job.standing and (attempt is None or len(attempt.kept) < len(attempt.ranks)):
         going = [worker for worker in members(job) if worker.killed is None]
         if going:
-            log.warning("no commit in %g s: the processes are ended, and the last commit is saved", MEMORY_S)
+            why = f"no commit in {job.now - job.before_exit.since:.0f} s" if job.settled else "the world changes"
+            log.warning("%s: the processes are ended, and the last commit is saved", why)
         for worker in going:
             orders.kill(job, worker, Cause.TOLD)
 
@@ -58,6 +75,6 @@ def save(job: JobState) -> Plan:
     if why is None or job.standing:
         return NOTHING
     attempts.training_stopped(job, "the world is lost")
-    if save_before(job, short=str(why), skip_waiting=True) is not None:
+    if save_before(job, short=str(why), skip_waiting=True, read_back=False) is not None:
         job.fail(why)
     return Plan(next_look(job), stop=True)

@@ -7,6 +7,7 @@ import math
 from typing import Final
 
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
+from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state import actions, orders
 from hvd_elastic_ext.launcher.state.effects.health.cut_off import GONE_S, cut_off, end_earlier_lives, goes
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -17,8 +18,10 @@ log = logging.getLogger(__name__)
 
 BEAT_S: Final = 2.0
 """A process may have received a message so long before its silence: the time between heartbeats."""
-EXIT_TIMEOUT_S: Final = 60.0
-"""How long a process that is done, or was sent away, may be silent: the end of an interpreter takes time."""
+INTERPRETER_S: Final = 60.0
+"""How long a process that is starting, is done, or was sent away, may be silent: the imports of an interpreter take
+time, as its end does, and no thread sends heartbeats while a busy machine does not run it.
+"""
 
 
 def plan(job: JobState) -> Plan:
@@ -114,4 +117,5 @@ def _is_overdue(job: JobState, worker: Worker) -> bool:
     silent_since = job.now - worker.silent_s + BEAT_S
     told = worker.leaving is not None and silent_since > worker.leaving_since
     left = told and rendezvous.formed and worker.life not in rendezvous.members
-    return worker.killed is None and worker.silent_s > (max(limit, EXIT_TIMEOUT_S) if worker.done or left else limit)
+    slow = worker.done or left or worker.stage is Stage.BOOTING
+    return worker.killed is None and worker.silent_s > (max(limit, INTERPRETER_S) if slow else limit)

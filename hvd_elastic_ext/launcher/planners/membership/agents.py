@@ -10,7 +10,12 @@ from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
 
 def plan(job: JobState) -> Plan:
-    """Start missing agents, dismiss those that are not needed, and give up starts that take too long."""
+    """Start missing agents, dismiss those that are not needed, and give up starts that take too long.
+
+    Not in a job that was told to end: its agents hold what is saved.
+    """
+    if job.before_exit.why is not None:
+        return NOTHING
     now, agents, listed, needed = job.now, job.roster.agents, job.fleet.hosts, job.wanted_hosts
     missing = [name for name in needed if name not in agents]
     surplus = bool(missing) or len(agents) > len(needed)

@@ -60,8 +60,11 @@ def _others(job: JobState, kept: frozenset[int]) -> list[Worker]:
 
 
 def _may_start(job: JobState) -> bool:
-    """Whether a process may start in a wanted seat: as a rule all have one, or their hosts are not there yet."""
-    return any(_is_free(job, seat) for seat in job.roster.unfilled(job.wanted))
+    """Whether a process may start in a wanted seat: as a rule all have one, or their hosts are not there yet.
+
+    None starts in a job that was told to end, also while that makes its last checkpoint.
+    """
+    return job.before_exit.why is None and any(_is_free(job, seat) for seat in job.roster.unfilled(job.wanted))
 
 
 def _is_free(job: JobState, seat: Seat) -> bool:

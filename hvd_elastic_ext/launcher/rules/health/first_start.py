@@ -22,10 +22,13 @@ _NO_SSH: Final = "ssh: No such file"
 def why_never(now: float, hosts: Sequence[Host], ledger: HealthLedger, *, fixed: bool) -> str | None:
     """Why no process can ever start on ``hosts``, all of which are blocked; None if one may, later.
 
-    Empty if the faults say it all: those of the script come back. A host that cannot be reached is tried again after
-    its cooldown. ``fixed``: no other host is ever published; then a name that nobody knows is a mistake.
+    Empty if the faults say it all: those of the script come back. A host that cannot be reached, or with processes
+    that were silent, is tried again after its cooldown. ``fixed``: no other host is ever published; then a name that
+    nobody knows is a mistake.
     """
     by_hand = [host for host in hosts if any(ledger.records[each].held_back(now) for each in ledger.subjects(host))]
+    if any(_is_silent(now, host, ledger) for host in hosts):
+        return None  # a busy machine, not the script
     out = [_unreachable(now, host, ledger) for host in hosts if host not in by_hand]
     if by_hand and all(out):
         return None  # it may be cleared
@@ -43,3 +46,9 @@ def _unreachable(now: float, host: Host, ledger: HealthLedger) -> HealthRecord |
     """The record by which the whole host is out because it cannot be reached."""
     found = (ledger.records[subject] for subject in ledger.subjects(host) if subject.kind in ("host", "pod"))
     return next((record for record in found if record.cooling(now) and record.cause is Cause.UNREACHABLE), None)
+
+
+def _is_silent(now: float, host: Host, ledger: HealthLedger) -> bool:
+    """Whether it is out because processes there were silent."""
+    found = (ledger.records[subject] for subject in ledger.records if subject.concerns(host, subject.slot))
+    return any(record.cooling(now) and record.cause is Cause.SILENT for record in found)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import signal
 from collections.abc import Sequence
 from typing import Final
 
+from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Name
+from hvd_elastic_ext.launcher.rules.checkpoints.last_checkpoint import LAST_CHECKPOINT_S, longest_s
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Worker
@@ -41,3 +45,18 @@ def holding(job: JobState) -> frozenset[Seat]:
     """Seats with the checkpoint in their memory."""
     found = [job.loading_of(host) for host in job.restore.hosts]
     return frozenset(seat for loading in found if loading is not None for seat in loading.seats)
+
+
+def last_checkpoint_until(job: JobState) -> float:
+    """When the last checkpoint of a job that is told to end is waited for no more (mono)."""
+    part = job.before_exit
+    if part.why is None:
+        return math.inf
+    heard = any(agent.joined and job.now - agent.heard < LAST_CHECKPOINT_S for agent in job.roster.agents.values())
+    return part.since + longest_s(by_hand=ends_by_hand(job), on_its_way=heard and not job.checkpoints.failed_in_a_row)
+
+
+def ends_by_hand(job: JobState) -> bool:
+    """Whether Ctrl-C has told the job to end."""
+    why = job.before_exit.why
+    return isinstance(why, Interrupted) and why.signal_number == signal.SIGINT

@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import longest_s
 from hvd_elastic_ext.launcher.rules.health.host_requests import NEEDED, Starting
 from hvd_elastic_ext.launcher.rules.membership.next_world import STILL_FORMING, Stage
-from hvd_elastic_ext.launcher.state.facts import health, memory, pace
+from hvd_elastic_ext.launcher.state.facts import checkpoints, health, memory, pace
 from hvd_elastic_ext.launcher.state.facts.shortage import NOT_READY, why_too_few
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -38,6 +38,8 @@ FAILED_LONG: Final = "it ends with the process there, which `py-spy dump --pid` 
 EXITS_S: Final = 10.0
 """Seconds that a process may take to exit before a line names how to look at it."""
 AGREED: Final = "it ends when the commit has come to them, or when one has failed"
+STARTS_S: Final = 120.0
+"""How long a process may take until it trains; one that has no elastic loop cannot say that it does."""
 NAMES: Final = 4
 """Most names in one line."""
 
@@ -101,7 +103,7 @@ def waits_for(job: JobState, *, brief: bool = True) -> Wait | None:
     if job.ending:
         return _end(job)
     if job.before_exit.why is not None:
-        return _last_checkpoint(job, job.before_exit.until)
+        return _last_checkpoint(job, checkpoints.last_checkpoint_until(job))
     if job.adoption.until is not None:
         names = _names(job.adoption.missing)
         return Wait(f"for hosts of the launcher before this one: {names}", job.adoption.until) if names else None
@@ -201,8 +203,11 @@ def _ends_of_the_done(job: JobState) -> Wait | None:
 
 def _last_checkpoint(job: JobState, until: float | None) -> Wait:
     doing = _saving(job)
-    what = "for the last checkpoint" + (f": {doing}" if doing else "")
-    return Wait(what, until, ", then the job ends without it", ends="a second Ctrl-C ends the job without it")
+    attempt = job.checkpoints.attempt
+    older = job.before_exit.why is not None and attempt is not None and not (attempt.stay or attempt.at_rest)
+    what = "for the last checkpoint" + (f": {'first the one before it: ' if older else ''}{doing}" if doing else "")
+    then = ", then the job ends without it"
+    return Wait(what, until, f"{then}; a second Ctrl-C ends it now" if checkpoints.ends_by_hand(job) else then)
 
 
 def _after_last_checkpoint(job: JobState) -> Wait | None:
@@ -290,9 +295,23 @@ def _first_step(job: JobState) -> Wait | None:
             return Wait(f"{what}: no agreement on the state yet: {some(behind)}", ends=AGREED)
     change = job.resize.change
     if change is None:
-        return None
+        return None if job.in_place else _begins(job, what)
     then = ", then the world is reported without its cost"
     return Wait(f"{what} by rank 0 ({change.first.seat})", change.report_due, then)
+
+
+def _begins(job: JobState, what: str) -> Wait | None:
+    """New processes of a world that was reported before their first step: most of that time goes into imports."""
+    members = job.roster.present(job.world.members)
+    if not members or any(each.step or each.step_s or each.holds or each.done for each in members):
+        return None
+    absent = [each.seat for each in members if not each.loops]
+    if not absent:
+        return Wait(what, ends="it ends with that step, or when a process has failed")
+    until = max(each.since for each in members) + STARTS_S
+    if job.now >= until:
+        return None  # a script without an elastic loop may train, and not tell its steps
+    return Wait(f"{what}: imports and preparations by {some(absent)}", until, ", then no first step is waited for")
 
 
 def _silence(job: JobState) -> Wait | None:

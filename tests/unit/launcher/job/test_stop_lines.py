@@ -30,7 +30,7 @@ def test_without_checkpoints_processes_are_given_time_and_killed_at_a_second_sig
 def test_a_last_checkpoint_is_named_before_the_time_that_processes_have_after_it() -> None:
     cluster = play("train a b; run 5; takes write 60", storing(ON_NOTICE), steps=Stored)
     assert stop(cluster) == (
-        "SIGINT: the job makes a last checkpoint, in 20 s at most; then its processes have 5 s to end; "
+        "SIGINT: the job makes a last checkpoint, in 60 s at most; then its processes have 5 s to end; "
         "a second signal ends it without that checkpoint"
     )
     assert stop(cluster) == "SIGINT: the job ends; its processes have 5 s to end"

@@ -55,6 +55,14 @@ def request(job: JobState, *, stay: bool = True) -> bool:
     return state.asked
 
 
+def make_way(job: JobState) -> None:
+    """Give up an attempt that has an older commit than the last checkpoint is to have, unless all of it is written."""
+    attempt = job.checkpoints.attempt
+    if job.checkpoints.asked and attempt is not None and not (attempt.stay or attempt.at_rest or attempt.sealing):
+        give_up(job, "the last checkpoint takes its place", blame=False)
+        job.checkpoints.not_before = -math.inf
+
+
 def training_finished(job: JobState) -> None:
     """Training is done: a named commit does not come any more, and the next checkpoint is the end of training."""
     state = job.checkpoints

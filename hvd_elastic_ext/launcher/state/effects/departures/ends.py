@@ -55,7 +55,7 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
 
 
 def _why_killed(worker: Worker, cause: Cause) -> str:
-    silent = f"no heartbeat for {worker.silent_s:.1f} s, " if cause is Cause.SILENT else ""
+    silent = f"no heartbeat for {worker.silent_then_s:.1f} s, " if cause is Cause.SILENT else ""
     return f"{cause}: {silent}killed by the launcher"
 
 

@@ -8,7 +8,7 @@ from hvd_elastic_ext.core.errors import Interrupted, JobFailed
 from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.state import orders
-from hvd_elastic_ext.launcher.state.checkpoints import LAST_CHECKPOINT_S
+from hvd_elastic_ext.launcher.state.checkpoints import COMMIT_S
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.job import JobState
 
@@ -55,7 +55,9 @@ def _hold(job: JobState, why: JobFailed) -> bool:
     """Whether the end has to wait for a checkpoint. A second request does not wait."""
     if job.before_exit.why is not None or not isinstance(why, Interrupted) or not _anything_to_save(job):
         return False
-    job.before_exit.why, job.before_exit.until = why, job.now + LAST_CHECKPOINT_S
+    part = job.before_exit
+    part.why, part.since, part.commit_by = why, job.now, job.now + COMMIT_S
+    attempts.make_way(job)
     return True
 
 

@@ -20,6 +20,7 @@ from hvd_elastic_ext.launcher.rules.membership import world_change
 from hvd_elastic_ext.launcher.rules.membership.next_world import Situation, WorldDecision
 from hvd_elastic_ext.launcher.rules.membership.world_change import ChangeAction, members_in
 from hvd_elastic_ext.launcher.state import actions, orders
+from hvd_elastic_ext.launcher.state.facts.waits import STARTS_S
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.membership import EngineChange
 from hvd_elastic_ext.launcher.state.roster import Worker
@@ -30,8 +31,6 @@ TELL_AGAIN_S: Final = 5.0
 """Members that are to leave are told so again after this time: messages get lost."""
 BEHIND_S: Final = 15.0
 """How long a member may take to leave once another has; then it is ended."""
-STARTS_S: Final = 120.0
-"""How long a process may take until it trains; one that has no elastic loop cannot say that it does."""
 NOTICE_S: Final = 5.0
 """How long members with an elastic loop may take to notice that a peer is lost, and to say what they roll back."""
 

@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
+from hvd_elastic_ext.launcher.planners.checkpoints import before_exit
+from hvd_elastic_ext.launcher.rules.checkpoints.last_checkpoint import LAST_CHECKPOINT_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE, Cadence
-from hvd_elastic_ext.launcher.state.checkpoints import LAST_CHECKPOINT_S
+from hvd_elastic_ext.launcher.rules.health.causes import Cause
+from hvd_elastic_ext.launcher.state.actions import Send
 from hvd_elastic_ext.launcher.state.events import End
 from tests.unit.launcher.checkpointing_cluster import Stored, Storing, storing
 from tests.unit.launcher.scenarios import play
+from tests.unit.launcher.state_changes import small_job
 
 
 class Slow(Storing):
@@ -83,3 +87,81 @@ def test_a_job_whose_memory_is_saved_ends_its_processes_in_the_same_look() -> No
     driver.look = noted
     cluster.until(lambda: ends_by)
     assert ends_by[0] is not None
+
+
+@pytest.mark.parametrize(("signal", "sealed"), [("ctrl-c", 1), ("interrupt", 0)])
+def test_after_ctrl_c_slow_programs_are_waited_for_and_after_sigterm_only_as_long_as_a_pod_has(
+    signal: str, sealed: int
+) -> None:
+    play(
+        f"train a b; run 5; takes write 30; {signal}; over <70; number sealed {sealed}",
+        storing(ON_NOTICE),
+        steps=Stored,
+    )
+
+
+@pytest.mark.parametrize("stuck", ["takes write 100", "silent a"])
+def test_after_ctrl_c_a_last_checkpoint_has_a_limit_too(stuck: str, caplog: pytest.LogCaptureFixture) -> None:
+    play(f"train a b; run 5; {stuck}; ctrl-c; over <70; took 59; number sealed 0", storing(ON_NOTICE), steps=Stored)
+    assert "no last checkpoint in 60 s" in caplog.text
+
+
+def test_storage_that_fails_after_ctrl_c_is_not_waited_for_longer_than_after_sigterm() -> None:
+    play("train a b; run 5; refuses a write full; ctrl-c; over <70; took 19 25", storing(ON_NOTICE), steps=Stored)
+
+
+def test_a_job_that_was_told_to_end_starts_no_process_while_it_makes_its_last_checkpoint() -> None:
+    """The imports of a process whose cooldown was over took the CPU from the programs that wrote it."""
+    steps = "train a b; run 5; kill b; until a; takes write 30; ctrl-c; over <70; number sealed 1; no standby"
+    play(steps, storing(ON_NOTICE), steps=Stored)
+
+
+def test_newcomers_are_ended_at_once_when_the_job_is_told_to_end() -> None:
+    cluster = play("train a; run 5; takes write 10", storing(ON_NOTICE), steps=Stored)
+    cluster.boot_s["b"] = 100.0
+    cluster.hosts(a=1, b=1)
+    cluster.run(3.0)
+    told = cluster.clock.mono()
+    cluster.driver.tell(End(Interrupted(2, "stopped by SIGINT")))
+    cluster.until(lambda: cluster.driver.over, within=60.0)
+    [ended] = [line for line in cluster.events("exited") if line["host"] == "b"]
+    assert ended["mono"] < told + 2.0
+    assert len(cluster.events("sealed")) == 1
+
+
+def test_a_checkpoint_on_its_way_makes_way_for_the_last_one() -> None:
+    """It was waited for to the end of the time, and all that was trained since was lost."""
+    cluster = play("train a b every=5; takes write 12; asked write 2; run 3", steps=Stored)
+    step = max(each.steps for each in cluster.training)
+    cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
+    cluster.until(lambda: cluster.driver.over, within=60.0)
+    [sealed] = cluster.events("sealed")
+    assert sealed["step"] >= step
+
+
+def test_a_checkpoint_of_which_all_is_written_is_completed_before_the_last_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    cluster = play("train a b every=5; takes seal 15; asked seal; run 1; ctrl-c; run 6", steps=Stored)
+    step = max(each.steps for each in cluster.training)
+    cluster.until(lambda: cluster.driver.over, within=60.0)
+    assert "for the last checkpoint: first the one before it: step" in caplog.text
+    assert "a second Ctrl-C ends it now" in caplog.text
+    assert [line["step"] >= step for line in cluster.events("sealed")] == [False, True]
+
+
+@pytest.mark.parametrize(("engine", "killed"), [("torchrun", ["a", "b"]), ("horovod", [])])
+def test_a_world_of_new_processes_that_has_no_state_yet_is_ended_at_once_and_memory_is_saved(
+    engine: str, killed: list[str]
+) -> None:
+    """Its first commit was waited for, which came too late on a busy machine."""
+    job = small_job(engine=engine)
+    for worker in job.roster.present(job.world.members):
+        worker.loops, worker.generation, worker.agreed = True, 2, 2
+    job.before_exit.why, job.before_exit.since = Interrupted(2, "stopped by SIGINT"), job.now
+    job.before_exit.commit_by, job.checkpoints.asked = job.now + 10.0, True
+    before_exit.plan(job)
+    orders = [action.order for action in job.take_actions() if isinstance(action, Send)]
+    assert [worker.seat.host for worker in job.roster.workers.values() if worker.killed is Cause.TOLD] == killed
+    assert [order["do"] for order in orders] == ["stop", *("kill" for _ in killed)]  # the first is the newcomer's

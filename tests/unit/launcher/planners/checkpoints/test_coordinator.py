@@ -10,8 +10,8 @@ import pytest
 from hvd_elastic_ext.launcher.planners.checkpoints import coordinator
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last, ahead, due
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
+from hvd_elastic_ext.launcher.rules.checkpoints.last_checkpoint import LAST_CHECKPOINT_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, ON_NOTICE, Cadence
-from hvd_elastic_ext.launcher.state.checkpoints import LAST_CHECKPOINT_S
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.effects.checkpoints.attempts import WRITE_S
 from hvd_elastic_ext.launcher.state.events import Expected

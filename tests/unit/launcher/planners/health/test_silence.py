@@ -13,6 +13,7 @@ from hvd_elastic_ext.launcher.planners.health import silence
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state import orders
+from hvd_elastic_ext.launcher.state.actions import Record
 from hvd_elastic_ext.launcher.state.events import AgentLost, End, HostsChanged, LauncherPaused
 from hvd_elastic_ext.launcher.state.job import JobState
 from tests.unit.launcher.scenarios import play
@@ -116,6 +117,7 @@ CUT_OFF_WITH_ITS_CONTAINER = """
 KILLED = """
         workers[a:0].killed silent
         workers[a:0].killed_at 120
+        workers[a:0].silent_then_s 10.5
         > Record fenced host=a slot=0 reason=its process was silent for 10.5 s
         > Send a do=kill slot=0"""
 AGENTS: dict[str, Case] = {
@@ -267,26 +269,31 @@ PROCESSES: dict[str, Case] = {
     "longer": (silent("a", 10.5), """
         workers[a:0].killed silent
         workers[a:0].killed_at 100
+        workers[a:0].silent_then_s 10.5
         > Record fenced host=a slot=0 reason=its process was silent for 10.5 s
         > Send a do=kill slot=0"""),
     "longer, but planners decide nothing for now": (silent("a", 10.5), decisions_held, NOTHING),
     "longer, but it was killed already": (killed, silent("a", 10.5), NOTHING),
-    "longer, of a newcomer": (silent("c", 10.5), """
+    "a minute, of one that starts: imports on a busy machine": (silent("c", 60.0), NOTHING),
+    "more, of one that starts": (silent("c", 60.5), """
         workers[c:0].killed silent
         workers[c:0].killed_at 100
-        > Record fenced host=c slot=0 reason=its process was silent for 10.5 s
+        workers[c:0].silent_then_s 60.5
+        > Record fenced host=c slot=0 reason=its process was silent for 60.5 s
         > Send c do=kill slot=0"""),
     "a minute, of one that is done with training": (
         of_slot("a", "said", message={"say": "done"}), silent("a", 60.0), NOTHING),
     "more, of one that is done with training": (of_slot("a", "said", message={"say": "done"}), silent("a", 60.5), """
         workers[a:0].killed silent
         workers[a:0].killed_at 100
+        workers[a:0].silent_then_s 60.5
         > Record fenced host=a slot=0 reason=its process was silent for 60.5 s
         > Send a do=kill slot=0"""),
     "a minute, of one that has left its world": (told_to_leave, next_world, 60.0, silent("a", 57.0), NOTHING),
     "more, of one that has left its world": (told_to_leave, next_world, 70.0, silent("a", 60.5), """
         workers[a:0].killed silent
         workers[a:0].killed_at 170
+        workers[a:0].silent_then_s 60.5
         > Record fenced host=a slot=0 reason=its process was silent for 60.5 s
         > Send a do=kill slot=0"""),
     "longer, of one that is to leave, while its world stands": (told_to_leave, 20.0, silent("a", 10.5), KILLED),
@@ -298,6 +305,7 @@ PROCESSES: dict[str, Case] = {
         told_to_leave, next_world, 8.0, silent("a", 10.5), """
         workers[a:0].killed silent
         workers[a:0].killed_at 108
+        workers[a:0].silent_then_s 10.5
         > Record fenced host=a slot=0 reason=its process was silent for 10.5 s
         > Send a do=kill slot=0"""),
 }  # fmt: skip
@@ -360,3 +368,11 @@ def test_processes_of_hosts_cut_off_are_forgotten_with_the_world_after() -> None
     cluster = play("train a b c; run 2; cut c; lose-world a; lose-world b; members a b; run 5")
     assert {life.seat.host for life in cluster.driver.job.fleet.cut_off_live} == {"c"}  # still out of the world before
     assert not play("train a b; run 2; cut b; members a; run 5; hosts a d; members a d").driver.job.fleet.cut_off_live
+
+
+def test_the_end_of_a_silent_process_is_told_with_the_silence_for_which_it_was_killed() -> None:
+    """Its last heartbeat came after the kill: "no heartbeat for 6.5 s" was below the limit."""
+    job = small_job()
+    happen(job, silent("a", 10.5), silence.plan, silent("a", 6.5), of_slot("a", "exited", code=137))
+    [ended] = [act for act in job.take_actions() if isinstance(act, Record) and act.event == "exited"]
+    assert ended.fields["reason"] == "silent: no heartbeat for 10.5 s, killed by the launcher"

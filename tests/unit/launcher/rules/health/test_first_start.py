@@ -48,3 +48,17 @@ def test_a_host_that_is_blocked_by_hand_may_be_cleared() -> None:
     blocked = ledger("no route to host").block(Subject("host", "b"), None, "")
     assert why_never(101.0, (A, B), blocked, fixed=True) is None
     assert why_never(101.0, (A, B), ledger("script").block(Subject("host", "b"), None, ""), fixed=True) == ""
+
+
+@pytest.mark.parametrize(("cause", "expected"), [(Cause.SILENT, None), (Cause.CRASHED, "")])
+@pytest.mark.parametrize("slots", [(0,), (0, 1)])
+def test_a_host_whose_processes_were_silent_is_tried_again_after_its_cooldown(
+    cause: Cause, expected: str | None, slots: tuple[int, ...]
+) -> None:
+    """The job ended with "gets no work for 10 s", though its processes were only slow on a busy machine."""
+    found = HealthLedger()
+    for slot in slots:
+        strike = Strike.of(cause, A, slot, at=100.0, said="no heartbeat")
+        assert strike is not None
+        found = found.struck(100.0, strike, (10.0, 300.0))
+    assert why_never(101.0, (A,), found, fixed=True) == expected

@@ -30,6 +30,7 @@ from tests.unit.launcher.checkpointing_cluster import Stored, storing
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
 from tests.unit.launcher.simulated_processes import Process
+from tests.unit.launcher.state_changes import small_job
 
 
 @pytest.fixture(autouse=True)
@@ -824,3 +825,32 @@ def test_a_wait_for_a_newcomer_names_the_limit_that_comes_first_and_so_does_the_
 def test_a_wait_for_a_newcomer_names_its_own_limit_if_that_comes_first(caplog: pytest.LogCaptureFixture) -> None:
     play("train a b least=2 standby_timeout_s=20.0; run 5; boot c 500; kill b; hosts a c; run 8")
     assert waits(caplog)[-1].endswith("s more (--standby-timeout)")
+
+
+def test_new_processes_of_an_engine_that_restarts_them_are_waited_for_to_their_first_step() -> None:
+    """Their world is reported at its start, before any import; nothing was said until the first step."""
+    job = small_job(engine="torchrun")
+    members = job.roster.present(job.world.members)
+    for worker in members:
+        worker.loops, worker.generation, worker.since = False, 3, job.now
+    wait = waits_for(job)
+    assert wait is not None
+    assert wait.what == "for the first step of world 3: imports and preparations by a[0], b[0]"
+    assert wait.until == job.now + 120.0
+    for worker in members:
+        worker.loops = True
+    wait = waits_for(job)
+    assert wait is not None
+    assert wait.what == "for the first step of world 3"
+    members[0].step = 1
+    assert waits_for(job) is None
+
+
+def test_a_script_that_does_not_tell_its_steps_is_not_waited_for_for_ever() -> None:
+    job = small_job(engine="torchrun")
+    for worker in job.roster.present(job.world.members):
+        worker.loops, worker.generation, worker.since = False, 3, job.now
+    job.now += 121.0
+    for agent in job.roster.agents.values():
+        agent.heard = job.now
+    assert waits_for(job) is None
