@@ -8,7 +8,6 @@ prints the component, for ``kfp.components.load_component_from_file``. Its conta
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shlex
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import ElasticError, Permanent
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.config_file import to_documents
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli import submit
@@ -71,7 +71,7 @@ def main(argv: Sequence[str], *, sleep: Callable[[float], None] = time.sleep) ->
     cluster = api.found(options.kubeconfig, os.environ)
     state = changes.wait_for(cluster, options.name, FINISHED, sleep=sleep)
     metrics = {"state": state, "seconds": round(time.monotonic() - began, 1), **_worlds(cluster, options.name)}
-    for path, text in ((options.metrics, json.dumps(metrics)), (options.checkpoint, _checkpoints(options.command))):
+    for path, text in ((options.metrics, to_text(metrics)), (options.checkpoint, _checkpoints(options.command))):
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)

@@ -4,8 +4,8 @@
   fails, and what it left is removed (:mod:`tests.support.leaks`).
 * What a killed session left is removed when the next one starts
   (:mod:`tests.support.leftovers`).
-* ``HVD_TEST_STRICT=1`` turns skips into failures, but for a missing GPU, cluster, promtool, chromium or right to make
-  cgroups.
+* ``HVD_TEST_STRICT=1`` turns skips into failures, but for a missing GPU, cluster, right to make cgroups, or program of
+  ``ALLOWED_SKIPS``.
 * An ``async def`` test runs in an event loop of its own, within its arguments that ``async with`` takes.
 * ``@pytest.mark.gpu`` skips where there is no CUDA device.
 * Files whose tests may take longest run first, so that none of them is left over for the end of a run.
@@ -41,7 +41,12 @@ CLUSTER = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 ASYNC_TEST_S = 90.0
 SLOW_S = 120
 """What a slow test may take that does not say."""
-ALLOWED_SKIPS = ("needs a GPU", "needs a cluster", "needs a memory cgroup", "needs promtool", "needs chromium")
+ALLOWED_SKIPS = (
+    "needs a GPU",
+    "needs a cluster",
+    "needs a memory cgroup",
+    *(f"needs {program}" for program in ("promtool", "chromium", "kfp", "zsh", "fish")),
+)
 
 
 class Frame:

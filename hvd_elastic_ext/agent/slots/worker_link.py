@@ -206,6 +206,8 @@ class WorkerLink:
         self.worker.heard(now, message)
         if message["say"] in ("beat", "imported"):
             return
+        if message["say"] == "done":
+            self.tell_heartbeat()  # how many steps it did: other ranks may do more
         limit = self._records if message["say"] == "record" else self._others
         if limit.allows(now):
             self._agent.tell("said", slot=self._slot, life=self._life, message=message)

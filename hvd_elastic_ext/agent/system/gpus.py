@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-MISSING = "nvidia-ml-py is not installed there (pip install 'hvd-elastic-ext[gpu]')"
+MISSING = "nvidia-ml-py is not installed there (pip install nvidia-ml-py)"
 
 
 class Gpus:

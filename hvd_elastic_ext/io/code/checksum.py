@@ -23,7 +23,7 @@ class Wanted(NamedTuple):
 
     def packed(self) -> bytes:
         """As it is sent to agents."""
-        return zlib.compress(json.dumps([self.folder, *self.names]).encode(), 9)
+        return zlib.compress(json.dumps([self.folder, *self.names], allow_nan=False).encode(), 9)
 
 
 def unpacked(data: bytes) -> Wanted:

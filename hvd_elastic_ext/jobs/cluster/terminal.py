@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import termios
 import tty
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.jobs.cluster.api import MISSING, Body, Cluster
 from hvd_elastic_ext.jobs.cluster.changes import root_of
 from hvd_elastic_ext.jobs.reading.states import pod
@@ -92,7 +92,7 @@ def _carry(stream: WebSocketStream, source: int | None, write: Write, *, termina
     while True:
         if terminal and source is not None and (now := _size(source)) != size:
             size = now
-            stream.send(json.dumps({"Width": size[0], "Height": size[1]}).encode(), channel=SIZE)
+            stream.send(to_text({"Width": size[0], "Height": size[1]}).encode(), channel=SIZE)
         message, typed = stream.wait(source, LOOK_S)
         if typed and source is not None:
             data = os.read(source, PIECE)

@@ -283,6 +283,8 @@ class JobState:
             formed=self.formed,
             settled=self.settled,
             begun=self.world.begun,
+            waiting=self.rendezvous.waiting,
+            finishing=self.outcome.finishing,
         )
 
     def rank(self, life: ProcessId) -> int | None:

@@ -175,6 +175,11 @@ class Worker:
         return trained and self.holds is None and self.every is None
 
     @property
+    def is_newcomer(self) -> bool:
+        """Whether it has never agreed on the state: it would train from the start."""
+        return self.agreed == 0
+
+    @property
     def has_state(self) -> bool:
         """Whether it has a trained state: it has agreed on one with others, or has trained itself."""
         return self.killed is None and (self.agreed > 0 or (self.generation > 0 and self.step > 0))

@@ -84,7 +84,9 @@ kfp.compiler.Compiler().compile(elastic, to)
 def test_kfp_compiles_a_pipeline_with_the_component(tmp_path: Path) -> None:
     python = os.environ.get(KFP)
     if not python:
-        pytest.skip(f"set {KFP} to a Python with kfp 2, in an environment of its own: kfp needs kubernetes<31")
+        pytest.skip(
+            f"needs kfp: set {KFP} to a Python with kfp 2, in its own environment: kfp needs kubernetes<31"
+        )
     text = yaml.safe_dump(pipeline.component("example.org/hvd-elastic:1"))
     to = tmp_path / "pipeline.yaml"
     ended = subprocess.run(

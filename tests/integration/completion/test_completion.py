@@ -28,7 +28,7 @@ OFFERS = {
 @pytest.fixture(scope="module", params=OFFERS)
 def shell(request: pytest.FixtureRequest) -> str:
     if shutil.which(request.param) is None:
-        pytest.skip(f"{request.param} is not installed here")
+        pytest.skip(f"needs {request.param}")
     return str(request.param)
 
 

@@ -9,6 +9,7 @@ from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed
 from hvd_elastic_ext.launcher.state import actions, orders
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.roster import Worker
 
 log = logging.getLogger(__name__)
 
@@ -60,11 +61,17 @@ def _end_processes(job: JobState, *, everything: bool) -> bool:
     state = job.shutdown
     roster, members = job.roster, set(job.world.members)
     for worker in roster.workers.values():
-        if everything or not (worker.done or worker.life in members):
+        finishes = worker.done or (worker.life in members and not _waits_to_join(job, worker))
+        if everything or not finishes:
             orders.end(job, worker)
     busy = {worker.seat.host: worker.host for worker in roster.workers.values()}
     state.running = busy | {name: host for name, host in state.running.items() if name not in roster.agents}
     return any(worker.killed is None and worker.leaving is None for worker in roster.workers.values())
+
+
+def _waits_to_join(job: JobState, worker: Worker) -> bool:
+    """Whether a member has yet to enter its first world: it would repeat the training that is done."""
+    return worker.is_newcomer and (not job.formed or worker.life in job.rendezvous.waiting)
 
 
 def _dismiss(job: JobState, *, late: bool) -> None:

@@ -140,7 +140,7 @@ def _find_missing(job: JobState) -> None:
     late = []
     for worker in job.roster.present(job.world.members):
         life = worker.life
-        if worker.killed is not None or life in waiting:
+        if worker.killed is not None or worker.done or life in waiting:
             continue
         counted, since = before.get(life, (worker.progress, now))
         entry = state.moved[life] = (worker.progress, since if counted == worker.progress else now)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.state.facts.health import left_out
-from hvd_elastic_ext.launcher.state.facts.shortage import free, host_names, remedy, why_too_few
+from hvd_elastic_ext.launcher.state.facts.shortage import free, host_names, remedy, unready, why_too_few
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+
+MOST_NAMED: Final = 4
+"""Most processes that are not ready in the reason."""
 
 
 def plan(job: JobState) -> Plan:
@@ -41,7 +46,8 @@ def _timed_out(job: JobState) -> JobFailed | None:
     why = [job.decision.reason, *why_too_few(job)]
     if blocked := left_out(job):
         why.append(f"left out: {', '.join(blocked)}")
-    if then := remedy(job):
+    why += (starting := unready(job))[:MOST_NAMED]
+    if then := remedy(job) or ("--elastic-timeout S waits longer" if starting else ""):
         why.append(then)
     return JobFailed(f"{there} after {options.elastic_timeout_s:g} s, --elastic-timeout: {'; '.join(why)}")
 

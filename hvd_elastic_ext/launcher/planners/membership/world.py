@@ -264,7 +264,7 @@ def finish(job: JobState) -> Plan:
 def _finish(job: JobState) -> None:
     """A process is done and has ended: members that lost the world by that finish in a world of their own."""
     alive = job.roster.present(job.world.members)
-    rest = [worker for worker in alive if not worker.done and worker.killed is None]
+    rest = [worker for worker in alive if not (worker.done or worker.is_newcomer) and worker.killed is None]
     if not any(worker.life in job.rendezvous.waiting for worker in rest):
         return
     wanted = tuple(worker.seat for worker in rest)

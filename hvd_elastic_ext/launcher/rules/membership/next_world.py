@@ -6,7 +6,7 @@ leaves when the others are enough. A world that has lost a member is formed agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
@@ -67,7 +67,8 @@ class Situation:
     ``wanted``: seats that ought to be filled, most senior first. ``processes``:
     those that live. ``members``: of the newest world, dead ones too. ``formed``:
     they have their ranks; ``settled``: and have agreed on their state.
-    ``begun``: there has been a world that settled.
+    ``begun``: there has been a world that settled. ``waiting``: processes that ask
+    for a rank. ``finishing``: one that was done with training has ended.
     """
 
     wanted: tuple[Seat, ...]
@@ -76,6 +77,8 @@ class Situation:
     formed: bool = True
     settled: bool = True
     begun: bool = False
+    waiting: Collection[ProcessId] = ()
+    finishing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +179,13 @@ def decide(now: float, situation: Situation, limits: WorldLimits) -> WorldDecisi
 def decide_by(now: float, found: Difference, limits: WorldLimits) -> WorldDecision:
     """The same, for whoever knows what differs without a look at each process there is."""
     if not (found.staying or found.leaving):
-        return WorldDecision(None, "", "training is done") if found.done else _begin(now, found, limits)
+        return WorldDecision(None, "", "training is done") if found.over else _begin(now, found, limits)
     if found.lost or found.broken:
         return _after_loss(found, limits)
+    if found.over:
+        return WorldDecision(None, "", "training is done, and the last ones are about to say so")
     if not (found.formed and found.settled):
         return STILL_FORMING
-    if found.done:
-        return WorldDecision(None, "", "training is done, and the last ones are about to say so")
     if found.leaving:
         decision = _without_leaving(now, found, limits)
         if decision is not None:
@@ -202,7 +205,8 @@ class Difference:
     that a world without the ``lost`` ones needs. ``lost``: members that have ended, or end. ``done``: those whose
     training function has returned. ``broken``: those that ask for a rank though they have one. All in their order in
     the world. ``parked``: processes that are ready in wanted seats, most senior first; ``coming``: how many of these
-    seats have none that is. If none is lost and the world still forms, what is wanted does not matter.
+    seats have none that is. If none is lost and the world still forms, what is wanted does not matter. ``over``: some
+    process, of any world, is done: no newcomer joins, and none that was called to a world that still forms.
     """
 
     staying: Sequence[ProcessId] = ()
@@ -216,6 +220,7 @@ class Difference:
     formed: bool = True
     settled: bool = True
     begun: bool = False
+    over: bool = False
 
     @classmethod
     def of(cls, situation: Situation) -> Difference:
@@ -223,6 +228,7 @@ class Difference:
         processes, wanted = situation.processes, situation.wanted
         needed, inside = frozenset(wanted), set[Seat]()
         lost, done, staying, leaving = list[ProcessId](), list[ProcessId](), list[Process](), list[Process]()
+        over = situation.finishing or any(process.done for process in processes.values())
         for life in situation.members:
             process = processes.get(life.seat)
             if process is None or process.stage is not Stage.LIVE or process.life != life:
@@ -231,12 +237,12 @@ class Difference:
             inside.add(life.seat)
             if process.done:
                 done.append(life)
-            else:
+            elif situation.formed or process.trained or not over:
                 (staying if life.seat in needed else leaving).append(process)
-        if not situation.formed:  # a process that is done does not join, and the others would wait for it
-            lost += done
+        if not situation.formed and any(each.life in situation.waiting for each in (*staying, *leaving)):
+            lost += done  # a process that is done does not join, and the others would wait for it
         broken = {each.life for each in (*staying, *leaving) if each.broken}
-        outside = [processes.get(seat) for seat in wanted if seat not in inside]
+        outside = [] if over else [processes.get(seat) for seat in wanted if seat not in inside]
         return cls(
             [each.life for each in staying],
             leaving,
@@ -249,6 +255,7 @@ class Difference:
             situation.formed,
             situation.settled,
             situation.begun,
+            over,
         )
 
     def window_closes(self, limits: WorldLimits) -> float:
@@ -302,9 +309,13 @@ def _after_loss(found: Difference, limits: WorldLimits) -> WorldDecision:
     """Decide about a newest world that has lost a process or its connections."""
     candidates = [*found.must_stay, *found.staying, *found.ready]
     chosen = found.chosen(candidates, limits)
-    cause = "worker failed" if found.lost else FINISHED if found.done else "connection lost"
-    gone = ", ".join(str(life.seat) for life in found.lost)
-    reason = f"lost {gone}" if found.lost else f"{found.broken[0].seat} has lost its connections"
+    failed = [life for life in found.lost if life not in found.done]
+    cause = "worker failed" if failed else FINISHED if found.done else "connection lost"
+    if found.lost:
+        how, gone = ("lost", failed) if failed else ("done with training:", found.lost)
+        reason = f"{how} {', '.join(str(life.seat) for life in gone)}"
+    else:
+        reason = f"{found.broken[0].seat} has lost its connections"
     if not chosen:
         return WorldDecision(None, cause, f"{reason}; processes left: {len(candidates)}, needed: {limits.least}")
     return WorldDecision(chosen, cause, reason)

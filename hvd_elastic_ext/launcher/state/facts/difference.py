@@ -9,15 +9,16 @@ from hvd_elastic_ext.launcher.state.job import JobState
 def difference(job: JobState) -> Difference:
     """What :func:`next_world.decide_by` needs.
 
-    It is rare that it takes a look at each: no member lives, one is done with training, was killed or asks for a rank
-    again, or some are lost and others in seats that are not wanted.
+    It is rare that it takes a look at each: no member lives, one was killed or asks for a rank again, some process is
+    done with training, or some are lost and others in seats that are not wanted.
     """
     members, roster = job.world.members, job.roster
     present, lost = roster.present(members), roster.absent(members)
     live, asked_again = Stage.LIVE, job.rendezvous.asked_again
     plain = bool(present) and (not asked_again or asked_again.isdisjoint(members))
     few = [each for each in roster.unusual if each.killed is not None or each.done or each.stage is not live]
-    if not plain or (few and not roster.present_ids(members).isdisjoint(map(id, few))):
+    over = any(each.done for each in few)
+    if not plain or over or (few and not roster.present_ids(members).isdisjoint(map(id, few))):
         return Difference.of(job.situation)
     formed, settled, begun = job.formed, job.settled, job.world.begun
     staying = [each.life for each in present] if lost else members

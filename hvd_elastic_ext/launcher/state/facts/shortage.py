@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from hvd_elastic_ext.core.errors import HOSTS_KEPT
+from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state.job import JobState
+
+NOT_READY: Final = "is not at hvd.init() or elastic.run yet"
 
 
 def why_short(job: JobState) -> str | None:
@@ -28,6 +33,12 @@ def why_too_few(job: JobState) -> list[str]:
     if not fleet.hosts.names:
         found.append("no host is published")
     return [why for why in found if why]
+
+
+def unready(job: JobState) -> list[str]:
+    """Processes that were started and are not ready, and for how long."""
+    booting = [worker for worker in job.roster.workers.values() if worker.stage is Stage.BOOTING]
+    return [f"{worker.seat}, started {job.now - worker.created:.0f} s ago, {NOT_READY}" for worker in booting]
 
 
 def remedy(job: JobState) -> str:

@@ -12,7 +12,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import longest_
 from hvd_elastic_ext.launcher.rules.health.host_requests import NEEDED, Starting
 from hvd_elastic_ext.launcher.rules.membership.next_world import STILL_FORMING, Stage
 from hvd_elastic_ext.launcher.state.facts import health, memory, pace
-from hvd_elastic_ext.launcher.state.facts.shortage import why_too_few
+from hvd_elastic_ext.launcher.state.facts.shortage import NOT_READY, why_too_few
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import GO_S
@@ -26,10 +26,10 @@ SILENT: Final = 0.4
 jobs heartbeats are seconds apart.
 """
 NOT_CONNECTED: Final = "has not connected yet"
-NOT_READY: Final = "is not at hvd.init() or elastic.run yet"
 STEPS_ALONE: Final = "does steps, alone: before hvd.init(), or outside a function with @elastic.run"
 """With hvd_elastic_ext.torch a process is in a world of its own from hvd.init() until the loop."""
 STANDBY: Final = "--standby-timeout"
+FAILS: Final = ", then the job fails (--elastic-timeout)"
 ARRIVES: Final = "it ends when that has come, or its holder is gone"
 INITIALIZED: Final = "it ends when that is, or when it has failed"
 CONNECTED: Final = "it ends when they are, or when one has failed; look for a firewall between the hosts if it lasts"
@@ -116,7 +116,7 @@ def waits_for(job: JobState, *, brief: bool = True) -> Wait | None:
     if not job.standing:
         return _save(job) or _shortage(job, brief=brief)
     if not job.formed:
-        return _forming(job)
+        return _ends_of_the_done(job) or _forming(job)
     return _silence(job) or _after_last_checkpoint(job) or _ends_of_the_done(job) or _first_step(job)
 
 
@@ -188,12 +188,13 @@ def _end(job: JobState) -> Wait | None:
 
 def _ends_of_the_done(job: JobState) -> Wait | None:
     """Training is done on all ranks, and their processes have not ended: a script may have much to do then."""
-    members = job.roster.present(job.world.members)
+    members = [each for each in job.roster.present(job.world.members) if job.formed or not each.is_newcomer]
     if not members or not all(worker.done for worker in members):
         return None
     names = some([str(worker.seat) for worker in members])
     after = "" if job.final_checkpoint.over else ", and then the last checkpoint is made"
     last_step = max(worker.moved_at for worker in members) or None  # 0 of a process that did none
+    after += "" if job.formed else "; no newcomer joins"
     what = f"for the end of {names}: training is done, the script is not{after}"
     return Wait(what, job.shutdown.ends_by, since=last_step, ends="it ends with the script; Ctrl-C ends it")
 
@@ -256,8 +257,12 @@ def _failing(job: JobState) -> Wait | None:
 
 def _forming(job: JobState) -> Wait:
     waiting = job.rendezvous.waiting
-    absent = [life for life in job.world.members if life not in waiting]
+    done = {worker.life for worker in job.roster.present(job.world.members) if worker.done}
+    absent = [life for life in job.world.members if life not in waiting and life not in done]
     what = f"world {job.generation} forms"
+    if done and not absent:
+        what += f" when those that are done with training have ended: {some([each.seat for each in sorted(done)])}"
+        return Wait(what, ends="it ends with the script there; Ctrl-C ends the job")
     if not absent:
         return Wait(what, ends=ARRIVES)
     what += f": not there yet: {some([life.seat for life in absent])}"
@@ -265,8 +270,8 @@ def _forming(job: JobState) -> Wait:
     new = [each.live_at for each in members if each.live_at is not None and each.life not in waiting]
     if len(new) < len(absent):
         limit_s = health.missing_limit_s(job)
-        ends = f"it ends when they next call state.commit() or end; reported as stalled after {limit_s:g} s"
-        return Wait(what, ends=ends)  # a step in the world before may take long
+        then = f"reported as stalled after {limit_s:g} s without progress"  # a step in the world before may take long
+        return Wait(what, ends=f"it ends when they next call state.commit() or end; {then}")
     return Wait(what, min(new) + GO_S, ", then a newcomer that is not there is ended")
 
 
@@ -312,6 +317,7 @@ def _silence(job: JobState) -> Wait | None:
 
 def _shortage(job: JobState, *, brief: bool) -> Wait:
     workers = job.roster.workers
+    fails_at = None if job.short_since is None else job.short_since + job.options.elastic_timeout_s
     booting = {str(seat): worker for seat, worker in workers.items() if worker.stage is Stage.BOOTING}
     if booting and job.options.limits.size(len(workers), begun=job.world.begun):
         latest = min(worker.since for worker in booting.values()) + job.options.standby_timeout_s
@@ -321,6 +327,8 @@ def _shortage(job: JobState, *, brief: bool) -> Wait:
         if alone:
             where = "before hvd.init() or outside a function with @elastic.run"
             boots.append(f"processes that do steps, each alone, {where}: {some(alone)}")
+        if fails_at is not None and fails_at < latest and not job.before_sleep.will_sleep:
+            return Wait("; ".join(boots), fails_at, FAILS)
         return Wait("; ".join(boots), latest, f" ({STANDBY})")
     what = [job.decision.reason or "no world is formed yet"]
     what += why_too_few(job)
@@ -336,8 +344,7 @@ def _shortage(job: JobState, *, brief: bool) -> Wait:
     if job.before_sleep.will_sleep:
         then = ", then it saves what memory holds and sleeps (--sleep-after)"
         return Wait("; ".join(what), memory.next_look(job), then)
-    until = None if job.short_since is None else job.short_since + job.options.elastic_timeout_s
-    return Wait("; ".join(what), until, ", then the job fails (--elastic-timeout)", ends="add a host, or end the job")
+    return Wait("; ".join(what), fails_at, FAILS, ends="add a host, or end the job")
 
 
 def _names(hosts: Mapping[str, object]) -> str:

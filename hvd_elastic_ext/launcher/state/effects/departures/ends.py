@@ -47,7 +47,8 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
         orders.delay_restart(job, worker.seat)
         _end_job(job, blame.process_left(job, worker, found.text, members=members))
     elif job.outcome.finishing:
-        if worker.life in members and (cause.fault or cause is Cause.PEER_LOST) and not _others_finish(job, worker):
+        trained = worker.life in members and not worker.is_newcomer
+        if trained and (cause.fault or cause is Cause.PEER_LOST) and not _others_finish(job, worker):
             shutdown.end(job, JobFailed(f"{worker.seat} {how}, before its training was done; that of others is"))
     elif cause.fault:
         _failed(job, worker, cause, how)
@@ -104,7 +105,8 @@ def _failed(job: JobState, worker: Worker, cause: Cause, how: str) -> None:
 
 def _others_finish(job: JobState, worker: Worker) -> bool:
     """Whether other members that are not done yet do the last steps without this one."""
-    return any(not each.done and each is not worker for each in job.roster.present(job.world.members))
+    others = [each for each in job.roster.present(job.world.members) if each is not worker]
+    return any(not (each.done or each.is_newcomer) for each in others)
 
 
 def _end_job(job: JobState, why: JobFailed | None) -> None:

@@ -773,3 +773,54 @@ def test_fixed_hosts_that_no_name_server_knows_end_the_job_at_once_with_what_to_
         f"no process started training: no agent could be started on b: {cluster.ssh_says}; "
         "no name server knows b, and no other host can come: correct the name in -H or in the hostfile"
     )
+
+
+NEWCOMER = "train a; step 500; hosts a b; state b waiting; "
+
+
+@pytest.mark.parametrize(
+    ("scenario", "told"),
+    [
+        (
+            NEWCOMER + "done a; run 9",
+            "for the end of a[0]: training is done, the script is not; no newcomer joins; no limit: it ends with the "
+            "script; Ctrl-C ends it",
+        ),
+        (
+            NEWCOMER + "run 9",
+            "world 2 forms: not there yet: a[0]; no limit: it ends when they next call state.commit() or end; reported "
+            "as stalled after 30 s without progress",
+        ),
+        (
+            "train a b least=2; step 500; hosts a b c; state c waiting; wedge a; done a; run 0.1; lose-world b; run 9",
+            "world 2 forms when those that are done with training have ended: a[0]; no limit: it ends with the script "
+            "there; Ctrl-C ends the job",
+        ),
+    ],
+    ids=["done", "in a step", "done, and too few others"],
+)
+def test_a_world_in_progress_that_waits_for_a_long_step_or_for_who_is_done_says_which(
+    scenario: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    play(scenario)
+    assert waits(caplog)[-1] == f"waiting: {told}"
+
+
+def test_a_wait_for_a_newcomer_names_the_limit_that_comes_first_and_so_does_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = play("train a b least=2 elastic_timeout_s=40.0; run 5; boot c 500; kill b; hosts a c; run 38")
+    told = waits(caplog)
+    assert len(told) > 6
+    assert all(line.endswith("s more, then the job fails (--elastic-timeout)") for line in told)
+    assert "c[0]; at most 4 s more, then the job fails" in told[-1]
+    cluster.run(5.0)
+    assert re.search(
+        r"c\[0\], started (39|40) s ago, is not at hvd.init\(\) or elastic.run yet; --elastic-timeout S waits longer",
+        str(cluster.driver.outcome),
+    )
+
+
+def test_a_wait_for_a_newcomer_names_its_own_limit_if_that_comes_first(caplog: pytest.LogCaptureFixture) -> None:
+    play("train a b least=2 standby_timeout_s=20.0; run 5; boot c 500; kill b; hosts a c; run 8")
+    assert waits(caplog)[-1].endswith("s more (--standby-timeout)")
