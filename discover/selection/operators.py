@@ -15,9 +15,10 @@ from hvd_elastic_ext.core.hosts import name_error
 from hvd_elastic_ext.core.publication import MAX_SLOTS
 
 SLOTS_ANNOTATION: Final = "hvd-elastic-ext/slots"
+"""Annotation with a pod's own number of slots. It counts before every other source."""
+
 PRICE_ANNOTATION: Final = "hvd-elastic-ext/price"
 """What a pod costs for an hour, for the launcher's ``--autoscale cost``."""
-"""Annotation with a pod's own number of slots. It counts before every other source."""
 
 CONTAINER_ANNOTATION: Final = "kubectl.kubernetes.io/default-container"
 """The pod's main container, in which agents run."""

@@ -300,6 +300,7 @@ class Roster:
     def start_agent(self, host: Host, now: float) -> Agent:
         """The agent of a host is being started, or has come by itself."""
         agent = self.agents[host.name] = Agent(host, now)
+        self._speakers = None
         self.watch_agent(agent)
         return agent
 

@@ -117,9 +117,10 @@ def fits(live: object, committed: Tensor) -> bool:
 
 
 def may_be_overwritten(tensors: Iterable[Tensor]) -> bool:
-    """Whether each has memory of its own, without holes, from one end to the other. An object counts once."""
+    """Whether each has memory of its own, without holes, from one end to the other, to which torch may write here. An
+    object counts once."""
     each = list({id(tensor): tensor for tensor in tensors}.values())
-    if not {torch.strided}.issuperset(map(_layout, each)):
+    if not {torch.strided}.issuperset(map(_layout, each)) or any(map(Tensor.is_inference, each)):
         return False
     if not all(map(Tensor.is_contiguous, each)) and not all(map(is_dense, each)):
         return False

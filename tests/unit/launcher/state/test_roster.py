@@ -45,6 +45,16 @@ def test_a_process_that_its_agent_names_no_more_is_asked_for_though_others_say_n
     assert job.take_actions() == []
 
 
+def test_an_agent_that_was_started_again_is_heard_when_its_processes_speak_with_others() -> None:
+    job = small_job()
+    lives = tuple(worker.life for worker in job.roster.workers.values())
+    news = {"event": "said", "message": {"say": "beat"}}
+    reduce(job, SameNews(lives, news))
+    agent = job.roster.start_agent(job.roster.agents.pop("a").host, NOW)
+    reduce(job, SameNews(lives, news))
+    assert agent.heard == job.now
+
+
 def test_a_copy_knows_its_own_members() -> None:
     job = small_job()
     job.roster.present_ids(job.world.members)

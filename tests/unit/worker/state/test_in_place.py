@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from hvd_elastic_ext.core.errors import StateError
 from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer, Contents
 from hvd_elastic_ext.worker.parts.torch_parts import ModelPart, OptimizerPart, ParameterNames, part_for
 from hvd_elastic_ext.worker.state.contents import Inventory, Written
@@ -246,6 +247,16 @@ def test_a_sparse_buffer_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     net.few = torch.zeros(3, 3).to_sparse()
     job.roll_back()
     assert job.loaded == ["ModelPart"]
+
+
+def test_a_model_that_torch_does_not_let_us_write_to_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = nn.Linear(2, 2)
+    with torch.inference_mode():
+        net.register_buffer("seen", torch.ones(3))
+    job = Job(monkeypatch, net=net)
+    job.commit()
+    with pytest.raises(StateError, match=r"state\.net: .*inference tensor"):
+        job.roll_back()
 
 
 def test_a_crafted_number_of_a_tensor_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
