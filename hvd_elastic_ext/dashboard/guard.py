@@ -10,6 +10,7 @@ import base64
 import hashlib
 import hmac
 import ipaddress
+import re
 import secrets
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -30,6 +31,8 @@ POLICY: Final = (
 """What a browser lets the page load: its own files, and nothing of anybody else."""
 LOCAL: Final = frozenset({"localhost", "ip6-localhost"})
 _SCHEME: Final = "bearer "
+_HOST: Final = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(:\d*)?", re.ASCII)
+"""The whole header: a library may take what follows the name for the path."""
 
 
 def new_token() -> str:
@@ -46,9 +49,10 @@ def knows(token: str, header: str | None) -> bool:
 
 def is_named(host: str | None, names: Collection[str]) -> bool:
     """Whether a ``Host`` header means this server: an address, which no DNS gives, or one of the ``names``."""
-    name = _name_of(host or "")
-    if not name:
+    found = _HOST.fullmatch(host or "")
+    if found is None:
         return False
+    name = (found["address"] or found["name"]).lower().rstrip(".")
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -59,14 +63,6 @@ def is_named(host: str | None, names: Collection[str]) -> bool:
 def is_own(origin: str | None, host: str | None) -> bool:
     """Whether a request comes from the page itself, or from a program that names no origin."""
     return origin is None or origin.partition("://")[2].lower() == (host or "").lower()
-
-
-def _name_of(host: str) -> str:
-    """The name in ``Host``, without the port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    name, _, port = host.rpartition(":")
-    return (name if port.isdigit() and name and ":" not in name else host).lower().rstrip(".")
 
 
 def policy_of_file(*, script: str, style: str) -> str:

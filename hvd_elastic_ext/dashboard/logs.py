@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 import time
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.output_files import INDEX, STREAMS, Mark, parse_mark
@@ -25,6 +27,7 @@ LONGEST_HIT: Final = 400
 BEFORE_S: Final = 10.0
 """What is shown around a moment begins so long before it."""
 _PIECE: Final = 1 << 20
+_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NAME: Final = re.compile(r"rank\.[^/\x00]{1,300}/(stdout|stderr)")
 
 
@@ -98,6 +101,7 @@ class Logs:
 
         Of a process that wrote nothing there it is what it wrote to its other stream, and nothing without either.
         """
+        _check(name)
         self._read_index()
         folder, _, stream = name.rpartition("/")
         there = [each for each in (stream, *STREAMS) if self._size(f"{folder}/{each}") is not None]
@@ -171,20 +175,23 @@ class Logs:
         except OSError:
             return None
 
-    def _open(self, name: str) -> Any:
+    def _open(self, name: str) -> BinaryIO:
         """A file of ours below the folder, never what a link names."""
-        if not _NAME.fullmatch(name) or "/.." in f"/{name}":
-            raise UsageError(f"{name!r} is no file of a rank's output")
+        _check(name)
+        folder, _, stream = name.rpartition("/")
         try:
-            descriptor = os.open(self._folder / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            holder = os.open(self._folder / folder, _FLAGS | os.O_DIRECTORY)
+            try:
+                return _opened(stream, holder)
+            finally:
+                os.close(holder)
         except OSError as error:
             raise UsageError(f"{name}: cannot be read: {error.strerror}") from None
-        return os.fdopen(descriptor, "rb")
 
     def _read_index(self) -> None:
         """Take in what is new in the index. Of a very long one the newest part counts."""
         try:
-            with (self._folder / INDEX).open("rb") as file:
+            with _opened(self._folder / INDEX) as file:
                 size = os.fstat(file.fileno()).st_size
                 if size < self._read_to:
                     self._marks, self._count, self._read_to = {}, 0, 0
@@ -204,6 +211,20 @@ class Logs:
         if self._count > 2 * MOST_MARKS:
             self._marks = {name: marks[-max(2, len(marks) // 2) :] for name, marks in self._marks.items()}
             self._count = sum(map(len, self._marks.values()))
+
+
+def _check(name: str) -> None:
+    if not _NAME.fullmatch(name) or "/.." in f"/{name}":
+        raise UsageError(f"{name!r} is no file of a rank's output")
+
+
+def _opened(path: str | Path, folder: int | None = None) -> BinaryIO:
+    """A plain file: a pipe could be waited for without end."""
+    descriptor = os.open(path, _FLAGS, dir_fd=folder)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no plain file")
+    return os.fdopen(descriptor, "rb")
 
 
 def _by_rank(folder: str) -> tuple[int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -48,7 +49,7 @@ def kind_of(row: Row) -> str:
 
 def duration(seconds: float) -> str:
     """For people: ``9.5 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
-    if seconds < 60:
+    if not 60 <= seconds < math.inf:  # a damaged journal may have any time
         return f"{seconds:.3g} s"
     whole = round(seconds)
     for size, high, low, name in ((3600, 60, 1, "min s"), (86400, 3600, 60, "h min"), (0, 86400, 3600, "d h")):

@@ -11,12 +11,12 @@ from typing import Any, Final
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hvd_elastic_ext.core.errors import ElasticError, UsageError
-from hvd_elastic_ext.core.json_text import finite
+from hvd_elastic_ext.core.json_text import finite, to_text
 from hvd_elastic_ext.dashboard import files, guard
 from hvd_elastic_ext.dashboard.jobs import Job, Jobs, summary
 from hvd_elastic_ext.dashboard.logs import PART, Logs
@@ -28,6 +28,16 @@ MOST_WATCHES: Final = 4
 MOST_STREAMS: Final = 16
 """Pages that are open together."""
 MOST_BODY: Final = 4096
+
+
+class Answer(Response):
+    """JSON that may hold any text of a job, such as half a character, and any number."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """As bytes."""
+        return to_text(content).encode()
 
 
 class Guarded:
@@ -51,7 +61,8 @@ class Guarded:
         host, headers = request.headers.get("host"), request.headers
         if not guard.is_named(host, self._names):
             return PlainTextResponse("this server has another name; open the address that the command printed\n", 421)
-        if not request.url.path.startswith("/api/"):
+        # As routes see it: the path of ``request.url`` may begin in ``Host``.
+        if request.scope["path"].lstrip("/") in ("", *files.TYPES):
             return None
         if not guard.knows(self._token, headers.get("authorization")):
             return PlainTextResponse("open the whole address that the command printed: it holds the token\n", 401)
@@ -95,7 +106,7 @@ def _told(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Reques
         try:
             return await handler(request)
         except ElasticError as error:
-            return JSONResponse({"error": str(error)}, 400)
+            return Answer({"error": str(error)}, 400)
 
     return told
 
@@ -116,7 +127,7 @@ class Site:
 
     async def list_jobs(self, _: Request) -> Response:
         """All jobs in a line each."""
-        return JSONResponse(await asyncio.to_thread(lambda: [summary(job) for job in self._jobs.all()]))
+        return Answer(await asyncio.to_thread(lambda: [summary(job) for job in self._jobs.all()]))
 
     async def live(self, request: Request) -> Response:
         """The parts of one job's page as they change."""
@@ -137,9 +148,9 @@ class Site:
         """Which files of output there are."""
         logs = await self._logs(request)
         if logs is None:
-            return JSONResponse({"folder": None, "files": []})
+            return Answer({"folder": None, "files": []})
         folder, found = logs
-        return JSONResponse({"folder": str(folder), "files": await asyncio.to_thread(found.files)})
+        return Answer({"folder": str(folder), "files": await asyncio.to_thread(found.files)})
 
     async def log(self, request: Request) -> Response:
         """A part of a file: its end, ``start``, or what was written around ``t``; and which process wrote what."""
@@ -160,7 +171,7 @@ class Site:
             sections = found.sections(name) if asked.get("sections") else []
             return {**part._asdict(), "sections": sections[-200:]}
 
-        return JSONResponse(await asyncio.to_thread(read))
+        return Answer(await asyncio.to_thread(read))
 
     async def search(self, request: Request) -> Response:
         """Lines of output with a text."""
@@ -173,7 +184,7 @@ class Site:
             number = None if generation is None else int(generation)
             return logs[1].search(asked.get("q", "")[:200], host=asked.get("host", ""), generation=number)
 
-        return JSONResponse(await asyncio.to_thread(found))
+        return Answer(await asyncio.to_thread(found))
 
     async def act(self, request: Request) -> Response:
         """Block or clear a host."""
@@ -192,7 +203,7 @@ class Site:
         if not isinstance(asked, dict):
             raise UsageError("a change is one JSON object")
         watch = self._watches.of(job)
-        return JSONResponse({"said": await asyncio.to_thread(watch.launcher.act, finite(asked))})
+        return Answer({"said": await asyncio.to_thread(watch.launcher.act, finite(asked))})
 
     async def _job(self, request: Request) -> Job:
         return await asyncio.to_thread(self._jobs.get, request.query_params.get("job", ""))

@@ -166,8 +166,11 @@ _BEGIN: Final = """\
 """
 _END: Final = """\
     if [ -n "$files" ]; then COMPREPLY=($(compgen -f -- "$word")); return; fi
-    if [ -n "$jobs" ]; then
-        case $word in -*) ;; *) list="$(hvd-elastic list -o name 2>/dev/null | sed 's,.*/,,')" ;; esac
+    if [ -n "$jobs" ]; then  # compgen expands words: no other text may get there
+        case $word in
+            -*) ;;
+            *) list="$(hvd-elastic list -o name 2>/dev/null | sed -n 's,^.*/\\([A-Za-z0-9.-]*\\)$,\\1,p')" ;;
+        esac
     fi
     COMPREPLY=($(compgen -W "$list" -- "$word"))
 }

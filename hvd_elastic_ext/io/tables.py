@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+_CONTROLS: Final = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "?")
+"""What a terminal would obey; cells hold what clusters and hosts say."""
 BETWEEN: Final = 3
 """Columns that each column of a table has around its own, at most."""
 
@@ -26,7 +28,7 @@ def plain(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Coll
         table.add_column(heading, justify="right" if heading in right else "left", no_wrap=True)
     longest = len(headings)
     for cells in rows:
-        table.add_row(*map(Text, cells))
+        table.add_row(*map(_text, cells))
         longest += sum(map(len, cells)) + 2 * len(cells)
     text = io.StringIO()
     console = Console(file=text, no_color=True, color_system=None, width=longest + sum(map(len, headings)) * 2)
@@ -59,7 +61,7 @@ def show(
         )
     longest = list(map(len, headings))
     for cells, style in rows:
-        table.add_row(*map(Text, cells), style=style)
+        table.add_row(*map(_text, cells), style=style)
         longest = [max(known, cell_len(cell)) for known, cell in zip(longest, cells, strict=True)]
     terminal, text = stream.isatty(), io.StringIO()
     console = Console(
@@ -75,3 +77,7 @@ def show(
         console.print(Text(summary))
     if not terminal:
         stream.write("\n".join(line.rstrip() for line in text.getvalue().split("\n")))
+
+
+def _text(cell: str) -> Text:
+    return Text(cell.translate(_CONTROLS))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import stat
 import zlib
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 MOST_BYTES: Final = 256 << 20
 """Of all files together: an agent reads them before it connects."""
+MOST_LIST: Final = 48 << 20
+"""Bytes of the list of files, unpacked: more than what a launcher sends can become."""
 
 _PIECE: Final = 1 << 20
 
@@ -29,8 +33,12 @@ class Wanted(NamedTuple):
 def unpacked(data: bytes) -> Wanted:
     """What :meth:`Wanted.packed` made. Raises ``ValueError``."""
     try:
-        found = json.loads(zlib.decompress(data))
-    except zlib.error as error:
+        stream = zlib.decompressobj()
+        text = stream.decompress(data, MOST_LIST)
+        if not stream.eof:
+            raise ValueError("the names of files are cut off, or too many")
+        found = json.loads(text)
+    except (zlib.error, RecursionError) as error:
         raise ValueError(str(error)) from None
     if not isinstance(found, list) or not found or not all(isinstance(each, str) for each in found):
         raise ValueError("no names of files")
@@ -44,7 +52,7 @@ def checksum(folder: str, names: Iterable[str]) -> str:
     for name in sorted(names):
         one = hashlib.sha256()
         try:
-            with open(os.path.join(folder, name), "rb") as file:  # noqa: PTH118, PTH123 - pathlib takes long to load
+            with _opened(os.path.join(folder, name)) as file:  # noqa: PTH118 - pathlib takes long to load
                 while piece := file.read(_PIECE):
                     one.update(piece)
                     left -= len(piece)
@@ -54,6 +62,14 @@ def checksum(folder: str, names: Iterable[str]) -> str:
             raise ValueError(f"{name}: {(error.strerror or str(error)).lower()}") from None
         whole.update(os.fsencode(name) + b"\0" + one.digest())
     return whole.hexdigest()
+
+
+def _opened(path: str) -> BinaryIO:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # a pipe would be waited for without end
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no plain file")
+    return os.fdopen(descriptor, "rb")
 
 
 def looked_at(data: bytes) -> dict[str, str]:

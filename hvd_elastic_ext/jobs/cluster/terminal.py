@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import termios
 import tty
 from collections.abc import Callable, Iterator, Sequence
@@ -123,10 +124,20 @@ def _size(source: int) -> tuple[int, int]:
 
 @contextmanager
 def _raw(source: int) -> Iterator[None]:
-    """Each key goes to the pod as it is pressed, Ctrl-C too."""
+    """Each key goes to the pod as it is pressed, Ctrl-C too. Signals that end this process raise ``SystemExit``."""
     before = termios.tcgetattr(source)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
+        for number, handler in handlers.items():
+            if handler != signal.SIG_IGN:  # as nohup has it
+                signal.signal(number, _ended)
         tty.setraw(source)
         yield
     finally:
         termios.tcsetattr(source, termios.TCSADRAIN, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _ended(number: int, _: object) -> None:
+    raise SystemExit(128 + number)

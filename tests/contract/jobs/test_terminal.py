@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import signal
 import struct
 import termios
 import threading
@@ -112,6 +113,24 @@ def test_a_terminal_gets_each_key_and_its_size_and_is_given_back_as_it_was(
         os.close(theirs)
     assert seen == [{"Width": 111, "Height": 33}, 0]
     assert taken.split() == [b"ready", b"03", b"78", b"79"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_us_gives_the_terminal_back_as_it_was(cluster: Cluster, number: signal.Signals) -> None:
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    handler = signal.signal(number, lambda *_: None)
+    body = terminal.pod_of(cluster, "digits")
+    try:
+        with pytest.raises(SystemExit, match=str(128 + number)):
+            terminal.run(
+                cluster, body, ["echo", "x"], source=theirs, write=lambda *_: signal.raise_signal(number), terminal=True
+            )
+        assert termios.tcgetattr(theirs) == before
+    finally:
+        signal.signal(number, handler)
+        os.close(ours)
+        os.close(theirs)
 
 
 def test_a_command_that_cannot_be_run_is_told(cluster: Cluster, server: KubeServer) -> None:

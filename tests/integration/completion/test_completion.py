@@ -82,3 +82,9 @@ def test_a_shell_that_is_not_known_is_refused() -> None:
     )
     assert ended.returncode == 2
     assert "choose from" in ended.stderr
+
+
+def test_a_name_of_a_job_is_not_run(offered, tmp_path: Path) -> None:
+    (tmp_path / "bin" / "hvd-elastic").write_text("#!/bin/sh\necho 'mpijob/$(touch run)'\necho mpijob/digits\n")
+    offered("get", "")
+    assert not (tmp_path / "run").exists()

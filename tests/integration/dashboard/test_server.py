@@ -47,6 +47,16 @@ def test_without_the_token_there_is_the_empty_page_alone(served: Served) -> None
     assert "default-src 'none'" in headers["content-security-policy"]
 
 
+@pytest.mark.parametrize("host", ["[::1]/x?", "[::1]?", "[::1]#"])
+def test_a_path_in_the_name_of_the_server_opens_nothing(served: Served, host: str) -> None:
+    assert served.ask("/api/jobs", token=None, Host=host)[0] == 421
+
+
+def test_text_that_is_no_utf8_is_shown(served: Served, folder: Path) -> None:
+    write_job(folder, "torn", JournalMaker().add("finished", code=1, reason="\ud800"))
+    assert "torn" in [job["name"] for job in served.json("/api/jobs")]
+
+
 def test_a_change_is_refused_without_the_token_from_another_origin_and_as_a_form(served: Served) -> None:
     block = json.dumps({"do": "block", "host": "h1"})
     own = {"Content_Type": "application/json"}

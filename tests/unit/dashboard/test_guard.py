@@ -32,7 +32,11 @@ def test_this_machine_may_be_called_by_address_or_by_its_name(host: str) -> None
 
 
 @pytest.mark.parametrize(
-    "host", [None, "", "evil.example", "evil.example:8265", "127.0.0.1.evil.example", "localhost.evil"]
+    "host",
+    [
+        *(None, "", "evil.example", "evil.example:8265", "127.0.0.1.evil.example", "localhost.evil"),
+        *("[::1]/x?", "[::1]?", "[::1]#", "[::1]x", "[::1", "localhost/x", "node7:1/x", "node7:80:80", "[node7]"),
+    ],
 )
 def test_a_name_that_somebody_points_here_is_refused(host: str | None) -> None:
     assert not guard.is_named(host, {"node7"})

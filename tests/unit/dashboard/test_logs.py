@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -99,3 +101,35 @@ def test_a_link_is_not_followed(folder: Path, tmp_path: Path) -> None:
 
 def test_a_folder_that_is_missing_holds_nothing(tmp_path: Path) -> None:
     assert Logs(tmp_path / "none").files() == []
+
+
+def test_a_folder_that_is_a_link_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path.parent / "others"
+    other.mkdir(exist_ok=True)
+    (other / "stdout").write_text("x")
+    (folder / "rank.5").symlink_to(other)
+    with pytest.raises(UsageError):
+        Logs(folder).read("rank.5/stdout")
+
+
+def test_a_pipe_is_not_waited_for(folder: Path) -> None:
+    os.mkfifo(folder / "rank.1" / "stdout")
+    with pytest.raises(UsageError, match="no plain file"):
+        Logs(folder).read("rank.1/stdout")
+    (folder / INDEX).unlink()
+    os.mkfifo(folder / INDEX)
+    assert Logs(folder).sections("rank.0/stderr") == []
+
+
+@pytest.mark.parametrize("name", ["../secret/stdout", "\0/stdout", "/etc/passwd"])
+def test_a_time_in_another_file_is_not_looked_for(folder: Path, name: str) -> None:
+    with pytest.raises(UsageError):
+        Logs(folder).around(name, 1000.0)
+
+
+@pytest.mark.parametrize("at", [-1, 1 << 63])
+def test_a_line_of_the_index_with_a_place_in_no_file_is_left_out(folder: Path, at: int) -> None:
+    mark = {"file": "rank.1/stderr", "at": at, "t": 1.0, "generation": 9, "host": "z", "slot": 0}
+    with (folder / INDEX).open("a") as file:
+        file.write(json.dumps(mark) + "\n")
+    assert Logs(folder).search("boom", host="z") == {"hits": [], "whole": True}

@@ -6,10 +6,13 @@ import json
 import math
 from typing import Any
 
+import pytest
+
 from hvd_elastic_ext.core.journal import read
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.dashboard.host_facts import Hosts
 from hvd_elastic_ext.dashboard.model import Facts, page_of
+from hvd_elastic_ext.dashboard.sentences import duration
 from tests.support.journals import JournalMaker
 
 
@@ -141,3 +144,8 @@ def test_numbers_that_json_does_not_have_are_null() -> None:
     journal.add("sealed", step=1, path="x", bytes=math.inf, seconds=math.nan)
     (sealed,) = page(journal)["checkpoints"]["sealed"]
     assert (sealed["bytes"], sealed["seconds"]) == (None, None)
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf])
+def test_a_time_that_is_none_ends_no_page(seconds: float) -> None:
+    assert duration(seconds) == f"{seconds} s"

@@ -37,3 +37,7 @@ def test_in_a_pipe_nothing_is_wrapped_whatever_the_terminal(monkeypatch: pytest.
     assert lines[-1] == ("words " * 60).rstrip()
     assert all(line == line.rstrip() for line in lines)
     assert len([line for line in lines if line]) == 5
+
+
+def test_a_cell_does_not_command_the_terminal() -> None:
+    assert tables.plain(("WHY",), [("a\x1b]0;x\x07\x9bb",)]) == "WHY\na?]0;x??b\n"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -90,3 +92,15 @@ def test_what_is_no_list_is_a_problem_and_no_end_of_the_agent(data: bytes) -> No
 def test_an_agent_that_is_not_asked_loads_none_of_it() -> None:
     code = "import sys, hvd_elastic_ext.agent.process.joined_job; assert 'hvd_elastic_ext.io.code' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("text", [b"[" + b" " * (49 << 20) + b"]", b"[" * 200_000])
+def test_a_list_without_measure_is_a_problem_and_no_end_of_the_agent(text: bytes) -> None:
+    assert "problem" in looked_at(zlib.compress(text))
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    code, other = code_of("--code", filled(tmp_path / "a")), filled(tmp_path / "b")
+    (other / "train.py").unlink()
+    os.mkfifo(other / "train.py")
+    assert there(code, other) == {"problem": "train.py: it is no plain file"}
