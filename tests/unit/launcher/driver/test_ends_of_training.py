@@ -56,6 +56,9 @@ ENDS = {
         kill b 0; finish; ended-well; gone d""",
     "a newcomer that fails while it is told to end fails no training that is done": """
         train a; step 500; hosts a b; state b waiting; dies b 5; done a; well a; run 0.1; kill b 1; ended-well <5""",
+    "a rank that fails in a world that goes on without one that is done fails the job, too": """
+        train a b least=1; run 1; wedge b; done b; run 0.1; lose-world a; members a; kill a 1; run 20; number resized 2
+        kill b 0; fails a[0] crashed: exit code 1, before its training was done""",
     "who trains again lets the newcomer in": """
         train a; step 500; hosts a b; state b waiting; done a; run 5; loop a; step 0.02; run 1; lose-world a; until a b
         generation 2""",
