@@ -168,7 +168,10 @@ class OptimizerPart(Part):
         """What :meth:`capture` gives, if saving and loading are torch's."""
         if not _saves_as_torch_does(self.value) or not _loads_state_as_torch_does(self.value):
             return None
-        return InPlace(self.capture(), [p for group in self.value.param_groups for p in group["params"]])
+        parameters = [p for group in self.value.param_groups for p in group["params"]]
+        if not {key for key in self.value.state if isinstance(key, Tensor)} <= set(parameters):
+            return None  # torch cannot save the state of a parameter that is in no group any more
+        return InPlace(self.capture(), parameters)
 
     def align(self, live: str, committed: str) -> bool:
         """Load the committed options, such as a learning rate, if nothing else differs and they hold no tensor."""
