@@ -17,7 +17,7 @@ def difference(job: JobState) -> Difference:
     live, asked_again = Stage.LIVE, job.rendezvous.asked_again
     plain = bool(present) and (not asked_again or asked_again.isdisjoint(members))
     few = [each for each in roster.unusual if each.killed is not None or each.done or each.stage is not live]
-    over = any(each.done for each in few)
+    over = job.outcome.finishing or any(each.done for each in few)
     if not plain or over or (few and not roster.present_ids(members).isdisjoint(map(id, few))):
         return Difference.of(job.situation)
     formed, settled, begun = job.formed, job.settled, job.world.begun

@@ -92,6 +92,7 @@ class Looking(RuleBasedStateMachine):
         self.begun = DampingState()
         self.state, self.plain = DaemonState("a"), DaemonState("a")
         self.lives: dict[str, int] = {}
+        self.missed = self.unseen = 0
         if running:
             self.snapshot = picture([self._pod(name, node="node-0") for name in NAMES[:4]], [node("node-0")])
             self.answers.update(each.uid for each in self.snapshot.pods.values())
@@ -146,7 +147,7 @@ class Looking(RuleBasedStateMachine):
     def pods_are_listed(self, states: dict[str, dict[str, Any]]) -> None:
         same = [replace(each) for key, each in self.snapshot.pods.items() if key.name not in states]
         listed = (*same, *(self._pod(name, **state) for name, state in states.items()))
-        self.snapshot = replace(self.snapshot, pods=picture(listed).pods)
+        self.snapshot = replace(self.snapshot, pods=picture(listed).pods, changed=None)
 
     @rule(name=st.sampled_from(NODES), state=NODE_STATES)
     def a_node_changes(self, name: str, state: dict[str, Any]) -> None:
@@ -192,6 +193,14 @@ class Looking(RuleBasedStateMachine):
         self.scratch = Scratch(self.begun)
         self.state, self.plain = DaemonState("b", earlier), DaemonState("b", earlier)
 
+    @rule(looks=st.integers(1, 2))
+    def the_source_misses_looks(self, looks: int) -> None:
+        self.missed = 1 + looks
+
+    @rule(looks=st.integers(1, 2))
+    def the_daemon_misses_what_the_source_shows(self, looks: int) -> None:
+        self.unseen = 1 + looks
+
     @precondition(lambda self: self.snapshot.nodes is not None)
     @rule()
     def nothing_happens(self) -> None:
@@ -200,6 +209,9 @@ class Looking(RuleBasedStateMachine):
     @invariant()
     def both_come_to_the_same(self) -> None:
         if not hasattr(self, "follower"):
+            return
+        if self.missed:
+            self.missed -= 1
             return
         wall = NOW + self.now - 100.0
         how: dict[str, Any] = {"node_exists": self.exists, "job": self.job}
@@ -236,6 +248,9 @@ class Looking(RuleBasedStateMachine):
             return
         assert set(damping.observation.hosts) == set(plain.observation.hosts)
         assert damping.observation.departing == plain.observation.departing
+        if self.unseen:
+            self.unseen -= 1
+            return
         one, said = decide(self.now, self.state, damping.observation)
         other, plainly = decide(self.now, replace(self.plain, seen=None), plain.observation)
         # What is known of the change gives the order of names in the reason.

@@ -1,0 +1,15 @@
+"""What differs from the present world is the same from a short look as from a look at each process."""
+
+from __future__ import annotations
+
+from hvd_elastic_ext.launcher.rules.membership.next_world import Difference
+from hvd_elastic_ext.launcher.state.facts.difference import difference
+from tests.unit.launcher.state_changes import small_job
+
+
+def test_training_stays_over_when_the_process_that_was_done_has_left() -> None:
+    job = small_job()
+    assert not difference(job).over
+    job.outcome.finishing = True
+    assert difference(job).over
+    assert difference(job) == Difference.of(job.situation)
