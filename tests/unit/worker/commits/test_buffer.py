@@ -84,7 +84,7 @@ def after(*actions: Action) -> Seen | None:
         return seen(buffer)
 
 
-@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=[pytest.mark.soak, pytest.mark.timeout(480)])])
 @pytest.mark.parametrize("what", INTERRUPTED)
 def test_interrupted_at_any_instruction_the_last_commit_is_the_old_or_the_new_one_whole(what: str, every: bool) -> None:
     action = INTERRUPTED[what]
