@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
@@ -16,6 +17,8 @@ from hvd_elastic_ext.dashboard.logs import Logs
 from hvd_elastic_ext.dashboard.model import Facts, page_of
 from hvd_elastic_ext.dashboard.reading import Reading
 from hvd_elastic_ext.report.timeline import values, whole
+
+log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.2
 """Between two looks at the journal's size."""
@@ -123,7 +126,7 @@ class Watch:
             await asyncio.sleep(LOOK_S)
 
     async def _follow(self) -> None:
-        """Read on and publish, until cancelled. A journal that cannot be read is said on the page."""
+        """Read on and publish, until cancelled. What goes wrong is said on the page: it must not look up to date."""
         while True:
             try:
                 await self._read_on()
@@ -131,6 +134,10 @@ class Watch:
                 self._publish(error="null")
             except OSError as error:
                 self._publish(error=to_text(f"{self.job.journal} cannot be read: {error.strerror}"))
+            except Exception as error:
+                log.exception("the page of %s stops", self.job.name)
+                self._publish(error=to_text(f"this page has stopped: {type(error).__name__}: {error}"))
+                return
             await asyncio.sleep(LOOK_S)
 
     async def _read_on(self) -> None:
