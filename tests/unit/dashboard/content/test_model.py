@@ -10,9 +10,9 @@ import pytest
 
 from hvd_elastic_ext.core.journal import read
 from hvd_elastic_ext.core.json_text import to_text
-from hvd_elastic_ext.dashboard.host_facts import Hosts
-from hvd_elastic_ext.dashboard.model import Facts, page_of
-from hvd_elastic_ext.dashboard.sentences import duration
+from hvd_elastic_ext.dashboard.content.host_facts import Hosts
+from hvd_elastic_ext.dashboard.content.model import Facts, page_of
+from hvd_elastic_ext.dashboard.content.sentences import duration
 from tests.support.journals import JournalMaker
 
 

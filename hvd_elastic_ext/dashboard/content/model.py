@@ -13,8 +13,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from hvd_elastic_ext.core.journal import Record
-from hvd_elastic_ext.dashboard import host_facts, sentences
-from hvd_elastic_ext.dashboard.host_facts import HostFacts
+from hvd_elastic_ext.dashboard.content import host_facts, sentences
+from hvd_elastic_ext.dashboard.content.host_facts import HostFacts
 from hvd_elastic_ext.report.job_report import RESTARTED, JobReport, Row, build_report, expected
 from hvd_elastic_ext.report.series import Rate, World
 from hvd_elastic_ext.report.table import hosts_text

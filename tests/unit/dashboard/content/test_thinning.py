@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hvd_elastic_ext.core.journal import read
-from hvd_elastic_ext.dashboard.thinning import Thinned, thinned
+from hvd_elastic_ext.dashboard.content.thinning import Thinned, thinned
 from hvd_elastic_ext.report.job_report import JobReport, build_report
 from tests.support.journals import JournalMaker
 
