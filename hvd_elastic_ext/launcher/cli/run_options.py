@@ -238,6 +238,7 @@ def _of_hosts(add: Adders) -> None:
     add.option("--code", type=Path, metavar="DIR", help="leave a host out whose files in DIR are others than here")
     add.seconds("--settle", dest="settle_s", help="seconds in which further newcomers are waited for (3)")
     add.seconds("--standby-timeout", dest="standby_timeout_s", help="seconds a newcomer may take to be ready (600)")
+    add.seconds("--wait-lines", dest="wait_lines_s", help="most seconds between lines on a wait that stops no rank (4)")
     add.option("--allowed-sizes", type=_sizes, metavar="N,N,…", help="sizes that a world may have (default: any)")
     add.option(
         "--notices-from",

@@ -242,6 +242,7 @@ class Job:
             releases=self._releases,
             max_wait_s=self._settings.max_wait_s,
             idle_wakes=idle_wakes,
+            lines_s=self._settings.wait_lines_s,
             generation=self._session.driver.job.generation,
         )
         try:

@@ -139,6 +139,7 @@ class RunSettings:
     allowed_sizes: tuple[int, ...] = ()
     settle_s: float = 3.0
     standby_timeout_s: float = 600.0
+    wait_lines_s: float = 4.0
     heartbeat_interval_s: float = 1.0
     heartbeat_timeout_s: float = 10.0
     orphan_grace_s: float = 60.0
@@ -269,6 +270,7 @@ def _of_times(s: RunSettings) -> Checks:
         _above_0("--elastic-timeout", s.elastic_timeout_s),
         _from_0("--settle", s.settle_s),
         _above_0("--standby-timeout", s.standby_timeout_s),
+        (s.wait_lines_s < 4, f"--wait-lines is {s.wait_lines_s:g}, but must be 4 s at least"),
         (
             not 0 < beat < silence,
             f"--heartbeat-interval {beat:g} and --heartbeat-timeout {silence:g}: the interval must be above 0 and "

@@ -1,8 +1,7 @@
 """Says what a job that does not train waits for, and what is waited for while it trains. It decides nothing.
 
-The first is said every :data:`SAY_S`. What training does not wait for is said as often for half a minute, and then
-with longer pauses, each of which its line names: a log of a healthy training is read for other things. The status line
-of a terminal and ``hvd-elastic status`` have both at any time.
+Both are said every :data:`SAY_S`. What training does not wait for is said less often after half a minute if
+``--wait-lines`` asks for that. The status line of a terminal and ``hvd-elastic status`` have both at any time.
 """
 
 from __future__ import annotations
@@ -39,10 +38,11 @@ def _say_beside(job: JobState) -> None:
     """Say of each host, with the limit, that what was started there beside the training is not ready."""
     found = beside(job)
     job.log_beside_at = {host: at for host, at in job.log_beside_at.items() if host in found}
+    most_s = job.options.wait_lines_s
     due = [host for host in found if job.now >= job.log_beside_at.get(host, 0.0)]
-    job.log_beside_at.update({host: job.now + log_again_s(found[host].since_s) for host in due})
+    job.log_beside_at.update({host: job.now + log_again_s(found[host].since_s, most_s) for host in due})
     if due:
-        again = said_again(max(found[host].since_s for host in due))
+        again = said_again(max(found[host].since_s for host in due), most_s)
         log.info("beside the training: %s%s", some([f"{host}: {found[host]}" for host in due]), again)
 
 
@@ -51,13 +51,14 @@ def _say_needed(job: JobState) -> None:
     needed = health.needed_unlisted(job)
     lasts_s = {host: job.now - since for host, since in needed.items() if job.now - since >= SAY_S}
     job.log_needed_at = {host: at for host, at in job.log_needed_at.items() if host in lasts_s}
+    most_s = job.options.wait_lines_s
     due = [host for host in lasts_s if job.now >= job.log_needed_at.get(host, 0.0)]
-    job.log_needed_at.update({host: job.now + log_again_s(lasts_s[host]) for host in due})
+    job.log_needed_at.update({host: job.now + log_again_s(lasts_s[host], most_s) for host in due})
     if due:
         log.info(
             "no longer listed, but still in use: %s; without it the world is below --min-np %d; no limit: it "
             "leaves when another host can take its place%s",
             some(due),
             job.options.limits.least,
-            said_again(max(lasts_s[host] for host in due)),
+            said_again(max(lasts_s[host] for host in due), most_s),
         )

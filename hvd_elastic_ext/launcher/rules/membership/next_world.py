@@ -18,6 +18,10 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 SETTLE_CAP_S: Final = 30.0
 """However many newcomers follow one another, the first one waits no longer than this."""
+LISTING: Final = 1 / 3
+"""Share of ``--settle`` in which hosts that come together may be listed one after the other: 1 s by default. Python
+and torch take longer to start, so newcomers that nobody has to wait for are waited for no longer than these take.
+"""
 REPLACE_MARGIN_S: Final = 2.0
 """What is left of a deadline when waiting for replacements ends."""
 
@@ -83,13 +87,18 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class WorldLimits:
-    """``start`` processes are needed for the first world, ``least`` for any other; ``most`` None is no limit."""
+    """``start`` processes are needed for the first world, ``least`` for any other; ``most`` None is no limit.
+
+    ``settle_s``: ``--settle``. ``listing``: the share of it in which further hosts may be listed, from the start of the
+    last newcomer, if all that are listed are ready: 1 where a change of the world costs a start of the script.
+    """
 
     start: int = 1
     least: int = 1
     most: int | None = None
     allowed: tuple[int, ...] = ()
     settle_s: float = 3.0
+    listing: float = LISTING
     settle_cap_s: float = SETTLE_CAP_S
 
     def size(self, available: int, *, begun: bool) -> int:
@@ -261,12 +270,14 @@ class Difference:
     def window_closes(self, limits: WorldLimits) -> float:
         """When no more newcomers are waited for: it slides from the one that was ready last.
 
-        If all that are wanted are ready, it slides from the start of the last one: hosts that come together are listed
-        while the first of them boots.
+        If all that are wanted are ready, a part of it counts from the start of the last one: hosts that come together
+        are listed while the first of them boots, and a change that nobody restarts for costs little.
         """
         ready = [process.since for process in self.parked]
-        last = max(ready) if self.coming else max(process.created for process in self.parked)
-        return min(last + limits.settle_s, min(ready) + limits.settle_cap_s)
+        closes = max(ready) + limits.settle_s
+        if not self.coming:
+            closes = max(process.created for process in self.parked) + limits.settle_s * limits.listing
+        return min(closes, min(ready) + limits.settle_cap_s)
 
     @property
     def ready(self) -> list[ProcessId]:
