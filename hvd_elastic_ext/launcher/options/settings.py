@@ -137,7 +137,8 @@ class RunSettings:
     journal: Path = Path("journal.jsonl")
     state_dir: Path = Path()
     allowed_sizes: tuple[int, ...] = ()
-    settle_s: float = 3.0
+    settle_s: float | None = None
+    """None is 3; newcomers that are all ready join 1 s after their start then, where that restarts nobody."""
     standby_timeout_s: float = 600.0
     wait_lines_s: float = 4.0
     heartbeat_interval_s: float = 1.0

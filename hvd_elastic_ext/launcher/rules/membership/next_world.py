@@ -18,9 +18,10 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 SETTLE_CAP_S: Final = 30.0
 """However many newcomers follow one another, the first one waits no longer than this."""
-LISTING: Final = 1 / 3
-"""Share of ``--settle`` in which hosts that come together may be listed one after the other: 1 s by default. Python
-and torch take longer to start, so newcomers that nobody has to wait for are waited for no longer than these take.
+SETTLE_S: Final = 3.0
+LISTED_S: Final = 1.0
+"""Seconds in which hosts that come together are listed one after the other, unless ``--settle`` says more. Python and
+torch take longer to start: newcomers that are all ready then join at once.
 """
 REPLACE_MARGIN_S: Final = 2.0
 """What is left of a deadline when waiting for replacements ends."""
@@ -89,16 +90,16 @@ class Situation:
 class WorldLimits:
     """``start`` processes are needed for the first world, ``least`` for any other; ``most`` None is no limit.
 
-    ``settle_s``: ``--settle``. ``listing``: the share of it in which further hosts may be listed, from the start of the
-    last newcomer, if all that are listed are ready: 1 where a change of the world costs a start of the script.
+    ``settle_s``: how long newcomers that are ready wait for others that are not, from the last one that is ready.
+    ``listed_s``: how long they wait for hosts that are not listed yet, from the start of the last one; None is as long.
     """
 
     start: int = 1
     least: int = 1
     most: int | None = None
     allowed: tuple[int, ...] = ()
-    settle_s: float = 3.0
-    listing: float = LISTING
+    settle_s: float = SETTLE_S
+    listed_s: float | None = None
     settle_cap_s: float = SETTLE_CAP_S
 
     def size(self, available: int, *, begun: bool) -> int:
@@ -270,13 +271,14 @@ class Difference:
     def window_closes(self, limits: WorldLimits) -> float:
         """When no more newcomers are waited for: it slides from the one that was ready last.
 
-        If all that are wanted are ready, a part of it counts from the start of the last one: hosts that come together
-        are listed while the first of them boots, and a change that nobody restarts for costs little.
+        If all that are wanted are ready, it slides from the start of the last one: hosts that come together are listed
+        while the first of them boots.
         """
         ready = [process.since for process in self.parked]
         closes = max(ready) + limits.settle_s
         if not self.coming:
-            closes = max(process.created for process in self.parked) + limits.settle_s * limits.listing
+            listed_s = limits.settle_s if limits.listed_s is None else limits.listed_s
+            closes = max(process.created for process in self.parked) + listed_s
         return min(closes, min(ready) + limits.settle_cap_s)
 
     @property

@@ -11,7 +11,7 @@ ENDS = {
     "who is done first is neither missed nor sent away, however long it takes": """
         train a b; run 1; done b; run 0.5; done a; run 300; generation 1; messages update 0; finish; ended-well""",
     "newcomers that are ready then do not begin it anew": """
-        train a b settle_s=15; run 1; hosts a b c; sees parked 3; done a b; run 60; generation 1; finish; ended-well""",
+        train a b settle_s=5; run 1; hosts a b c; sees parked 3; done a b; run 60; generation 1; finish; ended-well""",
     "a script may train twice, and the second training is elastic too": """
         train a b c; run 1; done a c b; run 0.5; loop b a c; run 1; generation 1; kill b; until a c; goes-on""",
     "whoever has much to do after training is not taken to be stalled": """

@@ -31,9 +31,9 @@ NEWCOMERS = {
     "removed while it boots": """
         train a; boot b 20; hosts a b; run 5; hosts a; gone b <2; run 60; is resized.cause start; no struck""",
     "removed while it is parked": """
-        train a settle_s=15; hosts a b; parked b; hosts a; run 60; is resized.cause start; no struck; gone b <1""",
+        train a settle_s=5; hosts a b; parked b; hosts a; run 60; is resized.cause start; no struck; gone b <1""",
     "on its way out it is not counted on when its host is back": """
-        train a settle_s=24; dies b 2; hosts a b; parked b; run 4; hosts a; run 0.5; hosts a b; until a b
+        train a settle_s=8; dies b 2; hosts a b; parked b; run 4; hosts a; run 0.5; hosts a b; until a b
         is resized.size 1, 2""",
     "one that comes and goes every second interrupts nobody": f"""
         train a; {30 * "hosts a b; run 1; hosts a; run 1; "} is resized.cause start; no struck; hosts a b; until a b""",

@@ -187,7 +187,7 @@ def test_horovods_own_options_keep_their_names_and_meaning() -> None:
         ("--commit-every auto", "commit_every", AUTO),
         ("--commit-every 10", "commit_every", Cadence(steps=10)),
         ("--allowed-sizes 4,2", "allowed_sizes", (2, 4)),
-        ("", "settle_s", 3.0),
+        ("", "settle_s", None),
         ("--settle 7", "settle_s", 7.0),
         ("--standby-timeout 7", "standby_timeout_s", 7.0),
         ("--wait-lines 60", "wait_lines_s", 60.0),
@@ -209,6 +209,23 @@ def test_horovods_own_options_keep_their_names_and_meaning() -> None:
 )
 def test_an_option_is_a_setting(words: str, setting: str, meant: object) -> None:
     assert getattr(parse("-np", "3", *words.split()), setting) == meant
+
+
+@pytest.mark.parametrize(
+    ("words", "settle_s", "listed_s"),
+    [
+        ("", 3.0, 1.0),
+        ("--settle 3", 3.0, None),
+        ("--settle 12", 12.0, None),
+        ("--engine torchrun", 3.0, None),
+        ("--engine mpirun", 3.0, None),
+    ],
+)
+def test_newcomers_that_are_all_ready_join_soon_unless_settle_is_given_or_a_change_restarts_all(
+    words: str, settle_s: float, listed_s: float | None
+) -> None:
+    limits = options_of(parse("-np", "1", *words.split())).limits
+    assert (limits.settle_s, limits.listed_s) == (settle_s, listed_s)
 
 
 def test_the_driver_goes_by_the_settings() -> None:
