@@ -16,6 +16,7 @@ import yaml
 
 from hvd_elastic_ext.launcher.metrics.figures import OWN, PREFIX
 from hvd_elastic_ext.launcher.metrics.tally import Tally
+from tests.unit.agent.process.test_metrics import figures
 
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian: prometheus)")
 FOLDER = Path(__file__).parents[3] / "docker/monitoring"
@@ -25,7 +26,7 @@ RULES: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text())["groups"][0]["r
 SCRAPES = 90
 """One a minute."""
 TARGET = {"job": "training", "instance": "launcher:9464"}
-GAUGES = {"waiting": 0.0, "asleep": 0.0, "step_seconds": 0.1, "progress_age_seconds": 0.2}
+GAUGES = {"waiting": 0.0, "asleep": 0.0, "step_seconds": 0.1, "progress_age_seconds": 0.2, "agent_connected": 1.0}
 CRASH = {"cause": "crashed", "subject": "slot 0 of h1"}
 LOSS = {"cause": "worker failed", "downtime_s": 1.0, "steps_lost": 5}
 PAUSE = {"cause": "hosts removed", "downtime_s": 100.0, "steps_lost": 0}
@@ -53,6 +54,7 @@ STORIES = {
     "HvdElasticDowntime": Story(dict.fromkeys((20, 25, 30, 35), ("resized", PAUSE))),
     "HvdElasticCheckpointOld": Story({5: SEALED}, at=80),
     "HvdElasticGetsNoHosts": Story({minute: ("not_scaled", {"reason": "quota"}) for minute in (30, 33, 36, 39)}),
+    "HvdElasticAgentAlone": Story(gauges={"agent_connected": 0.0}),
 }
 QUIET = {
     "a job that trains": Story(dict.fromkeys(range(0, SCRAPES, 30), SEALED)),
@@ -71,7 +73,7 @@ QUIET = {
 def series(story: Story) -> list[dict[str, str]]:
     """What Prometheus has read, a reading a minute."""
     now = 0.0
-    tally = Tally(lambda: now)
+    tally = Tally(lambda: now, lambda: now)
     tally.note("resized", {"cause": "start", "downtime_s": None, "steps_lost": None})
     read: dict[str, list[str]] = {}
     for minute in range(SCRAPES):
@@ -135,15 +137,23 @@ def metrics_in(expressions: Iterable[str]) -> set[str]:
     return {name for text in expressions for name in re.findall(rf"{PREFIX}(\w+)", text)}
 
 
+def names_of_agents() -> set[str]:
+    with figures() as (agent, told):
+        list(told.collect())
+        agent.time = 10.0  # GPUs are told from the second time on
+        families = [(family.name.removeprefix(PREFIX), family.type) for family in told.collect()]
+    return {f"{name}_total" if kind == "counter" else name for name, kind in families}
+
+
 def panels() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(GRAFANA.read_text())["panels"]
     return found
 
 
 def test_alerts_and_dashboard_ask_for_figures_that_the_launcher_tells() -> None:
-    tally = Tally(lambda: 0.0)
+    tally = Tally(lambda: 0.0, lambda: 0.0)
     tally.note("started", {"job": "j", "run": "r", "version": "v"})
-    known = OWN | {f"{figure.name}_total" for figure in tally.figures() if figure.counter}
+    known = OWN | {f"{figure.name}_total" for figure in tally.figures() if figure.counter} | names_of_agents()
     asked = metrics_in([rule["expr"] for rule in RULES])
     shown = metrics_in(target["expr"] for panel in panels() for target in panel.get("targets", ()))
     assert asked <= known
