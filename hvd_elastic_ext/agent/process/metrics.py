@@ -48,9 +48,7 @@ class Membership(Protocol):
 class Figures(Collector):
     """The figures of one agent. ``usage`` and ``gpus`` look at the host."""
 
-    def __init__(
-        self, agent: Source, job: Membership, *, usage: Usage | None = None, gpus: Gpus | None = None
-    ) -> None:
+    def __init__(self, agent: Source, job: Membership, *, usage: Usage | None = None, gpus: Gpus | None = None) -> None:
         self._agent, self._job = agent, job
         self._usage = Usage() if usage is None else usage
         self._gpus = gpus

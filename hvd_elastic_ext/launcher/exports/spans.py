@@ -149,7 +149,7 @@ class Spans:
                 self._span("resize.sync", line.mono, min(self._synced[1], end)),
                 self._span("resize.first_step", min(self._synced[1], end), end),
             ]
-        told = {"size_before": self._size, "generation": line.generation}
+        told: dict[str, Any] = {"size_before": self._size, "generation": line.generation}
         told |= {key: line.get(key) for key in ("cause", "reason", "size", "downtime_s", "steps_lost", "lost_because")}
         told |= {f"hosts_{key}": sorted(_names(line.get(key)))[:MOST_NAMES] for key in ("added", "removed", "failed")}
         size = line.get("size")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any, Final
@@ -30,7 +30,7 @@ class Goodput:
         self._steady = False
         """No world has formed since the last step."""
         self._steps_s: deque[float] = deque(maxlen=RECENT)
-        self.redone_s: Counter[str] = Counter()
+        self.redone_s: defaultdict[str, float] = defaultdict(float)
         """Time of steps that were lost, by the cause of the world that has to do them again."""
 
     def note(self, event: str, fields: Fields, now: float) -> None:

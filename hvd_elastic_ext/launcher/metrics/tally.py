@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from hvd_elastic_ext.launcher.metrics.figures import Figure
+from hvd_elastic_ext.launcher.metrics.figures import Figure, Samples
 from hvd_elastic_ext.launcher.metrics.goodput import Goodput
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import CAUSES
@@ -100,7 +100,7 @@ class Tally:
             labels = ("cause",) if each.causes else ()
             yield Figure(each.name, each.help, dict(self._counts[each.name]), labels, counter=True)
         yield Figure("commits", "Commits that have been sealed in memory", {(): self._commits}, counter=True)
-        again = {(cause,): self._goodput.redone_s[cause] for cause in CAUSES}
+        again: Samples = {(cause,): self._goodput.redone_s[cause] for cause in CAUSES}
         words = "Time of the steps that were lost with a world, by the cause of the next"
         yield Figure("redone_seconds", words, again, ("cause",), counter=True)
         if (good := self._goodput.ratio(self._mono())) is not None:

@@ -39,9 +39,7 @@ def test_a_killed_rank_is_a_span_and_the_series_of_steps_goes_on_behind_it(
     assert figures['hvd_elastic_agent_processes{state="live"}'] == "2.0"
     assert float(figures['hvd_elastic_agent_commit_memory_bytes{slot="0"}']) > 0
     resizes = [span for span in server.spans() if span.name == "resize"]
-    causes = [
-        {pair.key: pair.value for pair in span.attributes}["hvd_elastic.cause"].string_value for span in resizes
-    ]
+    causes = [{pair.key: pair.value for pair in span.attributes}["hvd_elastic.cause"].string_value for span in resizes]
     assert causes[:2] == [record.get("cause") for record in launched.events("resized")[:2]]
     assert all(span.start_time_unix_nano < span.end_time_unix_nano for span in resizes)
     [run] = {record.get("run") for record in launched.events("started")}

@@ -42,9 +42,7 @@ class Listeners(NamedTuple):
                 each.close()
 
 
-def listeners(
-    settings: RunSettings, clock: Clock, about: Mapping[str, Any], environ: Mapping[str, str]
-) -> Listeners:
+def listeners(settings: RunSettings, clock: Clock, about: Mapping[str, Any], environ: Mapping[str, str]) -> Listeners:
     """``about``: the names of the job and its run. Raises :class:`UsageError`."""
     board = None
     if settings.tensorboard is not None:

@@ -135,7 +135,9 @@ def test_the_standard_variables_name_the_service(monkeypatch: pytest.MonkeyPatch
     sender.close()
 
 
-def test_a_collector_gets_the_spans_over_http(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_collector_gets_the_spans_over_http(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     with collector() as server:
         monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{server.server_port}")
         follower = followed({ENDPOINT: "set"}, ABOUT)

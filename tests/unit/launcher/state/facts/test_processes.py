@@ -14,9 +14,7 @@ def test_a_host_is_told_with_its_gpus_and_its_price_where_these_are_known() -> N
     cluster = running("a", "b")
     cluster.run(2.0)
     job = cluster.driver.job
-    job.fleet.hosts = HostSet(
-        tuple(replace(host, price="2.5" if host.name == "a" else "") for host in job.fleet.hosts)
-    )
+    job.fleet.hosts = HostSet(tuple(replace(host, price="2.5" if host.name == "a" else "") for host in job.fleet.hosts))
     used = {"cpu": 0.25, "gpu": 0.5, "gpu_memory": 0.75, "memory": 0.125}
     cluster.driver.tell(News("a", {"event": "usage", **used}))
     hosts = details(job)["hosts"]
