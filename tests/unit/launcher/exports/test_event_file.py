@@ -91,7 +91,7 @@ def test_after_an_error_of_the_disk_another_file_goes_on(tmp_path: Path) -> None
 
 def test_a_folder_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="--tensorboard: .* cannot be written: "):
+    with pytest.raises(UsageError, match=r"--tensorboard: .* cannot be written: "):
         EventFile(tmp_path / "file" / "runs", lambda: 0.0)
 
 

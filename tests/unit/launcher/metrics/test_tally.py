@@ -8,6 +8,7 @@ from typing import Any
 from hvd_elastic_ext.launcher.metrics.tally import Tally
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import CAUSES
+from tests.support.clock import ManualClock
 
 
 def counted(*events: tuple[str, Mapping[str, Any]]) -> dict[str, dict[tuple[str, ...], float]]:
@@ -58,14 +59,16 @@ def test_commits_are_counted_by_their_numbers_as_not_each_is_told() -> None:
 
 
 def test_goodput_and_the_time_of_steps_done_again_are_told_from_the_first_step_on() -> None:
-    now = 0.0
-    tally = Tally(lambda: 1000.0, lambda: now)
-    told: list[dict[str, dict[tuple[str, ...], float]]] = []
-    for now, step in ((10.0, 0), (20.0, 100)):
-        told.append({figure.name: dict(figure.samples) for figure in tally.figures()})
+    clock = ManualClock(mono=0.0)
+    tally = Tally(clock.wall, clock.mono)
+
+    def told() -> dict[str, dict[tuple[str, ...], float]]:
+        return {figure.name: dict(figure.samples) for figure in tally.figures()}
+
+    assert "goodput_ratio" not in told()
+    for step in (0, 100):
+        clock.advance(10.0)
         tally.note("stepped", {"step": step})
     tally.note("resized", {"cause": "worker failed", "downtime_s": 0.0, "steps_lost": 50})
-    told.append({figure.name: dict(figure.samples) for figure in tally.figures()})
-    assert "goodput_ratio" not in told[0]
-    assert told[-1]["goodput_ratio"] == {(): 0.25}
-    assert told[-1]["redone_seconds"] == {**dict.fromkeys([(cause,) for cause in CAUSES], 0), ("worker failed",): 5}
+    assert told()["goodput_ratio"] == {(): 0.25}
+    assert told()["redone_seconds"] == {**dict.fromkeys([(cause,) for cause in CAUSES], 0), ("worker failed",): 5}
