@@ -51,8 +51,9 @@ class Gpus:
         return found
 
     def said(self) -> dict[str, Any]:
-        """For the launcher: ``gpu``, the mean of all, and ``gpu_memory``, the share in use; or ``gpu_unknown``, why they
-        are not known. Nothing for a host without GPUs.
+        """For the launcher: ``gpu``, the mean of all, and ``gpu_memory``, the share in use.
+
+        Or ``gpu_unknown``, why these are not known; nothing for a host without GPUs.
         """
         if gpus := self.look():
             busy = sum(gpu.busy for gpu in gpus) / len(gpus)
