@@ -46,10 +46,9 @@ class EventFile:
     def take(self, dated: Dated) -> str:
         """Write a point. Return what went wrong; "" if nothing did."""
         try:
-            again = self._file is None or dated[1].again
             if self._file is None:
                 self._open()
-            self._write(dated[0], dated[1]._replace(again=again))
+            self._write(*dated)
         except OSError as error:
             self.close()
             return f"{self._folder} cannot be written: {error.strerror or error}"
@@ -73,9 +72,9 @@ class EventFile:
         self._file.flush()
 
     def _write(self, at: float, point: Point) -> None:
-        if point.again:  # readers forget what they have read of this step and of later ones
+        if point.lost_from is not None:  # readers forget what they have read of this step and of later ones
             begins = self._event.SessionLog(status=self._event.SessionLog.START)
-            self._put(self._event.Event(wall_time=at, step=point.step, session_log=begins))
+            self._put(self._event.Event(wall_time=at, step=point.lost_from, session_log=begins))
         made = [self._summary.Summary.Value(tag=tag, simple_value=value) for tag, value in point.values.items()]
         summary = self._summary.Summary(value=made)
         self._put(self._event.Event(wall_time=at, step=point.step, summary=summary))

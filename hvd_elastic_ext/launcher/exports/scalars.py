@@ -19,11 +19,11 @@ _NOT_FINITE: Final = ("nan", "inf", "-inf")
 
 
 class Point(NamedTuple):
-    """Scalars of a step, by tag. ``again``: what was written from this step on no longer holds."""
+    """Scalars of a step, by tag. ``lost_from``: what was written from that step on no longer holds."""
 
     step: int
     values: Mapping[str, float]
-    again: bool
+    lost_from: int | None = None
 
 
 class Scalars:
@@ -31,6 +31,8 @@ class Scalars:
 
     def __init__(self) -> None:
         self._newest: int | None = None
+        self._agreed: int | None = None
+        """The step on which a world has agreed since the last point: later ones are lost."""
         self._last: tuple[float, int] | None = None
         """Time (mono) and number of the last step; None if a world has formed since."""
 
@@ -39,7 +41,11 @@ class Scalars:
         if event == "resized":
             self._last = None
         step = fields.get("step")
-        if event != "stepped" or not isinstance(step, int) or step < 0:
+        if not isinstance(step, int) or step < 0:
+            return None
+        if event == "synced":  # a rank that has rolled back further than the others gets their steps
+            self._agreed = step
+        if event != "stepped":
             return None
         values = {"job/world_size": fields.get("size")}
         if self._last is not None and step > self._last[1] and now > self._last[0]:
@@ -47,10 +53,16 @@ class Scalars:
         reported = fields.get("values")
         values |= _named("training", reported if isinstance(reported, Mapping) else {})
         values |= _named("signals", signals)
-        again = self._newest is None or step <= self._newest
-        self._newest, self._last = step, (now, step)
+        lost_from = self._lost_from(step)
+        self._newest, self._last, self._agreed = step, (now, step), None
         found = {tag: number for tag, value in values.items() if (number := _number(value)) is not None}
-        return Point(step, found, again)
+        return Point(step, found, lost_from)
+
+    def _lost_from(self, step: int) -> int | None:
+        if self._newest is None:
+            return step if self._agreed is None else min(step, self._agreed + 1)
+        holds = min(self._newest, step - 1 if self._agreed is None else self._agreed)
+        return holds + 1 if holds < self._newest else None
 
 
 def _named(group: str, values: Mapping[Any, Any]) -> dict[str, Any]:

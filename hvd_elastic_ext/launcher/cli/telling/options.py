@@ -7,10 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.notify.webhook import webhook_url
 from hvd_elastic_ext.launcher.options.listening import listen_address, listen_address_of_hosts
 
 PORT = "[HOST:]PORT"
+
+
+def _folder(text: str) -> Path:
+    if "://" in text:
+        raise UsageError(f"--tensorboard {text}: that is no folder of this machine")
+    return Path(text)
 
 
 def add_to(option: Callable[..., Any]) -> None:
@@ -35,7 +42,7 @@ def add_to(option: Callable[..., Any]) -> None:
     )
     option(
         "--tensorboard",
-        type=Path,
+        type=_folder,
         metavar="DIR",
         help="write what rank 0 reports into DIR/JOB/RUN, for TensorBoard (docs/metrics.md)",
     )

@@ -18,7 +18,7 @@ def test_a_step_has_its_world_its_speed_what_training_reports_and_what_is_observ
     scalars.take("stepped", stepped(10), 100.0, {})
     point = scalars.take("stepped", stepped(14, 3, loss=0.5, epoch=2, done=False, note="x"), 102.0, {"queue": 7.0})
     assert point is not None
-    assert (point.step, point.again) == (14, False)
+    assert (point.step, point.lost_from) == (14, None)
     assert point.values == {
         "job/world_size": 3.0,
         "job/steps_per_second": 2.0,
@@ -31,7 +31,21 @@ def test_a_step_has_its_world_its_speed_what_training_reports_and_what_is_observ
 def test_steps_that_are_done_again_replace_those_before_and_so_does_the_first_of_a_launcher() -> None:
     scalars = Scalars()
     points = [scalars.take("stepped", stepped(step), at, {}) for at, step in enumerate((5, 9, 8, 9, 10))]
-    assert [point.again for point in points if point is not None] == [True, False, True, False, False]
+    assert [point.lost_from for point in points if point is not None] == [5, None, 8, None, None]
+
+
+def test_what_is_behind_the_step_that_a_world_agrees_on_is_lost_though_not_each_step_is_told() -> None:
+    def lost_from(scalars: Scalars, *events: tuple[str, int]) -> int | None:
+        point = [scalars.take(event, stepped(step), 1.0, {}) for event, step in events][-1]
+        assert point is not None
+        return point.lost_from
+
+    scalars = Scalars()
+    assert lost_from(scalars, ("synced", 4), ("stepped", 7)) == 5
+    assert lost_from(scalars, ("stepped", 20)) is None
+    assert lost_from(scalars, ("rolled_back", 5), ("synced", 14), ("synced", 12), ("stepped", 15)) == 13
+    assert lost_from(scalars, ("synced", 15), ("stepped", 18)) is None
+    assert lost_from(scalars, ("synced", 17), ("stepped", 30)) == 18
 
 
 def test_no_speed_is_told_over_a_change_of_the_world_or_a_roll_back() -> None:

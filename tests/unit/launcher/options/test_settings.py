@@ -277,6 +277,12 @@ def test_agents_are_told_where_to_answer_prometheus_by_an_address_of_each_host()
         told("--agent-metrics", "node:9465")
 
 
+def test_scalars_go_to_a_folder_of_this_machine() -> None:
+    assert parse("-np", "1", "--tensorboard", "runs").tensorboard == Path("runs")
+    with pytest.raises(UsageError, match="--tensorboard s3://runs: that is no folder"):
+        parse("-np", "1", "--tensorboard", "s3://runs")
+
+
 def test_a_hostfile_is_read_as_horovod_reads_it(tmp_path: Path) -> None:
     hostfile = tmp_path / "hostfile"
     hostfile.write_text("a slots=2\nb slots=4\n")
