@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -43,10 +44,10 @@ class Agents:
         self._told = asyncio.Event()
         self._launches: list[Any] = []
 
-    async def start(self, host: str, address: str) -> None:
+    async def start(self, host: str, address: str | None) -> None:
         at = ("127.0.0.1", await self.control.start("127.0.0.1")) if not self._launches else self._at
         self._at = at
-        env = {AGENT_METRICS: address}
+        env = {} if address is None else {AGENT_METRICS: address}
         line = join_line("job-1", host, key=self._key, launcher=at, incarnation=1, orphan_grace_s=20, env=env)
         self._launches.append(await Local().start(host, line, remark=self._remark))
         await self.seen.joins(len(self._launches))
@@ -112,6 +113,44 @@ def test_two_agents_with_one_port_go_on_and_the_second_says_so_in_one_line(
         assert line.endswith(
             f"--agent-metrics 127.0.0.1:{port}: Address already in use; host h2 goes on without figures"
         )
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+
+
+def test_a_launcher_that_takes_an_agent_over_says_anew_where_it_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+    async def story() -> None:
+        agents = Agents()
+        await agents.start("h1", "127.0.0.1:0")
+        port = int(await agents.remark(r"host h1 answers Prometheus at port (\d+)"))
+        await asyncio.to_thread(read, port)
+        await agents.start("h1", None)
+        with pytest.raises(OSError, match="refused"):
+            await asyncio.to_thread(read, port)
+        await agents.end()
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+
+
+def test_an_agent_without_the_library_says_so_once_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / "prometheus_client.py").write_text("raise ImportError('No module named prometheus_client')")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+
+    async def story() -> None:
+        agents = Agents()
+        await agents.start("h1", "127.0.0.1:0")
+        port = int(await agents.remark(r"host h1 answers Prometheus at port (\d+)"))
+        for _ in range(2):
+            with pytest.raises(urllib.error.HTTPError, match="500") as refused:
+                await asyncio.to_thread(read, port)
+            refused.value.close()
+        await agents.end()
+        [line] = agents.remarks[1:]
+        assert "install prometheus-client on host h1" in line
 
     asyncio.run(asyncio.wait_for(story(), 60))
 
