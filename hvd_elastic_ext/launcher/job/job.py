@@ -40,7 +40,7 @@ from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.planners.membership.scaling import signals_of
 from hvd_elastic_ext.launcher.rules.health import host_requests
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
-from hvd_elastic_ext.launcher.state.facts import processes, waits
+from hvd_elastic_ext.launcher.state.facts import processes, shortage, waits
 from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, Wait
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.saved import Saved
@@ -333,7 +333,8 @@ class Job:
             self._session.health_changed(ledger, event, fields)
             if self._sleeping is not None:
                 self._sleeping.changed()
-        return answer
+        refused = shortage.list_refused(driver.job)
+        return {**answer, "refused": refused} if "hosts" in answer and refused else answer
 
     def _scale_by_hand(self, hosts: object) -> Mapping[str, Any]:
         """Answer ``hvd-elastic scale``. Raises :class:`UsageError`."""
