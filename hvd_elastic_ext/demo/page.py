@@ -17,6 +17,7 @@ from typing import Final, TextIO
 
 from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.demo.job import Folder
+from hvd_elastic_ext.io import process_tree
 
 NEEDED: Final = ("starlette", "uvicorn")
 VARIABLE: Final = "HVD_ELASTIC_DASHBOARD_TOKEN"
@@ -50,7 +51,7 @@ def served(folder: Folder, stream: TextIO, environ: Mapping[str, str]) -> Iterat
     try:
         yield
     finally:
-        _end(server)
+        process_tree.end_by_pipe(server, within_s=ENDS_S)
 
 
 def export(folder: Folder) -> None:
@@ -67,14 +68,3 @@ def export(folder: Folder) -> None:
 def _command(folder: Folder) -> list[str]:
     words = ("dashboard", str(folder.journal), "--state-dir", str(folder.state))
     return [sys.executable, "-m", "hvd_elastic_ext.cli", *words]
-
-
-def _end(server: subprocess.Popen[bytes]) -> None:
-    assert server.stdin is not None
-    with contextlib.suppress(OSError):
-        server.stdin.close()
-    try:
-        server.wait(ENDS_S)
-    except subprocess.TimeoutExpired:
-        server.kill()
-        server.wait()
