@@ -74,7 +74,9 @@ class Newcomer:
         """Until the newest world has this size."""
 
         def newest() -> bool:
-            found = re.findall(r"world \d+: size (\d+) ", self.types(f"hvd-elastic logs {name}"))
+            self._capfd.readouterr()
+            cli.main(["logs", name])  # refused while the container waits to start
+            found = re.findall(r"world \d+: size (\d+) ", self._capfd.readouterr().out)
             return bool(found) and int(found[-1]) == size
 
         wait_until(newest, what=f"a world of {size}", timeout=LONGEST_S)
@@ -92,7 +94,8 @@ def newcomer(
     env = {"PYTHONPATH": f"{LIGHT_TORCH}:{ROOT}", "OMP_NUM_THREADS": "1", "HVD_ELASTIC_SAMPLE": "0"}
     folder = tmp_path / "cluster"
     folder.mkdir()
-    with OneMachine(kube, folder, env=env, home=here) as machine:
+    with Path("/dev/null").open() as nothing, OneMachine(kube, folder, env=env, home=here) as machine:
+        monkeypatch.setattr("sys.stdin", nothing)
         yield Newcomer(kube, capfd, machine)
 
 
@@ -113,7 +116,7 @@ def test_the_first_line_of_the_page_trains_a_model_and_every_command_shows_it(ne
     newcomer.kube.put("pods.v1beta1.metrics.k8s.io", measured)
     assert "digits-worker-0" in newcomer.types("hvd-elastic top digits")
     newcomer.waits_for_world("digits", 2)
-    assert "size 2" in newcomer.types("hvd-elastic events digits -n default")
+    assert "0 → 2" in newcomer.types("hvd-elastic events digits -n default")
     output = newcomer.types("hvd-elastic logs -f digits")
     accuracy = re.search(r"test accuracy (0\.\d+)", output)
     assert accuracy is not None, output
@@ -149,7 +152,7 @@ def test_a_job_with_a_claim_is_scaled_suspended_and_goes_on_where_it_was(newcome
 def test_a_folder_goes_along_however_large_it_is(newcomer: Newcomer, large: bool) -> None:
     if large:
         Path("data").write_bytes(os.urandom(2_000_000))
-    said = newcomer.types(line_with("--sync . "))
+    said = newcomer.types(line_with("--sync . -- "))
     assert ("bytes of code sent" in said) == large
     newcomer.waits("digits", "succeeded")
     assert "done 30 " in newcomer.types("hvd-elastic logs digits")

@@ -156,6 +156,7 @@ def test_a_host_with_other_code_is_left_out_with_the_reason_until_it_has_the_sam
         assert job.wait(60) == 143
 
 
+@pytest.mark.soak
 def test_code_is_sent_to_each_host_that_has_other_or_none_also_later_and_again(
     nethosts: MakeHosts, directory: Path
 ) -> None:

@@ -111,7 +111,9 @@ class OneMachine:
         self._ending = threading.Event()
         self.errors: list[BaseException] = []
         self._thread = threading.Thread(target=self._run, name="kube-one-machine")
-        kube.put("nodes", bodies.node("here"))
+        node = bodies.node("here")
+        node["status"]["allocatable"] = {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": "8"}
+        kube.put("nodes", node)
         kube.execs.place = lambda pod, _, words: self._placed(pod, words)
 
     def __enter__(self) -> OneMachine:
@@ -237,9 +239,9 @@ class OneMachine:
         if life.waiting is None:
             words = [self._moved(life.pod, each) for each in (*container["command"], *container.get("args", []))]
             environment = {**self._environment(), **_variables(container)}
-            life.waiting = subprocess.Popen(
-                [each.replace("$$", "$") for each in words], env=environment, start_new_session=True
-            )
+            words = [each.replace("$$", "$") for each in words]
+            quiet = subprocess.DEVNULL
+            life.waiting = subprocess.Popen(words, env=environment, start_new_session=True, stdin=quiet, stdout=quiet)
             self._say(life, container["name"], {"running": {"startedAt": bodies.SINCE}})
         elif (code := life.waiting.poll()) is not None:
             assert code == 0, f"{container['name']} ended with {code}"
