@@ -13,6 +13,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,9 +23,10 @@ import yaml
 
 from hvd_elastic_ext import cli
 from hvd_elastic_ext.io.kube_access import Access
+from hvd_elastic_ext.jobs import pipeline
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from tests.contract.comms.conftest import without_mpi
-from tests.support.kube import bodies
+from tests.contract.jobs.test_pipeline import KFP
 from tests.support.kube.fixtures import kube
 from tests.support.kube.one_machine import ROOT, OneMachine
 from tests.support.kube.server import KubeServer
@@ -123,7 +125,6 @@ def test_the_first_line_of_the_page_trains_a_model_and_every_command_shows_it(ne
     assert float(accuracy[1]) > 0.9
     assert newcomer.types("hvd-elastic logs digits --rank 0 --tail 3")
     newcomer.waits("digits", "succeeded")
-    assert newcomer.types("hvd-elastic get digits -w")
     assert newcomer.types("hvd-elastic delete digits") == "mpijobs/digits deleted\n"
     newcomer.waits("digits", "deleted")
 
@@ -198,6 +199,45 @@ def test_arenas_line_runs_with_nothing_changed_but_the_image(newcomer: Newcomer)
     newcomer.waits_for_world("elastic", 8)
     newcomer.waits("elastic", "succeeded")
     assert "done 30 " in newcomer.types("hvd-elastic logs elastic")
+
+
+STEP = """\
+import json, os, sys, kfp
+from kfp import local
+from kfp.local import subprocess_task_handler
+os.environ["PYTHONPATH"] = sys.argv[5]  # the step's: a folder there is named as a package that kfp needs
+# Its local runner without Docker refuses commands of images; all else of a step is as kfp does it: inputs, places of
+# outputs, what is read there.
+subprocess_task_handler.SubprocessTaskHandler.validate_not_container_component = lambda self, command: None
+local.init(local.SubprocessRunner(use_venv=False), pipeline_root=sys.argv[1])
+step = kfp.components.load_component_from_text(sys.stdin.read())
+done = step(name="digits", image="example.org/train:1", command=sys.argv[2], options=sys.argv[3])
+with open(sys.argv[4], "w") as file:
+    json.dump(done.outputs, file)
+"""
+
+
+def test_a_step_of_a_pipeline_trains_by_kfps_local_runner(newcomer: Newcomer, tmp_path: Path) -> None:
+    kfp = os.environ.get(KFP)
+    if not kfp:
+        pytest.skip(f"needs kfp: set {KFP} to a Python with kfp 2 and docker, in its own environment: kfp needs kubernetes<31")
+    found = tmp_path / "outputs"
+    command = "hvd-elastic run --checkpoint-dir /ck python train.py"
+    options = "--sync . --workers 2 --data ckpt:/ck"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ended = subprocess.run(
+        [kfp, "-c", STEP, str(tmp_path / "root"), command, options, str(found), str(ROOT)],
+        input=yaml.safe_dump(pipeline.component("example.org/hvd-elastic:1")),
+        text=True,
+        capture_output=True,
+        check=False,
+        env=environment | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    outputs = json.loads(found.read_text())
+    assert outputs["checkpoint"] == "/ck"
+    assert (outputs["metrics"]["state"], outputs["metrics"]["size"]) == ("Succeeded", 2)
+    assert list(newcomer.claims.claim("ckpt").iterdir())
 
 
 OLD = """\
