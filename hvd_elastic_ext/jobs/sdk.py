@@ -34,8 +34,8 @@ STATES: Final[dict[State, tuple[str, ...]]] = {
 def submit(job: Job, *, dry_run: bool = False, namespace: str = "", kubeconfig: Path | None = None) -> tuple[str, ...]:
     """Make a job. Returns what of it has no equal in its kind, in a line each.
 
-    ``dry_run``: the server checks everything, and nothing is made. A folder (``sync``) that is too large for a ConfigMap
-    is sent when the launcher's pod runs, which is waited for.
+    ``dry_run``: the server checks everything, and nothing is made. A folder (``sync``) that is too large for a
+    ConfigMap is sent when the launcher's pod runs, which is waited for.
     """
     cluster = api.found(kubeconfig, os.environ, namespace)
     chosen = job if job.kind else job.on(apply.kind_for(cluster, job.command))

@@ -1,4 +1,4 @@
-"""Files of a folder as a ``tar.gz``: the same bytes for the same files, wherever and whenever it is packed; and back."""
+"""Files of a folder as a ``tar.gz``, the same bytes for the same files wherever and whenever it is packed; and back."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ def packed(folder: Path, names: Iterable[str]) -> bytes:
     """The files of ``folder`` with these names. Raises ``OSError`` for one that cannot be read."""
     raw = io.BytesIO()
     # Level 6 takes half the time of 9, and a hundredth more.
-    with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6, mtime=0) as zipped:
-        with tarfile.open(fileobj=zipped, mode="w|", format=tarfile.PAX_FORMAT) as archive:
-            for name in names:
-                archive.addfile(_entry(name, folder / name), io.BytesIO((folder / name).read_bytes()))
+    with (
+        gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6, mtime=0) as zipped,
+        tarfile.open(fileobj=zipped, mode="w|", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for name in names:
+            archive.addfile(_entry(name, folder / name), io.BytesIO((folder / name).read_bytes()))
     return raw.getvalue()
 
 
@@ -57,7 +59,9 @@ def unpack(source: BinaryIO, folder: Path) -> None:
     except (tarfile.TarError, EOFError, gzip.BadGzipFile) as error:
         raise ValueError(f"the archive cannot be read: {error}") from None
     except OSError as error:
-        raise ValueError(f"{error.filename2 or error.filename or folder}: {(error.strerror or str(error)).lower()}") from None
+        raise ValueError(
+            f"{error.filename2 or error.filename or folder}: {(error.strerror or str(error)).lower()}"
+        ) from None
 
 
 def _is_inside(name: str) -> bool:

@@ -31,6 +31,9 @@ class Code(NamedTuple):
     archive: bytes = b""
 
 
+NO_CODE: Final = Code()
+
+
 def code_of(option: str, folder: Path | None, *, sent: bool = False) -> Code:
     """The code in a folder, if one is given, as it is now; to be ``sent`` with its files. Raises :class:`UsageError`,
     which names ``option``."""

@@ -79,8 +79,8 @@ def _check(body: Body, archive: bytes) -> None:
     found = hashlib.sha256(archive).hexdigest()
     if found != wanted:
         raise UsageError(
-            f"pod {body['metadata']['name']} waits for the files that were submitted ({wanted[:8]}…), and the folder has "
-            f"others ({found[:8]}…) by now; bring them back, or delete the job and submit it again"
+            f"pod {body['metadata']['name']} waits for the files that were submitted ({wanted[:8]}…), and the folder "
+            f"has others ({found[:8]}…) by now; bring them back, or delete the job and submit it again"
         )
 
 

@@ -148,7 +148,9 @@ def pod(body: Body) -> PodSeen:
         ready=not leaving and (conditions.get("Ready") or {}).get("status") == "True",
         node=str(_at(body, "spec", "nodeName") or ""),
         created=str(_at(body, "metadata", "creationTimestamp") or ""),
-        why=NO_CODE.format(labels.get(JOB_LABEL, "JOB")) if init_state(body, SENT).get("running") else _why(status, conditions),
+        why=NO_CODE.format(labels.get(JOB_LABEL, "JOB"))
+        if init_state(body, SENT).get("running")
+        else _why(status, conditions),
     )
 
 

@@ -1,5 +1,5 @@
-"""Code that comes with a job (``--sync``): in a ConfigMap that never changes, a commit of a git repository, a folder of a
-claim. Each pod has it before anything else runs in it. What is too large for a ConfigMap is sent to the launcher's
+"""Code that comes with a job (``--sync``): in a ConfigMap that never changes, a commit of a git repository, a folder of
+a claim. Each pod has it before anything else runs in it. What is too large for a ConfigMap is sent to the launcher's
 pod, whose launcher hands it on to hosts as they come. Pure."""
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ FETCH: Final = """\
 export GIT_DIR="$1/.git" GIT_WORK_TREE="$1" GIT_TERMINAL_PROMPT=0
 git init -q
 server="${2#*://}"
-git config "credential.${2%%://*}://${server%%/*}.helper" '!printf "username=%s\\npassword=%s\\n" "$GIT_USERNAME" "$GIT_PASSWORD"; :'
+server="${2%%://*}://${server%%/*}"
+git config "credential.$server.helper" \\
+  '!printf "username=%s\\npassword=%s\\n" "$GIT_USERNAME" "$GIT_PASSWORD"; :'
 git fetch -q --depth 1 -- "$2" "$3" || git fetch -q -- "$2"
 git checkout -q --force --detach "$3"
 test "$(git rev-parse HEAD)" = "$3"

@@ -45,7 +45,9 @@ class Pod:
         self.name = "digits-launcher-x"
         place.mkdir()
         if server is not None:
-            server.execs.place = lambda pod, container, words: [str(place) if each == "/code" else each for each in words]
+            server.execs.place = lambda pod, container, words: [
+                str(place) if each == "/code" else each for each in words
+            ]
 
     def appears(self) -> None:
         if self.server is None:
@@ -170,7 +172,7 @@ def test_a_submit_that_is_interrupted_says_how_the_code_is_sent_later(
 def test_a_pod_that_cannot_unpack_says_why(waiting: Pod, cluster: Cluster, folder: Path) -> None:
     waiting.place.rmdir()
     waiting.place.write_text("a file, so that nothing can be in it\n")
-    with pytest.raises(sending.NotSent, match="unpacking ended with 1: mkdir: .*; the image needs sh, head, tar"):
+    with pytest.raises(sending.NotSent, match=r"unpacking ended with 1: mkdir: .*; the image needs sh, head, tar"):
         sending.send(cluster, "digits", code.packed(folder))
 
 

@@ -42,7 +42,11 @@ BLOCKS = re.findall(r"(?:^    .*\n)+", PAGE, re.MULTILINE)
 LINES = [line.strip() for block in BLOCKS for line in re.sub(r"\\\n\s+", "", block).splitlines()]
 LONGEST_S = 300.0
 COUNTING = ROOT / "tests" / "integration" / "launcher" / "counter.py"
-SHORT = f"import runpy, sys\nsys.argv[1:] = sys.argv[1:] or ['30']\nrunpy.run_path({str(COUNTING)!r}, run_name='__main__')\n"
+SHORT = f"""\
+import runpy, sys
+sys.argv[1:] = sys.argv[1:] or ["30"]
+runpy.run_path({str(COUNTING)!r}, run_name="__main__")
+"""
 
 
 def line_with(*words: str) -> str:
@@ -220,7 +224,9 @@ with open(sys.argv[4], "w") as file:
 def test_a_step_of_a_pipeline_trains_by_kfps_local_runner(newcomer: Newcomer, tmp_path: Path) -> None:
     kfp = os.environ.get(KFP)
     if not kfp:
-        pytest.skip(f"needs kfp: set {KFP} to a Python with kfp 2 and docker, in its own environment: kfp needs kubernetes<31")
+        pytest.skip(
+            f"needs kfp: set {KFP} to a Python with kfp 2 and docker, in its own environment: kfp needs kubernetes<31"
+        )
     found = tmp_path / "outputs"
     command = "hvd-elastic run --checkpoint-dir /ck python train.py"
     options = "--sync . --workers 2 --data ckpt:/ck"

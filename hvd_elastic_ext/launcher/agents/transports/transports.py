@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, NoReturn, Protocol
 
 from hvd_elastic_ext.core.commands import HAS_CODE, RECEIVER_MODULE, WANTS_CODE, agent_command, module_command
 from hvd_elastic_ext.core.json_text import to_text
-from hvd_elastic_ext.io.code.files import Code
+from hvd_elastic_ext.io.code.files import NO_CODE, Code
 from hvd_elastic_ext.launcher.agents.transports.child_process import Child
 from hvd_elastic_ext.launcher.agents.transports.known_hosts import host_keys
 from hvd_elastic_ext.launcher.agents.transports.pod_exec import Exec, Open
@@ -203,7 +203,7 @@ class Launch:
 class Transport(Protocol):
     """A way of starting agents."""
 
-    async def start(self, host: str, line: bytes, *, remark: Remark, code: Code = Code()) -> Launch:
+    async def start(self, host: str, line: bytes, *, remark: Remark, code: Code = NO_CODE) -> Launch:
         """Start an agent on ``host`` and give it ``line``. Returns without waiting for it to be reached.
 
         ``code``: files that a host elsewhere gets before, if it has others.
@@ -218,7 +218,7 @@ class Local:
 
     python: str = sys.executable
 
-    async def start(self, host: str, line: bytes, *, remark: Remark, code: Code = Code()) -> Launch:
+    async def start(self, host: str, line: bytes, *, remark: Remark, code: Code = NO_CODE) -> Launch:
         """As a child process; ``host`` and ``code`` are not looked at."""
         return Launch(functools.partial(Child, agent_command(self.python), line), remark=remark, carrier=False)
 
@@ -231,7 +231,7 @@ class _RemoteTransport(abc.ABC):
         self._python = python
         self._room = asyncio.Semaphore(AT_ONCE)
 
-    async def start(self, host: str, line: bytes, *, remark: Remark, code: Code = Code()) -> Launch:
+    async def start(self, host: str, line: bytes, *, remark: Remark, code: Code = NO_CODE) -> Launch:
         program, answers = agent_command(self._python), _NO_ANSWERS
         if code.archive:
             program = module_command(self._python, RECEIVER_MODULE)
@@ -318,7 +318,7 @@ class TransportByName:
     far: Transport
     is_near: Callable[[str], bool]
 
-    async def start(self, host: str, line: bytes, *, remark: Remark, code: Code = Code()) -> Launch:
+    async def start(self, host: str, line: bytes, *, remark: Remark, code: Code = NO_CODE) -> Launch:
         """Over the transport that ``is_near`` chooses for ``host``."""
         return await (self.near if self.is_near(host) else self.far).start(host, line, remark=remark, code=code)
 

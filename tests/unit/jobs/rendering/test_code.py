@@ -12,7 +12,7 @@ import pytest
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.cluster.code import packed
 from hvd_elastic_ext.jobs.cluster.revision import resolved
-from hvd_elastic_ext.jobs.rendering.code import ARCHIVE, CHECKSUM, COMMIT, FITS, KEY, SENT, take_words
+from hvd_elastic_ext.jobs.rendering.code import ARCHIVE, CHECKSUM, COMMIT, FETCH, FITS, KEY, SENT, take_words
 from hvd_elastic_ext.jobs.rendering.objects import main_container, templates
 from hvd_elastic_ext.jobs.rendering.render import needed, render
 from hvd_elastic_ext.jobs.spec.job import KINDS
@@ -71,7 +71,7 @@ def test_what_fits_no_config_map_is_waited_for_by_the_launcher_and_handed_on(kin
     made = objects(kind, LARGE)
     assert [each for each in made if each["kind"] == "ConfigMap"] == []
     pods = dict(each for body in made for each in templates(body))
-    assert [each["name"] for each in pods["launcher"]["spec"]["initContainers"]][0] == SENT
+    assert pods["launcher"]["spec"]["initContainers"][0]["name"] == SENT
     assert [each["name"] for each in pods["worker"]["spec"].get("initContainers", [])] == []
     for pod in pods.values():
         assert main_container(pod)["workingDir"] == "/code"
@@ -176,6 +176,16 @@ def test_every_pod_gets_the_files_of_the_commit_also_again_and_not_the_repositor
         assert {path.name: path.read_text() for path in place.iterdir()} == {"train.py": "x = 0\n"}
         (place / "train.py").write_text("changed by a container that ended\n")
     assert fetching(main._replace(revision="0" * 40), place).returncode != 0
+
+
+@pytest.mark.parametrize(("asked", "given"), [("h.example:8443", True), ("h.example", False), ("evil.example", False)])
+def test_credentials_are_for_the_server_that_was_named_and_no_other(tmp_path: Path, asked: str, given: bool) -> None:
+    script = FETCH.partition("git fetch")[0] + "git credential fill"
+    env = {**os.environ, "GIT_USERNAME": "me", "GIT_PASSWORD": "hunter2", "GIT_CONFIG_GLOBAL": "/dev/null"}
+    words = ["sh", "-ec", script, "sh", str(tmp_path), "https://h.example:8443/o/r", "0" * 40]
+    wanted = f"protocol=https\nhost={asked}\n\n"
+    done = subprocess.run(words, input=wanted, capture_output=True, text=True, check=False, env=env)
+    assert ("password=hunter2\n" in done.stdout) == given, done.stderr
 
 
 def test_credentials_of_a_repository_stand_in_no_command() -> None:

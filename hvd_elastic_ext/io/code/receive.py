@@ -61,7 +61,7 @@ class Input(io.RawIOBase):
                 pass
 
 
-def main() -> int:
+def main() -> None:
     """Exit code 1 with one line if the code cannot be brought here; else this process becomes the agent."""
     try:
         sent = read(_line(0))
@@ -72,11 +72,11 @@ def main() -> int:
             take(sent, Input(0, sent.size))
     except ValueError as error:
         sys.stderr.write(f"the code of --code cannot be brought here: {error}\n")
-        return FAILED
+        sys.exit(FAILED)
     with contextlib.suppress(OSError):  # as without code: a host may lack the launcher's directory
         os.chdir(sent.directory)
     command = agent_command(sys.executable)
-    os.execv(command[0], command)
+    os.execv(command[0], command)  # noqa: S606 - words of ours
 
 
 def has(sent: Sent) -> bool:
@@ -125,4 +125,4 @@ def _say(word: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

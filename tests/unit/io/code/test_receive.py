@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.agent import receive
 from hvd_elastic_ext.core.commands import HAS_CODE, RECEIVER_MODULE, WANTS_CODE, is_agent, module_command
+from hvd_elastic_ext.io.code import receive
 from hvd_elastic_ext.io.code.checksum import unpacked
 from hvd_elastic_ext.io.code.files import Code, code_of
 from hvd_elastic_ext.launcher.agents.transports.transports import code_line
@@ -73,7 +73,9 @@ def test_the_program_asks_for_what_it_has_not_and_becomes_the_agent(tmp_path: Pa
         there.mkdir()
         (there / "train.py").write_text("x = 1\n")
     pipe = subprocess.PIPE
-    with subprocess.Popen(module_command(sys.executable, RECEIVER_MODULE), stdin=pipe, stdout=pipe, bufsize=0) as process:
+    with subprocess.Popen(
+        module_command(sys.executable, RECEIVER_MODULE), stdin=pipe, stdout=pipe, bufsize=0
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(code_line(sent, there))
