@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from hvd_elastic_ext.core.json_text import to_text
+
 KEPT: Final = ".hvd-elastic"
 """The folder, below that of the code, with the list of what was unpacked."""
 _LIST: Final = "sent-code"
@@ -55,7 +57,7 @@ def unpack(source: BinaryIO, folder: Path) -> None:
                 _put(folder / entry.name, content.read(), entry.mode)
                 names.append(entry.name)
         _remove(folder, {*_before(folder)} - {*names})
-        _put(folder / KEPT / _LIST, json.dumps(names).encode(), 0o644)
+        _put(folder / KEPT / _LIST, to_text(names).encode(), 0o644)
     except (tarfile.TarError, EOFError, gzip.BadGzipFile) as error:
         raise ValueError(f"the archive cannot be read: {error}") from None
     except OSError as error:
