@@ -17,6 +17,8 @@ from hvd_elastic_ext.core.errors import UsageError
 
 TOTALS: Final = ("backlog", "queue")
 """Signals of the whole job: their marks are for each host."""
+SHARES: Final = ("cpu", "gpu", "memory")
+"""Signals from 0 to 1, which other autoscalers write in percent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ def parse(text: str) -> Chosen:
     pairs = _Pairs(text, rest)
     default = {"down_s": 300.0} if name == "threshold" else {"down_s": 0.0}
     given = {LIMITS[key]: value for key in LIMITS if (value := pairs.number(key, None, least=0.0)) is not None}
+    if not given.get("changes", 0.0).is_integer():
+        raise pairs.wrong(f"changes is {given['changes']:g}; write a whole number")
     policy = POLICIES[name](pairs)
     pairs.check_all_taken()
     return Chosen(name, policy, {**default, **given})
@@ -135,6 +139,8 @@ def _mark(pairs: _Pairs, signal: str, text: str) -> Mark:
     low, high = _number(low_text) if two else None, _number(high_text)
     if high is None or high <= 0 or (two and (low is None or not 0 <= low < high)):
         raise pairs.wrong(f"{signal} is {text!r}; write a target such as 0.8, or two marks such as 0.4..0.8")
+    if signal in SHARES and high > 1:
+        raise pairs.wrong(f"{signal} is {text!r}; write a share from 0 to 1, such as 0.8 for 80 %")
     return Mark(signal, high, low, total=signal in TOTALS)
 
 

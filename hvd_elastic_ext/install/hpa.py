@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -20,14 +21,24 @@ LONGEST_S: Final = 3600
 """The longest window that the API accepts."""
 RESOURCES: Final = ("cpu", "memory")
 """Signals that Kubernetes measures itself, as a share of what a pod requests."""
+_UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 PREFIX: Final = "hvd_elastic_"
 """Of the names of all other metrics."""
 
 
 def autoscaler(
-    target: str, policy: str, *, least: int, most: int, slots: int = 1, namespace: str | None = None
+    target: str,
+    policy: str,
+    *,
+    least: int,
+    most: int,
+    slots: int = 1,
+    namespace: str | None = None,
+    uid: str | None = None,
 ) -> dict[str, Any]:
     """The object for ``target`` (KIND/NAME). ``least`` and ``most``: processes; ``slots``: of each pod.
+
+    ``uid``: of the target, which then owns the object, so that it is deleted with it.
 
     Raises :class:`UsageError` for a kind that no autoscaler can scale, and for a policy that is not of signals.
     """
@@ -50,12 +61,19 @@ def autoscaler(
             "the minimum rounds up, the maximum down"
         )
     version, proper = SCALABLE[kind]
+    if uid is not None and not _UID.fullmatch(uid):
+        raise UsageError(f"--uid {uid!r}: write the metadata.uid of {target}, as `kubectl get -o yaml` shows it")
+    owner = {"apiVersion": version, "kind": proper, "name": name, "uid": uid}
     up_s = min(LONGEST_S, int(chosen.limits.get("up_s", 0)))
     down_s = min(LONGEST_S, int(chosen.limits.get("down_s", 300)))
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": name, **({} if namespace is None else {"namespace": namespace})},
+        "metadata": {
+            "name": name,
+            **({} if namespace is None else {"namespace": namespace}),
+            **({} if uid is None else {"ownerReferences": [owner]}),
+        },
         "spec": {
             "scaleTargetRef": {"apiVersion": version, "kind": proper, "name": name},
             "minReplicas": low,

@@ -146,6 +146,24 @@ def test_a_host_that_was_to_go_and_is_still_there_trains_again_if_the_job_grows(
     assert cluster.scaled[-1] == (4, ())
 
 
+def test_hosts_that_were_to_go_and_stay_while_others_go_train_again() -> None:
+    cluster = job("efficiency", 4)
+    cluster.driver.tell(ScaleByHand(2))
+    cluster.until(lambda: cluster.scaled)
+    ((_, leaving),) = cluster.scaled
+    cluster.hosts(**dict.fromkeys(leaving, 1))  # a program that does not look at names
+    cluster.run(60)
+    assert cluster.world == list(leaving)
+    assert cluster.driver.job.scaling.leaving == frozenset()
+
+
+def test_what_was_observed_is_in_the_journal_with_each_change() -> None:
+    cluster = job("threshold:queue=10", 2)
+    cluster.driver.tell(Observed({"queue": 60.00001}))
+    cluster.until(lambda: cluster.scaled)
+    assert cluster.events("scaled")[0]["observed"]["queue"] == 60.0
+
+
 def test_a_size_that_somebody_else_asks_for_is_followed() -> None:
     cluster = job("threshold:queue=10", 2)
     cluster.driver.tell(HostsAskedFor(2))
