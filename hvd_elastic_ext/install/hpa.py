@@ -21,6 +21,7 @@ LONGEST_S: Final = 3600
 """The longest window that the API accepts."""
 RESOURCES: Final = ("cpu", "memory")
 """Signals that Kubernetes measures itself, as a share of what a pod requests."""
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 PREFIX: Final = "hvd_elastic_"
 """Of the names of all other metrics."""
@@ -43,7 +44,7 @@ def autoscaler(
     Raises :class:`UsageError` for a kind that no autoscaler can scale, and for a policy that is not of signals.
     """
     kind, slash, name = target.partition("/")
-    if not slash or not name:
+    if not slash or not _NAME.fullmatch(name):
         raise UsageError(f"--for {target!r}: write KIND/NAME, such as statefulset/digits")
     if kind not in SCALABLE:
         raise UsageError(

@@ -51,6 +51,7 @@ def test_windows_are_those_of_the_policy_and_one_pod_goes_at_a_time() -> None:
     [
         ({"target": "mpijob/digits"}, "needs a kind with a scale subresource and a selector"),
         ({"target": "statefulset"}, "write KIND/NAME"),
+        ({"target": "statefulset/Digits"}, "write KIND/NAME"),
         ({"policy": "efficiency"}, "an autoscaler looks at signals"),
         ({"policy": "threshold"}, "no signal is given"),
         ({"least": 5, "most": 7, "slots": 4}, "no number of pods fits"),
