@@ -64,6 +64,29 @@ def test_a_queue_brings_a_host_and_its_end_gives_the_host_back_without_a_lost_st
     assert not launched.events("struck", "rolled_back")
 
 
+@pytest.mark.soak
+def test_a_size_by_hand_holds_under_the_next_launcher(launched: Launched, tmp_path: Path) -> None:
+    queue = tmp_path / "queue"
+    queue.write_text("5")
+    launched.set_hosts("h-0:1")
+    sizes = ("-np", "1", "--min-np", "1", "--max-np", "2", "--rsh", "local", "--settle", "0.5")
+    scale = ("--autoscale", "threshold:queue=10,down=1", "--scale-with", f"exec:{cloud(tmp_path)}")
+    words = (*sizes, *scale, "--observe", f"queue=file:{queue}", "--state-dir", tmp_path / "state")
+    with launched.run(*words, sys.executable, COUNTER, 10**6) as process:
+        launched.wait_for_steps(1, timeout=200)
+        subprocess.run([*ELASTIC, "scale", "2", "--state-dir", tmp_path / "state"], check=True)
+        launched.wait_for_steps(2, timeout=200)
+        process.kill()
+        process.wait()
+        with launched.run(*words, sys.executable, COUNTER, 10**6):
+            launched.wait_for("the next launcher", lambda: len(launched.events("started")) == 2, timeout=100)
+            before = launched.steps_at(2)
+            launched.wait_for("steps beside it", lambda: launched.steps_at(2) > before + 100, timeout=200)
+            assert scaled(launched) == [(2, [])], "the policy would have given the host back"
+            subprocess.run([*ELASTIC, "scale", "auto", "--state-dir", tmp_path / "state"], check=True)
+            launched.wait_for("the policy's size", lambda: scaled(launched)[1:] == [(1, ["h-1"])], timeout=100)
+
+
 def test_a_job_that_asks_nobody_says_how_to_be_asked(launched: Launched, tmp_path: Path) -> None:
     launched.set_hosts("localhost:1")
     with launched.run("-np", "1", "--state-dir", tmp_path / "state", sys.executable, COUNTER, 10**6):

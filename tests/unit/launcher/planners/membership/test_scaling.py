@@ -69,6 +69,19 @@ def test_steps_while_a_host_comes_are_not_those_of_a_size() -> None:
     assert cluster.driver.job.scaling.steps > 200
 
 
+def test_steps_that_were_done_while_no_launcher_looked_count_as_work() -> None:
+    cluster = job("efficiency", 2, acts=False)
+    cluster.pace = lambda size: 0.2
+    cluster.run(30)
+    state = cluster.driver.job.scaling
+    assert state.seen is not None
+    state.counted, state.seen = state.seen[1] - 100, None  # as a launcher begins that takes over
+    steps, host_steps = state.steps, state.host_steps
+    cluster.run(3)
+    assert 100 <= state.steps - steps < 130
+    assert state.host_steps - host_steps == 2 * (state.steps - steps)
+
+
 def test_hosts_that_add_too_little_are_out_of_the_world_before_they_are_given_back() -> None:
     cluster = job("efficiency", 4)
     follow(cluster, 90, lambda size: 0.2 + 0.2 * (size - 1))
