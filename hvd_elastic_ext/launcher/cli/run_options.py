@@ -24,9 +24,8 @@ from hvd_elastic_ext.io.config_file import read_config
 from hvd_elastic_ext.launcher.agents.environment import too_large, why_not_elastic
 from hvd_elastic_ext.launcher.cli import own_options
 from hvd_elastic_ext.launcher.cli.parser import Words
+from hvd_elastic_ext.launcher.cli.telling import options as telling
 from hvd_elastic_ext.launcher.job import finished_check, scalers
-from hvd_elastic_ext.launcher.notify.webhook import webhook_url
-from hvd_elastic_ext.launcher.options.listening import listen_address
 from hvd_elastic_ext.launcher.options.program import HERE, check_here, runnable
 from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
@@ -191,24 +190,7 @@ def _of_the_job(add: Adders) -> None:
         metavar="FILE",
         help="record all events that the launcher's decisions depend on, for `hvd-elastic events --replay FILE`",
     )
-    add.option(
-        "--metrics",
-        type=listen_address,
-        metavar="[HOST:]PORT",
-        help="answer Prometheus there (without HOST: only this machine's; docs/metrics.md)",
-    )
-    add.option(
-        "--dashboard",
-        type=functools.partial(listen_address, where="--dashboard"),
-        metavar="[HOST:]PORT",
-        help="serve a page of the job there, and keep the output of processes in STATE_DIR/output (docs/dashboard.md)",
-    )
-    add.option(
-        "--notify",
-        type=webhook_url,
-        metavar="URL",
-        help="tell this webhook of waits, sleeps, crash loops, lost steps and the end; file:PATH: a file with the URL",
-    )
+    telling.add_to(add.option)
     add.option("--config", metavar="FILE", help="YAML or TOML file of any of these options by their long names")
     add.option(
         "--engine",
@@ -238,6 +220,7 @@ def _of_hosts(add: Adders) -> None:
     add.option("--code", type=Path, metavar="DIR", help="leave a host out whose files in DIR are others than here")
     add.seconds("--settle", dest="settle_s", help="seconds in which further newcomers are waited for (3)")
     add.seconds("--standby-timeout", dest="standby_timeout_s", help="seconds a newcomer may take to be ready (600)")
+    add.seconds("--wait-lines", dest="wait_lines_s", help="most seconds between lines on a wait that stops no rank (4)")
     add.option("--allowed-sizes", type=_sizes, metavar="N,N,…", help="sizes that a world may have (default: any)")
     add.option(
         "--notices-from",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from hvd_elastic_ext.core.engines import ENGINES
 from hvd_elastic_ext.launcher.options.settings import RunSettings
-from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
+from hvd_elastic_ext.launcher.rules.membership.next_world import LISTED_S, SETTLE_S, WorldLimits
 from hvd_elastic_ext.launcher.state.options import JobOptions
 
 
@@ -14,8 +15,10 @@ def options_of(settings: RunSettings, *, woken: bool = False) -> JobOptions:
     """``woken``: the job has slept, or failed, so as many processes as it needs to go on suffice."""
     s = settings
     start = s.min_num_proc if woken else s.num_proc
+    settle_s = SETTLE_S if s.settle_s is None else s.settle_s
+    listed_s = LISTED_S if s.settle_s is None and ENGINES[s.engine].in_place else None
     own: dict[str, Any] = {
-        "limits": WorldLimits(start, s.min_num_proc, s.max_num_proc, s.allowed_sizes, s.settle_s),
+        "limits": WorldLimits(start, s.min_num_proc, s.max_num_proc, s.allowed_sizes, settle_s, listed_s),
         "sleep_after_s": s.sleep_after_s if s.below_min == "sleep" else None,
         "woken": woken,
         "all_slots_of": None if woken and s.min_num_proc < s.num_proc else s.all_slots_of,

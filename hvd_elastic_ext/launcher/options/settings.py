@@ -103,7 +103,8 @@ class RunSettings:
     ``backoff_limit``: how often a job that failed is begun again where ``restart_policy`` is OnFailure.
     ``commit_every``: every how many calls of ``commit()`` one is made; None is all of them.
     ``resume``: go on with the last run, even if it has ended.
-    ``record_events``: a file for all that the driver is told. ``metrics``: where Prometheus may read figures.
+    ``record_events``: a file for all that the driver is told. ``metrics``: where Prometheus may read figures;
+    ``agent_metrics``: where it may on each host. ``tensorboard``: a folder for scalars.
     ``dashboard``: where browsers may look at the job.
     ``notify``: the URL of a webhook for messages.
     ``all_slots_of``: the source of hosts whose slots ``num_proc`` counts, up to ``max_num_proc``; None if the user gave
@@ -137,8 +138,10 @@ class RunSettings:
     journal: Path = Path("journal.jsonl")
     state_dir: Path = Path()
     allowed_sizes: tuple[int, ...] = ()
-    settle_s: float = 3.0
+    settle_s: float | None = None
+    """None is 3; newcomers that are all ready join 1 s after their start then, where that restarts nobody."""
     standby_timeout_s: float = 600.0
+    wait_lines_s: float = 4.0
     heartbeat_interval_s: float = 1.0
     heartbeat_timeout_s: float = 10.0
     orphan_grace_s: float = 60.0
@@ -165,6 +168,8 @@ class RunSettings:
     resume: bool = False
     record_events: Path | None = None
     metrics: ListenAddress | None = None
+    agent_metrics: ListenAddress | None = None
+    tensorboard: Path | None = None
     dashboard: ListenAddress | None = None
     notify: str | None = None
     all_slots_of: str | None = None
@@ -269,6 +274,7 @@ def _of_times(s: RunSettings) -> Checks:
         _above_0("--elastic-timeout", s.elastic_timeout_s),
         _from_0("--settle", s.settle_s),
         _above_0("--standby-timeout", s.standby_timeout_s),
+        (s.wait_lines_s < 4, f"--wait-lines is {s.wait_lines_s:g}, but must be 4 s at least"),
         (
             not 0 < beat < silence,
             f"--heartbeat-interval {beat:g} and --heartbeat-timeout {silence:g}: the interval must be above 0 and "

@@ -31,6 +31,7 @@ class JobOptions:
     cooldown_s: tuple[float, float]
     heartbeat_timeout_s: float
     standby_timeout_s: float
+    wait_lines_s: float
     orphan_grace_s: float
     commit_wait_s: float
     """How long to wait for an unreachable holder of the newest commit."""

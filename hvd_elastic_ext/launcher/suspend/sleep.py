@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 
 MAX_PAUSE_S: Final = 60.0
 """Longest time between two looks: the clock may have stood still with the machine."""
-SAY_MOST_S: Final = 600.0
-"""Longest time between two lines: a sleep may last for days."""
 WAKES: Final = "it goes on by itself when those slots may work; Ctrl-C ends this launcher"
 
 
@@ -39,6 +37,7 @@ class SleepingJob:
 
     ``idle_wakes``: wakes in a row after which the job slept again before it trained. Each makes the same hosts wake it
     later: their agents may know of a preemption that the host list does not show. New hosts wake it as usual.
+    ``lines_s``: ``--wait-lines``.
     """
 
     def __init__(
@@ -53,8 +52,9 @@ class SleepingJob:
         max_wait_s: float | None,
         generation: int,
         idle_wakes: int = 0,
+        lines_s: float,
     ) -> None:
-        self._ledger = ledger
+        self._ledger, self._lines_s = ledger, lines_s
         self._feed, self._limits, self._max_wait_s = feed, limits, max_wait_s
         self._journal, self._clock, self._releases = journal, clock, releases
         self._generation, self._idle_wakes = generation, idle_wakes
@@ -107,8 +107,8 @@ class SleepingJob:
         lasts_s = now - self._since
         if now >= self._log_at:
             if lasts_s >= SAY_S:
-                log.info("%s%s", self.status(), said_again(lasts_s, most_s=SAY_MOST_S))
-            self._log_at = now + log_again_s(lasts_s, most_s=SAY_MOST_S)
+                log.info("%s%s", self.status(), said_again(lasts_s, self._lines_s))
+            self._log_at = now + log_again_s(lasts_s, self._lines_s)
         return self._log_at
 
     async def _wait(self) -> sleep_policy.SleepDecision:

@@ -45,6 +45,7 @@ class JobOptions:
     cooldown_s: tuple[float, float] = (10.0, 300.0)
     heartbeat_timeout_s: float = 10.0
     standby_timeout_s: float = 600.0
+    wait_lines_s: float = 4.0
     orphan_grace_s: float = 60.0
     commit_wait_s: float = 60.0
     elastic_timeout_s: float = 600.0

@@ -32,8 +32,9 @@ def plan(job: JobState) -> Plan:
     elif job.log_wait_at is None and _is_due(job, found):
         if state.began is None:
             state.began = job.now - found.still_s
-        state.log_at = job.now + (OFTEN_S if found.waited_for else log_again_s(found.still_s))
-        again = "" if found.waited_for else said_again(found.still_s)
+        most_s = job.options.wait_lines_s
+        state.log_at = job.now + (OFTEN_S if found.waited_for else log_again_s(found.still_s, most_s))
+        again = "" if found.waited_for else said_again(found.still_s, most_s)
         log.info("%s; %s%s", found.text, what_follows(job, found), again)
     return NOTHING
 

@@ -1,8 +1,7 @@
 """Says what a job that does not train waits for, and what is waited for while it trains. It decides nothing.
 
-The first is said every :data:`SAY_S`. What training does not wait for is said as often for half a minute, and then
-with longer pauses, each of which its line names: a log of a healthy training is read for other things. The status line
-of a terminal and ``hvd-elastic status`` have both at any time.
+Both are said every :data:`SAY_S`. What training does not wait for is said less often after half a minute if
+``--wait-lines`` asks for that. The status line of a terminal and ``hvd-elastic status`` have both at any time.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import logging
 
 from hvd_elastic_ext.launcher.rules.health.pace import log_again_s, said_again
 from hvd_elastic_ext.launcher.state.facts import health
-from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, beside, say, some, waits_for
+from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, beside, lacking, say, some, waits_for
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
@@ -25,6 +24,7 @@ def plan(job: JobState) -> Plan:
         job.log_wait_at = None
         _say_beside(job)
         _say_needed(job)
+        _say_lacking(job)
         return NOTHING
     lasts = wait.since is not None and job.now - wait.since >= SAY_S
     due = lasts if job.log_wait_at is None else job.now >= job.log_wait_at
@@ -39,11 +39,26 @@ def _say_beside(job: JobState) -> None:
     """Say of each host, with the limit, that what was started there beside the training is not ready."""
     found = beside(job)
     job.log_beside_at = {host: at for host, at in job.log_beside_at.items() if host in found}
+    most_s = job.options.wait_lines_s
     due = [host for host in found if job.now >= job.log_beside_at.get(host, 0.0)]
-    job.log_beside_at.update({host: job.now + log_again_s(found[host].since_s) for host in due})
+    job.log_beside_at.update({host: job.now + log_again_s(found[host].since_s, most_s) for host in due})
     if due:
-        again = said_again(max(found[host].since_s for host in due))
+        again = said_again(max(found[host].since_s for host in due), most_s)
         log.info("beside the training: %s%s", some([f"{host}: {found[host]}" for host in due]), again)
+
+
+def _say_lacking(job: JobState) -> None:
+    """Say which hosts are left out for a time, and that their newest list is refused; each was said when it began."""
+    fleet, ledger, most_s = job.fleet, job.faults.ledger, job.options.wait_lines_s
+    if fleet.list_refused is None and ledger.next_release(job.now) is None:
+        job.log_lacking = None
+        return
+    since, due_at = job.log_lacking or (job.now, job.now + SAY_S)
+    if job.now >= due_at:
+        if found := lacking(job):
+            log.info("while the job trains: %s%s", "; ".join(found), said_again(job.now - since, most_s))
+        due_at = job.now + log_again_s(job.now - since, most_s)
+    job.log_lacking = since, due_at
 
 
 def _say_needed(job: JobState) -> None:
@@ -51,13 +66,14 @@ def _say_needed(job: JobState) -> None:
     needed = health.needed_unlisted(job)
     lasts_s = {host: job.now - since for host, since in needed.items() if job.now - since >= SAY_S}
     job.log_needed_at = {host: at for host, at in job.log_needed_at.items() if host in lasts_s}
+    most_s = job.options.wait_lines_s
     due = [host for host in lasts_s if job.now >= job.log_needed_at.get(host, 0.0)]
-    job.log_needed_at.update({host: job.now + log_again_s(lasts_s[host]) for host in due})
+    job.log_needed_at.update({host: job.now + log_again_s(lasts_s[host], most_s) for host in due})
     if due:
         log.info(
             "no longer listed, but still in use: %s; without it the world is below --min-np %d; no limit: it "
             "leaves when another host can take its place%s",
             some(due),
             job.options.limits.least,
-            said_again(max(lasts_s[host] for host in due)),
+            said_again(max(lasts_s[host] for host in due), most_s),
         )

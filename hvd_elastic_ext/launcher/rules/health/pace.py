@@ -1,10 +1,9 @@
 """Whether a world makes no step for longer than usual. Pure.
 
 A pause is only logged; what counts as a stall is in :mod:`stalls`, and begins much later. A pause is logged within 5 s,
-and every 5 s as long as ranks wait for others. If all are busy, which may be a validation of some minutes, that is so
-for half a minute, in which somebody may be looking. After that it is logged again each time it has lasted twice as
-long, at least once a minute, and each line tells when the next one comes. So is what is waited for beside the training.
-All other waits are logged every 4 s.
+and every 4 s while it lasts, as all waits are. ``--wait-lines`` makes lines rarer for which no rank waits: if all are
+busy, which may be a validation, what starts beside the training, and a sleep. That begins after half a minute, in
+which somebody may be looking: each time it has lasted twice as long, and each line tells when the next one comes.
 """
 
 from __future__ import annotations
@@ -25,10 +24,9 @@ FACTOR: Final = 2.0
 RECENT: Final = 20
 """How many of the last steps tell what is usual."""
 OFTEN_S: Final = 4.0
-"""Time between two lines while ranks wait, or in the first :data:`OFTEN_FOR_S`; with the next look that is 5 s."""
+"""Time between two lines about one wait; with the next look that is 5 s."""
 OFTEN_FOR_S: Final = 30.0
-MOST_S: Final = 60.0
-"""Longest time between two lines about one pause, or about one wait beside the training."""
+"""How long lines about one wait come that often, whatever ``--wait-lines`` is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +110,13 @@ def usual_s(steps: Sequence[float]) -> float:
     return min(heapq.nlargest(2, steps), default=0.0)
 
 
-def log_again_s(still_s: float, *, most_s: float = MOST_S) -> float:
-    """Seconds, up to ``most_s``, until something that has lasted ``still_s``, and for which no rank waits, is logged
-    again."""
-    return OFTEN_S if still_s < OFTEN_FOR_S else min(still_s, most_s)
+def log_again_s(still_s: float, most_s: float) -> float:
+    """Seconds, up to ``most_s`` (``--wait-lines``), until something that has lasted ``still_s``, and for which no rank
+    waits, is logged again."""
+    return OFTEN_S if still_s < OFTEN_FOR_S else max(OFTEN_S, min(still_s, most_s))
 
 
-def said_again(still_s: float, *, most_s: float = MOST_S) -> str:
+def said_again(still_s: float, most_s: float) -> str:
     """What a line says of the next one, if that does not come soon; empty if it does."""
-    again_s = log_again_s(still_s, most_s=most_s)
+    again_s = log_again_s(still_s, most_s)
     return f"; said again in {again_s:.0f} s" if again_s > OFTEN_S else ""

@@ -18,6 +18,11 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 SETTLE_CAP_S: Final = 30.0
 """However many newcomers follow one another, the first one waits no longer than this."""
+SETTLE_S: Final = 3.0
+LISTED_S: Final = 1.0
+"""Seconds in which hosts that come together are listed one after the other, unless ``--settle`` says more. Python and
+torch take longer to start: newcomers that are all ready then join at once.
+"""
 REPLACE_MARGIN_S: Final = 2.0
 """What is left of a deadline when waiting for replacements ends."""
 
@@ -83,13 +88,18 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class WorldLimits:
-    """``start`` processes are needed for the first world, ``least`` for any other; ``most`` None is no limit."""
+    """``start`` processes are needed for the first world, ``least`` for any other; ``most`` None is no limit.
+
+    ``settle_s``: how long newcomers that are ready wait for others that are not, from the last one that is ready.
+    ``listed_s``: how long they wait for hosts that are not listed yet, from the start of the last one; None is as long.
+    """
 
     start: int = 1
     least: int = 1
     most: int | None = None
     allowed: tuple[int, ...] = ()
-    settle_s: float = 3.0
+    settle_s: float = SETTLE_S
+    listed_s: float | None = None
     settle_cap_s: float = SETTLE_CAP_S
 
     def size(self, available: int, *, begun: bool) -> int:
@@ -265,8 +275,11 @@ class Difference:
         while the first of them boots.
         """
         ready = [process.since for process in self.parked]
-        last = max(ready) if self.coming else max(process.created for process in self.parked)
-        return min(last + limits.settle_s, min(ready) + limits.settle_cap_s)
+        closes = max(ready) + limits.settle_s
+        if not self.coming:
+            listed_s = limits.settle_s if limits.listed_s is None else limits.listed_s
+            closes = max(process.created for process in self.parked) + listed_s
+        return min(closes, min(ready) + limits.settle_cap_s)
 
     @property
     def ready(self) -> list[ProcessId]:

@@ -42,6 +42,7 @@ OPTIONS = JobOptions(
     cooldown_s=(2.0, 8.0),
     heartbeat_timeout_s=3.0,
     standby_timeout_s=15.0,
+    wait_lines_s=4.0,
     orphan_grace_s=8.0,
     commit_wait_s=6.0,
     elastic_timeout_s=120.0,

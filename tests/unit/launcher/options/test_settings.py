@@ -8,7 +8,8 @@ import pytest
 
 from hvd_elastic_ext.core.errors import BadHosts, UsageError
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.agents.environment import LARGEST
+from hvd_elastic_ext.core.messages.slot_protocol import AGENT_METRICS
+from hvd_elastic_ext.launcher.agents.environment import LARGEST, agent_env
 from hvd_elastic_ext.launcher.cli import run_options
 from hvd_elastic_ext.launcher.job.finished_check import mark_of
 from hvd_elastic_ext.launcher.options.policy import options_of
@@ -80,6 +81,7 @@ def settings(**changes: Any) -> RunSettings:
         ({"backoff_limit": -1}, "--job-backoff-limit is -1"),
         ({"settle_s": -1.0}, "--settle is -1"),
         ({"standby_timeout_s": 0.0}, "--standby-timeout is 0"),
+        ({"wait_lines_s": 3.0}, "--wait-lines is 3, but must be 4 s at least"),
         ({"heartbeat_interval_s": 10.0}, "--heartbeat-interval 10 and --heartbeat-timeout 10: the interval must be"),
         ({"orphan_grace_s": -1.0}, "--orphan-grace is -1"),
         ({"failure_budget": -1}, "--failure-budget is -1"),
@@ -186,9 +188,10 @@ def test_horovods_own_options_keep_their_names_and_meaning() -> None:
         ("--commit-every auto", "commit_every", AUTO),
         ("--commit-every 10", "commit_every", Cadence(steps=10)),
         ("--allowed-sizes 4,2", "allowed_sizes", (2, 4)),
-        ("", "settle_s", 3.0),
+        ("", "settle_s", None),
         ("--settle 7", "settle_s", 7.0),
         ("--standby-timeout 7", "standby_timeout_s", 7.0),
+        ("--wait-lines 60", "wait_lines_s", 60.0),
         ("--heartbeat-interval 7", "heartbeat_interval_s", 7.0),
         ("--heartbeat-timeout 7", "heartbeat_timeout_s", 7.0),
         ("--progress-timeout 7", "progress_timeout_s", 7.0),
@@ -207,6 +210,23 @@ def test_horovods_own_options_keep_their_names_and_meaning() -> None:
 )
 def test_an_option_is_a_setting(words: str, setting: str, meant: object) -> None:
     assert getattr(parse("-np", "3", *words.split()), setting) == meant
+
+
+@pytest.mark.parametrize(
+    ("words", "settle_s", "listed_s"),
+    [
+        ("", 3.0, 1.0),
+        ("--settle 3", 3.0, None),
+        ("--settle 12", 12.0, None),
+        ("--engine torchrun", 3.0, None),
+        ("--engine mpirun", 3.0, None),
+    ],
+)
+def test_newcomers_that_are_all_ready_join_soon_unless_settle_is_given_or_a_change_restarts_all(
+    words: str, settle_s: float, listed_s: float | None
+) -> None:
+    limits = options_of(parse("-np", "1", *words.split())).limits
+    assert (limits.settle_s, limits.listed_s) == (settle_s, listed_s)
 
 
 def test_the_driver_goes_by_the_settings() -> None:
@@ -244,6 +264,23 @@ def test_agents_are_told_which_cloud_to_ask_and_where() -> None:
     assert parse("-np", "1", "--notices-from", "gcp", env=env).notices.source == "gcp"
     with pytest.raises(UsageError, match="'ec2' is none of none, auto, gcp, azure, aws"):
         CloudNotices("ec2")
+
+
+def test_agents_are_told_where_to_answer_prometheus_by_an_address_of_each_host() -> None:
+    def told(*words: str) -> str | None:
+        return agent_env(parse("-np", "1", *words)).get(AGENT_METRICS)
+
+    assert told() is None
+    assert told("--agent-metrics", "9465") == "127.0.0.1:9465"
+    assert told("--agent-metrics", "[::]:9465") == "[::]:9465"
+    with pytest.raises(UsageError, match="--agent-metrics 'node:9465': write an address"):
+        told("--agent-metrics", "node:9465")
+
+
+def test_scalars_go_to_a_folder_of_this_machine() -> None:
+    assert parse("-np", "1", "--tensorboard", "runs").tensorboard == Path("runs")
+    with pytest.raises(UsageError, match="--tensorboard s3://runs: that is no folder"):
+        parse("-np", "1", "--tensorboard", "s3://runs")
 
 
 def test_a_hostfile_is_read_as_horovod_reads_it(tmp_path: Path) -> None:

@@ -47,12 +47,12 @@ class Phases(Cluster):
             super()._train(process)
 
 
-def phases(every_s: float, then: str) -> Phases:
+def phases(every_s: float, then: str, *, wait_lines_s: float = 4.0) -> Phases:
     class Paced(Phases):
         pass
 
     Paced.every_s = every_s
-    cluster = play("train a b; " + then, Paced)
+    cluster = play(f"train a b wait_lines_s={wait_lines_s}; {then}", Paced)
     assert isinstance(cluster, Phases)
     return cluster
 
@@ -74,7 +74,7 @@ HANGS = {
     ),
     "of the only rank": (
         "train a; pace * 0.2; run 30; stick a",
-        "rank 0 (a[0]) is busy, or hangs; reported as stalled with --progress-timeout only",
+        "rank 0 (a[0]) is busy, or hangs; reported as stalled only if --progress-timeout S is given",
     ),
 }
 
@@ -173,10 +173,20 @@ def test_a_hang_for_which_ranks_wait_is_said_every_5_s_as_long_as_it_lasts(caplo
     assert told(caplog)[-1].endswith("; reported as stalled; no limit: it ends when those go on, or are ended")
 
 
-def test_a_hang_of_all_is_said_every_5_s_for_half_a_minute_and_then_each_line_says_when_the_next_one_comes(
+def test_a_hang_of_all_is_said_every_5_s_as_long_as_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = phases(1.0, "run 30")
+    cluster.until_s = 10_000.0
+    cluster.run(600.0)
+    seconds = [int(line.split()[3]) for line in told(caplog)]
+    assert max(later - one for one, later in pairwise(seconds)) <= 5
+    assert seconds[-1] > 590
+    assert told(caplog)[-1].endswith("; reported as stalled only if --progress-timeout S is given")
+
+
+def test_with_wait_lines_a_hang_of_all_is_said_less_often_after_half_a_minute_and_each_line_says_when_next(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    cluster = phases(1.0, "run 30")
+    cluster = phases(1.0, "run 30", wait_lines_s=60.0)
     cluster.until_s = 10_000.0
     cluster.run(600.0)
     seconds = [int(line.split()[3]) for line in told(caplog)]
@@ -187,7 +197,7 @@ def test_a_hang_of_all_is_said_every_5_s_for_half_a_minute_and_then_each_line_sa
         assert (promised is None) == (one < 30)
         if promised is not None:
             assert abs(one + int(promised[1]) - later) <= 1
-    assert told(caplog)[-1].endswith("; reported as stalled with --progress-timeout only; said again in 60 s")
+    assert told(caplog)[-1].endswith("; reported as stalled only if --progress-timeout S is given; said again in 60 s")
     caplog.clear()
     cluster._held_up = lambda process: process.host == "a"  # type: ignore[method-assign]
     cluster.run(6.0)
@@ -213,16 +223,19 @@ def test_slow_steps_are_told_at_first_and_then_are_usual(caplog: pytest.LogCaptu
     assert told(caplog) == []
     cluster.until_s = cluster.clock.mono() + 60.0
     cluster.run(50.0)
-    assert "(usually 20 s): all 2 ranks are busy, or hang; reported as stalled with" in told(caplog)[0]
+    assert "(usually 20 s): all 2 ranks are busy, or hang; reported as stalled only" in told(caplog)[0]
 
 
-def test_a_validation_of_a_minute_is_few_lines_each_time(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = phases(1.0, "run 30")
+@pytest.mark.parametrize(("lines_s", "lines"), [(4.0, 16), (60.0, 9)])
+def test_a_validation_of_a_minute_is_told_every_few_seconds_or_as_asked_each_time(
+    lines_s: float, lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = phases(1.0, "run 30", wait_lines_s=lines_s)
     for _ in range(3):
         caplog.clear()
         cluster.until_s = cluster.clock.mono() + 60.0
         cluster.run(120.0)
-        assert len(told(caplog)) == 9
+        assert len(told(caplog)) == lines
         assert re.fullmatch("training goes on after 6[012] s without a step", told(caplog)[-1])
 
 

@@ -7,7 +7,6 @@ from itertools import pairwise
 import pytest
 
 from hvd_elastic_ext.launcher.rules.health.pace import (
-    MOST_S,
     OFTEN_FOR_S,
     OFTEN_S,
     RECENT,
@@ -117,10 +116,11 @@ def test_the_second_longest_step_is_usual(steps: list[float], usual: float) -> N
     assert usual_s(steps) == usual
 
 
-def test_a_pause_of_ten_minutes_is_told_a_few_times_and_at_least_once_a_minute() -> None:
+@pytest.mark.parametrize(("lines_s", "lines"), [(4.0, range(150, 152)), (60.0, range(16, 20))])
+def test_a_pause_of_ten_minutes_is_told_every_4_s_or_as_seldom_as_asked_for(lines_s: float, lines: range) -> None:
     told = [SOON_S]
     while told[-1] < 600.0:
-        told.append(told[-1] + log_again_s(told[-1]))
-    assert len(told) < 20
+        told.append(told[-1] + log_again_s(told[-1], lines_s))
+    assert len(told) in lines
     assert max(later - one for one, later in pairwise(told) if one < OFTEN_FOR_S) == OFTEN_S
-    assert max(later - one for one, later in pairwise(told)) == MOST_S
+    assert max(later - one for one, later in pairwise(told)) == lines_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -162,6 +163,7 @@ def test_newcomers_that_are_all_ready_wait_from_the_start_of_the_last_one() -> N
     assert decide(12.0, there, LIMITS).again_at == 12.5
     assert hosts(decide(12.5, there, LIMITS)) == "abc"
     assert decide(12.5, there, WorldLimits(settle_s=100.0)).again_at == 40.0
+    assert hosts(decide(12.0, there, replace(LIMITS, listed_s=1.0))) == "abc", "others would have been listed by 10.5"
 
 
 def test_wanted_seats_are_those_of_the_largest_world_that_may_be() -> None:
