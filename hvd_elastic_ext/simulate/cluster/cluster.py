@@ -177,7 +177,7 @@ class Cluster:
             return Motion.MOVING
         if launcher.driver.job.decision.members is not None:
             return Motion.MOVING
-        if any([agent.finishing for agent in self.agents.values()]):
+        if any(agent.finishing for agent in self.agents.values()):
             return Motion.MOVING
         if not trains or launcher.starting:
             return Motion.WAITING

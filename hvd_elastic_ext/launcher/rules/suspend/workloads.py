@@ -132,7 +132,9 @@ class Workload:
         return self.path(namespace) + ("/scale" if self.kind.scale else "")
 
 
-_SCALABLE: Final = re.compile(r"([a-z]{1,63})\.(v[0-9][a-z0-9]{0,15})\.([a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63}){0,5})", re.ASCII)
+_SCALABLE: Final = re.compile(
+    r"([a-z]{1,63})\.(v[0-9][a-z0-9]{0,15})\.([a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63}){0,5})", re.ASCII
+)
 """Any kind with a scale subresource, as kubectl names it: plural, version, group."""
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 
