@@ -62,9 +62,7 @@ def autoscaler(
             "the minimum rounds up, the maximum down"
         )
     version, proper = SCALABLE[kind]
-    if uid is not None and not _UID.fullmatch(uid):
-        raise UsageError(f"--uid {uid!r}: write the metadata.uid of {target}, as `kubectl get -o yaml` shows it")
-    owner = {"apiVersion": version, "kind": proper, "name": name, "uid": uid}
+    scaled = {"apiVersion": version, "kind": proper, "name": name}
     up_s = min(LONGEST_S, int(chosen.limits.get("up_s", 0)))
     down_s = min(LONGEST_S, int(chosen.limits.get("down_s", 300)))
     return {
@@ -73,10 +71,10 @@ def autoscaler(
         "metadata": {
             "name": name,
             **({} if namespace is None else {"namespace": namespace}),
-            **({} if uid is None else {"ownerReferences": [owner]}),
+            **({} if uid is None else {"ownerReferences": [{**scaled, "uid": _checked(uid, target)}]}),
         },
         "spec": {
-            "scaleTargetRef": {"apiVersion": version, "kind": proper, "name": name},
+            "scaleTargetRef": scaled,
             "minReplicas": low,
             "maxReplicas": high,
             "metrics": [_metric(mark, name) for mark in signals.marks],
@@ -89,6 +87,12 @@ def autoscaler(
             },
         },
     }
+
+
+def _checked(uid: str, target: str) -> str:
+    if not _UID.fullmatch(uid):
+        raise UsageError(f"--uid {uid!r}: write the metadata.uid of {target}, as `kubectl get -o yaml` shows it")
+    return uid
 
 
 def _metric(mark: Mark, job: str) -> dict[str, Any]:
