@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -21,7 +22,8 @@ Dated = tuple[float, Point]
 
 
 class EventFile:
-    """Writes points into a new file of ``folder``. After an error the next point begins another file.
+    """Writes points into a new file of ``folder``. After an error the next point begins another file, and one that
+    holds no point is taken away: a disk that stays full gets no file for each step.
 
     Raises :class:`UsageError` where there is no TensorBoard, or nothing can be written.
     """
@@ -36,7 +38,11 @@ class EventFile:
         self._folder, self._wall = folder, wall
         self._count = 0
         self._file: BinaryIO | None = None
+        self._path: Path | None = None
+        """Of the file, while it holds no point."""
         self._records: Any = None
+        self._lost_from: int | None = None
+        """The smallest of points that could not be written: the next one tells it."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._open()
@@ -45,12 +51,17 @@ class EventFile:
 
     def take(self, dated: Dated) -> str:
         """Write a point. Return what went wrong; "" if nothing did."""
+        at, point = dated
+        known = [step for step in (self._lost_from, point.lost_from) if step is not None]
+        self._lost_from = min(known, default=None)
         try:
             if self._file is None:
                 self._open()
-            self._write(*dated)
+            self._write(at, point._replace(lost_from=self._lost_from))
+            self._path = self._lost_from = None
         except OSError as error:
             self.close()
+            self._remove_empty()
             return f"{self._folder} cannot be written: {error.strerror or error}"
         return ""
 
@@ -63,10 +74,17 @@ class EventFile:
             except OSError:  # what it says was said
                 return
 
+    def _remove_empty(self) -> None:
+        path, self._path = self._path, None
+        if path is not None:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
     def _open(self) -> None:
         name = f"events.out.tfevents.{int(self._wall()):010d}.{socket.gethostname()}.{os.getpid()}.{self._count}"
         self._count += 1
-        self._file = (self._folder / name).open("wb")
+        path = self._folder / name
+        self._file, self._path = path.open("wb"), path
         self._records = self._writer(self._file)
         self._put(self._event.Event(wall_time=self._wall(), file_version="brain.Event:2"))
         self._file.flush()

@@ -23,7 +23,8 @@ class Follower(Generic[Item]):
     """``take`` gets each item, in order, and ``end`` is called after the last one, both in the thread.
 
     ``name``: the option or variable that asked for it. ``take`` returns what went wrong, "" if all went well, None if
-    there was nothing to do. A problem is told once, and again after one that went well.
+    there was nothing to do. A problem is told once, and again after one that went well. So is any error that it raises:
+    what others' libraries refuse of one item does not cost the next ones.
     """
 
     def __init__(
@@ -58,7 +59,10 @@ class Follower(Generic[Item]):
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
-            problem = self._take(item)
+            try:
+                problem = self._take(item)
+            except Exception as error:
+                problem = f"{type(error).__name__}: {error}"
             if problem and not self._failing:
                 log.warning("%s: %s; the job goes on", self._name, problem)
             if problem is not None:

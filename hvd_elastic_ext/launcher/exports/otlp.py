@@ -54,10 +54,13 @@ def followed(environ: Mapping[str, str], about: Mapping[str, str]) -> Follower[L
     if why is None:
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+            sender = Sender(OTLPSpanExporter(), environ, about)
         except ImportError as error:
             why = f"OpenTelemetry: no spans are sent: {error}; {REMEDY}"
+        except Exception as error:  # the SDK refuses some values of its variables; the job needs none of it
+            why = f"OpenTelemetry: no spans are sent: {error}"
         else:
-            sender = Sender(OTLPSpanExporter(), environ, about)
             return Follower("OpenTelemetry", sender.take, end=sender.close)
     if why:
         log.warning("%s", why)

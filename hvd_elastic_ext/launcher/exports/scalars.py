@@ -66,7 +66,12 @@ class Scalars:
 
 
 def _named(group: str, values: Mapping[Any, Any]) -> dict[str, Any]:
-    return {f"{group}/{str(name)[:LONGEST]}": value for name, value in list(values.items())[:MOST]}
+    return {f"{group}/{_readable(name)}": value for name, value in list(values.items())[:MOST]}
+
+
+def _readable(name: Any) -> str:
+    """A name without what no file can hold, such as a half of a character."""
+    return str(name)[:LONGEST].encode(errors="replace").decode()
 
 
 def _number(value: Any) -> float | None:

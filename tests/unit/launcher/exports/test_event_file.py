@@ -91,6 +91,82 @@ def test_after_an_error_of_the_disk_another_file_goes_on(tmp_path: Path) -> None
     assert scalars(tmp_path)["a"] == [(1, 1), (3, 3)]
 
 
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    disk = Disk()
+    real = Path.open
+
+    def opened(path: Path, *args: Any, **kwargs: Any) -> Any:
+        return disk.limits(real(path, *args, **kwargs)) if path.parent == tmp_path else real(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", opened)
+    return disk
+
+
+class Disk:
+    """Files can be made and not be written while it is full, as on a real one."""
+
+    def __init__(self) -> None:
+        self.full = False
+
+    def limits(self, file: Any) -> Any:
+        disk, kept = self, list[bytes]()
+
+        class Limited:
+            def write(self, data: bytes) -> int:
+                kept.append(data)
+                return len(data)
+
+            def flush(self) -> None:
+                if disk.full:
+                    raise OSError(28, "No space left on device")
+                file.write(b"".join(kept))
+                kept.clear()
+                file.flush()
+
+            def close(self) -> None:
+                file.close()
+
+        return Limited()
+
+
+def test_a_disk_that_stays_full_gets_no_file_for_each_step(tmp_path: Path, disk: Disk) -> None:
+    clock = ManualClock(mono=0.0, wall=2e9)
+    file = EventFile(tmp_path, clock.wall)
+    assert file.take((2e9, Point(1, {"a": 1.0}, 1))) == ""
+    disk.full = True
+    for step in range(2, 100):
+        clock.advance(1.0)
+        assert "No space left" in file.take((2e9, Point(step, {"a": 1.0})))
+    file.close()
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_roll_back_while_the_disk_is_full_is_told_when_there_is_room(tmp_path: Path, disk: Disk) -> None:
+    clock = ManualClock(mono=0.0, wall=2e9)
+    file = EventFile(tmp_path, clock.wall)
+    for step in (1, 5, 9):
+        assert file.take((2e9, Point(step, {"a": float(step)}))) == ""
+    disk.full = True
+    assert file.take((2e9, Point(4, {"a": 40.0}, 4)))
+    disk.full = False
+    clock.advance(1.0)
+    assert file.take((2e9, Point(8, {"a": 80.0}))) == ""
+    file.close()
+    assert scalars(tmp_path)["a"][0] == (1, 1)
+    assert (5, 5.0) not in scalars(tmp_path)["a"]
+    assert scalars(tmp_path)["a"][-1] == (8, 80)
+
+
+def test_a_name_that_no_file_can_hold_costs_neither_its_value_nor_later_ones(tmp_path: Path) -> None:
+    clock = ManualClock(mono=0.0, wall=2e9)
+    board = Board(EventFile(tmp_path, clock.wall), clock)
+    board.note("stepped", {"step": 1, "size": 2, "values": {"caf\udce9": 1.0}})
+    board.note("stepped", {"step": 2, "size": 2, "values": {"caf\udce9": 2.0}})
+    board.close()
+    assert scalars(tmp_path)["training/caf?"] == [(1, 1), (2, 2)]
+
+
 def test_a_folder_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"--tensorboard: .* cannot be written: "):

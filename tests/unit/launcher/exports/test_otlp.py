@@ -6,6 +6,7 @@ import http.server
 import io
 import json
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -220,6 +221,14 @@ def test_without_the_package_it_is_told_what_to_install(
     assert "pip install opentelemetry-sdk" in caplog.text
 
 
+def test_a_variable_that_the_sdk_refuses_costs_the_spans_and_not_the_job() -> None:
+    code = "import os; from hvd_elastic_ext.launcher.exports import otlp; print(otlp.followed(os.environ, {}))"
+    environ = {**os.environ, ENDPOINT: "http://127.0.0.1:9", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "many"}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "None\n")
+    assert "no spans are sent: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT must be" in done.stderr
+
+
 def test_nothing_of_it_is_loaded_otherwise() -> None:
     code = (
         "import sys; from hvd_elastic_ext.launcher.cli import run; from hvd_elastic_ext.launcher.exports import otlp; "
@@ -267,3 +276,22 @@ def test_what_a_slow_reader_cannot_take_is_left_out_and_told_once(caplog: pytest
     follower.close()
     assert got == [0, 1, 2]
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+def test_an_error_over_one_item_is_told_and_costs_no_later_one(caplog: pytest.LogCaptureFixture) -> None:
+    got: list[int] = []
+
+    def take(item: int) -> str:
+        got.append(item)
+        if item < 2:
+            raise ValueError("it cannot be encoded")
+        return ""
+
+    follower: Follower[int] = Follower("it", take)
+    for item in range(4):
+        follower.put(item)
+    follower.close()
+    assert got == [0, 1, 2, 3]
+    assert [record.getMessage() for record in caplog.records] == [
+        "it: ValueError: it cannot be encoded; the job goes on"
+    ]
