@@ -61,7 +61,7 @@ class Follower(Generic[Item]):
         while (item := self._queue.get()) is not None:
             try:
                 problem = self._take(item)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001
                 problem = f"{type(error).__name__}: {error}"
             if problem and not self._failing:
                 log.warning("%s: %s; the job goes on", self._name, problem)

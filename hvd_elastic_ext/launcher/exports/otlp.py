@@ -58,7 +58,7 @@ def followed(environ: Mapping[str, str], about: Mapping[str, str]) -> Follower[L
             sender = Sender(OTLPSpanExporter(), environ, about)
         except ImportError as error:
             why = f"OpenTelemetry: no spans are sent: {error}; {REMEDY}"
-        except Exception as error:  # the SDK refuses some values of its variables; the job needs none of it
+        except Exception as error:  # noqa: BLE001 - the SDK refuses some values of variables; the job needs none
             why = f"OpenTelemetry: no spans are sent: {error}"
         else:
             return Follower("OpenTelemetry", sender.take, end=sender.close)

@@ -107,10 +107,11 @@ def rows(
     """
     listed: set[Subject] = set()
     found, unlisted = [], kept or {}
-    for host in (*hosts, *unlisted):
-        mine = [s for s in ledger.subjects(host) if not ledger.records[s].empty(now)]
+    for host, known in ledger.by_host((*hosts, *unlisted)):
+        about = known or HealthLedger()
+        mine = [s for s in about.subjects(host) if not about.records[s].empty(now)]
         listed.update(s for s in mine if s.kind != "node")
-        row = _host_row(ledger, host, mine, now=now, starting=(starting or {}).get(host.name))
+        row = _host_row(about, host, mine, now=now, starting=(starting or {}).get(host.name))
         if row["state"] == "blocked" and host.name in training:
             row["why"] += NEEDED
         if (why := unlisted.get(host)) is not None:

@@ -6,7 +6,8 @@ the moment of saving, because the next launcher's clock may start elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Final, NamedTuple
@@ -300,12 +301,23 @@ class HealthLedger:
         return any(record.blocked(now) for record in self.records.values())
 
     def usable(self, now: float, hosts: Iterable[Host]) -> list[tuple[Host, tuple[int, ...]]]:
-        """Each host's :meth:`usable_slots`. There may be thousands, and few are blocked."""
-        blocked = {subject.name for subject, record in self.records.items() if record.blocked(now)}
+        """Each host's :meth:`usable_slots`. There may be thousands."""
         return [
-            (host, self.usable_slots(now, host) if host.name in blocked or host.node in blocked else _all(host.slots))
-            for host in hosts
+            (host, _all(host.slots) if about is None else about.usable_slots(now, host))
+            for host, about in self.by_host(hosts)
         ]
+
+    def by_host(self, hosts: Iterable[Host]) -> Iterator[tuple[Host, HealthLedger | None]]:
+        """Each host with what of the ledger may concern it; None for nothing.
+
+        It spares who asks about each host a look at the records of all.
+        """
+        by_name: defaultdict[str, dict[Subject, HealthRecord]] = defaultdict(dict)
+        for subject, record in self.records.items():
+            by_name[subject.name][subject] = record
+        for host in hosts:
+            found = [by_name[name] for name in dict.fromkeys((host.name, host.node)) if name in by_name]
+            yield host, HealthLedger({key: record for part in found for key, record in part.items()}) if found else None
 
     def next_release(self, now: float) -> float | None:
         """When the next block ends; None if none does by itself."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.health.ledger import BlockStatus
+from hvd_elastic_ext.launcher.rules.health.ledger import BlockStatus, HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent
@@ -29,11 +29,10 @@ def left_out(job: JobState, *, brief: bool = False, for_good: bool = True) -> li
     ``brief``: without the words of ssh, which were printed when the host was blocked. ``for_good``: also those that are
     blocked until somebody clears them.
     """
-    ledger, now = job.faults.ledger, job.now
-    found = []
-    for host, usable in job.faults.usable(job.fleet.hosts, now):
-        if len(usable) == host.slots:
-            continue
+    now, found = job.now, []
+    short = {host: usable for host, usable in job.faults.usable(job.fleet.hosts, now) if len(usable) < host.slots}
+    for host, about in job.faults.ledger.by_host(short):
+        ledger, usable = about or HealthLedger(), short[host]
         said = [ledger.records[subject] for subject in ledger.subjects(host)] if brief else []
         words = [(record.why, str(record.cause)) for record in said if record.cause is Cause.UNREACHABLE]
         slots: Sequence[int | None] = sorted(set(range(host.slots)).difference(usable)) if usable else [None]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
+from hvd_elastic_ext.launcher.rules.health.host_requests import rows
 from hvd_elastic_ext.launcher.rules.health.ledger import (
     DECAY,
     NODE_WINDOW_S,
@@ -23,6 +25,8 @@ from hvd_elastic_ext.launcher.rules.health.ledger import (
     subject_of,
 )
 from hvd_elastic_ext.launcher.rules.health.ledger_json import as_saved, by_hand, from_json, to_json
+from hvd_elastic_ext.launcher.state.facts.waits import lacking
+from tests.unit.launcher.simulated_cluster import running
 
 LIMITS = (10.0, 100.0)
 EIGHT = Host("w-1", 8, uid="u1", node="n1")
@@ -446,3 +450,51 @@ def test_a_new_run_has_no_words_of_faults_and_a_state_without_them_is_read() -> 
     for odd in (7, None, ["x"], "two\nlines\x1b[31m"):
         older["records"][0]["said"] = odd
         assert from_json(older, 1.0, wall=0.0).records[Subject("host", "a")].why.isprintable()
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[Subject]:
+    """Records that were compared with a host."""
+    compared, concerns = list[Subject](), Subject.concerns
+
+    def counted(subject: Subject, host: Host, slot: int | None = None) -> bool:
+        compared.append(subject)
+        return concerns(subject, host, slot)
+
+    monkeypatch.setattr(Subject, "concerns", counted)
+    return compared
+
+
+def hot(hosts: Iterable[Host]) -> HealthLedger:
+    ledger = HealthLedger()
+    for host in hosts:
+        ledger = ledger.block(Subject("slot", host.name, slot=1), 1e9, "hot")
+    return ledger
+
+
+def test_hundreds_of_blocked_hosts_are_each_asked_about_with_their_own_records_only(looks: list[Subject]) -> None:
+    hosts = [Host(f"h{number}", 4, node=f"n{number // 2}") for number in range(300)]
+    ledger = hot(hosts[:200]).block(Subject("node", "n7"), None, "bad fan").block(Subject("host", "h3"), 50.0, "")
+    whole = [(host, ledger.usable_slots(1.0, host)) for host in hosts]
+    subjects = {host: ledger.subjects(host) for host in hosts}
+    looks.clear()
+    assert ledger.usable(1.0, hosts) == whole
+    assert len(looks) < 30 * len(hosts)
+    assert {host: () if about is None else about.subjects(host) for host, about in ledger.by_host(hosts)} == subjects
+
+
+def test_the_list_of_hundreds_of_blocked_hosts_costs_a_few_looks_at_each(looks: list[Subject]) -> None:
+    hosts = [Host(f"h{number}", 4) for number in range(300)]
+    found = rows(hot(hosts), hosts, 1.0)
+    assert [row["why"] for row in found] == [f"slot 1 of {host.name} is blocked by hand: hot" for host in hosts]
+    assert len(looks) < 30 * len(hosts)
+
+
+def test_a_line_on_hundreds_of_blocked_hosts_costs_a_few_looks_at_each(looks: list[Subject]) -> None:
+    hosts = [Host(f"h{number}", 4) for number in range(300)]
+    job = running("a", "b").driver.job
+    job.fleet.hosts, job.faults.ledger = HostSet(tuple(hosts)), hot(hosts)
+    looks.clear()
+    [said] = lacking(job)
+    assert said.endswith("and 296 more")
+    assert len(looks) < 60 * len(hosts)
