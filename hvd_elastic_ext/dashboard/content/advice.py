@@ -23,7 +23,9 @@ def _remedies(*pairs: tuple[str, str]) -> Remedies:
     return [(re.compile(pattern), remedy) for pattern, remedy in pairs]
 
 
-_SILENT_HOST: Final = "See whether {host} runs and has a network: it is used again once it is heard."
+_SILENT_HOST: Final = (
+    "See whether {host} runs and has a network: once its cooldown is over, it is used again if it can be reached."
+)
 FAULTS: Final = _remedies(
     (
         r"ModuleNotFoundError|ImportError|No module named|no such module",
@@ -35,6 +37,11 @@ FAULTS: Final = _remedies(
     ),
     (r"No space left", "Make room on {host}: a disk, or /dev/shm, is full."),
     (r"nothing was heard", _SILENT_HOST),
+    (
+        r"its agent ended",
+        "See why its agent ended: the kernel's log on {host} (dmesg), or the events of its pod. It is started again after "
+        "the cooldown.",
+    ),
     (
         r"unreachable|Connection refused|Could not resolve|No route to host",
         "Run `hvd-elastic doctor --host {host}`: it tries the name, the route, ssh and Python.",
@@ -50,14 +57,24 @@ FAULTS: Final = _remedies(
     ),
     (
         r"\bsilent\b",
-        "See whether that process on {host} is stopped (kill -CONT PID) or hangs (py-spy dump --pid PID): "
-        "`hvd-elastic status --pids` has the PID.",
+        "That process was stopped, or got no processor, and was killed. If {host} does so again, see what stops processes "
+        "there (SIGSTOP, a debugger, a suspended container), and its load.",
     ),
     (r"fenced", _SILENT_HOST),
     (
-        r"stalled: killed",
+        r"\bstalled\b.*(killed by|left out|used again)",
         "It hung, and was killed to start again. If {host} does so again, see in its output what it did last; without "
         "--restart-stalled it stays, for py-spy dump --pid PID.",
+    ),
+    (
+        r"same number of steps",
+        "Give all ranks equally many steps, as `ElasticSampler` does. It ends with the script of the finished ones, or "
+        "by Ctrl-C.",
+    ),
+    (
+        r"waited for one another",
+        "See what each rank waits for: py-spy dump --pid PID; `hvd-elastic status --pids` has the PIDs. Do all do the same "
+        "collectives, in one order?",
     ),
     (
         r"\bstalled\b|no progress",
@@ -69,7 +86,14 @@ FAULTS: Final = _remedies(
         "It ended by itself, without an error: see in its output why. A SIGTERM comes from outside, such as from a "
         "container on {host} that is stopped.",
     ),
-    (r"never ready", "See in its output what {host} does at the start; --standby-timeout S gives it longer."),
+    (
+        r"never ready.*(in time|did not come|killed by)",
+        "See in its output what {host} does at the start; --standby-timeout S gives it longer.",
+    ),
+    (
+        r"never ready",
+        "Mend what the reason names: `hvd-elastic doctor --host {host}` compares that host with this one.",
+    ),
     (
         r"crashed|exit code",
         "Mend what the end of its output says. If it is {host} alone, compare its packages, files and devices with "
@@ -97,14 +121,15 @@ EVENTS: Final[Mapping[str, Remedies]] = {
     **{
         name: _remedies(("", remedy))
         for name, remedy in {
-            "checkpoint skipped": "An older one is taken. `hvd-elastic checkpoints verify DIR` says what is damaged.",
+            "checkpoint skipped": "An older one is tried. `hvd-elastic checkpoints verify DIR` says what is damaged.",
             "not resumed": "Let {host} read the checkpoint, or leave it out: `hvd-elastic hosts block {host}`.",
             "straggler": "See what else runs on {host}, and its GPU, disk and network. --drain-stragglers leaves such "
             "a host out.",
-            "notice": "Nothing: the work of {host} moves off in time. Add a host if too few are left.",
+            "notice": "Nothing if others are enough: training leaves {host} first. Else add a host.",
             "advised": "Nothing yet: its cloud may take {host} back. Add a host if too few would be left.",
             "notices unavailable": "Let {host} reach its cloud's metadata: without it, it goes without notice.",
-            "isolated": "Check the network of the launcher's machine: until it hears a host, it removes none.",
+            "isolated": "Check the network of the launcher's machine: until it hears a host, it removes none, for "
+            "--orphan-grace at most.",
             "trains alone": "Wrap the optimizer (hvd.DistributedOptimizer, elastic.wrap or DDP) and train again: no "
             "rank has learnt from the data of all.",
             RESTARTED: "Nothing was left to continue from: --adopt or our State keeps commits, and --checkpoint-every "
@@ -121,7 +146,7 @@ EVENTS: Final[Mapping[str, Remedies]] = {
 }
 """By the name of an event; of a row that is not here, and is a fault, :data:`FAULTS` tell."""
 _FAULTY: Final = ("worker failed", "exited", "struck", "fenced", "stalled")
-MEND: Final = "Mend what the reason names; the same command then continues from the newest checkpoint."
+MEND: Final = "Mend what the reason names; the same command then continues from the newest checkpoint, if there is one."
 NO_LAUNCHER: Final = "`hvd-elastic status` says whether a launcher runs; the same command continues."
 
 

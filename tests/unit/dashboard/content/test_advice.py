@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from hvd_elastic_ext.core.journal import read
 from hvd_elastic_ext.dashboard.content import advice, sentences
 from hvd_elastic_ext.launcher.rules.health.causes import BLAME, Cause, ending
-from hvd_elastic_ext.report.job_report import Row
+from hvd_elastic_ext.report.job_report import Row, build_report
+from tests.unit.launcher.scenarios import play
 
 DOCS = Path(__file__).parents[4] / "docs"
 FAULTS = [cause for cause in Cause if BLAME[cause].points_at != "nobody"]
@@ -55,6 +57,59 @@ def test_the_words_of_an_end_choose_the_remedy(reason: str, words: str) -> None:
 def test_a_job_that_fails_for_no_fault_of_a_host_is_mended_by_its_reason() -> None:
     end = Row(1.0, "finished", "slots needed: 2, published: 1 (a) after 600 s, --elastic-timeout")
     assert advice.of_end(end, None) == advice.MEND
+
+
+@pytest.mark.parametrize(
+    ("scenario", "event", "words", "never"),
+    [
+        ("cut b; run 30", "fenced", "once its cooldown is over", "once it is heard"),
+        ("lose_agent b; run 30", "worker failed", "See why its agent ended", "has a network"),
+        ("stop b; run 30", "worker failed", "and was killed", "PID"),
+        ("stop b; run 30", "fenced", "and was killed", "PID"),
+        ("cut a b c; run 100", "isolated", "for --orphan-grace at most", "{"),
+        ("misfit d Horovod 0.28; hosts a b c d; run 30", "struck", "`hvd-elastic doctor --host d`", "in its output"),
+        ("boot d 99; hosts a b c d; run 60", "struck", "--standby-timeout S gives it longer", "doctor"),
+        ("boot d 99; hosts a b c d; run 60", "exited", "--standby-timeout S gives it longer", "doctor"),
+        ("stick b; run 60", "worker failed", "was killed to start again", "PID hangs"),
+        ("stick b; run 60", "stalled", "See where that process on b hangs", "{"),
+        ("notice b 30 spot; run 30", "notice", "Else add a host", "moves off in time"),
+    ],
+)
+def test_what_is_told_of_a_fault_fits_what_the_launcher_has_done(
+    scenario: str, event: str, words: str, never: str
+) -> None:
+    options = "standby_timeout_s=20.0 progress_timeout_s=5.0 restart_stalled=True"
+    cluster = play(f"train a b c {options}; run 3; {scenario}")
+    rows = build_report(list(read(cluster.lines.getvalue().splitlines()))).rows
+    told = [advice.advice(row) for row in rows if advice.name_of(row) == event]
+    assert told
+    for each in told:
+        assert words in each
+        assert never not in each
+
+
+@pytest.mark.parametrize(("event", "cause"), [("exited", "stalled"), ("struck", "stalled")])
+def test_a_process_that_was_killed_for_a_stall_is_not_to_be_looked_at(event: str, cause: str) -> None:
+    note = "killed by the launcher" if event == "exited" else "left out for 10 s"
+    assert "was killed to start again" in advice.advice(Row(1.0, event, cause, ("h3",), note=note))
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (
+            "rank 1 (b[0]) has finished training, and 2 ranks have waited for it for 15 s: "
+            "do all ranks do the same number of steps?",
+            "Give all ranks equally many steps",
+        ),
+        ("all 3 ranks have waited for one another for 60 s", "See what each rank waits for"),
+    ],
+)
+def test_a_stall_that_no_single_process_causes_names_no_host_and_no_restart(reason: str, words: str) -> None:
+    told = advice.advice(Row(1.0, "stalled", reason))
+    assert words in told
+    assert "that host" not in told
+    assert "--restart-stalled" not in told
 
 
 def test_the_host_of_a_seat_is_meant() -> None:
