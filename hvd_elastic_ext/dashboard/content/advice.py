@@ -39,8 +39,8 @@ FAULTS: Final = _remedies(
     (r"nothing was heard", _SILENT_HOST),
     (
         r"its agent ended",
-        "See why its agent ended: the kernel's log on {host} (dmesg), or the events of its pod. It is started again after "
-        "the cooldown.",
+        "See why its agent ended: the kernel's log on {host} (dmesg), or the events of its pod. It is started again "
+        "after the cooldown.",
     ),
     (
         r"unreachable|Connection refused|Could not resolve|No route to host",
@@ -56,9 +56,9 @@ FAULTS: Final = _remedies(
         "A library crashed: its output says where. If it is {host} each time, `hvd-elastic hosts block {host}`.",
     ),
     (
-        r"\bsilent\b",
-        "That process was stopped, or got no processor, and was killed. If {host} does so again, see what stops processes "
-        "there (SIGSTOP, a debugger, a suspended container), and its load.",
+        r"was silent|\bsilent[:;]",
+        "That process was stopped, or got no processor, and was killed. If {host} does so again, see what stops "
+        "processes there (SIGSTOP, a debugger, a suspended container), and its load.",
     ),
     (r"fenced", _SILENT_HOST),
     (
@@ -73,8 +73,8 @@ FAULTS: Final = _remedies(
     ),
     (
         r"waited for one another",
-        "See what each rank waits for: py-spy dump --pid PID; `hvd-elastic status --pids` has the PIDs. Do all do the same "
-        "collectives, in one order?",
+        "See what each rank waits for: py-spy dump --pid PID; `hvd-elastic status --pids` has the PIDs. Do all do the "
+        "same collectives, in one order?",
     ),
     (
         r"\bstalled\b|no progress",
@@ -92,7 +92,7 @@ FAULTS: Final = _remedies(
     ),
     (
         r"never ready",
-        "Mend what the reason names: `hvd-elastic doctor --host {host}` compares that host with this one.",
+        "Mend what the reason names: `hvd-elastic doctor --host {host}` compares it with this machine.",
     ),
     (
         r"crashed|exit code",
