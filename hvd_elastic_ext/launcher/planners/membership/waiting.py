@@ -50,7 +50,7 @@ def _say_beside(job: JobState) -> None:
 def _say_lacking(job: JobState) -> None:
     """Say which hosts are left out for a time, and that their newest list is refused; each was said when it began."""
     fleet, ledger, most_s = job.fleet, job.faults.ledger, job.options.wait_lines_s
-    if fleet.list_refused is None and ledger.next_release(job.now) is None:
+    if job.ending or (fleet.list_refused is None and ledger.next_release(job.now) is None):
         job.log_lacking = None
         return
     since, due_at = job.log_lacking or (job.now, job.now + SAY_S)

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.launcher.planners.membership import waiting
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt
 from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
@@ -533,6 +534,21 @@ def test_a_list_that_is_refused_while_the_job_trains_is_told_until_it_is_correct
     cluster.run(20.0)
     assert lacking(caplog) == []
     assert said not in status(cluster.driver.job)
+
+
+def test_what_is_lacking_is_not_told_of_a_job_that_ends(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = running("a", "b")
+    cluster.driver.tell(HostsChanged(cluster.driver.job.fleet.hosts, refused="hosts:1: no number of slots"))
+    cluster.run(10.0)
+    job = cluster.driver.job
+    assert lacking(caplog)
+    caplog.clear()
+    job.outcome.finishing = True
+    job.roster.agents.clear()
+    job.now += 10.0
+    waiting.plan(job)
+    assert waits_for(job) is None
+    assert lacking(caplog) == []
 
 
 def test_the_status_names_what_is_waited_for_beside_the_training_and_until_when() -> None:
