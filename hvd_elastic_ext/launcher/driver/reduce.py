@@ -291,6 +291,9 @@ def _worker_record(job: JobState, workers: Sequence[Worker], message: Mapping[st
     fields, event = message.get("fields"), message.get("event")
     if not isinstance(fields, dict) or not isinstance(event, str):
         return
+    if event not in _OF_PROCESSES:
+        log.warning("%s sent a journal event that is not theirs: %r", ", ".join(str(x.seat) for x in workers), event)
+        return
     own = {key: value for key, value in fields.items() if key not in _RESERVED_FIELDS}
     try:
         journal.check(event, own)
@@ -354,6 +357,13 @@ def _each(handler: Callable[[JobState, Worker, Mapping[str, Any]], None]) -> _Ha
 
 _RESERVED_FIELDS: Final = frozenset({"t", "mono", "at_mono", "generation", "event", "dropped"})
 """Fields of a journal line that no process may set."""
+_OF_PROCESSES: Final = frozenset(
+    (
+        *("stepped", "committed", "synced", "rolled_back", "inherited"),
+        *("deadline_missed", "memory", "not_sealed", "trains_alone"),
+    )
+)
+"""Events that processes tell of. The fields of others are known to be there: an end of the job, say, is announced."""
 
 _ANSWERED: Final[Mapping[Purpose, Callable[[JobState, Agent, HelperAnswer], None]]] = {
     Purpose.CHECKPOINT: attempts.answered,

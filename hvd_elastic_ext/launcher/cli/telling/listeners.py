@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ from hvd_elastic_ext.launcher.metrics.tally import Tally
 from hvd_elastic_ext.launcher.notify.notifier import Notifier
 from hvd_elastic_ext.launcher.notify.webhook import Webhook
 from hvd_elastic_ext.launcher.options.settings import RunSettings
+
+log = logging.getLogger(__name__)
 
 Note = Callable[[str, Mapping[str, Any]], None]
 """Takes an event and its fields."""
@@ -28,8 +31,8 @@ class Listeners(NamedTuple):
     spans: Follower[otlp.Line] | None = None
 
     def notes(self) -> list[Note]:
-        """Those that hear of events."""
-        return [each.note for each in (self.tally, self.notifier, self.board) if each is not None]
+        """Those that hear of events. What they cannot take in ends no job: processes may tell anything."""
+        return [_unharmed(each.note) for each in (self.tally, self.notifier, self.board) if each is not None]
 
     def tee(self, sink: Sink, clock: Clock) -> Sink:
         """The journal's sink, with who follows its lines."""
@@ -40,6 +43,20 @@ class Listeners(NamedTuple):
         for each in (self.board, self.spans, self.notifier):
             if each is not None:
                 each.close()
+
+
+def _unharmed(note: Note) -> Note:
+    told = set[str]()
+
+    def noted(event: str, fields: Mapping[str, Any]) -> None:
+        try:
+            note(event, fields)
+        except Exception as error:  # noqa: BLE001
+            if event not in told:
+                told.add(event)
+                log.warning("figures of %r are left out: %s: %s", event, type(error).__name__, error)
+
+    return noted
 
 
 def listeners(settings: RunSettings, clock: Clock, about: Mapping[str, Any], environ: Mapping[str, str]) -> Listeners:

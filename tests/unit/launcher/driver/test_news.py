@@ -285,6 +285,7 @@ MESSAGES: dict[str, Case] = {
         workers[c:0].agreed 3
         > Record synced host=c"""),
     "record: no line of a journal": (said("a", "record", event="nonsense", fields={}), NOTHING),
+    "record: what is for the launcher to tell": (said("a", "record", event="finished", fields={"code": 0}), NOTHING),
     "looping": (said("c", "looping"), "workers[c:0].loops True"),
     "looping: it trains once more": (said("a", "done"), said("a", "looping"), "workers[a:0].done -"),
     "synced": (said("a", "synced", commit=[1, 3, 5], step=7), """

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import pytest
+
 from hvd_elastic_ext.launcher.cli.run_options import parse
 from hvd_elastic_ext.launcher.cli.telling.listeners import listeners
 from tests.support.clock import ManualClock
@@ -36,3 +38,18 @@ def test_each_that_is_named_hears_of_all_and_has_told_it_at_the_end(tmp_path: Pa
     assert scalars(tmp_path / "digits/r1")["training/loss"] == [(3, 0.5)]
     assert [span.name for span in server.spans()] == ["checkpoint.write", "checkpoint"]
     assert "goodput_ratio" in {figure.name for figure in heard.tally.figures()}
+
+
+def test_figures_that_nobody_can_count_end_no_job_and_are_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = ["-np", "1", "--job", "digits", "--metrics", "0", "--tensorboard", str(tmp_path), "true"]
+    heard = listeners(parse(words, {}), ManualClock(), ABOUT, {})
+    for note in heard.notes():
+        for step in (1, 10**400, 2, 10**400, 3):
+            note("stepped", {"step": step, "size": 2})
+    heard.close()
+    assert [step for step, _ in scalars(tmp_path / "digits/r1")["job/world_size"]] == [1, 2, 3]
+    assert sum("figures of 'stepped' are left out: OverflowError" in text for text in caplog.messages) <= 2
+    assert heard.tally is not None
+    assert heard.tally.figures()
