@@ -16,6 +16,8 @@ Remedies = Sequence[tuple[re.Pattern[str], str]]
 _SEAT: Final = re.compile(r"\[\d+\]$", re.ASCII)
 _IN_REASON: Final = re.compile(r"(?:^|\bon )([\w.:-]+)\[\d+\]", re.ASCII)
 """Such as "rank 1 on h3[0]"."""
+_NAME: Final = re.compile(r"[\w.:-]+", re.ASCII)
+"""Of a host. A journal of somebody else may hold any text, and people paste commands."""
 _NO_HOST: Final = "that host"
 
 
@@ -189,4 +191,4 @@ def of_end(end: Row | None, fault: Row | None) -> str:
 
 def _fitting(remedies: Remedies, words: str, host: str) -> str:
     found = next((remedy for pattern, remedy in remedies if pattern.search(words)), "")
-    return found.replace("{host}", host or _NO_HOST)
+    return found.replace("{host}", host if _NAME.fullmatch(host) else _NO_HOST)

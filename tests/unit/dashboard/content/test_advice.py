@@ -112,6 +112,11 @@ def test_a_stall_that_no_single_process_causes_names_no_host_and_no_restart(reas
     assert "--restart-stalled" not in told
 
 
+@pytest.mark.parametrize("name", ["h3; rm -rf ~", "`id`", "$(id)", "h3\n", "<img src=x>", ""])
+def test_a_command_to_paste_holds_no_host_that_is_no_name(name: str) -> None:
+    assert "`hvd-elastic hosts clear that host`" in advice.advice(Row(1.0, "blocked", "by hand", (name,)))
+
+
 def test_the_host_of_a_seat_is_meant() -> None:
     assert "that process on h3 hangs" in advice.advice(Row(1.0, "stalled", "no progress for 9 s of rank 1", ("h3[0]",)))
 
