@@ -15,8 +15,8 @@ PORT = "[HOST:]PORT"
 
 
 def _folder(text: str) -> Path:
-    if "://" in text:
-        raise UsageError(f"--tensorboard {text}: that is no folder of this machine")
+    if not text or "://" in text:
+        raise UsageError(f"--tensorboard {text!r}: that is no folder of this machine")
     return Path(text)
 
 

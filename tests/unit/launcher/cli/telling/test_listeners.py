@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.cli.run_options import parse
 from hvd_elastic_ext.launcher.cli.telling.listeners import listeners
 from tests.support.clock import ManualClock
@@ -53,3 +54,9 @@ def test_figures_that_nobody_can_count_end_no_job_and_are_told_once(
     assert sum("figures of 'stepped' are left out: OverflowError" in text for text in caplog.messages) <= 2
     assert heard.tally is not None
     assert heard.tally.figures()
+
+
+@pytest.mark.parametrize("place", ["", "s3://bucket/runs"])
+def test_scalars_go_into_a_folder_that_is_named(place: str) -> None:
+    with pytest.raises(UsageError, match=f"--tensorboard '{place}': that is no folder of this machine"):
+        parse(["-np", "1", "--tensorboard", place, "true"], {})
