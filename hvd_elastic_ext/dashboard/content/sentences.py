@@ -23,6 +23,9 @@ SHOWN: Final = 3
 LONGEST: Final = 300
 """Characters of a reason in the sentence; the event has all of it."""
 
+REFUSED: Final = "the newest host list is refused"
+STILL: Final = "no step for"
+"""What the launcher's line holds as long as that lasts."""
 STOPPED: Final = (129, 130, 143)
 """Exit codes of a launcher that was told to stop: by SIGHUP, SIGINT, SIGTERM."""
 
@@ -126,8 +129,20 @@ def of_now(report: JobReport, live: Mapping[str, Any] | None, *, now: float, las
     alone = "TRAINS ALONE" in said
     blocked = any(host.get("state") == "blocked" for host in hosts)
     fault = _newest(report, since=report.duration_s - RECENT_S)
+    if fault is None and REFUSED in said:  # it is journalled once, however long it lasts
+        fault = next((row for row in reversed(report.rows) if row.event == "refused"), None)
     level = BAD if alone else WARN if waits or blocked or fault else OK
-    return Verdict(level, f"{count}{said.removesuffix('.')}.{_told(fault, report)}", _do(fault))
+    do = "" if fault is None or _is_over(fault, report, said, waits=waits) else _do(fault)
+    return Verdict(level, f"{count}{said.removesuffix('.')}.{_told(fault, report)}", do)
+
+
+def _is_over(row: Row, report: JobReport, said: str, *, waits: bool) -> bool:
+    """Whether what a row asks for is done, by what the launcher says now."""
+    if row.event == "refused":
+        return REFUSED not in said
+    if row.event == "stalled":
+        return not waits and STILL not in said
+    return row.event == "not sealed" and any(each.event == "sealed" and each.at > row.at for each in report.rows)
 
 
 def _without_launcher(report: JobReport, *, ago: float) -> Verdict:

@@ -204,3 +204,39 @@ def test_numbers_that_json_does_not_have_are_null() -> None:
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf])
 def test_a_time_that_is_none_ends_no_page(seconds: float) -> None:
     assert duration(seconds) == f"{seconds} s"
+
+
+TRAINS = "world 1, size 2, step 30, 10 steps/s"
+REFUSED = f"{TRAINS}, the newest host list is refused: hosts:2: no number of slots"
+STILL = "world 1, size 2, step 30, no step for 70 s: rank 1 (b[0]) is waited for; reported as stalled after 60 s"
+
+
+@pytest.mark.parametrize(
+    ("event", "fields", "later_steps", "said", "level", "do"),
+    [
+        ("refused", {"reason": "hosts:2: no number of slots"}, 5, REFUSED, "warn", "Correct the host list"),
+        ("refused", {"reason": "hosts:2: no number of slots"}, 5, TRAINS, "warn", ""),
+        ("refused", {"reason": "hosts:2: no number of slots"}, 7000, REFUSED, "warn", "Correct the host list"),
+        ("refused", {"reason": "hosts:2: no number of slots"}, 7000, TRAINS, "ok", ""),
+        ("stalled", {"hosts": ["b[0]"], "reason": "no progress for 60 s of rank 1"}, 5, STILL, "warn", "See where"),
+        ("stalled", {"hosts": ["b[0]"], "reason": "no progress for 60 s of rank 1"}, 5, TRAINS, "warn", ""),
+    ],
+)
+def test_what_is_to_be_done_is_told_as_long_as_the_launcher_says_that_it_lasts(
+    event: str, fields: dict[str, Any], later_steps: int, said: str, level: str, do: str
+) -> None:
+    journal = running(JournalMaker())
+    journal.add(event, after=1, **fields)
+    now = page(journal.steps(later_steps), live={**LIVE, "ledger": LIVE["ledger"][:1], "said": said})["now"]
+    assert now["level"] == level
+    assert now["do"].startswith(do)
+    assert bool(now["do"]) is bool(do)
+
+
+def test_a_checkpoint_that_failed_asks_for_nothing_once_another_is_whole() -> None:
+    journal = running(JournalMaker())
+    journal.add("not_sealed", after=1, reason="/ck: No space left on device", again_s=30)
+    live = {**LIVE, "ledger": LIVE["ledger"][:1], "said": TRAINS}
+    assert page(journal, live=live)["now"]["do"].startswith("Make room there")
+    journal.add("sealed", after=1, path="/ck/1", step=30, bytes=1, seconds=1.0)
+    assert page(journal, live=live)["now"]["do"] == ""
