@@ -129,8 +129,10 @@ def _into_place(staged: Path, folder: Path, sums: Mapping[str, str]) -> None:
     for name in sums:
         if link := _link_above(folder, name):
             raise ValueError(f"{link}: it is a link, and what it leads to is not changed")
-    for name in sums:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if (folder / name).is_dir() and not (folder / name).is_symlink():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(folder / name))
+    for name in sums:
         _move(staged / name, folder / name)
     for name in before.keys() - sums.keys():
         with contextlib.suppress(OSError):  # it is a folder now, or somebody was faster
