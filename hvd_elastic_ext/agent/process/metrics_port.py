@@ -112,7 +112,7 @@ class MetricsPort:
             return response(404)
         try:
             status, body, kind = self._answer()
-        except Exception as error:  # a library or a driver's: it is not worth the agent, and so the training here
+        except Exception as error:  # noqa: BLE001 - a driver's, say: it is not worth the agent and the training here
             if type(error) not in self._told:
                 self._told.add(type(error))
                 warn(f"figures for Prometheus: {type(error).__name__}: {error}")

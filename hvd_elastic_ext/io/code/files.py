@@ -44,13 +44,14 @@ def code_of(option: str, folder: Path | None, *, sender: str = "") -> Code:
     names = tuple(names_of(option, folder))
     wanted = Wanted(str(folder.absolute()), names)
     try:
-        found = Code(wanted.packed(), checksum(wanted.folder, names))
+        found, changed = Code(wanted.packed(), checksum(wanted.folder, names)), False
         if sender:
             found = found._replace(archive=packed(folder, names, private=True), mark=mark(folder, sender))
-            if checksum(wanted.folder, names) != found.sha256:
-                raise ValueError("its files change while they are read")
+            changed = checksum(wanted.folder, names) != found.sha256
     except (ValueError, OSError) as error:
         raise UsageError(f"{option} {folder}: {error}") from None
+    if changed:
+        raise UsageError(f"{option} {folder}: its files change while they are read")
     if not names or len(found.wanted) > MOST_NAMES:
         why = f"it has {len(names):,} files, too many to compare" if names else "it has no files"
         raise UsageError(f"{option} {folder}: {why}; name the folder with the code alone")

@@ -88,7 +88,19 @@ def hostile(name: str, kind: bytes = tarfile.REGTYPE, data: bytes = b"") -> byte
         b"no archive",
         hostile("y", data=os.urandom(100_000))[:50_000],
     ],
-    ids=["above", "absolute", "above again", "a link", "a pipe", "a hard link", "a device", "ours", "dot", "no archive", "cut off"],
+    ids=[
+        "above",
+        "absolute",
+        "above again",
+        "a link",
+        "a pipe",
+        "a hard link",
+        "a device",
+        "ours",
+        "dot",
+        "no archive",
+        "cut off",
+    ],
 )
 def test_what_is_no_archive_of_files_in_a_folder_is_refused(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(ValueError, match=r"is no file of a folder|the archive cannot be read"):

@@ -89,7 +89,9 @@ def test_other_files_than_those_that_were_named_are_told(tmp_path: Path) -> None
         receive.take(line, source(other.archive, line.size))
 
 
-@pytest.mark.parametrize("line", [b"{}\n", b"no json\n", b'{"code": "?", "sha256": "", "size": 1, "mark": "", "directory": ""}\n'])
+@pytest.mark.parametrize(
+    "line", [b"{}\n", b"no json\n", b'{"code": "?", "sha256": "", "size": 1, "mark": "", "directory": ""}\n']
+)
 def test_a_line_that_names_no_files_is_refused(line: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - whatever it says
         receive.read(line)
