@@ -111,6 +111,10 @@ def _seal(request: Request) -> HelperAnswer:
 
 def _load(request: Request) -> HelperAnswer:
     store, passed_over = open_store(request["place"]), list[str]()
+    try:
+        write.probe(store)
+    except Permanent as error:
+        return {"failed": " ".join(str(error).split()), "for_good": True, "unwritable": True}
     entries = catalog.listing(store)
     for entry in entries:
         why = entry.why
