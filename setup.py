@@ -57,6 +57,8 @@ setup(
         "mpi": ["mpi4py>=3.1"],
         "dashboard": ["starlette>=0.40", "uvicorn>=0.30"],
         "gpu": ["nvidia-ml-py>=12"],
+        "tracing": ["opentelemetry-sdk>=1.25", "opentelemetry-exporter-otlp-proto-http>=1.25"],
+        "tensorboard": ["tensorboard>=2.15"],
         "checkpoint": ["fsspec>=2024.2", "safetensors>=0.4"],
         "dev": [
             "pytest>=8",

@@ -6,7 +6,8 @@ few milliseconds (named tuples, since dataclasses load slowly).
 ``prestop`` is a program of its own: what a worker pod runs before it ends.
 
 Never here: anything of ours but ``core.messages.wire``, ``core.commit_record``, ``core.commands`` and the small
-modules of ``io``; anything foreign; decisions about hosts or worlds.
+modules of ``io``; anything foreign, but in ``process.metrics``, which is loaded once Prometheus asks; decisions about
+hosts or worlds.
 
 Orders come in and events go out as JSON, over one connection to the launcher, or
 as lines over the agent's own pipes; ``docs/agent.md`` has them all::

@@ -177,4 +177,7 @@ def row(name: str, host: HostFacts, now: float) -> dict[str, Any]:
         "ranks": sorted(host.ranks),
         "cpu": None,
         "memory": None,
+        "gpu": None,
+        "gpu_memory": None,
+        "price": None,
     }

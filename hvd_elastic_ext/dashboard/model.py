@@ -35,6 +35,8 @@ NEWEST: Final = 50
 BEFORE_S, AFTER_S = 10.0, 1.0
 """Ends of processes so near to a fault belong to it."""
 MOST_WHO: Final = 3
+_DETAILS: Final = ("cpu", "memory", "gpu", "gpu_memory", "price", "ranks", "heard_s", "step_s")
+"""What the launcher tells of a host that is connected."""
 SCALING: Final = ("scaled", "scale_recommended", "not_scaled")
 _QUIET: Final = frozenset({"stepped", "committed", "spawned", "standby", "parked", "synced", "inherited", "published"})
 
@@ -118,6 +120,7 @@ def _now(
         "size": size,
         "generation": max((record.generation for record in facts.records), default=0),
         "hosts": len({host["name"] for host in hosts if host["trains"]}),
+        **_of_hosts([host for host in hosts if host["trains"]]),
         "step": _step_now(stepped, report),
         "loss": _loss_now(stepped, report),
         "rate": per_s,
@@ -132,6 +135,17 @@ def _now(
         "lines": facts.lines,
         "foreign": facts.foreign,
         "left_out": facts.left_out,
+    }
+
+
+def _of_hosts(training: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How busy the GPUs of hosts that train are, a mean, and what these cost in an hour; None if that is not known."""
+    busy, full = ([host[key] for host in training if host[key] is not None] for key in ("gpu", "gpu_memory"))
+    prices = [host["price"] for host in training]
+    return {
+        "gpu": statistics.fmean(busy) if busy else None,
+        "gpu_memory": statistics.fmean(full) if full else None,
+        "per_hour": sum(prices) if prices and None not in prices else None,
     }
 
 
@@ -293,7 +307,7 @@ def _as_told(rows: dict[str, dict[str, Any]], live: Mapping[str, Any]) -> dict[s
         row["listed"] = bool(said.get("published"))
     for name, detail in told.get("hosts", {}).items():
         row = rows.setdefault(name, host_facts.row(name, HostFacts(), 0.0))
-        row.update({key: detail.get(key) for key in ("cpu", "memory", "ranks", "heard_s", "step_s")})
+        row.update({key: detail.get(key) for key in _DETAILS})
         row["trains"] = bool(detail.get("trains"))
     return rows
 

@@ -165,7 +165,7 @@ def _events(commit_every: int) -> tuple[Event, ...]:
         Event("its machine is gone", TakeAway((THIRD,), left=START), Effect.NOTHING),
         Event("a spot notice to every host", Notify(START, in_s=SHORT_S), Effect.SAVED, within_s=SHORT_S),
         Event("they are gone, one other is left", TakeAway(START, left=(THIRD,)), Effect.ASLEEP, after_steps=0),
-        Event("hosts are back", SetHosts(ALL), size=3, causes=("start",), after_steps=0, within_s=90.0),
+        Event("hosts are back", SetHosts(ALL), size=3, causes=("start", "hosts added"), after_steps=0, within_s=90.0),
         Event("kill -9 of the launcher", KillLauncher(), Effect.RELAUNCHED),
         Event("garbage in the hosts file", WriteText(GARBAGE), Effect.REFUSED),
         Event("a host is removed from the list", SetHosts((FIRST, THIRD)), size=2, causes=("hosts removed",)),

@@ -5,7 +5,7 @@ those below it::
 
     cli                        commands: options in, exit code out
     job                        one process that runs a job: its loop, its files, its sockets
-    folder, driver, suspend, metrics, notify  what is kept; what an event means; a sleep; what others are told
+    folder, driver, suspend, metrics, notify, exports  what is kept; what an event means; a sleep; what others are told
     planners, agents, sources  what is to be done; connections with agents; where hosts come from
     state, options             what is known, and what the user has asked for
     rules                      decisions: pure, they know nothing but their arguments

@@ -27,7 +27,7 @@ UNFINISHED = ROOT / ".venv.unfinished"
 WHEEL_RECORD = VENV / "hvd-horovod-wheel"
 LOCK = ROOT / ".venv.lock"
 OWN_NAME = "hvd-elastic-ext"
-EXTRAS = "dev,torch,mpi,kubernetes,checkpoint,dashboard"
+EXTRAS = "dev,torch,mpi,kubernetes,checkpoint,dashboard,tracing,tensorboard"
 """Always with mpi4py: its wheel needs no compiler, and no MPI until it is used."""
 HOROVOD_NEEDS = ("cffi", "cloudpickle", "numpy", "packaging", "psutil", "pyyaml")
 

@@ -28,11 +28,13 @@ from hvd_elastic_ext.agent.process.loop import Agent, AgentExit
 from hvd_elastic_ext.agent.system.resolver import Found, Lookup
 from hvd_elastic_ext.agent.system.streams import warn
 from hvd_elastic_ext.core.json_text import to_text
-from hvd_elastic_ext.core.messages.slot_protocol import OBSERVE
+from hvd_elastic_ext.core.messages.slot_protocol import AGENT_METRICS, OBSERVE
 from hvd_elastic_ext.core.messages.wire import MAX_FIRST, WireError, key_from_hex
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.agent.notices.watch import CloudWatch
+    from hvd_elastic_ext.agent.process.metrics import Figures
+    from hvd_elastic_ext.agent.process.metrics_port import Answer, MetricsPort
     from hvd_elastic_ext.agent.system.gpus import Gpus
     from hvd_elastic_ext.agent.system.usage import Usage
 
@@ -146,6 +148,11 @@ class JoinedJob:
         self._handover = None
         if claim.listener is not None:
             self._handover = HandoverServer(agent, claim.listener, key, apply=self._apply_newcomer)
+        self._metrics: MetricsPort | None = None
+        self._figures: Figures | None = None
+        self._metrics_at: str | None = None
+        """Where figures were last asked for."""
+        self._open_metrics()
         self._ask_cloud()
 
     # --- what the agent needs ----------------------------------------------------------------------
@@ -178,6 +185,11 @@ class JoinedJob:
         return hmac.digest(self._key, b"transfer" + transfer.encode(), "sha256").hex()
 
     @property
+    def names(self) -> tuple[str, str]:
+        """Of the job and of this host."""
+        return self._order.job, self._order.host
+
+    @property
     def connected(self) -> bool:
         """True from the launcher's welcome until the connection is lost."""
         return self._channel.open
@@ -198,7 +210,7 @@ class JoinedJob:
         moments = [self._channel.due(), None if self._found is not None else self._lookup.due()]
         moments += [self._usage_at]
         moments += [None if self._handover is None else self._handover.due(), self._look_at]
-        moments += [None if self._cloud is None else self._cloud.due()]
+        moments += [None if each is None else each.due() for each in (self._cloud, self._metrics)]
         if self._lost_at is not None:
             end = self._lost_at + self._grace_s
             moments.append(end if end > self._agent.now() else None)
@@ -212,6 +224,8 @@ class JoinedJob:
             self.look_for_notices()
         if self._cloud is not None:
             self._cloud.tick()
+        if self._metrics is not None:
+            self._metrics.tick()
         self._tell_usage()
         self._channel.tick()
         if self._handover is not None:
@@ -272,6 +286,39 @@ class JoinedJob:
 
             self._cloud = CloudWatch(self._agent, *wanted, listener=self)
 
+    def _open_metrics(self) -> None:
+        """Answer Prometheus where the job says, if it does. Without that port the agent goes on."""
+        wanted = self._setting(AGENT_METRICS)
+        if wanted == self._metrics_at:
+            return
+        if self._metrics is not None:
+            self._metrics.close()
+            self._metrics = None
+        self._metrics_at = wanted
+        if wanted is None:
+            return
+        from hvd_elastic_ext.agent.process.metrics_port import MetricsPort
+
+        try:
+            self._metrics = MetricsPort(self._agent, wanted, self._answer)
+        except (OSError, ValueError) as error:
+            number = getattr(error, "errno", None)
+            reason = os.strerror(number) if number else "that is no ADDRESS:PORT"
+            warn(f"--agent-metrics {wanted}: {reason}; host {self._order.host} goes on without figures")
+        else:
+            if wanted.endswith(":0"):
+                warn(f"host {self._order.host} answers Prometheus at port {self._metrics.port}")
+
+    def _answer(self) -> Answer:
+        if self._figures is None:
+            try:
+                from hvd_elastic_ext.agent.process.metrics import Figures
+            except ImportError as error:  # a host may be installed by hand
+                self.warn(f"--agent-metrics: {error}; install prometheus-client on host {self._order.host}")
+                return 500, b"prometheus-client is missing\n", "text/plain"
+            self._figures = Figures(self._agent, self)
+        return self._figures.answer()
+
     def _setting(self, name: str) -> str | None:
         """The variable's value in the job's environment, or else in the agent's own."""
         return self._order.env.get(name) or os.environ.get(name) or None
@@ -292,10 +339,9 @@ class JoinedJob:
 
     def close(self) -> None:
         """Wait a moment for the last events to arrive, close all connections and release the claim on the host."""
-        if self._cloud is not None:
-            self._cloud.close()
-        if self._handover is not None:
-            self._handover.close()
+        for each in (self._cloud, self._handover, self._metrics):
+            if each is not None:
+                each.close()
         self._channel.close()
         if self._found is None:
             self._lookup.close()
@@ -390,6 +436,7 @@ class JoinedJob:
         self._facts = None
         self._notices = self._notice_files()
         self._ask_cloud()
+        self._open_metrics()
         self._agent.resume()
         self._channel.aim(order.address)
         self._lost_at = None  # the new launcher gets a full grace in which the agent can reach it

@@ -80,7 +80,6 @@ class Agent(DescriptorLoop):
         self.warm = WarmStarts(self)
         self._slots: dict[int, Slot] = {}
         self._heartbeats = 0
-        """Number of heartbeats sent."""
         self._heartbeat_at: float | None = None
         self._first = True
         self._finishing = False
@@ -120,6 +119,11 @@ class Agent(DescriptorLoop):
     def slots(self) -> Mapping[int, Slot]:
         """By number, every slot named by an order to start a process or a helper."""
         return self._slots
+
+    @property
+    def heartbeats(self) -> int:
+        """How many heartbeat messages were sent."""
+        return self._heartbeats
 
     @property
     def ending(self) -> bool:

@@ -85,8 +85,9 @@ def _is_path(text: str) -> bool:
     return text.startswith("/") and text.isascii() and text.isprintable()
 
 
-def response(status: int, body: bytes = b"") -> bytes:
-    """An answer, after which the connection ends."""
+def response(status: int, body: bytes = b"", kind: str = "") -> bytes:
+    """An answer, after which the connection ends. ``kind``: the type of its body."""
     phrase = _PHRASES.get(status, "Other")
-    head = f"HTTP/1.1 {status} {phrase}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    typed = f"Content-Type: {kind}\r\n" if kind else ""
+    head = f"HTTP/1.1 {status} {phrase}\r\n{typed}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     return head.encode("ascii") + body

@@ -18,6 +18,8 @@ from hvd_elastic_ext.agent.system.streams import CHUNK
 
 NOT_STARTED: Final = 125
 """Exit code of a process that could not be started."""
+STATES: Final = ("booting", "parked", "live", "done", "ending")
+"""What a slot's process may be at: before its world, ready for it, in it; after training; ended, with others left."""
 
 
 class Slot:
@@ -76,6 +78,29 @@ class Slot:
     def in_use(self) -> bool:
         """True if a process was started in it, or it has commit memory."""
         return self.life > 0 or self._commits is not None
+
+    @property
+    def state(self) -> str:
+        """One of :data:`STATES`; empty if nothing runs in it."""
+        if self._run is None:
+            return ""
+        if self._run.code is not None:
+            return "ending"
+        if self.worker_link is None:
+            return "live"
+        worker = self.worker_link.worker
+        return "done" if worker.done else "parked" if worker.parked else "live" if self.trains else "booting"
+
+    def heartbeat_age(self, now: float) -> float | None:
+        """Seconds since the newest heartbeat of the process that runs; None if it has sent none."""
+        link = self.worker_link
+        alive = self._run is not None and self._run.code is None
+        return link.worker.age(now) if alive and link is not None and link.worker.heartbeat is not None else None
+
+    @property
+    def commit_bytes(self) -> int:
+        """Bytes of this machine's memory that its commits take."""
+        return 0 if self._commits is None else self._commits.size
 
     @property
     def held(self) -> list[int] | None:

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 MISSING = "nvidia-ml-py is not installed there (pip install nvidia-ml-py)"
+
+
+class Gpu(NamedTuple):
+    """One device. ``busy``: the share of the last moments (up to 1 s) in which it computed. Memory is in bytes."""
+
+    name: str
+    busy: float
+    used: int
+    memory: int
 
 
 class Gpus:
@@ -21,32 +30,41 @@ class Gpus:
         self._nvml: Any = None
         self.problem = ""
 
-    def look(self) -> float | None:
-        """The share of the last moments (up to 1 s) in which a GPU computed, mean of all; None if it is not known."""
+    def look(self) -> list[Gpu]:
+        """Every device; none if anything of them is not known."""
         if not self._names or self.problem == MISSING:
-            return None
+            return []
         try:
             nvml = self._nvml or self._library()
         except ImportError:
             self.problem = MISSING
-            return None
+            return []
         try:
             if self._nvml is None:
                 nvml.nvmlInit()
                 self._nvml = nvml
-            used: list[int] = [nvml.nvmlDeviceGetUtilizationRates(self._device(name)).gpu for name in self._names]
+            found = [self._one(name) for name in self._names]
         except nvml.NVMLError as error:  # parts of a GPU have no such figure, for one
             self.problem = f"NVML: {error}"
-            return None
+            return []
         self.problem = ""
-        return min(1.0, max(0.0, sum(used) / len(used) / 100))
+        return found
 
     def said(self) -> dict[str, Any]:
-        """For the launcher: ``gpu``, or ``gpu_unknown``, why not; nothing for a host without GPUs."""
-        used = self.look()
-        if used is not None:
-            return {"gpu": round(used, 4)}
+        """For the launcher: ``gpu``, the mean of all, and ``gpu_memory``, the share in use.
+
+        Or ``gpu_unknown``, why these are not known; nothing for a host without GPUs.
+        """
+        if gpus := self.look():
+            busy = sum(gpu.busy for gpu in gpus) / len(gpus)
+            used = sum(gpu.used for gpu in gpus) / max(1, sum(gpu.memory for gpu in gpus))
+            return {"gpu": round(min(1.0, max(0.0, busy)), 4), "gpu_memory": round(min(1.0, max(0.0, used)), 4)}
         return {"gpu_unknown": self.problem} if self.problem else {}
+
+    def _one(self, name: str) -> Gpu:
+        device, nvml = self._device(name), self._nvml
+        memory = nvml.nvmlDeviceGetMemoryInfo(device)
+        return Gpu(name, nvml.nvmlDeviceGetUtilizationRates(device).gpu / 100, memory.used, memory.total)
 
     def _device(self, name: str) -> Any:
         """A device by its number or UUID."""

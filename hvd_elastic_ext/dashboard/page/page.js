@@ -225,6 +225,8 @@ function waitingFor(main, part) {
 
 /* --- Now */
 
+const known = (value) => value !== null && value !== undefined;
+
 function viewNow(main) {
   const body = el("div");
   main.append(body);
@@ -243,9 +245,11 @@ function viewNow(main) {
         ["Throughput", now.rate === null ? none : num(now.rate), now.rate_unit],
         ["Goodput", percent(now.goodput), `of the last ${dur(now.day_s)}`],
         ["Without a step", dur(now.downtime_s), `${plural(now.steps_lost, "step")} done again (${dur(now.lost_s)})`],
+        known(now.gpu) ? ["GPUs", percent(now.gpu), known(now.gpu_memory) ? `busy; ${percent(now.gpu_memory)} of their memory in use` : "busy"] : null,
+        known(now.per_hour) ? ["Price", num(now.per_hour), "an hour, of the hosts that train"] : null,
         ["Cost", `${num(now.process_hours, 3)} h`, "of processes, this run"],
         ["Newest checkpoint", sealed ? dur(Math.max(0, nowT() - sealed.t)) : none, sealed ? `ago, step ${whole(sealed.step)}` : "none in this run"],
-      ]),
+      ].filter(Boolean)),
       el("p", { class: "note", text: `Run ${now.run || "without a name"}${now.runs > 1 ? `, the newest of ${now.runs}` : ""}, began ${time(now.started)}; ${plural(now.lines, "line")} in its journal${now.foreign ? `, ${now.foreign} unreadable` : ""}${now.left_out ? `; ${whole(now.left_out)} old events are left out here` : ""}.` }));
   };
 }
@@ -443,15 +447,16 @@ function viewHosts(main) {
     if (waitingFor(list, "hosts")) return;
     const all = state.parts.hosts, text = wanted.value.toLowerCase();
     const hosts = all.filter((host) => !text || `${host.name} ${host.state} ${host.why} ${host.notice}`.toLowerCase().includes(text));
+    const told = [["gpu", "GPU", percent], ["gpu_memory", "GPU memory", percent], ["price", "Price/h", num]].filter(([key]) => all.some((host) => known(host[key])));
     const steps = all.map((host) => host.step_s).filter((step) => step > 0).sort((a, b) => a - b), middle = steps[Math.floor(steps.length / 2)] || 0;
     fill(list,
       el("p", { class: "note", text: `${plural(all.length, "host")}; ${all.filter((host) => host.trains).length} train, ${all.filter((host) => host.state === "blocked").length} blocked. ${(state.parts.now || {}).launcher ? "By the launcher, now." : "By the journal."}` }),
-      table([["Host"], ["Verdict"], ["Strikes", "n"], ["Why"], ["Ranks"], ["CPU", "n"], ["Memory", "n"], ["Step", "n"], [offline ? "" : "Change"]], hosts.map((host) => hostCells(host, middle, said)), "Hosts"));
+      table([["Host"], ["Verdict"], ["Strikes", "n"], ["Why"], ["Ranks"], ["CPU", "n"], ["Memory", "n"], ...told.map(([, title]) => [title, "n"]), ["Step", "n"], [offline ? "" : "Change"]], hosts.map((host) => hostCells(host, middle, said, told)), "Hosts"));
   };
   return update;
 }
 
-function hostCells(host, middle, said) {
+function hostCells(host, middle, said, told) {
   const slow = host.straggler || (middle && host.step_s > 1.5 * middle ? "slower than the others" : "");
   const words = [host.trains ? "trains" : host.listed ? "does not train" : "not listed", host.state !== "free" ? host.state : "", host.left_s ? `${dur(host.left_s)} more` : host.state === "blocked" ? "until cleared" : ""].filter(Boolean);
   const kind = host.state === "blocked" || host.gone ? "bad" : host.notice || slow || !host.trains ? "warn" : "ok";
@@ -460,7 +465,8 @@ function hostCells(host, middle, said) {
     host.name, el("span", { class: `kind-${kind}`, text: words.join(", ") }), host.strikes || "",
     [host.notice ? `notice: ${host.notice}` : "", slow ? `straggler: ${slow}` : "", host.gone, host.why].filter(Boolean).join("; "),
     ranks.length > 8 ? `${ranks.slice(0, 8).join(" ")} … ${ranks[ranks.length - 1]}` : ranks.join(" "),
-    host.cpu === null || host.cpu === undefined ? "" : percent(host.cpu), host.memory === null || host.memory === undefined ? "" : percent(host.memory),
+    known(host.cpu) ? percent(host.cpu) : "", known(host.memory) ? percent(host.memory) : "",
+    ...told.map(([key, , shown]) => (known(host[key]) ? shown(host[key]) : "")),
     host.step_s ? dur(host.step_s) : "",
     offline ? "" : el("span", {},
       el("button", { type: "button", "data-key": `block ${host.name}`, "aria-label": `Drain and block ${host.name}`, text: "Block…", onclick: () => confirmed(host, "block", said) }), " ",

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.rank_info import Place
-from hvd_elastic_ext.core.messages.slot_protocol import OBSERVE, PRELOAD
+from hvd_elastic_ext.core.messages.slot_protocol import AGENT_METRICS, OBSERVE, PRELOAD
 from hvd_elastic_ext.launcher.agents.transports.child_process import LONGEST_INPUT
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
@@ -77,6 +77,8 @@ def agent_env(settings: RunSettings) -> dict[str, str]:
     """What agents and processes read of the job's options."""
     own = {"HVD_ELASTIC_HEARTBEAT_INTERVAL": f"{settings.heartbeat_interval_s:g}", PRELOAD: settings.preload}
     own |= settings.notices.env()
+    if settings.agent_metrics is not None:
+        own |= {AGENT_METRICS: str(settings.agent_metrics)}
     for name, wanted in (
         ("HVD_ELASTIC_ADOPT", settings.adopt),
         ("HVD_ELASTIC_LAST_COMMIT", settings.durability is not None),

@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,13 +24,11 @@ from hvd_elastic_ext.io import core_dumps
 from hvd_elastic_ext.io.append_file import Announced, AppendFile
 from hvd_elastic_ext.launcher.cli import dashboard, run_options, starting
 from hvd_elastic_ext.launcher.cli.announcements import Fields, announce
+from hvd_elastic_ext.launcher.cli.telling.listeners import Listeners, listeners
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.folder import runs, state_folder
 from hvd_elastic_ext.launcher.job import finished_check
 from hvd_elastic_ext.launcher.job.output import Log, Outlets
-from hvd_elastic_ext.launcher.metrics.tally import Tally
-from hvd_elastic_ext.launcher.notify.notifier import Notifier
-from hvd_elastic_ext.launcher.notify.webhook import Webhook
 from hvd_elastic_ext.launcher.options.program import HERE
 from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
@@ -123,19 +121,17 @@ def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, save
     make_checkpoint_folder(settings)
     clock = SystemClock()
     name: dict[str, Any] = {"job": settings.job, "run": saved.run}
-    tally = None if settings.metrics is None else Tally(clock.wall)
-    notifier = None if settings.notify is None else Notifier(Webhook(settings.notify, name), clock)
+    heard = listeners(settings, clock, name, os.environ)
     try:
         with dashboard.beside(settings.dashboard, settings.state_dir, settings.journal):
-            journal = open_journal(settings.journal, *(each.note for each in (tally, notifier) if each is not None))
+            journal = open_journal(settings.journal, heard)
             place = None if settings.durability is None else settings.durability.place
             name |= {"pid": os.getpid(), "version": __version__, "command": settings.command[0], "checkpoints": place}
             output = None if settings.output_dir is None else str(settings.output_dir.absolute())
             journal.record("started", generation=0, **name, output=output)
-            _run_job(settings, folder, saved, outlets, journal, tally=tally, notifier=notifier)
+            _run_job(settings, folder, saved, outlets, journal, heard)
     finally:
-        if notifier is not None:
-            notifier.close()
+        heard.close()
 
 
 def _run_job(
@@ -144,9 +140,7 @@ def _run_job(
     saved: Saved,
     outlets: Outlets,
     journal: Journal,
-    *,
-    tally: Tally | None,
-    notifier: Notifier | None,
+    heard: Listeners,
 ) -> None:
     """Run the job, and write into its journal how it ended."""
     feed = HostFeed(journal)
@@ -167,8 +161,9 @@ def _run_job(
             clock=SystemClock(),
             outlets=outlets,
             recorder=recorder,
-            tally=tally,
-            notifier=notifier,
+            tally=heard.tally,
+            notifier=heard.notifier,
+            board=heard.board,
         )
         gc.freeze()
         gc.set_threshold(*COLLECT)
@@ -222,17 +217,19 @@ def make_checkpoint_folder(settings: RunSettings) -> None:
         ) from None
 
 
-def open_journal(path: Path, *listeners: Callable[[str, Fields], None]) -> Journal:
-    """Open a journal for appending; ``listeners`` get each event. Raises :class:`UsageError` if it cannot be."""
+def open_journal(path: Path, heard: Listeners) -> Journal:
+    """Open a journal for appending; ``heard`` get each event. Raises :class:`UsageError` if it cannot be."""
+    clock, notes = SystemClock(), heard.notes()
 
     def told(event: str, generation: int, fields: Fields) -> None:
         announce(event, generation, fields)
-        for listener in listeners:
-            listener(event, fields)
+        for note in notes:
+            note(event, fields)
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return Journal(Announced(AppendFile(path, create=True), f"the journal {path}"), SystemClock(), told)
+        sink = heard.tee(Announced(AppendFile(path, create=True), f"the journal {path}"), clock)
+        return Journal(sink, clock, told)
     except OSError as error:
         raise UsageError(f"--journal {path} cannot be written: {error.strerror}; name another with --journal") from None
 

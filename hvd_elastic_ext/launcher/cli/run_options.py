@@ -24,9 +24,8 @@ from hvd_elastic_ext.io.config_file import read_config
 from hvd_elastic_ext.launcher.agents.environment import too_large, why_not_elastic
 from hvd_elastic_ext.launcher.cli import own_options
 from hvd_elastic_ext.launcher.cli.parser import Words
+from hvd_elastic_ext.launcher.cli.telling import options as telling
 from hvd_elastic_ext.launcher.job import finished_check, scalers
-from hvd_elastic_ext.launcher.notify.webhook import webhook_url
-from hvd_elastic_ext.launcher.options.listening import listen_address
 from hvd_elastic_ext.launcher.options.program import HERE, check_here, runnable
 from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
@@ -191,24 +190,7 @@ def _of_the_job(add: Adders) -> None:
         metavar="FILE",
         help="record all events that the launcher's decisions depend on, for `hvd-elastic events --replay FILE`",
     )
-    add.option(
-        "--metrics",
-        type=listen_address,
-        metavar="[HOST:]PORT",
-        help="answer Prometheus there (without HOST: only this machine's; docs/metrics.md)",
-    )
-    add.option(
-        "--dashboard",
-        type=functools.partial(listen_address, where="--dashboard"),
-        metavar="[HOST:]PORT",
-        help="serve a page of the job there, and keep the output of processes in STATE_DIR/output (docs/dashboard.md)",
-    )
-    add.option(
-        "--notify",
-        type=webhook_url,
-        metavar="URL",
-        help="tell this webhook of waits, sleeps, crash loops, lost steps and the end; file:PATH: a file with the URL",
-    )
+    telling.add_to(add.option)
     add.option("--config", metavar="FILE", help="YAML or TOML file of any of these options by their long names")
     add.option(
         "--engine",

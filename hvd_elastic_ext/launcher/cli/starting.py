@@ -20,7 +20,7 @@ _over = threading.Event()
 @contextlib.contextmanager
 def said(stream: TextIO, words: Sequence[str]) -> Iterator[None]:
     """Say on ``stream`` that the job is starting, until :func:`over` or the end of this. ``words``: of its command."""
-    if not {"-q", "--quiet"}.isdisjoint(words):
+    if not {"-q", "--quiet", "-h", "--help"}.isdisjoint(words):
         yield
         return
     _over.clear()

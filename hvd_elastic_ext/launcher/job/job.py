@@ -21,6 +21,7 @@ from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageErr
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.agents.transports.transports import PodTransport
 from hvd_elastic_ext.launcher.driver.recording import Recorder
+from hvd_elastic_ext.launcher.exports.event_file import Board
 from hvd_elastic_ext.launcher.folder.saved_state import CLOSE_S, Handover, StateWriter
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 from hvd_elastic_ext.launcher.job import engine_programs, scalers, stop_lines
@@ -36,9 +37,10 @@ from hvd_elastic_ext.launcher.metrics.tally import Tally
 from hvd_elastic_ext.launcher.notify.notifier import Notifier
 from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
+from hvd_elastic_ext.launcher.planners.membership.scaling import signals_of
 from hvd_elastic_ext.launcher.rules.health import host_requests
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
-from hvd_elastic_ext.launcher.state.facts import processes, waits
+from hvd_elastic_ext.launcher.state.facts import processes, shortage, waits
 from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, Wait
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.saved import Saved
@@ -75,9 +77,12 @@ class Job:
         recorder: Recorder | None = None,
         tally: Tally | None = None,
         notifier: Notifier | None = None,
+        board: Board | None = None,
     ) -> None:
         self._settings, self._feed, self._journal, self._clock = settings, feed, journal, clock
         self._tally, self._notifier = tally, notifier
+        if board is not None:
+            board.signals = lambda: signals_of(self._session.driver.job)
         self._outlets, self._recorder = outlets, recorder
         self._folder, self._saved = folder, saved
         self._session: Session
@@ -328,7 +333,8 @@ class Job:
             self._session.health_changed(ledger, event, fields)
             if self._sleeping is not None:
                 self._sleeping.changed()
-        return answer
+        refused = shortage.list_refused(driver.job)
+        return {**answer, "refused": refused} if "hosts" in answer and refused else answer
 
     def _scale_by_hand(self, hosts: object) -> Mapping[str, Any]:
         """Answer ``hvd-elastic scale``. Raises :class:`UsageError`."""

@@ -18,7 +18,7 @@ def what_happens(signal: str, job: JobState, *, ends_already: bool, grace_s: flo
     time = f"its processes have {grace_s:g} s to end"
     if job.outcome.failure is not None:
         return f"{signal}: the job ends; {time}"
-    most_s = longest_s(by_hand=signal == "SIGINT")
+    most_s = longest_s(by_hand=signal == "SIGINT", on_its_way=not job.checkpoints.failed_in_a_row)
     return (
         f"{signal}: the job makes a last checkpoint, in {most_s:g} s at most; then {time}; "
         "a second signal ends it without that checkpoint"

@@ -24,6 +24,7 @@ OWN: Final = frozenset({
     "progress_age_seconds", "hosts_listed", "slots_listed", "hosts_connected", "hosts_blocked", "hosts_with_notice",
     "processes", "heartbeat_age_seconds", "host_cpu_ratio", "host_gpu_ratio", "host_memory_ratio", "processes_wanted",
     "hosts_desired", "job_info", "checkpoint_timestamp_seconds", "checkpoint_step",
+    "goodput_ratio", "host_gpu_memory_ratio",
 })  # fmt: skip
 """Names that no observed signal can have."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*(?<!_total)")
@@ -90,7 +91,7 @@ def _hosts(job: JobState, now: float, listed: HostSet) -> Iterator[Figure]:
     )
     heard: Samples = {(name,): now - agent.heard for name, agent in agents.items()}
     yield Figure("heartbeat_age_seconds", "Since a host's agent was heard", heard, ("host",))
-    busy = ("processors that are busy", "time in which GPUs compute", "memory in use")
+    busy = ("processors that are busy", "time in which GPUs compute", "GPUs' memory in use", "memory in use")
     for each, words in zip(USAGE, busy, strict=True):
         used: Samples = {(name,): agent.usage[each] for name, agent in agents.items() if each in agent.usage}
         yield Figure(f"host_{each}_ratio", f"Share of the {words}", used, ("host",))

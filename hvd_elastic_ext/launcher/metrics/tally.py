@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from hvd_elastic_ext.launcher.metrics.figures import Figure
+from hvd_elastic_ext.launcher.metrics.figures import Figure, Samples
+from hvd_elastic_ext.launcher.metrics.goodput import Goodput
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import CAUSES
 
@@ -50,11 +51,15 @@ _COUNTERS: Final = (
 
 
 class Tally:
-    """Counts events, from any thread. ``wall`` gives the time in Unix seconds."""
+    """Counts events, from any thread. ``wall`` gives the time in Unix seconds, ``mono`` the monotonic one."""
 
-    def __init__(self, wall: Callable[[], float]) -> None:
-        self._wall = wall
+    def __init__(self, wall: Callable[[], float], mono: Callable[[], float]) -> None:
+        self._wall, self._mono = wall, mono
         self._lock = threading.Lock()
+        self._goodput = Goodput(mono())
+        self._commits = 0
+        self._commit: int | None = None
+        """The number of the newest commit."""
         # From 0, for every cause: Prometheus sees no increase in a series that begins with more.
         self._counts = {each.name: Counter(dict.fromkeys(_keys(each), 0)) for each in _COUNTERS}
         self._sealed: tuple[float, float] | None = None
@@ -68,10 +73,19 @@ class Tally:
                     key = (str(fields.get("cause")),) if each.causes else ()
                     amount = 1 if each.field is None else fields.get(each.field)
                     self._counts[each.name][key] += amount or 0
-            if event == "sealed":
+            self._goodput.note(event, fields, self._mono())
+            if event == "committed":
+                self._committed(fields.get("number"))
+            elif event == "sealed":
                 self._sealed = self._wall(), float(fields["step"])
             elif event == "started":
                 self._names = tuple(str(fields[name]) for name in ("job", "run", "version"))
+
+    def _committed(self, number: int | None) -> None:
+        """A commit was sealed. Not each is told, but they are numbered; a world may go on behind the newest one."""
+        if number is not None:
+            self._commits += max(1, number - self._commit) if self._commit is not None else 1
+            self._commit = number
 
     def figures(self) -> list[Figure]:
         """What was counted."""
@@ -85,6 +99,13 @@ class Tally:
         for each in _COUNTERS:
             labels = ("cause",) if each.causes else ()
             yield Figure(each.name, each.help, dict(self._counts[each.name]), labels, counter=True)
+        yield Figure("commits", "Commits that have been sealed in memory", {(): self._commits}, counter=True)
+        again: Samples = {(cause,): self._goodput.redone_s[cause] for cause in CAUSES}
+        words = "Time of the steps that were lost with a world, by the cause of the next"
+        yield Figure("redone_seconds", words, again, ("cause",), counter=True)
+        if (good := self._goodput.ratio(self._mono())) is not None:
+            words = "Share of the time since the launcher's start in which training went ahead"
+            yield Figure("goodput_ratio", words, {(): good})
         if self._sealed is not None:
             when, step = self._sealed
             yield Figure("checkpoint_timestamp_seconds", "When the newest checkpoint became whole", {(): when})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import UsageError
@@ -27,3 +28,13 @@ def listen_address(text: str, *, where: str = "--metrics") -> ListenAddress:
     if not (port.isascii() and port.isdigit() and int(port) <= _HIGHEST):
         raise UsageError(f"{where} {text!r}: write [HOST:]PORT; 9464 for this machine only, 0.0.0.0:9464 for all")
     return ListenAddress(host, int(port))
+
+
+def listen_address_of_hosts(text: str, *, where: str = "--agent-metrics") -> ListenAddress:
+    """The same for every host: a name may mean another address there, and takes a resolver's time."""
+    found = listen_address(text, where=where)
+    try:
+        ipaddress.ip_address(found.host)
+    except ValueError:
+        raise UsageError(f"{where} {text!r}: write an address, such as 0.0.0.0:9465 for all; no name") from None
+    return found

@@ -103,7 +103,8 @@ class RunSettings:
     ``backoff_limit``: how often a job that failed is begun again where ``restart_policy`` is OnFailure.
     ``commit_every``: every how many calls of ``commit()`` one is made; None is all of them.
     ``resume``: go on with the last run, even if it has ended.
-    ``record_events``: a file for all that the driver is told. ``metrics``: where Prometheus may read figures.
+    ``record_events``: a file for all that the driver is told. ``metrics``: where Prometheus may read figures;
+    ``agent_metrics``: where it may on each host. ``tensorboard``: a folder for scalars.
     ``dashboard``: where browsers may look at the job.
     ``notify``: the URL of a webhook for messages.
     ``all_slots_of``: the source of hosts whose slots ``num_proc`` counts, up to ``max_num_proc``; None if the user gave
@@ -167,6 +168,8 @@ class RunSettings:
     resume: bool = False
     record_events: Path | None = None
     metrics: ListenAddress | None = None
+    agent_metrics: ListenAddress | None = None
+    tensorboard: Path | None = None
     dashboard: ListenAddress | None = None
     notify: str | None = None
     all_slots_of: str | None = None

@@ -117,6 +117,10 @@ class JobState:
     """By host, when to log next that its start beside the training takes long (mono)."""
     log_needed_at: dict[str, float] = field(default_factory=dict)
     """By host that is not listed any more, and needed, when to log that next (mono)."""
+    log_lacking: tuple[float, float] | None = None
+    """Since when hosts are left out for a time, or their newest list is refused, while the job trains; when to log that
+    next (mono).
+    """
     transfers: Transfers = field(default_factory=Transfers)
     notices: Notices = field(default_factory=Notices)
     preemption: Preemption = field(default_factory=Preemption)

@@ -22,7 +22,7 @@ JOIN_EACH_S: Final = 1.0
 """What each agent that is starting adds to that: only some are started at a time."""
 RETURN_S: Final = 7.0
 """Longest time for agents to connect again once they can: they try every 5 s."""
-USAGE: Final = ("cpu", "gpu", "memory")
+USAGE: Final = ("cpu", "gpu", "gpu_memory", "memory")
 """What agents tell of how busy their hosts are."""
 GO_S: Final = 60.0
 """Longest time from the order to go live to a newcomer's request for its rank."""

@@ -122,6 +122,24 @@ def test_hosts_are_told_with_verdicts_strikes_and_stragglers(tab: Tab) -> None:
     tab.wait("document.querySelectorAll('main tbody tr').length === 1")
 
 
+def test_gpus_and_prices_are_shown_where_they_are_known_and_nothing_of_them_otherwise(tab: Tab) -> None:
+    tab.view("Now")
+    assert "GPU" not in shown(tab)
+    tab.view("Hosts")
+    tab.wait("document.querySelectorAll('main tbody tr').length === 3")
+    assert "GPU" not in shown(tab)
+    tab.js("Object.assign(state.parts.now, {gpu: 0.5, gpu_memory: 0.25, per_hour: 3.5}) && 1")
+    tab.js("Object.assign(state.parts.hosts[0], {gpu: 0.75, gpu_memory: 0.125, price: 1.5}) && 1")
+    tab.view("Now")
+    for words in ("GPUs", "50.0 %", "busy; 25.0 % of their memory in use", "Price", "3.5", "an hour"):
+        assert words in shown(tab)
+    tab.view("Hosts")
+    heads = tab.js("[...document.querySelectorAll('main thead th')].map(each => each.textContent)")
+    cells = tab.js("[...document.querySelectorAll('main tbody tr')].map(row => [...row.cells].map(c => c.textContent))")
+    assert [dict(zip(heads, row, strict=True))["GPU"] for row in cells] == ["75.0 %", "", ""]
+    assert [dict(zip(heads, row, strict=True))["Price/h"] for row in cells] == ["1.5", "", ""]
+
+
 def test_output_is_shown_and_searched(tab: Tab) -> None:
     tab.view("Logs")
     tab.wait("document.querySelector('main pre').textContent.includes('step 49')")

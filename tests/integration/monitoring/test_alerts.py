@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
@@ -13,9 +14,17 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry, generate_latest
 
-from hvd_elastic_ext.launcher.metrics.figures import OWN, PREFIX
+from hvd_elastic_ext.agent.slots.slot import Slot
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.journal import Journal, read
+from hvd_elastic_ext.launcher.metrics.endpoint import _family
+from hvd_elastic_ext.launcher.metrics.figures import OWN, PREFIX, of_job
 from hvd_elastic_ext.launcher.metrics.tally import Tally
+from tests.support.clock import ManualClock
+from tests.unit.agent.process.test_metrics import figures
+from tests.unit.launcher.simulated_cluster import running
 
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian: prometheus)")
 FOLDER = Path(__file__).parents[3] / "docker/monitoring"
@@ -25,7 +34,7 @@ RULES: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text())["groups"][0]["r
 SCRAPES = 90
 """One a minute."""
 TARGET = {"job": "training", "instance": "launcher:9464"}
-GAUGES = {"waiting": 0.0, "asleep": 0.0, "step_seconds": 0.1, "progress_age_seconds": 0.2}
+GAUGES = {"waiting": 0.0, "asleep": 0.0, "step_seconds": 0.1, "progress_age_seconds": 0.2, "agent_connected": 1.0}
 CRASH = {"cause": "crashed", "subject": "slot 0 of h1"}
 LOSS = {"cause": "worker failed", "downtime_s": 1.0, "steps_lost": 5}
 PAUSE = {"cause": "hosts removed", "downtime_s": 100.0, "steps_lost": 0}
@@ -53,6 +62,7 @@ STORIES = {
     "HvdElasticDowntime": Story(dict.fromkeys((20, 25, 30, 35), ("resized", PAUSE))),
     "HvdElasticCheckpointOld": Story({5: SEALED}, at=80),
     "HvdElasticGetsNoHosts": Story({minute: ("not_scaled", {"reason": "quota"}) for minute in (30, 33, 36, 39)}),
+    "HvdElasticAgentAlone": Story(gauges={"agent_connected": 0.0}),
 }
 QUIET = {
     "a job that trains": Story(dict.fromkeys(range(0, SCRAPES, 30), SEALED)),
@@ -68,16 +78,24 @@ QUIET = {
 }
 
 
+def replay(tally: Tally, event: str, fields: Mapping[str, Any]) -> None:
+    """Have it counted as a line of a journal that is read back."""
+    sink = io.StringIO()
+    Journal(sink, ManualClock()).record(event, generation=1, **fields)
+    [record] = read(sink.getvalue().splitlines())
+    tally.note(record.event, record.fields)
+
+
 def series(story: Story) -> list[dict[str, str]]:
     """What Prometheus has read, a reading a minute."""
     now = 0.0
-    tally = Tally(lambda: now)
-    tally.note("resized", {"cause": "start", "downtime_s": None, "steps_lost": None})
+    tally = Tally(lambda: now, lambda: now)
+    replay(tally, "resized", {"cause": "start", "downtime_s": None, "steps_lost": None})
     read: dict[str, list[str]] = {}
     for minute in range(SCRAPES):
         now = 60.0 * minute
         if minute in story.events:
-            tally.note(*story.events[minute])
+            replay(tally, *story.events[minute])
         told = dict(chain(GAUGES.items(), story.gauges.items() if minute >= 20 else ()))
         samples: list[Sample] = [(name, (), (), value) for name, value in told.items()]
         for figure in tally.figures():
@@ -135,15 +153,23 @@ def metrics_in(expressions: Iterable[str]) -> set[str]:
     return {name for text in expressions for name in re.findall(rf"{PREFIX}(\w+)", text)}
 
 
+def names_of_agents() -> set[str]:
+    with figures() as (agent, told):
+        list(told.collect())
+        agent.time = 10.0  # GPUs are told from the second time on
+        families = [(family.name.removeprefix(PREFIX), family.type) for family in told.collect()]
+    return {f"{name}_total" if kind == "counter" else name for name, kind in families}
+
+
 def panels() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(GRAFANA.read_text())["panels"]
     return found
 
 
 def test_alerts_and_dashboard_ask_for_figures_that_the_launcher_tells() -> None:
-    tally = Tally(lambda: 0.0)
+    tally = Tally(lambda: 0.0, lambda: 0.0)
     tally.note("started", {"job": "j", "run": "r", "version": "v"})
-    known = OWN | {f"{figure.name}_total" for figure in tally.figures() if figure.counter}
+    known = OWN | {f"{figure.name}_total" for figure in tally.figures() if figure.counter} | names_of_agents()
     asked = metrics_in([rule["expr"] for rule in RULES])
     shown = metrics_in(target["expr"] for panel in panels() for target in panel.get("targets", ()))
     assert asked <= known
@@ -173,3 +199,22 @@ def test_every_amount_that_the_docs_compute_has_a_value(tmp_path: Path) -> None:
     tests = [{"interval": "1m", "input_series": series(story), "promql_expr_test": asked}]
     done = promtool(tmp_path, "test", "rules", "docs.yaml", docs={"rule_files": [], "tests": tests})
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_promtool
+def test_names_and_types_are_as_prometheus_has_them() -> None:
+    cluster = running("a", "b")
+    cluster.run(5.0)
+    job, tally = cluster.driver.job, Tally(lambda: 0.0, lambda: 0.0)
+    for event, fields in (("started", {"job": "j", "run": "r", "version": "v"}), SEALED, ("stepped", {"step": 1})):
+        tally.note(event, fields)
+    of_launcher: Any = CollectorRegistry()
+    families = [_family(figure) for figure in (*of_job(job, job.now, HostSet.of({"a": 1})), *tally.figures())]
+    of_launcher.collect = lambda: families
+    with figures() as (agent, of_agent):
+        agent.slots[0] = Slot(0, agent)
+        of_agent.answer()
+        agent.time = 10.0
+        text = generate_latest(of_launcher).decode() + of_agent.answer()[1].decode()
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")

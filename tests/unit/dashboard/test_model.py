@@ -62,6 +62,23 @@ def test_what_the_launcher_says_of_a_host_goes_before_the_journal() -> None:
     assert (other["name"], other["state"], other["strikes"], other["left_s"]) == ("b", "blocked", 2, 8.0)
 
 
+def test_gpus_and_prices_are_told_where_the_launcher_knows_them_and_of_hosts_that_train() -> None:
+    def now(**more: dict[str, float]) -> dict[str, Any]:
+        told = {name: {"trains": True, "ranks": [0], **more.get(name, {})} for name in ("a", "b")}
+        told["c"] = {"trains": False, "gpu": 0.0, "price": 9.0}
+        live = {**LIVE, "details": {"hosts": told, "scaling": None}}
+        parts = page(running(JournalMaker()), live=live)
+        rows = {row["name"]: (row["gpu"], row["price"]) for row in parts["hosts"]}
+        return {**parts["now"], "rows": rows}
+
+    unknown = now()
+    assert [unknown[key] for key in ("gpu", "gpu_memory", "per_hour")] == [None] * 3
+    known = now(a={"gpu": 0.5, "gpu_memory": 0.25, "price": 1.5}, b={"gpu": 1.0, "price": 2.0})
+    assert [known[key] for key in ("gpu", "gpu_memory", "per_hour")] == [0.75, 0.25, 3.5]
+    assert known["rows"]["a"] == (0.5, 1.5)
+    assert now(a={"price": 1.5})["per_hour"] is None
+
+
 def test_without_a_launcher_hosts_are_as_the_journal_tells() -> None:
     rows = {row["name"]: row for row in page(crashed(running(JournalMaker())), ago=2.0)["hosts"]}
     assert rows["a"]["trains"]

@@ -14,6 +14,7 @@ from hvd_elastic_ext.autoscale.decide import Decision, ScaleLimits, decide
 from hvd_elastic_ext.autoscale.observations import Observations
 from hvd_elastic_ext.autoscale.policies import Chosen, parse
 from hvd_elastic_ext.launcher.state import actions
+from hvd_elastic_ext.launcher.state.facts.prices import price_of
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.options import ScaleOptions
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
@@ -82,7 +83,7 @@ def observed(job: JobState) -> Observations:
     """What decisions go by."""
     state = job.scaling
     names, signals = {life.seat.host for life in job.world.members}, signals_of(job)
-    size, prices = len(names), (_price(job, name) for name in names)
+    size, prices = len(names), (price_of(job, name) for name in names)
     return Observations(
         size,
         _wanted(job, size),
@@ -107,7 +108,7 @@ def signals_of(job: JobState) -> dict[str, float]:
     names = {life.seat.host for life in job.world.members}
     told = {name: value for name, value in job.scaling.signals.items() if not isinstance(value, Mapping)}
     by_host = {name: value for name, value in job.scaling.signals.items() if isinstance(value, Mapping)}
-    by_host["price"] = {name: price for name in names if (price := _price(job, name)) is not None}
+    by_host["price"] = {name: price for name in names if (price := price_of(job, name)) is not None}
     means = {name: fmean(of) for name, value in by_host.items() if (of := [value[h] for h in names & value.keys()])}
     found = {**means, **told}
     members = job.roster.present(job.world.members)
@@ -192,21 +193,8 @@ def _let_go(job: JobState, options: ScaleOptions) -> None:
     job.do(actions.Scale(state.wanted, tuple(sorted(state.leaving)), state.asked_because))
 
 
-def _price(job: JobState, host: str) -> float | None:
-    """Of a host for an hour: by the signal if that tells it by host, else as its source says."""
-    told = job.scaling.signals.get("price")
-    if isinstance(told, Mapping) and host in told:
-        return told[host]
-    listed = job.fleet.hosts.get(host)
-    try:
-        price = float("" if listed is None else listed.price)
-    except ValueError:
-        return None
-    return price if math.isfinite(price) and price > 0 else None
-
-
 def _facts(job: JobState, host: str) -> HostFacts:
     records = job.faults.ledger.records
     strikes = sum(record.strikes_left(job.now) for subject, record in records.items() if subject.name == host)
     times = [worker.step_s for worker in job.roster.on(host) if worker.step_s]
-    return HostFacts(host, _price(job, host), strikes, max(times, default=None))
+    return HostFacts(host, price_of(job, host), strikes, max(times, default=None))

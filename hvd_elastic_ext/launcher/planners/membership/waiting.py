@@ -10,7 +10,7 @@ import logging
 
 from hvd_elastic_ext.launcher.rules.health.pace import log_again_s, said_again
 from hvd_elastic_ext.launcher.state.facts import health
-from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, beside, say, some, waits_for
+from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, beside, lacking, say, some, waits_for
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
@@ -24,6 +24,7 @@ def plan(job: JobState) -> Plan:
         job.log_wait_at = None
         _say_beside(job)
         _say_needed(job)
+        _say_lacking(job)
         return NOTHING
     lasts = wait.since is not None and job.now - wait.since >= SAY_S
     due = lasts if job.log_wait_at is None else job.now >= job.log_wait_at
@@ -44,6 +45,20 @@ def _say_beside(job: JobState) -> None:
     if due:
         again = said_again(max(found[host].since_s for host in due), most_s)
         log.info("beside the training: %s%s", some([f"{host}: {found[host]}" for host in due]), again)
+
+
+def _say_lacking(job: JobState) -> None:
+    """Say which hosts are left out for a time, and that their newest list is refused; each was said when it began."""
+    fleet, ledger, most_s = job.fleet, job.faults.ledger, job.options.wait_lines_s
+    if fleet.list_refused is None and ledger.next_release(job.now) is None:
+        job.log_lacking = None
+        return
+    since, due_at = job.log_lacking or (job.now, job.now + SAY_S)
+    if job.now >= due_at:
+        if found := lacking(job):
+            log.info("while the job trains: %s%s", "; ".join(found), said_again(job.now - since, most_s))
+        due_at = job.now + log_again_s(job.now - since, most_s)
+    job.log_lacking = since, due_at
 
 
 def _say_needed(job: JobState) -> None:

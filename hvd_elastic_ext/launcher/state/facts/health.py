@@ -23,10 +23,11 @@ FINISHED_S: Final = 15.0
 """When to report that ranks wait for one that is done with training: nothing else ends that wait."""
 
 
-def left_out(job: JobState, *, brief: bool = False) -> list[str]:
+def left_out(job: JobState, *, brief: bool = False, for_good: bool = True) -> list[str]:
     """Published hosts, and slots of others, that get no work: for how long each is blocked, and why.
 
-    ``brief``: without the words of ssh, which were printed when the host was blocked.
+    ``brief``: without the words of ssh, which were printed when the host was blocked. ``for_good``: also those that are
+    blocked until somebody clears them.
     """
     ledger, now = job.faults.ledger, job.now
     found = []
@@ -35,11 +36,11 @@ def left_out(job: JobState, *, brief: bool = False) -> list[str]:
             continue
         said = [ledger.records[subject] for subject in ledger.subjects(host)] if brief else []
         words = [(record.why, str(record.cause)) for record in said if record.cause is Cause.UNREACHABLE]
-        if not usable:
-            found.append(_left_out(host.name, ledger.blocked(now, host), words, now))
-            continue
-        for slot in sorted(set(range(host.slots)).difference(usable)):
-            found.append(_left_out(str(Seat(host.name, slot)), ledger.blocked(now, host, slot), words, now))
+        slots: Sequence[int | None] = sorted(set(range(host.slots)).difference(usable)) if usable else [None]
+        for slot in slots:
+            status = ledger.blocked(now, host, slot)
+            if for_good or status.until is not None:
+                found.append(_left_out(host.name if slot is None else str(Seat(host.name, slot)), status, words, now))
     return found
 
 

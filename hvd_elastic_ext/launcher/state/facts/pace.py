@@ -47,7 +47,7 @@ def what_follows(job: JobState, found: StepPause) -> str:
     if found.finished and not found.lag:
         return f"reported as stalled after {finished_limit_s(job):g} s"
     if options.progress_timeout_s is None:
-        limit = f"after {stall_limit_s(job):.0f} s" if found.waiting else "with --progress-timeout only"
+        limit = f"after {stall_limit_s(job):.0f} s" if found.waiting else "only if --progress-timeout S is given"
         return f"reported as stalled {limit}"
     then = "ended and started again" if options.restart_stalled and found.lag else "reported as stalled"
     return f"{then} after {options.progress_timeout_s:g} s (--progress-timeout)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hvd_elastic_ext.launcher.state.facts.prices import price_of
 from hvd_elastic_ext.launcher.state.job import JobState
 
 Numbers = tuple[int | None, int | None]
@@ -41,6 +42,9 @@ def _hosts(job: JobState) -> dict[str, dict[str, Any]]:
             "trains": name in training,
             "cpu": agent.usage.get("cpu"),
             "memory": agent.usage.get("memory"),
+            "gpu": agent.usage.get("gpu"),
+            "gpu_memory": agent.usage.get("gpu_memory"),
+            "price": price_of(job, name),
             "ranks": ranks.get(name, []),
             "heard_s": round(max(0.0, job.now - agent.heard), 1),
             "step_s": steps.get(name),

@@ -25,14 +25,18 @@ def why_short(job: JobState) -> str | None:
 
 def why_too_few(job: JobState) -> list[str]:
     """What of options and of the newest list of hosts explains that no world can form."""
-    found, fleet = [_why_so_many(job)], job.fleet
-    if fleet.list_refused is not None:
-        found.append(f"the newest host list is refused: {fleet.list_refused.removesuffix(HOSTS_KEPT)}")
-    elif fleet.empty_list_refused:
+    found, fleet = [_why_so_many(job), list_refused(job)], job.fleet
+    if fleet.list_refused is None and fleet.empty_list_refused:
         found.append("the newest host list names no host")
     if not fleet.hosts.names:
         found.append("no host is published")
     return [why for why in found if why]
+
+
+def list_refused(job: JobState) -> str:
+    """Why the newest list of hosts is not taken; empty if it is."""
+    refused = job.fleet.list_refused
+    return "" if refused is None else f"the newest host list is refused: {refused.removesuffix(HOSTS_KEPT)}"
 
 
 def unready(job: JobState) -> list[str]:

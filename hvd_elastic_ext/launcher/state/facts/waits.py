@@ -12,7 +12,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import longest_
 from hvd_elastic_ext.launcher.rules.health.host_requests import NEEDED, Starting
 from hvd_elastic_ext.launcher.rules.membership.next_world import STILL_FORMING, Stage
 from hvd_elastic_ext.launcher.state.facts import checkpoints, health, memory, pace
-from hvd_elastic_ext.launcher.state.facts.shortage import NOT_READY, why_too_few
+from hvd_elastic_ext.launcher.state.facts.shortage import NOT_READY, list_refused, why_too_few
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import GO_S
@@ -93,6 +93,8 @@ def status(job: JobState) -> str:
         parts.append(f"left out: {some(blocked)}")
     if needed := health.needed_unlisted(job):
         parts.append(f"not listed, but needed until another host can take its place: {_names(needed)}")
+    if refused := list_refused(job):
+        parts.append(refused)
     if job.scaling.reason:
         parts.append(f"autoscale: {job.scaling.reason}")
     return ", ".join(parts)
@@ -151,6 +153,16 @@ def beside(job: JobState) -> dict[str, Starting]:
     if len(roster.workers) <= len(job.world.members) and all(agent.heard for agent in roster.agents.values()):
         return {}
     return {host: one for host, one in starting(job, job.now).items() if one.since_s >= SAY_S}
+
+
+def lacking(job: JobState) -> list[str]:
+    """What a job that trains has less of than its list of hosts would give it, and until when."""
+    found = []
+    if refused := list_refused(job):
+        found.append(f"{refused}; the hosts before it are kept until it is corrected")
+    if blocked := health.left_out(job, brief=True, for_good=False):
+        found.append(f"left out: {some(blocked)}")
+    return found
 
 
 def kept(job: JobState, published: HostSet) -> dict[Host, str]:

@@ -45,12 +45,15 @@ class Library:
         self._may_fail("rates")
         return SimpleNamespace(gpu=self.busy[handle], memory=0)
 
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> Any:
+        return SimpleNamespace(total=1000, used=10 * self.busy[handle], free=0)
+
 
 @pytest.mark.parametrize(("names", "said"), [("0,1", 0.5), ("GPU-1", 0.8), ("1, 0", 0.5), ("0", 0.2)])
 def test_a_host_is_as_busy_as_its_devices_on_average(names: str, said: float) -> None:
     library = Library(gpu0=20, gpu1=80)
     gpus = Gpus(names, library)
-    assert [gpus.said(), gpus.said()] == [{"gpu": said}] * 2
+    assert [gpus.said(), gpus.said()] == [{"gpu": said, "gpu_memory": said}] * 2
     assert library.begun == 1
 
 
@@ -80,5 +83,5 @@ def test_what_the_library_refuses_is_said_until_it_does_not(where: str) -> None:
     gpus = Gpus("0", library)
     assert gpus.said() == {"gpu_unknown": "NVML: Not Supported"}
     library.fails = None
-    assert gpus.said() == {"gpu": 0.3}
+    assert gpus.said() == {"gpu": 0.3, "gpu_memory": 0.3}
     assert gpus.problem == ""

@@ -37,6 +37,12 @@ def test_a_last_checkpoint_is_named_before_the_time_that_processes_have_after_it
     assert stop(cluster) == "SIGINT: the job is ending already; all of its processes are killed now"
 
 
+def test_where_storage_has_failed_the_last_checkpoint_is_promised_no_longer_than_it_is_waited_for() -> None:
+    cluster = play("train a b; run 5", storing(ON_NOTICE), steps=Stored)
+    cluster.driver.job.checkpoints.failed_in_a_row = 2
+    assert stop(cluster).startswith("SIGINT: the job makes a last checkpoint, in 20 s at most; ")
+
+
 def test_a_job_that_kept_a_checkpoint_names_it() -> None:
     job = play("train a b; run 5; interrupt; over", storing(ON_NOTICE), steps=Stored).driver.job
     path, step = job.checkpoints.newest

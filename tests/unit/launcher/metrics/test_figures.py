@@ -67,7 +67,7 @@ def test_every_name_of_ours_is_kept_from_signals_and_every_number_can_be_told() 
     cluster.run(5.0)
     cluster.driver.job.scaling.wanted = 3
     cluster.driver.job.scaling.signals = {}
-    tally = Tally(lambda: 1000.0)
+    tally = Tally(lambda: 1000.0, lambda: 0.0)
     tally.note("started", {"job": "digits", "run": "r1", "version": "0.1.0"})
     tally.note("sealed", {"step": 3, "seconds": 1.5, "bytes": 10})
     job = cluster.driver.job

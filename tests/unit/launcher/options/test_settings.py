@@ -8,7 +8,8 @@ import pytest
 
 from hvd_elastic_ext.core.errors import BadHosts, UsageError
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.agents.environment import LARGEST
+from hvd_elastic_ext.core.messages.slot_protocol import AGENT_METRICS
+from hvd_elastic_ext.launcher.agents.environment import LARGEST, agent_env
 from hvd_elastic_ext.launcher.cli import run_options
 from hvd_elastic_ext.launcher.job.finished_check import mark_of
 from hvd_elastic_ext.launcher.options.policy import options_of
@@ -263,6 +264,23 @@ def test_agents_are_told_which_cloud_to_ask_and_where() -> None:
     assert parse("-np", "1", "--notices-from", "gcp", env=env).notices.source == "gcp"
     with pytest.raises(UsageError, match="'ec2' is none of none, auto, gcp, azure, aws"):
         CloudNotices("ec2")
+
+
+def test_agents_are_told_where_to_answer_prometheus_by_an_address_of_each_host() -> None:
+    def told(*words: str) -> str | None:
+        return agent_env(parse("-np", "1", *words)).get(AGENT_METRICS)
+
+    assert told() is None
+    assert told("--agent-metrics", "9465") == "127.0.0.1:9465"
+    assert told("--agent-metrics", "[::]:9465") == "[::]:9465"
+    with pytest.raises(UsageError, match="--agent-metrics 'node:9465': write an address"):
+        told("--agent-metrics", "node:9465")
+
+
+def test_scalars_go_to_a_folder_of_this_machine() -> None:
+    assert parse("-np", "1", "--tensorboard", "runs").tensorboard == Path("runs")
+    with pytest.raises(UsageError, match="--tensorboard s3://runs: that is no folder"):
+        parse("-np", "1", "--tensorboard", "s3://runs")
 
 
 def test_a_hostfile_is_read_as_horovod_reads_it(tmp_path: Path) -> None:

@@ -1,20 +1,22 @@
-"""The processes of a job by host, for people."""
+"""What a page is told of the hosts of a job."""
 
 from __future__ import annotations
 
-from hvd_elastic_ext.launcher.state.facts.processes import by_host
+from dataclasses import replace
+
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.launcher.state.events import News
+from hvd_elastic_ext.launcher.state.facts.processes import details
 from tests.unit.launcher.simulated_cluster import running
 
 
-def test_each_host_has_its_ranks_in_order_and_a_newcomer_has_none_yet() -> None:
+def test_a_host_is_told_with_its_gpus_and_its_price_where_these_are_known() -> None:
     cluster = running("a", "b")
-    cluster.run(1.0)
+    cluster.run(2.0)
     job = cluster.driver.job
-    pids = {worker.seat.host: worker.pid for worker in job.roster.workers.values()}
-    assert by_host(job) == {"a": [(0, pids["a"])], "b": [(1, pids["b"])]}
-    cluster.boot_s["a"] = 1000.0
-    cluster.hosts(a=2, b=1)
-    cluster.run(5.0)
-    (first, newcomer), _ = by_host(job).values()
-    assert first == (0, pids["a"])
-    assert newcomer[0] is None
+    job.fleet.hosts = HostSet(tuple(replace(host, price="2.5" if host.name == "a" else "") for host in job.fleet.hosts))
+    used = {"cpu": 0.25, "gpu": 0.5, "gpu_memory": 0.75, "memory": 0.125}
+    cluster.driver.tell(News("a", {"event": "usage", **used}))
+    hosts = details(job)["hosts"]
+    assert {key: hosts["a"][key] for key in used} == used
+    assert [(hosts[name]["price"], hosts[name]["gpu_memory"]) for name in ("a", "b")] == [(2.5, 0.75), (None, None)]

@@ -486,6 +486,55 @@ def test_a_host_that_min_np_keeps_beyond_its_removal_is_told_with_what_it_waits_
     assert "needed" not in status(job)
 
 
+def lacking(caplog: pytest.LogCaptureFixture) -> list[str]:
+    told = [each.getMessage() for each in caplog.records]
+    return [line.removeprefix("while the job trains: ") for line in told if line.startswith("while the job trains: ")]
+
+
+@pytest.mark.parametrize(("lines_s", "number"), [(4.0, range(24, 27)), (60.0, range(9, 12))])
+def test_a_host_that_is_left_out_while_the_others_train_is_told_until_it_is_back(
+    lines_s: float, number: range, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = running("a", "b", options=JobOptions(cooldown_s=(104.0, 104.0), wait_lines_s=lines_s))
+    cluster.run(5.0)
+    assert lacking(caplog) == []
+    cluster.kill("b", code=3)
+    cluster.until(lambda: cluster.world == ["a"])
+    cluster.run(4.5)
+    assert re.fullmatch(r"left out: b \(blocked for (99|100) s more: slot 0 of b: crashed.*\)", lacking(caplog)[0])
+    cluster.until(lambda: cluster.world == ["a", "b"], within=120.0)
+    assert len(lacking(caplog)) in number
+    caplog.clear()
+    cluster.run(20.0)
+    assert lacking(caplog) == []
+
+
+def test_a_host_that_is_left_out_by_hand_is_not_told_of_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = running("a", "b")
+    ledger = HealthLedger().block(Subject("host", "b"), None, "bad fan")
+    cluster.driver.job.faults.ledger = ledger
+    cluster.until(lambda: cluster.world == ["a"])
+    cluster.run(20.0)
+    assert lacking(caplog) == []
+
+
+def test_a_list_that_is_refused_while_the_job_trains_is_told_until_it_is_corrected(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = running("a", "b")
+    known = cluster.driver.job.fleet.hosts
+    cluster.driver.tell(HostsChanged(known, refused="hosts:2: 'localhost:two': no number of slots"))
+    cluster.run(21.0)
+    said = "the newest host list is refused: hosts:2: 'localhost:two': no number of slots"
+    assert lacking(caplog) == 5 * [f"{said}; the hosts before it are kept until it is corrected"]
+    assert said in status(cluster.driver.job)
+    cluster.driver.tell(HostsChanged(known))
+    caplog.clear()
+    cluster.run(20.0)
+    assert lacking(caplog) == []
+    assert said not in status(cluster.driver.job)
+
+
 def test_the_status_names_what_is_waited_for_beside_the_training_and_until_when() -> None:
     cluster = running("a", "b")
     cluster.join_s["c"], cluster.boot_s["a"] = 30.0, 100.0

@@ -1,0 +1,56 @@
+"""Who hears of the events of a job's journal, by its settings and environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.core.journal import Sink
+from hvd_elastic_ext.launcher.exports import otlp
+from hvd_elastic_ext.launcher.exports.event_file import Board, EventFile
+from hvd_elastic_ext.launcher.exports.follower import Follower
+from hvd_elastic_ext.launcher.metrics.tally import Tally
+from hvd_elastic_ext.launcher.notify.notifier import Notifier
+from hvd_elastic_ext.launcher.notify.webhook import Webhook
+from hvd_elastic_ext.launcher.options.settings import RunSettings
+
+Note = Callable[[str, Mapping[str, Any]], None]
+"""Takes an event and its fields."""
+
+
+class Listeners(NamedTuple):
+    """Each of them; None for one that nobody asks for."""
+
+    tally: Tally | None = None
+    notifier: Notifier | None = None
+    board: Board | None = None
+    spans: Follower[otlp.Line] | None = None
+
+    def notes(self) -> list[Note]:
+        """Those that hear of events."""
+        return [each.note for each in (self.tally, self.notifier, self.board) if each is not None]
+
+    def tee(self, sink: Sink, clock: Clock) -> Sink:
+        """The journal's sink, with who follows its lines."""
+        return sink if self.spans is None else otlp.Tee(sink, self.spans, clock.mono)
+
+    def close(self) -> None:
+        """Have the last of it told. Takes some seconds at most."""
+        for each in (self.board, self.spans, self.notifier):
+            if each is not None:
+                each.close()
+
+
+def listeners(settings: RunSettings, clock: Clock, about: Mapping[str, Any], environ: Mapping[str, str]) -> Listeners:
+    """``about``: the names of the job and its run. Raises :class:`UsageError`."""
+    board = None
+    if settings.tensorboard is not None:
+        folder = settings.tensorboard / settings.job / str(about["run"])
+        board = Board(EventFile(folder, clock.wall), clock)
+    return Listeners(
+        None if settings.metrics is None else Tally(clock.wall, clock.mono),
+        None if settings.notify is None else Notifier(Webhook(settings.notify, about), clock),
+        board,
+        otlp.followed(environ, {name: str(about[name]) for name in ("job", "run")}),
+    )

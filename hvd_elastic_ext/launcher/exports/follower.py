@@ -1,0 +1,66 @@
+"""A thread that takes in what happens, at its own pace: the launcher's loop never waits for it."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+log = logging.getLogger(__name__)
+
+ROOM: Final = 10_000
+"""Items that may wait; more are left out."""
+CLOSE_S: Final = 5.0
+"""Longest wait for the last ones at the end of the job."""
+
+Item = TypeVar("Item")
+
+
+class Follower(Generic[Item]):
+    """``take`` gets each item, in order, and ``end`` is called after the last one, both in the thread.
+
+    ``name``: the option or variable that asked for it. ``take`` returns what went wrong, "" if all went well, None if
+    there was nothing to do. A problem is told once, and again after one that went well.
+    """
+
+    def __init__(
+        self, name: str, take: Callable[[Item], str | None], *, end: Callable[[], None] = lambda: None, room: int = ROOM
+    ) -> None:
+        self._name, self._take, self._end = name, take, end
+        self._queue: queue.Queue[Item | None] = queue.Queue(room)
+        self._behind = False
+        self._failing = False
+        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
+        self._thread.start()
+
+    def put(self, item: Item) -> None:
+        """Have it taken in soon. Never waits."""
+        try:
+            self._queue.put_nowait(item)
+        except queue.Full:
+            if not self._behind:
+                log.warning("%s does not keep up: what happens now is left out there", self._name)
+            self._behind = True
+        else:
+            self._behind = False
+
+    def close(self, within_s: float = CLOSE_S) -> None:
+        """Take in what waits, for so many seconds at most."""
+        until = time.monotonic() + within_s
+        try:
+            self._queue.put(None, timeout=within_s)
+        except queue.Full:
+            return
+        self._thread.join(max(0.0, until - time.monotonic()))
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            problem = self._take(item)
+            if problem and not self._failing:
+                log.warning("%s: %s; the job goes on", self._name, problem)
+            if problem is not None:
+                self._failing = bool(problem)
+        self._end()

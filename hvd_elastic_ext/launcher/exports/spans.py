@@ -1,0 +1,217 @@
+"""Spans of resizes and checkpoints, from the lines of a journal. Pure.
+
+A resize lasts from what caused it, as far as the journal tells, to the first step of the new world. Its phases: the
+start of newcomers (the others train meanwhile), the forming of the world, the sync, and the time to the first step. A
+checkpoint lasts from the request to the manifest: the wait for its commit, and the writing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hvd_elastic_ext.core.journal import Record
+from hvd_elastic_ext.launcher.rules.health.causes import Cause
+
+MOST_NAMES: Final = 20
+"""Hosts that an attribute names."""
+MOST_HOSTS: Final = 10_000
+"""Hosts that are remembered between two worlds."""
+PREFIX: Final = "hvd_elastic."
+
+Attribute = str | int | float | bool | Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """``start`` and ``end`` in Unix seconds. ``error``: what failed; empty if nothing did."""
+
+    name: str
+    start: float
+    end: float
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    children: tuple[Span, ...] = ()
+    error: str = ""
+
+
+@dataclass(slots=True)
+class _Host:
+    """When a host was last heard of, in monotonic seconds: why it changes the world, and its newcomers."""
+
+    changed: float = math.inf
+    spawned: float = math.inf
+    parked: float = -math.inf
+
+
+class Spans:
+    """Takes in the lines of one launcher, in their order."""
+
+    def __init__(self) -> None:
+        self._offset = 0.0
+        """From monotonic to Unix seconds, by the newest line."""
+        self._now = -math.inf
+        self._began: float | None = None
+        self._hosts: dict[str, _Host] = {}
+        self._synced: tuple[int, float] | None = None
+        """Generation, and when it last agreed on its state."""
+        self._size = 0
+        self._start: Record | None = None
+        """The line of a start whose first step is not known yet."""
+
+    def take(self, record: Record, at: float | None = None) -> Iterator[Span]:
+        """What has ended with this line. ``at``: when it was written (mono), if later than what it tells of."""
+        self._offset = record.t - record.mono
+        self._now = max(self._now, record.mono if at is None else at)
+        self._began = record.mono if self._began is None else self._began
+        if (took := _TAKES.get(record.event)) is not None:
+            yield from took(self, record)
+
+    def _host(self, name: Any) -> _Host:
+        key = str(name)
+        if key in self._hosts or len(self._hosts) < MOST_HOSTS:
+            return self._hosts.setdefault(key, _Host())
+        return _Host()
+
+    def _changed(self, names: Iterable[Any], at: float) -> Iterator[Span]:
+        for name in names:
+            host = self._host(name)
+            host.changed = min(host.changed, at)
+        return iter(())
+
+    def _published(self, record: Record) -> Iterator[Span]:
+        changes = ("added", "removed", "grown", "shrunk", "departing")
+        return self._changed((name for change in changes for name in _names(record.get(change))), record.mono)
+
+    def _noticed(self, record: Record) -> Iterator[Span]:
+        return self._changed([record.get("host")], record.mono)
+
+    def _exited(self, record: Record) -> Iterator[Span]:
+        return iter(()) if record.get("cause") == Cause.TOLD.value else self._noticed(record)
+
+    def _spawned(self, record: Record) -> Iterator[Span]:
+        host = self._host(record.get("host"))
+        host.spawned = min(host.spawned, record.mono)
+        return iter(())
+
+    def _parked(self, record: Record) -> Iterator[Span]:
+        self._host(record.get("host")).parked = record.mono
+        return iter(())
+
+    def _agreed(self, record: Record) -> Iterator[Span]:
+        self._synced = record.generation, record.mono
+        return iter(())
+
+    def _woke(self, record: Record) -> Iterator[Span]:
+        """A sleep is over, or a pause before a restart: the next world is a start."""
+        yield from self._over()
+        self._began, self._size = record.mono, 0
+
+    def _stepped(self, record: Record) -> Iterator[Span]:
+        if self._start is not None and record.generation == self._start.generation:
+            yield from self._over(record.mono)
+
+    def _resized(self, record: Record) -> Iterator[Span]:
+        yield from self._over()
+        if record.get("cause") == "start":
+            self._start = record
+        else:
+            yield self._resize(record, self._now)
+
+    def _ended(self, _: Record) -> Iterator[Span]:
+        return self._over()
+
+    def _over(self, end: float | None = None) -> Iterator[Span]:
+        """The span of a start, whose line comes before its first step."""
+        line, self._start = self._start, None
+        if line is not None:
+            synced = self._synced[1] if self._synced and self._synced[0] == line.generation else line.mono
+            yield self._resize(line, max(line.mono, synced) if end is None else end)
+
+    def _resize(self, line: Record, end: float) -> Span:
+        named = {name for key in ("added", "removed", "failed") for name in _names(line.get(key))}
+        concerned = [self._hosts[name] for name in named if name in self._hosts]
+        pause = _number(line.get("downtime_s"))
+        stop = line.mono if pause is None else min(line.mono, end - pause)
+        changed = [host.changed for host in concerned if host.changed < line.mono]
+        spawned = [host.spawned for host in concerned if host.spawned < line.mono]
+        parked = [host.parked for host in concerned if host.parked <= line.mono]
+        start = min([stop, *changed, *spawned])
+        if line.get("cause") == "start":
+            start = stop = min(line.mono, line.mono if self._began is None else self._began)
+        phases = []
+        if spawned:
+            phases.append(self._span("resize.newcomers", min(spawned), max([min(spawned), *parked])))
+        phases.append(self._span("resize.form", stop, line.mono))
+        if self._synced is not None and self._synced[0] == line.generation and self._synced[1] >= line.mono:
+            phases += [
+                self._span("resize.sync", line.mono, min(self._synced[1], end)),
+                self._span("resize.first_step", min(self._synced[1], end), end),
+            ]
+        told: dict[str, Any] = {"size_before": self._size, "generation": line.generation}
+        told |= {key: line.get(key) for key in ("cause", "reason", "size", "downtime_s", "steps_lost", "lost_because")}
+        told |= {f"hosts_{key}": sorted(_names(line.get(key)))[:MOST_NAMES] for key in ("added", "removed", "failed")}
+        size = line.get("size")
+        self._size = size if isinstance(size, int) else 0
+        self._hosts.clear()
+        return self._span("resize", start, end, told, phases)
+
+    def _sealed(self, record: Record) -> Iterator[Span]:
+        took, asked = _number(record.get("seconds")) or 0.0, _number(record.get("since_asked_s")) or 0.0
+        written, start = record.mono - took, record.mono - max(took, asked)
+        told = {key: record.get(key) for key in ("step", "bytes", "path")} | {"generation": record.generation}
+        phases = [self._span("checkpoint.wait", start, written)] if start < written else []
+        phases.append(self._span("checkpoint.write", written, record.mono))
+        yield self._span("checkpoint", start, record.mono, told, phases)
+
+    def _not_sealed(self, record: Record) -> Iterator[Span]:
+        reason = str(record.get("reason"))
+        told = {"reason": reason, "generation": record.generation}
+        yield self._span("checkpoint", record.mono, record.mono, told, error=reason)
+
+    def _span(
+        self,
+        name: str,
+        start: float,
+        end: float,
+        told: Mapping[str, Any] | None = None,
+        children: Iterable[Span] = (),
+        *,
+        error: str = "",
+    ) -> Span:
+        attributes = {PREFIX + key: value for key, value in (told or {}).items() if _is_attribute(value)}
+        return Span(name, start + self._offset, max(start, end) + self._offset, attributes, tuple(children), error)
+
+
+def _is_attribute(value: Any) -> bool:
+    return isinstance(value, int | float | str | list) and value not in ("", [])
+
+
+def _names(value: Any) -> list[str]:
+    """Hosts in a list, or of a table."""
+    return [str(name) for name in value] if isinstance(value, list | Mapping) else []
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) and value >= 0 else None
+
+
+_TAKES: Final[Mapping[str, Callable[[Spans, Record], Iterator[Span]]]] = {
+    "published": Spans._published,
+    "notice": Spans._noticed,
+    "fenced": Spans._noticed,
+    "exited": Spans._exited,
+    "standby": Spans._spawned,
+    "spawned": Spans._spawned,
+    "parked": Spans._parked,
+    "synced": Spans._agreed,
+    "stepped": Spans._stepped,
+    "resized": Spans._resized,
+    "woke": Spans._woke,
+    "job_restarted": Spans._woke,
+    "slept": Spans._ended,
+    "finished": Spans._ended,
+    "sealed": Spans._sealed,
+    "not_sealed": Spans._not_sealed,
+}

@@ -1,0 +1,21 @@
+"""What hosts cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from hvd_elastic_ext.launcher.state.job import JobState
+
+
+def price_of(job: JobState, host: str) -> float | None:
+    """Of a host for an hour: by the signal if that tells it by host, else as its source says; None if unknown."""
+    told = job.scaling.signals.get("price")
+    if isinstance(told, Mapping) and host in told:
+        return told[host]
+    listed = job.fleet.hosts.get(host)
+    try:
+        price = float("" if listed is None else listed.price)
+    except ValueError:
+        return None
+    return price if math.isfinite(price) and price > 0 else None

@@ -1,0 +1,103 @@
+"""Event files, read back by TensorBoard's own reader."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.launcher.exports.event_file import Board, EventFile
+from hvd_elastic_ext.launcher.exports.scalars import Point
+from tests.support.clock import ManualClock
+
+
+def scalars(folder: Path) -> Mapping[str, list[tuple[int, float]]]:
+    reader = EventAccumulator(str(folder))
+    reader.Reload()
+    return {
+        tag: [(event.step, event.value) for event in reader.Scalars(tag)] for tag in sorted(reader.Tags()["scalars"])
+    }
+
+
+class Launcher:
+    """One launcher that writes into ``folder``."""
+
+    def __init__(self, folder: Path, clock: ManualClock) -> None:
+        self.clock = clock
+        self.board = Board(EventFile(folder, clock.wall), clock)
+        self._journal = Journal(io.StringIO(), clock, lambda event, _, fields: self.board.note(event, fields))
+
+    def stepped(self, *steps: int, size: int = 2) -> None:
+        for step in steps:
+            self.clock.advance(0.5)
+            self._journal.record("stepped", generation=1, step=step, size=size, rank=0, values={"loss": 1 / step})
+
+    def resized(self, **fields: Any) -> None:
+        self._journal.record("resized", generation=2, **fields)
+
+
+def test_resizes_and_roll_backs_make_one_series_in_which_no_step_is_twice(tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path, ManualClock(mono=0.0, wall=2e9))
+    launcher.board.signals = lambda: {"queue": 3.0}
+    launcher.stepped(1, 2, 3, 4, 5)
+    launcher.resized(cause="worker failed", steps_lost=2)
+    launcher.stepped(4, 5, 6, size=1)
+    launcher.board.close()
+    found = scalars(tmp_path)
+    assert found["job/world_size"] == [(1, 2), (2, 2), (3, 2), (4, 1), (5, 1), (6, 1)]
+    assert [step for step, _ in found["training/loss"]] == [1, 2, 3, 4, 5, 6]
+    assert found["job/steps_per_second"] == [(2, 2), (3, 2), (5, 2), (6, 2)]
+    assert found["signals/queue"] == [(step, 3) for step in range(1, 7)]
+
+
+def test_the_next_launcher_of_a_run_goes_on_where_training_does(tmp_path: Path) -> None:
+    clock = ManualClock(mono=0.0, wall=2e9)
+    first = Launcher(tmp_path, clock)
+    first.stepped(1, 2, 3, 4, 5)
+    first.board.close()
+    clock.advance(60.0)
+    second = Launcher(tmp_path, clock)
+    second.stepped(4, 5, 6, size=3)
+    second.board.close()
+    assert len(list(tmp_path.iterdir())) == 2
+    assert scalars(tmp_path)["job/world_size"] == [(1, 2), (2, 2), (3, 2), (4, 3), (5, 3), (6, 3)]
+
+
+def test_after_an_error_of_the_disk_another_file_goes_on(tmp_path: Path) -> None:
+    clock = ManualClock(mono=0.0, wall=2e9)
+    file = EventFile(tmp_path, clock.wall)
+    assert file.take((2e9, Point(1, {"a": 1.0}, 1))) == ""
+    assert file._file is not None
+
+    class Full:
+        """Takes a part of a record."""
+
+        def write(self, data: bytes, /) -> int:
+            file._file.write(data[:5])
+            raise OSError(28, "No space left on device")
+
+    file._records = file._writer(Full())
+    assert file.take((2e9, Point(2, {"a": 2.0}))) == f"{tmp_path} cannot be written: No space left on device"
+    clock.advance(1.0)
+    assert file.take((2e9, Point(3, {"a": 3.0}))) == ""
+    file.close()
+    assert scalars(tmp_path)["a"] == [(1, 1), (3, 3)]
+
+
+def test_a_folder_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"--tensorboard: .* cannot be written: "):
+        EventFile(tmp_path / "file" / "runs", lambda: 0.0)
+
+
+def test_without_the_package_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
+    with pytest.raises(UsageError, match="pip install tensorboard"):
+        EventFile(tmp_path, lambda: 0.0)
