@@ -18,7 +18,6 @@ from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.core.commit_record import Record
 from hvd_elastic_ext.core.errors import ElasticError, Permanent, Transient
 
-
 PROBE: Final = ".probe"
 """The beginning of a folder's name that is no checkpoint's; several hosts try at once. The file in it has that name."""
 

@@ -114,7 +114,8 @@ def _load(request: Request) -> HelperAnswer:
     try:
         write.probe(store)
     except Permanent as error:
-        return {"failed": " ".join(str(error).split()), "for_good": True, "unwritable": True}
+        if not _is_done(request, store):
+            return {"failed": " ".join(str(error).split()), "for_good": True, "unwritable": True}
     entries = catalog.listing(store)
     for entry in entries:
         why = entry.why
@@ -132,6 +133,14 @@ def _load(request: Request) -> HelperAnswer:
         f"{len(passed_over)} checkpoints in {place} and none is whole ({passed_over[0]}); look with "
         f"`hvd-elastic checkpoints verify {place}`, or name another --checkpoint-dir to start training from scratch"
     )
+
+
+def _is_done(request: Request, store: Store) -> bool:
+    """Whether the newest checkpoint is the end of this job's training: then nothing has to be written."""
+    with contextlib.suppress(ElasticError):
+        newest, mark = retention.newest(catalog.listing(store)), request.get("done")
+        return newest is not None and mark is not None and newest.facts.get("finished") == mark
+    return False
 
 
 def _loaded(request: Request, store: Store, entry: Entry, entries: Sequence[Entry]) -> HelperAnswer:

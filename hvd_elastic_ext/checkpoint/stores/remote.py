@@ -129,7 +129,8 @@ class RemoteStore:
             raise Permanent(f"{where}: {error}; make the bucket or folder first") from error
         except OSError as error:
             if error.errno in FOR_GOOD or isinstance(error, (FileExistsError, NotADirectoryError)):
-                raise Permanent(f"{where}: {error.strerror or error}; give a folder that this user may write to") from error
+                why = error.strerror or error
+                raise Permanent(f"{where}: {why}; give a folder that this user may write to") from error
             raise StoreFailed(where, f"{type(error).__name__}: {error}") from error
         except Exception as error:  # every library behind fsspec has errors of its own
             raise StoreFailed(where, f"{type(error).__name__}: {error}") from error

@@ -44,7 +44,7 @@ def can_commit(job: JobState) -> bool:
 
 
 def trains(job: JobState) -> bool:
-    """Whether the world may hold more than the agents' memory does: all have agreed on the state, and one did a step."""
+    """Whether the world may hold more than memory did before it: all have agreed on the state, and one did a step."""
     return job.settled and any(map(_has_stepped, members(job), repeat(job.generation)))
 
 

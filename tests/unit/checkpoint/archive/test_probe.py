@@ -13,10 +13,11 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from hvd_elastic_ext.checkpoint.archive import write
 from hvd_elastic_ext.checkpoint.programs import agent_requests
-from hvd_elastic_ext.checkpoint.stores import Store
+from hvd_elastic_ext.checkpoint.stores import Store, open_store
 from hvd_elastic_ext.checkpoint.stores.local import LocalStore
 from hvd_elastic_ext.checkpoint.stores.remote import RemoteStore
 from hvd_elastic_ext.core.errors import Permanent
+from tests.support.checkpoints import held, identity, save
 
 
 class Failing:
@@ -99,3 +100,15 @@ def test_a_host_that_could_write_no_checkpoint_says_so_when_it_looks_for_one(pla
 def test_a_host_that_could_write_one_leaves_nothing_of_the_try(tmp_path: Path) -> None:
     assert agent_requests.answered({"do": "load", "place": str(tmp_path / "x"), "ranks": {}, "sides": {}}) == {}
     assert list((tmp_path / "x").iterdir()) == []
+
+
+def test_a_training_that_is_done_needs_no_place_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(open_store(str(tmp_path)), held(identity(9)), facts={"finished": "this"})
+
+    def refuse(store: Store) -> None:
+        raise Permanent("Read-only file system; give another folder")
+
+    monkeypatch.setattr(write, "probe", refuse)
+    request = {"do": "load", "place": str(tmp_path), "ranks": {"0": 0}, "sides": {}, "done": "this"}
+    assert agent_requests.answered(request)["done"] is True
+    assert agent_requests.answered({**request, "done": "another"})["unwritable"] is True

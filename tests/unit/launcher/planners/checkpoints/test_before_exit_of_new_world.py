@@ -1,4 +1,4 @@
-"""The end of a job with a world of new processes: what the world before has trained is saved from the agents' memory."""
+"""The end of a job with a world of new processes: what the world before has trained is saved from memory."""
 
 from __future__ import annotations
 
@@ -141,9 +141,7 @@ def test_where_processes_live_on_and_one_that_joins_takes_long_the_commit_in_mem
     slow: str, signal: str
 ) -> None:
     """A newcomer that agrees on the state for longer than a few seconds made the job forget its last checkpoint."""
-    told(
-        f"train a; run 5; slow {slow} 60; hosts a b; members a b; run 8; {signal}; over <18; commits", in_place=True
-    )
+    told(f"train a; run 5; slow {slow} 60; hosts a b; members a b; run 8; {signal}; over <18; commits", in_place=True)
 
 
 @pytest.mark.parametrize("engine", ["torchrun", "horovod"])
