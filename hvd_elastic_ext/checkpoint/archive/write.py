@@ -32,6 +32,8 @@ def probe(store: Store) -> None:
     try:
         with contextlib.suppress(Transient):
             store.put(folder, PROBE, b"checkpoints can be written here")
+    except Permanent as error:
+        raise Permanent(str(error).replace(f"/{folder}/{PROBE}", "")) from error
     finally:
         with contextlib.suppress(ElasticError):
             store.remove(folder, PROBE)

@@ -154,9 +154,11 @@ def starting(job: JobState, now: float) -> dict[str, Starting]:
 
 def _joins(job: JobState) -> str:
     """What a newcomer that is ready waits for."""
-    if not job.world.members or (job.settled and job.restarting.change is None):
+    if not job.world.members:
         return "waits for its world"
-    return f"joins once world {job.generation} {'trains' if job.restarting.change is None else 'has ended'}"
+    if job.restarting.change is not None:
+        return f"joins once world {job.generation} has ended"
+    return f"joins at a commit of world {job.generation}" if job.settled else f"joins once world {job.generation} trains"
 
 
 def beside(job: JobState) -> dict[str, Starting]:

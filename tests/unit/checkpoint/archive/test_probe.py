@@ -95,6 +95,7 @@ def test_a_host_that_could_write_no_checkpoint_says_so_when_it_looks_for_one(pla
     answer = agent_requests.answered({"do": "load", "place": place, "ranks": {}, "sides": {}})
     assert (answer["unwritable"], answer["for_good"]) == (True, True)
     assert "; give " in answer["failed"]
+    assert write.PROBE not in answer["failed"]
 
 
 def test_a_host_that_could_write_one_leaves_nothing_of_the_try(tmp_path: Path) -> None:
