@@ -158,7 +158,9 @@ def _joins(job: JobState) -> str:
         return "waits for its world"
     if job.restarting.change is not None:
         return f"joins once world {job.generation} has ended"
-    return f"joins at a commit of world {job.generation}" if job.settled else f"joins once world {job.generation} trains"
+    if job.settled:
+        return f"joins at a commit of world {job.generation}"
+    return f"joins once world {job.generation} trains"
 
 
 def beside(job: JobState) -> dict[str, Starting]:
