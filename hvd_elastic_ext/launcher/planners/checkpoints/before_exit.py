@@ -65,10 +65,17 @@ def _stop_training(job: JobState) -> None:
     if job.standing and (attempt is None or len(attempt.kept) < len(attempt.ranks)):
         going = [worker for worker in members(job) if worker.killed is None]
         if going:
-            why = f"no commit in {job.now - job.before_exit.since:.0f} s" if job.settled else "the world changes"
-            log.warning("%s: the processes are ended, and the last commit is saved", why)
+            log.warning("%s: the processes are ended, and the last commit is saved", _why_stopped(job))
         for worker in going:
             orders.kill(job, worker, Cause.TOLD)
+
+
+def _why_stopped(job: JobState) -> str:
+    if not job.settled:
+        return "the world changes"
+    if job.in_place or trains(job):
+        return f"no commit in {job.now - job.before_exit.since:.0f} s"
+    return "no step is made yet"
 
 
 def save(job: JobState) -> Plan:

@@ -135,6 +135,14 @@ def test_what_was_trained_is_saved_at_once_while(moment: str, signal: str) -> No
     told(f"train a b; run 5; {MOMENTS[moment]}; {signal}; over <5; commits")
 
 
+@pytest.mark.parametrize(
+    ("slow", "why"), [("imports", "the world changes"), ("sync", "the world changes"), ("first", "no step is made yet")]
+)
+def test_the_line_says_why_processes_are_ended(slow: str, why: str, caplog: pytest.LogCaptureFixture) -> None:
+    told(f"train a b; run 5; slow {slow} 60; kill b; members a; run 8; ctrl-c; over <5")
+    assert f"{why}: the processes are ended, and the last commit is saved" in caplog.text
+
+
 @pytest.mark.parametrize("signal", ["ctrl-c", "interrupt"])
 @pytest.mark.parametrize("slow", ["imports", "sync"])
 def test_where_processes_live_on_and_one_that_joins_takes_long_the_commit_in_memory_is_saved(
