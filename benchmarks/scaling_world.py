@@ -125,6 +125,11 @@ HELD_OUT: Final[Sequence[TrueCurve]] = (
     TrueCurve("racks of four in rows of sixteen", "host", _rows, lambda n: 0.2 / _rows(n)),
     TrueCurve("too little memory below three", "global", _memory, lambda n: 1 - 0.05 / _memory(n)),
     whole_samples("48 whole samples", 0.03, 48, 0.05),
+    in_racks("racks of nine, a link a third as fast", 0.2, 0.06, 9, 3.0),
+    in_racks("racks of fourteen", 0.3, 0.09, 14, 2.5),
+    in_racks("racks of twenty, a link half as fast", 0.25, 0.08, 20, 2.0),
+    in_racks("racks of three", 0.2, 0.04, 3, 5.0),
+    whole_samples("40 whole samples", 0.04, 40, 0.1),
 )
 """Curves that were made after the policy; from ``64 whole samples`` on they are of forms that it does not know. ``racks
 of eight`` and ``of twelve`` showed how to look for cliffs, so those after them are what it is judged by."""

@@ -32,7 +32,7 @@ RUN /opt/hvd/bin/pip install --no-cache-dir -c constraints.txt --no-build-isolat
 FROM ${BASE}
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends openssh-client openssh-server python3 tini \
+    && apt-get install -y --no-install-recommends ca-certificates git openssh-client openssh-server python3 tini \
     && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_* \
     && useradd --uid 10001 --create-home --shell /bin/bash trainer \
     && mkdir -p /run/sshd

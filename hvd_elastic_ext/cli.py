@@ -55,6 +55,7 @@ COMMANDS: Final = {
     "logs": Command("hvd_elastic_ext.jobs.cli.logs", "the output of a job on a cluster, of all ranks or of one"),
     "top": Command("hvd_elastic_ext.jobs.cli.top", "what the pods of a job on a cluster use"),
     "attach": Command("hvd_elastic_ext.jobs.cli.attach", "a shell, or a command, in a pod of a job on a cluster"),
+    "sync": Command("hvd_elastic_ext.jobs.cli.sync", "send a job's code to a launcher's pod that waits for it"),
     "suspend": Command("hvd_elastic_ext.jobs.cli.changes", "let a job on a cluster go until it is resumed", "suspend"),
     "resume": Command("hvd_elastic_ext.jobs.cli.changes", "let a suspended job go on", "resume"),
     "wait": Command("hvd_elastic_ext.jobs.cli.changes", "wait for the end, or another state, of a job", "wait"),

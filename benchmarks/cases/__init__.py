@@ -1,7 +1,7 @@
 """The cases by name, in the order in which they run.
 
 Belongs here: what is measured, and the bar for it; ``resize`` for jobs that start and whose hosts change, ``state`` for
-commits and checkpoints, ``daemon`` for ``hvd-discover``, ``clusters`` for ``submit`` and its kin; ``dashboard``.
+commits and checkpoints, ``daemon`` for ``hvd-discover``, ``clusters`` for ``submit`` and its kin, ``dashboard``.
 
 Never here: a verdict on a measurement.
 """
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from benchmarks.cases import dashboard
 from benchmarks.cases.clusters import logs, submit
 from benchmarks.cases.daemon import cluster, cluster_outage, discover_script
+from benchmarks.cases.dashboard import browser, launcher, server
 from benchmarks.cases.resize import (
     autoscale_real,
     beside_training,
@@ -65,5 +65,7 @@ CASES: Final[tuple[Case, ...]] = (
     logs.CASE,
     simulate.THOUSAND,
     simulate.TEN_THOUSAND,
-    dashboard.CASE,
+    server.CASE,
+    browser.CASE,
+    launcher.CASE,
 )

@@ -93,6 +93,16 @@ def decide(
     if seen.size != asked:
         return Decision(asked, f"{seen.size} of {asked} hosts train"), replace(memory, wishes=())
     wish = policy.wish(now, seen, limits.least, most)
+    decision, after = _followed(now, wish, asked, most, seen, limits, memory)
+    if not decision.change and wish.otherwise is not None:  # not where a trial has led it
+        return _followed(now, wish.otherwise, asked, most, seen, limits, memory)
+    return decision, after
+
+
+def _followed(
+    now: float, wish: Wish, asked: int, most: int, seen: Observations, limits: ScaleLimits, memory: Memory
+) -> tuple[Decision, Memory]:
+    """What becomes of a wish."""
     size, unsteady, memory = _stabilized(now, max(limits.least, min(most, wish.size)), asked, limits, memory)
     if size == asked:
         return Decision(asked, f"{wish.reason}; {unsteady}" if unsteady else wish.reason), memory

@@ -10,6 +10,7 @@ A size is left when it is sure enough that another one is better. Until then its
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -78,12 +79,16 @@ class Efficiency:
                 keeps = f"{_hosts(best)} would bring {gain:.1%}, which is too little to be seen"
         if keeps:
             trial = trial or self._between(seen, curve, known, most) or self._beyond(seen, curve, known, most)
+            trial = trial or self._before_cliff(seen, curve, known, least, most)
             return trial or Wish(seen.size, keeps)
         if best > seen.size:
             reason = f"{self._last_adds(curve, best)}, at least {self.share:.0%} is wanted"
         else:
             reason = f"{self._last_adds(curve, seen.size)}, less than {self.share:.0%}"
-        return Wish(best, reason, trial=best not in measured, gain=gain)
+        wish = Wish(best, reason, trial=best not in measured, gain=gain)
+        if best not in known or (trial := self._before_cliff(seen, curve, known, least, most)) is None:
+            return wish
+        return replace(trial, otherwise=wish)  # from here, and not after the way back
 
     def _maybe(self, seen: Observations, known: Mapping[int, Speed], least: int, most: int) -> Wish | None:
         """A trial of what would be best if steps were made up of other parts than seems."""
@@ -112,6 +117,29 @@ class Efficiency:
             return None
         return Wish(half, f"steps at {_hosts(beyond)} are longer than those at fewer tell", trial=True, gain=gain)
 
+    def _before_cliff(
+        self, seen: Observations, curve: Curve, known: Mapping[int, Speed], least: int, most: int
+    ) -> Wish | None:
+        """A trial between two sizes of which the larger one has longer steps than fewer hosts tell, if what these tell
+        of sizes between them is more than any measured size is worth: the best one may be in front of the cliff."""
+        highest = max(worth(curve, size, self.share) for size in known if least <= size <= most)
+        for low, high in itertools.pairwise(sorted(known)):
+            fewer = {size: speed for size, speed in known.items() if size <= low}
+            half = round(math.sqrt(low * high))
+            if len(fewer) < 2 or not max(low + 1, least) <= half < min(high, most + 1):
+                continue
+            if self._longer(fewer, known[high], high) < OFF:
+                continue
+            forms, price = self._forms(fewer), self.share * curve.rate(1)
+            hoped = max(
+                min(form.rate(size) for form in forms) - price * size for size in range(low + 1, min(high, most + 1))
+            )
+            gain = (hoped - highest) / curve.rate(seen.size)
+            if gain >= MAYBE:
+                reason = f"steps at {_hosts(high)} are longer than those at fewer tell"
+                return Wish(half, reason, trial=True, gain=gain)
+        return None
+
     def _beyond(self, seen: Observations, curve: Curve, known: Mapping[int, Speed], most: int) -> Wish | None:
         """A trial of more hosts than were measured, where the form tells nothing and the last ones have paid."""
         fewer = [size for size in known if size < seen.size]
@@ -126,10 +154,11 @@ class Efficiency:
 
     def _longer(self, fewer: Mapping[int, Speed], there: Speed, size: int) -> float:
         """By which share steps at ``size`` are longer than those at ``fewer`` hosts tell."""
-        forms = others(fewer, self.batch)
-        if len(fewer) > 2:
-            forms = [fit(fewer, self.batch, near=max(fewer))]
-        return there.step_s / max((form.step_s(size) for form in forms), default=math.inf) - 1.0
+        return there.step_s / max((form.step_s(size) for form in self._forms(fewer)), default=math.inf) - 1.0
+
+    def _forms(self, fewer: Mapping[int, Speed]) -> list[Curve]:
+        """All curves of what was measured."""
+        return [fit(fewer, self.batch, near=max(fewer))] if len(fewer) > 2 else others(fewer, self.batch)
 
     def curve(self, seen: Observations, measured: Mapping[int, Speed]) -> Curve:
         """The curve of what is measured."""

@@ -70,12 +70,14 @@ class Wish:
     """What a policy wants: so many hosts, and why. ``trial``: to learn how fast training is there.
 
     ``gain``: what the change brings, as a share of the present work, price of hosts included; None if unknown.
+    ``otherwise``: the wish that holds if this trial may not be made now.
     """
 
     size: int
     reason: str
     trial: bool = False
     gain: float | None = None
+    otherwise: Wish | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,6 +18,10 @@ from hvd_elastic_ext.core.errors import UsageError
 
 TOTALS: Final = ("backlog", "queue")
 """Signals of the whole job: their marks are for each host."""
+_SIGNAL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
+"""As ``state.observe``, ``--observe`` and Prometheus have them."""
+SHARES: Final = ("cpu", "gpu", "memory")
+"""Signals from 0 to 1, which other autoscalers write in percent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,8 @@ def parse(text: str) -> Chosen:
     pairs = _Pairs(text, rest)
     default = {"down_s": 300.0} if name == "threshold" else {"down_s": 0.0}
     given = {LIMITS[key]: value for key in LIMITS if (value := pairs.number(key, None, least=0.0)) is not None}
+    if not given.get("changes", 0.0).is_integer():
+        raise pairs.wrong(f"changes is {given['changes']:g}; write a whole number")
     policy = POLICIES[name](pairs)
     pairs.check_all_taken()
     return Chosen(name, policy, {**default, **given})
@@ -135,6 +142,10 @@ def _mark(pairs: _Pairs, signal: str, text: str) -> Mark:
     low, high = _number(low_text) if two else None, _number(high_text)
     if high is None or high <= 0 or (two and (low is None or not 0 <= low < high)):
         raise pairs.wrong(f"{signal} is {text!r}; write a target such as 0.8, or two marks such as 0.4..0.8")
+    if not _SIGNAL.fullmatch(signal):
+        raise pairs.wrong(f"{signal!r} is no name of a signal; write letters, digits and _")
+    if signal in SHARES and high > 1:
+        raise pairs.wrong(f"{signal} is {text!r}; write a share from 0 to 1, such as 0.8 for 80 %")
     return Mark(signal, high, low, total=signal in TOTALS)
 
 
@@ -146,11 +157,10 @@ def _of_deadline(pairs: _Pairs) -> Callable[[float], Policy]:
 
 
 def _of_cost(pairs: _Pairs) -> Callable[[float], Policy]:
-    policy = Cost(
-        pairs.needed("per-hour", "how much may an hour cost?"),
-        pairs.number("price", None, least=0.0),
-        _efficiency(pairs, share=0.0),
-    )
+    per_hour, price = pairs.needed("per-hour", "how much may an hour cost?"), pairs.number("price", None, least=0.0)
+    if price == 0:
+        raise pairs.wrong("price is 0; write what a host costs for an hour, or leave it out")
+    policy = Cost(per_hour, price, _efficiency(pairs, share=0.0))
     return lambda start: policy
 
 

@@ -16,6 +16,10 @@ from collections.abc import Sequence
 from typing import Final
 
 AGENT_MODULE: Final = "hvd_elastic_ext.agent"
+RECEIVER_MODULE: Final = "hvd_elastic_ext.io.code.receive"
+"""Brings code to a host, and becomes its agent."""
+HAS_CODE, WANTS_CODE = "hvd-elastic-code-is-there", "hvd-elastic-code-is-wanted"
+"""Lines by which it says whether the code is there."""
 
 _MODULE: Final = "import sys; sys.path[0] or sys.path.pop(0); import runpy; runpy.run_module({!r}, run_name='__main__')"
 _STUB: Final = (

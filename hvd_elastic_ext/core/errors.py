@@ -23,6 +23,7 @@
         ├── CannotListen            an address is taken                          discover/publishing/http_server.py
         ├── ClusterRefused, ClusterUnanswered    a request about a job on a cluster    jobs/cluster/api.py
         ├── NotAttached             a command in a pod of a job did not run      jobs/cluster/terminal.py
+        ├── NotSent                 code did not get to the launcher's pod       jobs/cluster/sending.py
         ├── NotReached              a job did not become as it was waited for    jobs/cluster/changes.py
         ├── OwnedByOther            another daemon writes this file              discover/publishing/file_lock.py
         └── JobFailed               training failed (exit 1)

@@ -22,6 +22,8 @@ from hvd_elastic_ext.launcher.options.listening import listen_address
 if TYPE_CHECKING:
     import uvicorn
 
+    from hvd_elastic_ext.dashboard.namespace import Namespace
+
 ENDS_S: Final = 1
 """How long open pages may take to be closed."""
 
@@ -47,6 +49,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--state-dir", metavar="DIR", type=Path, help="the job's folder, if its journal lies elsewhere"
     )
+    cluster = options.add_argument_group("jobs of a cluster, beside those here")
+    cluster.add_argument("-n", "--namespace", metavar="NAME", help="list the jobs of this namespace, too")
+    cluster.add_argument("--kubeconfig", metavar="FILE", type=Path, help="default: as kubectl finds it")
     options.add_argument("--inherit", metavar="FD", type=int, help=argparse.SUPPRESS)
     return options
 
@@ -54,7 +59,10 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> int:
     """Serve until interrupted. Raises :class:`UsageError` for what cannot be served."""
     options = parser().parse_args(argv)
-    jobs = Jobs(options.jobs, folder=options.state_dir)
+    on_cluster = options.namespace is not None or options.kubeconfig is not None
+    if on_cluster and options.export is not None:
+        raise UsageError("--export writes the page of a job whose journal is here; leave -n and --kubeconfig out")
+    jobs = Jobs(options.jobs, folder=options.state_dir, may_be_none=on_cluster)
     if options.export is not None:
         from hvd_elastic_ext.dashboard.export import export
 
@@ -70,12 +78,17 @@ def main(argv: Sequence[str]) -> int:
         served = socket.socket(fileno=options.inherit)
         _serve(jobs, served, os.environ[VARIABLE], ends_with_stdin=True)
         return 0
+    namespace = None
+    if on_cluster:
+        from hvd_elastic_ext.dashboard import namespace as namespaces
+
+        namespace = namespaces.of(options.namespace or "", options.kubeconfig)
     token = guard.new_token()
     address = None if options.listen is None else listen_address(options.listen, where="--listen")
     with listening(address, where="--listen") as served:
-        sys.stdout.write(f"{page_url(served, token)}\n")
+        sys.stdout.write(f"{page_url(served, token)}{'/jobs' if on_cluster else ''}\n")
         sys.stdout.flush()
-        _serve(jobs, served, token, ends_with_stdin=False)
+        _serve(jobs, served, token, ends_with_stdin=False, namespace=namespace)
     return 0
 
 
@@ -89,14 +102,16 @@ def check_libraries() -> None:
         )
 
 
-def _serve(jobs: Jobs, served: socket.socket, token: str, *, ends_with_stdin: bool) -> None:
+def _serve(
+    jobs: Jobs, served: socket.socket, token: str, *, ends_with_stdin: bool, namespace: Namespace | None = None
+) -> None:
     import uvicorn
 
     from hvd_elastic_ext.dashboard.server import app_of
 
     names = {socket.gethostname(), socket.getfqdn(), str(served.getsockname()[0])}
     config = uvicorn.Config(
-        app_of(jobs, token=token, names=names),
+        app_of(jobs, token=token, names=names, namespace=namespace),
         log_level="warning",
         access_log=False,
         lifespan="off",

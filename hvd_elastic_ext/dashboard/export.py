@@ -65,8 +65,8 @@ def _logs(parts: dict[str, Any]) -> dict[str, Any]:
         name = f"rank.{who}/stderr"
         part = _or_none(lambda name=name, t=t: logs.around(name, t))
         if part is not None:
-            around[f"{name}@{t}"] = part.text[:AROUND]
-            room -= len(around[f"{name}@{t}"])
+            around[f"{name}@{t}"] = {"text": part.text[-AROUND:], "file": part.file}
+            room -= len(part.text[-AROUND:])
     failed = {who for who, _ in faults}
     listed = logs.files()
     for entry in sorted(listed, key=lambda entry: (entry["who"] not in failed, entry["stream"] != "stderr")):

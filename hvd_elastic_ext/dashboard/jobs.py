@@ -29,13 +29,20 @@ class Job(NamedTuple):
 class Jobs:
     """The jobs that were named; without a name all below ``folders``, also those that come later."""
 
-    def __init__(self, named: Sequence[str], folders: Path = Path(FOLDERS), *, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        named: Sequence[str],
+        folders: Path = Path(FOLDERS),
+        *,
+        folder: Path | None = None,
+        may_be_none: bool = False,
+    ) -> None:
         """``folder``: of the one job that is named, where its journal lies elsewhere."""
         if folder is not None and len(named) != 1:
             raise UsageError("--state-dir is the folder of one job; name that job's journal, too")
         self._folders = folders
         self._named = [job_of(find_journal(word, folders), folder) for word in named]
-        if not named and not self._found():
+        if not (named or may_be_none or self._found()):
             raise UsageError(f"no job has a journal in ./{folders}; name a job, its folder or its journal")
 
     def all(self) -> list[Job]:
@@ -47,7 +54,7 @@ class Jobs:
         for job in self.all():
             if name in ("", job.name):
                 return job
-        raise UsageError(f"there is no job {name!r} on this page")
+        raise UsageError(f"there is no job {name!r} on this page" if name else "no job has a journal here")
 
     def _found(self) -> list[Job]:
         return [job_of(path) for path in self._folders.glob(f"*/{FILE}")]

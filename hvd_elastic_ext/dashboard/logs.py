@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.io.output_files import INDEX, STREAMS, Mark, parse_mark
+from hvd_elastic_ext.io.output_files import EVERY_S, INDEX, STREAMS, Mark, parse_mark
 
 PART: Final = 64 << 10
 """Bytes that are shown at a time."""
@@ -21,23 +21,27 @@ LARGEST_PART: Final = 1 << 20
 MOST_FILES: Final = 20_000
 MOST_MARKS: Final = 100_000
 MOST_HITS: Final = 200
+MOST_HOSTS: Final = 20
+"""Of the newest processes that wrote to a file, their hosts are told."""
 SEARCH_S: Final = 3.0
 """A search ends after so many seconds, and says so."""
 LONGEST_HIT: Final = 400
-BEFORE_S: Final = 10.0
-"""What is shown around a moment begins so long before it."""
+BEFORE_S, AFTER_S = 10.0, EVERY_S
+"""What is shown around a moment begins so long before it, and ends so long after it, as far as the index tells."""
 _PIECE: Final = 1 << 20
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_SEAT: Final = re.compile(r"rank\.(.+)\[(\d+)\]")
 _NAME: Final = re.compile(r"rank\.[^/\x00]{1,300}/(stdout|stderr)")
 
 
 class Part(NamedTuple):
-    """``text`` of a file, from byte ``start`` to ``end`` of ``size``."""
+    """``text`` of a ``file``, from byte ``start`` to ``end`` of ``size``."""
 
     text: str
     start: int
     end: int
     size: int
+    file: str = ""
 
 
 class Logs:
@@ -49,7 +53,7 @@ class Logs:
         self._count = self._read_to = 0
 
     def files(self) -> list[dict[str, Any]]:
-        """All files, by rank: name, size, and the process that wrote last."""
+        """All files, by rank: name, size, the process that wrote last, and hosts of those before it."""
         self._read_index()
         found = []
         for folder in self._folders():
@@ -57,7 +61,8 @@ class Logs:
                 name = f"{folder}/{stream}"
                 size = self._size(name)
                 if size is not None:
-                    last = self._marks.get(name, [None])[-1]
+                    marks = self._marks.get(name, [])
+                    last = marks[-1] if marks else None
                     found.append(
                         {
                             "file": name,
@@ -65,6 +70,7 @@ class Logs:
                             "stream": stream,
                             "size": size,
                             "host": last.host if last else None,
+                            "hosts": list(dict.fromkeys(mark.host for mark in reversed(marks[-MOST_HOSTS:]))),
                             "t": last.t if last else None,
                         }
                     )
@@ -94,23 +100,43 @@ class Logs:
                 start = max(0, min(start, size))
                 until = min(size, start + length, size if end is None else max(start, end))
             file.seek(start)
-            return Part(file.read(until - start).decode("utf-8", errors="replace"), start, until, size)
+            return Part(file.read(until - start).decode("utf-8", errors="replace"), start, until, size, name)
 
     def around(self, name: str, t: float) -> Part:
-        """What was written around a time (Unix seconds); without an index for it, the end of the file.
+        """What was written around a time (Unix seconds), its newest part; without an index, the end of the file.
 
-        Of a process that wrote nothing there it is what it wrote to its other stream, and nothing without either.
+        Of a process that wrote nothing there it is what it wrote to its other stream, and nothing without either. One
+        that is named by its host and slot may have written as a rank: the index tells.
         """
         _check(name)
         self._read_index()
         folder, _, stream = name.rpartition("/")
-        there = [each for each in (stream, *STREAMS) if self._size(f"{folder}/{each}") is not None]
+        there = [f"{folder}/{each}" for each in (stream, *STREAMS) if self._size(f"{folder}/{each}") is not None]
+        there = self._written_by(folder, t) or there
         if not there:
             return Part("", 0, 0, 0)
-        name = f"{folder}/{there[0]}"
-        marks = self._marks.get(name, [])
-        place = bisect_right([mark.t for mark in marks], t - BEFORE_S)
-        return self.read(name, start=marks[max(0, place - 1)].at) if marks else self.read(name)
+        marks = self._marks.get(there[0], [])
+        if not marks:
+            return self.read(there[0])
+        times = [mark.t for mark in marks]
+        first, after = bisect_right(times, t - BEFORE_S), bisect_right(times, t + AFTER_S)
+        start, end = marks[max(0, first - 1)].at, self._size(there[0]) or 0
+        end = marks[after].at if after < len(marks) else end
+        return self.read(there[0], start=max(start, end - PART), end=end)
+
+    def _written_by(self, folder: str, t: float) -> list[str]:
+        """Files that the process on a slot (``rank.HOST[SLOT]``) wrote last before a time: errors, then the newest."""
+        seat = _SEAT.fullmatch(folder)
+        if seat is None:
+            return []
+        found: list[tuple[bool, float, str]] = []
+        for name, marks in self._marks.items():
+            until = bisect_right([mark.t for mark in marks], t + AFTER_S)
+            of_seat = (mark.t for mark in reversed(marks[:until]) if (mark.host, str(mark.slot)) == seat.groups())
+            newest = next(of_seat, None)
+            if newest is not None:
+                found.append((name.endswith("/stderr") and newest >= t - BEFORE_S, newest, name))
+        return [name for *_, name in sorted(found, reverse=True)]
 
     def search(self, text: str, *, host: str = "", generation: int | None = None) -> dict[str, Any]:
         """Lines with ``text``, in any case, of all files, or of what one host or one world wrote."""

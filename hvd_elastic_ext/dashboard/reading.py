@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from hvd_elastic_ext.core.journal import Record, parse_line
-from hvd_elastic_ext.dashboard.host_facts import Hosts
-from hvd_elastic_ext.dashboard.thinning import Thinned
+from hvd_elastic_ext.dashboard.content.host_facts import Hosts
+from hvd_elastic_ext.dashboard.content.thinning import Thinned
 from hvd_elastic_ext.report.timeline import text
 
 PIECE: Final = 4 << 20

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
@@ -22,6 +22,9 @@ from hvd_elastic_ext.dashboard.jobs import Job, Jobs, summary
 from hvd_elastic_ext.dashboard.logs import PART, Logs
 from hvd_elastic_ext.dashboard.watch import Watch, Watches
 from hvd_elastic_ext.report.timeline import text
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.dashboard.namespace import Namespace
 
 MOST_WATCHES: Final = 4
 """Jobs whose journals are kept in memory while nobody looks at them."""
@@ -83,11 +86,12 @@ def _with_headers(send: Send) -> Send:
     return sends
 
 
-def app_of(jobs: Jobs, *, token: str, names: Collection[str]) -> ASGIApp:
+def app_of(jobs: Jobs, *, token: str, names: Collection[str], namespace: Namespace | None = None) -> ASGIApp:
     """The whole server. ``names``: what a browser may call it, beside addresses."""
-    site = Site(jobs)
+    site = Site(jobs, namespace)
     handlers: dict[str, Callable[[Request], Awaitable[Response]]] = {
         "/api/jobs": site.list_jobs,
+        "/api/cluster": site.list_cluster,
         "/api/live": site.live,
         "/api/logs": site.list_logs,
         "/api/log": site.log,
@@ -114,8 +118,8 @@ def _told(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Reques
 class Site:
     """The handlers. Everything that may wait for a disk or a launcher does so in a thread."""
 
-    def __init__(self, jobs: Jobs) -> None:
-        self._jobs, self._watches = jobs, Watches(MOST_WATCHES)
+    def __init__(self, jobs: Jobs, namespace: Namespace | None) -> None:
+        self._jobs, self._watches, self._namespace = jobs, Watches(MOST_WATCHES), namespace
         self._streams = 0
 
     async def file(self, request: Request) -> Response:
@@ -128,6 +132,10 @@ class Site:
     async def list_jobs(self, _: Request) -> Response:
         """All jobs in a line each."""
         return Answer(await asyncio.to_thread(lambda: [summary(job) for job in self._jobs.all()]))
+
+    async def list_cluster(self, _: Request) -> Response:
+        """The jobs of a namespace, if one was named."""
+        return Answer({} if self._namespace is None else await asyncio.to_thread(self._namespace.told))
 
     async def live(self, request: Request) -> Response:
         """The parts of one job's page as they change."""

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.dashboard.asking import Launcher
+from hvd_elastic_ext.dashboard.content.model import Facts, page_of
 from hvd_elastic_ext.dashboard.jobs import Job
 from hvd_elastic_ext.dashboard.logs import Logs
-from hvd_elastic_ext.dashboard.model import Facts, page_of
 from hvd_elastic_ext.dashboard.reading import Reading
 from hvd_elastic_ext.report.timeline import values, whole
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from hvd_elastic_ext.core.clock import SystemClock
-from hvd_elastic_ext.core.errors import Interrupted
+from hvd_elastic_ext.core.errors import Interrupted, Permanent
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import render_hosts_text
+from hvd_elastic_ext.demo import page
 from hvd_elastic_ext.demo.job import (
     Folder,
     Job,
@@ -120,10 +121,13 @@ def main(argv: Sequence[str]) -> int:
 def run_demo(plan: Plan, folder: Folder, *, stream: TextIO, plain: bool) -> int:
     """Run one plan in a folder and report the result."""
     with stop_signals() as stop:
-        outcome = _run_scenario(plan, folder, stop=stop, view=PlainView(stream) if plain else LiveView(stream))
+        with page.served(folder, stream, job_environ(os.environ, temporary=folder.temporary)):
+            outcome = _run_scenario(plan, folder, stop=stop, view=PlainView(stream) if plain else LiveView(stream))
         stop.check("the demo was told to stop; the job has been ended")
         failures = [*outcome.failures, *_shortcomings(plan, folder, outcome)]
-        show_results(folder, stream, title=plan.title)
+        if folder.journal.exists() and folder.journal.stat().st_size:
+            show_results(folder, stream, title=plan.title)
+            failures += _export_page(folder, stream)
     for failure in failures:
         sys.stderr.write(f"hvd-elastic demo: FAILED: {failure}\n")
     return 1 if failures else 0
@@ -161,8 +165,6 @@ def _shortcomings(plan: Plan, folder: Folder, outcome: Outcome) -> list[str]:
 
 def show_results(folder: Folder, stream: TextIO, *, title: str) -> None:
     """Show the table, the accuracy and the picture, as far as the job came."""
-    if not folder.journal.exists() or not folder.journal.stat().st_size:
-        return
     records, _ = read_journal(folder.journal)
     report = build_report(records)
     show(report, stream)
@@ -175,6 +177,16 @@ def show_results(folder: Folder, stream: TextIO, *, title: str) -> None:
         stream.write(f"Test accuracy: {accuracy:.4f}\n")
     stream.write(f"Picture: {folder.png}\n         {folder.html}\n")
     stream.flush()
+
+
+def _export_page(folder: Folder, stream: TextIO) -> list[str]:
+    try:
+        page.export(folder)
+    except Permanent as error:
+        return [str(error)]
+    stream.write(f"Page:    {folder.page}\n")
+    stream.flush()
+    return []
 
 
 class StopSignals:

@@ -27,6 +27,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.commands import agent_command
 from hvd_elastic_ext.core.errors import Transient, UsageError
+from hvd_elastic_ext.core.journal import FOLDERS
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.demo.observed import Worker
 from hvd_elastic_ext.io import process_tree
@@ -90,6 +91,9 @@ class Folder:
         self.checkpoints = self.path / "demo-checkpoints"
         self.png = self.path / "picture.png"
         self.html = self.path / "picture.html"
+        self.page = self.path / "page.html"
+        self.output = self.path / "output"
+        self.state = self.path / FOLDERS / f"demo-{os.getpid()}"  # a name of its own among the jobs of this machine
         self.temporary = self.path / "tmp"
         self._lock = -1
 
@@ -99,10 +103,12 @@ class Folder:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for old in (self.hosts, self.journal, self.report, self.log, self.fast, self.png, self.html):
+            files = (self.hosts, self.journal, self.report, self.log, self.fast, self.png, self.html, self.page)
+            for old in files:
                 old.unlink(missing_ok=True)
-            if self.checkpoints.exists():
-                shutil.rmtree(self.checkpoints)  # or the job would resume from them
+            for kept in (self.checkpoints, self.output):  # the job would resume from them, and append to it
+                if kept.exists():
+                    shutil.rmtree(kept)
             self.log.touch()
             self.temporary.mkdir(exist_ok=True)
         except BlockingIOError:
@@ -157,8 +163,7 @@ def run_command(
         *("-m", "hvd_elastic_ext.cli", "run"),
         # Relative names, as the job runs in its folder: messages stay short.
         *("--hosts-file", folder.hosts.name, "--journal", folder.journal.name),
-        # A name of its own among the jobs of this machine.
-        *("--job", f"demo-{os.getpid()}"),
+        *("--job", folder.state.name, "--output-filename", folder.output.name),
         *("-np", str(smallest), "--min-np", str(smallest), "--max-np", str(largest)),
         *("--blacklist-cooldown-range", *map(str, cooldown_s)),
         *saved,

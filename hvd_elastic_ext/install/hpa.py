@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -20,19 +21,30 @@ LONGEST_S: Final = 3600
 """The longest window that the API accepts."""
 RESOURCES: Final = ("cpu", "memory")
 """Signals that Kubernetes measures itself, as a share of what a pod requests."""
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
+_UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 PREFIX: Final = "hvd_elastic_"
 """Of the names of all other metrics."""
 
 
 def autoscaler(
-    target: str, policy: str, *, least: int, most: int, slots: int = 1, namespace: str | None = None
+    target: str,
+    policy: str,
+    *,
+    least: int,
+    most: int,
+    slots: int = 1,
+    namespace: str | None = None,
+    uid: str | None = None,
 ) -> dict[str, Any]:
     """The object for ``target`` (KIND/NAME). ``least`` and ``most``: processes; ``slots``: of each pod.
+
+    ``uid``: of the target, which then owns the object, so that it is deleted with it.
 
     Raises :class:`UsageError` for a kind that no autoscaler can scale, and for a policy that is not of signals.
     """
     kind, slash, name = target.partition("/")
-    if not slash or not name:
+    if not slash or not _NAME.fullmatch(name):
         raise UsageError(f"--for {target!r}: write KIND/NAME, such as statefulset/digits")
     if kind not in SCALABLE:
         raise UsageError(
@@ -50,14 +62,19 @@ def autoscaler(
             "the minimum rounds up, the maximum down"
         )
     version, proper = SCALABLE[kind]
+    scaled = {"apiVersion": version, "kind": proper, "name": name}
     up_s = min(LONGEST_S, int(chosen.limits.get("up_s", 0)))
     down_s = min(LONGEST_S, int(chosen.limits.get("down_s", 300)))
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": name, **({} if namespace is None else {"namespace": namespace})},
+        "metadata": {
+            "name": name,
+            **({} if namespace is None else {"namespace": namespace}),
+            **({} if uid is None else {"ownerReferences": [{**scaled, "uid": _checked(uid, target)}]}),
+        },
         "spec": {
-            "scaleTargetRef": {"apiVersion": version, "kind": proper, "name": name},
+            "scaleTargetRef": scaled,
             "minReplicas": low,
             "maxReplicas": high,
             "metrics": [_metric(mark, name) for mark in signals.marks],
@@ -70,6 +87,12 @@ def autoscaler(
             },
         },
     }
+
+
+def _checked(uid: str, target: str) -> str:
+    if not _UID.fullmatch(uid):
+        raise UsageError(f"--uid {uid!r}: write the metadata.uid of {target}, as `kubectl get -o yaml` shows it")
+    return uid
 
 
 def _metric(mark: Mark, job: str) -> dict[str, Any]:

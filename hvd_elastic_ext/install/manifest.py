@@ -35,6 +35,7 @@ def main(argv: Sequence[str]) -> int:
     group.add_argument("--max-np", metavar="N", type=int, help="most processes")
     group.add_argument("--slots", metavar="N", type=int, default=1, help="of each pod (1)")
     group.add_argument("-n", "--namespace", metavar="NAME", help="namespace of the job")
+    group.add_argument("--uid", metavar="UID", help="its metadata.uid: the autoscaler is deleted with it")
     options = parser.parse_args(argv)
     wanted = options.name
     if wanted == HPA:
@@ -79,6 +80,7 @@ def _autoscaler(options: argparse.Namespace) -> str:
             most=options.max_np,
             slots=options.slots,
             namespace=options.namespace,
+            uid=options.uid,
         )
     )
 

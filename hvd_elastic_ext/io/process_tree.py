@@ -8,7 +8,10 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import subprocess
 
 KILL_AGAIN_S: Final = 0.02
 """Pause between two looks for processes that were being started while the others were killed."""
@@ -33,6 +36,20 @@ def become_subreaper() -> None:
 def die_with_parent(number: int = signal.SIGKILL) -> None:
     """Have the kernel kill this process, or send it ``number``, when the thread that started it ends."""
     _prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
+def end_by_pipe(child: subprocess.Popen[bytes], *, within_s: float) -> None:
+    """Close the pipe that a child ends with, and wait for its end; kill it if that takes too long."""
+    from subprocess import TimeoutExpired  # agents need this module, and start in milliseconds
+
+    assert child.stdin is not None
+    with contextlib.suppress(OSError):
+        child.stdin.close()
+    try:
+        child.wait(within_s)
+    except TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 def reap(pids: Iterable[int], *, within_s: float) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.jobs.cluster import api, apply, changes, story
+from hvd_elastic_ext.jobs.cluster import api, apply, changes, sending, story
 from hvd_elastic_ext.jobs.cluster import logs as job_logs
 from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
 from hvd_elastic_ext.jobs.reading.states import FAILED, FINISHED, GONE, RUNNING, SUCCEEDED, SUSPENDED, JobSeen
@@ -34,7 +34,8 @@ STATES: Final[dict[State, tuple[str, ...]]] = {
 def submit(job: Job, *, dry_run: bool = False, namespace: str = "", kubeconfig: Path | None = None) -> tuple[str, ...]:
     """Make a job. Returns what of it has no equal in its kind, in a line each.
 
-    ``dry_run``: the server checks everything, and nothing is made.
+    ``dry_run``: the server checks everything, and nothing is made. A folder (``sync``) that is too large for a
+    ConfigMap is sent when the launcher's pod runs, which is waited for.
     """
     cluster = api.found(kubeconfig, os.environ, namespace)
     chosen = job if job.kind else job.on(apply.kind_for(cluster, job.command))
@@ -44,6 +45,8 @@ def submit(job: Job, *, dry_run: bool = False, namespace: str = "", kubeconfig: 
         apply.try_out(cluster, objects)
     else:
         apply.create(cluster, objects)
+        if rendered.archive:
+            sending.send(cluster, job.name, rendered.archive)
     return rendered.notes
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hvd_elastic_ext.core.journal import Record
+from hvd_elastic_ext.report import faults
 from hvd_elastic_ext.report.series import MOST_BINS, Loss, Rate, Speed, World, losses, speeds, throughput, world_sizes
 from hvd_elastic_ext.report.timeline import (
     Moment,
@@ -24,8 +25,6 @@ from hvd_elastic_ext.report.timeline import (
     whole,
 )
 
-TOLD_TO_LEAVE: Final = "told to leave"
-"""The launcher's cause for exits that it requested."""
 RESTARTED: Final = "training restarted"
 """The event of a training that starts over without any commit."""
 TOGETHER_S: Final = 2.0
@@ -199,7 +198,7 @@ def _stops_of_one_clock(part: Sequence[Moment], typical: float) -> list[tuple[Ro
     shares = downtimes([moment.at for moment in stops], steps, typical)
     pauses = {id(moment): share for moment, share in zip(stops, shares, strict=True)}
     back = _whose(select(part, "rolled_back"), resized, steps)
-    faults = _blamed(select(part, "exited", "struck"), resized)
+    blamed = _blamed(select(part, "exited", "struck"), resized)
     watched = bool(select(part, "stepped", "committed", "synced", "rolled_back"))
     told = [(_slept(moment, pauses[id(moment)]), [moment]) for moment in stops if moment.record.event == "slept"]
     for i, moment in enumerate(resized):
@@ -213,9 +212,9 @@ def _stops_of_one_clock(part: Sequence[Moment], typical: float) -> list[tuple[Ro
                     _resize(moment),
                     downtime_s=pauses[id(moment)] if pause is None or pause < 0 else pause,
                     steps_lost=max(lost, default=None),
-                    note=_resize_note(moment, faults[i], steps),
+                    note=_resize_note(moment, blamed[i], steps),
                 ),
-                [*back[i], *faults[i]],
+                [*back[i], *blamed[i]],
             )
         )
     return sorted(told, key=lambda each: each[0].at)
@@ -253,16 +252,16 @@ def _whose(rollbacks: Sequence[Moment], resized: Sequence[Moment], steps: Sequen
     return belonging
 
 
-def _blamed(faults: Sequence[Moment], resized: Sequence[Moment]) -> tuple[list[Moment], ...]:
+def _blamed(ends: Sequence[Moment], resized: Sequence[Moment]) -> tuple[list[Moment], ...]:
     """Assign exits and strikes to the resize that names their host: the next one, else the last one."""
     belonging: tuple[list[Moment], ...] = tuple([] for _ in resized)
     times = [moment.at for moment in resized]
-    for fault in faults:
-        host = _host(fault.record)
-        place = bisect_right(times, fault.at)
+    for end in ends:
+        host = faults.host_of(end.record)
+        place = bisect_right(times, end.at)
         for i in (place, place - 1):
             if 0 <= i < len(resized) and host in _gone(resized[i].record):
-                belonging[i].append(fault)
+                belonging[i].append(end)
                 break
     return belonging
 
@@ -286,66 +285,15 @@ def _lost(moment: Moment, rollbacks: Sequence[Moment], stepped: Sequence[Moment]
     return max(said, default=0)
 
 
-def _resize_note(moment: Moment, faults: Sequence[Moment], steps: Sequence[float]) -> str:
+def _resize_note(moment: Moment, blamed: Sequence[Moment], steps: Sequence[float]) -> str:
     """Permanent losses come first."""
     lost, without = text(moment.record.get("lost_because")), "; ".join(names(moment.record.get("without")))
     notes = (
         lost and f"behind the newest commit: {lost}",
         without and f"without {without}",
-        _faults_note(faults) or _start_note(moment, steps),
+        faults.note_of(blamed) or _start_note(moment, steps),
     )
     return "; ".join(filter(None, notes))
-
-
-def _faults_note(faults: Sequence[Moment]) -> str:
-    """Say what happened to each host; omit the name if there is only one."""
-    exits = [m.record for m in faults if m.record.event == "exited" and not expected(m.record)]
-    notes = [(_host(record), _note(_exit_note(record), _words(record), between=": ")) for record in exits]
-    explained = {host for host, _ in notes}
-    struck = [m.record for m in faults if m.record.event == "struck"]
-    again = {_host(record) for record in struck if record.get("waived")}
-    for record in struck:
-        if (host := _host(record)) not in explained:
-            notes.append((host, _note(text(record.get("cause")), _words(record), between=": ")))
-        notes.append((host, _USED_AGAIN if host in again else _strike_note(record)))
-    alone = len({host for host, _ in notes}) == 1
-    return "; ".join(dict.fromkeys(note if alone else f"{host}: {note}" for host, note in notes))
-
-
-def _host(record: Record) -> str:
-    return text(record.get("host") or record.get("subject"))
-
-
-def expected(record: Record) -> bool:
-    """Whether an exit is normal."""
-    return whole(record.get("code")) == 0 or text(record.get("cause")) == TOLD_TO_LEAVE
-
-
-def _exit_note(record: Record) -> str:
-    code = whole(record.get("code"))
-    return text(record.get("cause")) or ("ended" if code is None else f"exit code {code}")
-
-
-def _words(record: Record) -> str:
-    """What the launcher knew of a fault beside its cause."""
-    cause, reason = text(record.get("cause")), text(record.get("reason"))
-    return "" if reason == cause else reason.removeprefix(f"{cause}: ")
-
-
-def _note(*parts: str, between: str = "; ") -> str:
-    return between.join(filter(None, parts))
-
-
-_USED_AGAIN: Final = "used again at once, as no other host may work"
-
-
-def _strike_note(record: Record) -> str:
-    if record.get("waived"):
-        return _USED_AGAIN
-    seconds, until = number(record.get("cooldown_s")), number(record.get("until"))
-    if seconds is None and until is not None:
-        seconds = until - record.t
-    return "left out" if seconds is None else f"left out for {max(0.0, seconds):.0f} s"
 
 
 def _start_note(moment: Moment, steps: Sequence[float]) -> str:
@@ -379,15 +327,15 @@ def _without_a_launcher(started: Moment, moments: Sequence[Moment]) -> str:
 
 def _struck(moment: Moment) -> Row:
     record = moment.record
-    note = _note(_words(record), _strike_note(record))
-    return Row(moment.at, "struck", text(record.get("cause")), (_host(record),), note=note)
+    note = faults.joined(faults.words_of(record), faults.strike_note(record))
+    return Row(moment.at, "struck", text(record.get("cause")), (faults.host_of(record),), note=note)
 
 
 def _exited(moment: Moment) -> Row | None:
     record = moment.record
-    if expected(record):
+    if faults.expected(record):
         return None
-    return Row(moment.at, "exited", _exit_note(record), (_host(record),), note=_words(record))
+    return Row(moment.at, "exited", faults.exit_note(record), (faults.host_of(record),), note=faults.words_of(record))
 
 
 def _rolled_back(moment: Moment) -> Row:

@@ -25,6 +25,7 @@ CUSTOM: Final = {
     "kubeflow.org/v2beta1": schemas.MPI_JOB,
     "kai.alibabacloud.com/v1alpha1": schemas.TRAINING_JOB,
     "kubeflow.org/v1": schemas.PYTORCH_JOB,
+    "keda.sh/v1alpha1": schemas.SCALED_OBJECT,
 }
 
 

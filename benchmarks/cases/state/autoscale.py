@@ -39,6 +39,7 @@ ALL: Final = "the same, mean of all curves"
 HPA: Final = "the same, HorizontalPodAutoscaler over CPU at 80 %"
 AHEAD: Final = "curves on which HorizontalPodAutoscaler is ahead"
 BEST_FIXED: Final = "the same, the fixed size that is best on average"
+NEAREST_FIXED: Final = "by how much a fixed size is ahead on the curve that it suits best, the most"
 TRIALS: Final = "resizes until within one host of the best size, the most"
 LATER: Final = "resizes in an hour after the first one, on a steady job, the most"
 AT_ONCE: Final = "the same, in any hour since it was there, so of a job that starts there and has to find that out, too"
@@ -53,6 +54,7 @@ def measure(trial: Trial) -> Values:
     hpa: list[float] = []
     fixed: dict[int, list[float]] = {size: [] for size in FIXED}
     ahead, trials, later, at_once = 0, [0], [0], [0]
+    nearest: list[float] = []
     for number, curve in enumerate(CURVES):
         mine, theirs = [], []
         for seed in range(count):
@@ -71,6 +73,7 @@ def measure(trial: Trial) -> Values:
         ours.append(mean(mine))
         hpa.append(mean(theirs))
         ahead += mean(theirs) > mean(mine)
+        nearest.append(max(mean(shares[-count:]) for shares in fixed.values()) - mean(mine))
     held, held_trials = held_out(count, trial.number)
     return {
         WORTH: [Timing(100 * (1 - min(ours)))],
@@ -78,6 +81,7 @@ def measure(trial: Trial) -> Values:
         HPA: [Timing(100 * (1 - mean(hpa)))],
         AHEAD: [Timing(ahead)],
         BEST_FIXED: [Timing(100 * (1 - max(map(mean, fixed.values()))))],
+        NEAREST_FIXED: [Timing(100 * max(nearest))],
         TRIALS: [Timing(max(trials))],
         LATER: [Timing(max(later))],
         AT_ONCE: [Timing(max(at_once))],
@@ -133,6 +137,7 @@ CASE: Final = Case(
         Figure(HPA, unit="%"),
         Figure(AHEAD, bar_s=0, unit="attempts"),
         Figure(BEST_FIXED, unit="%"),
+        Figure(NEAREST_FIXED, unit="%"),
         Figure(TRIALS, bar_s=5, unit="attempts"),
         Figure(LATER, bar_s=1, unit="attempts"),
         Figure(AT_ONCE, unit="attempts"),

@@ -112,13 +112,17 @@ async function ask(path, params, options) {
   return found;
 }
 
+function refusal(text) {
+  try { return JSON.parse(text).error || text; } catch { return text; }
+}
+
 async function follow() {
   let pause = 500;
   const mine = state.abort = new AbortController();
   while (!mine.signal.aborted) {
     try {
       const answer = await fetch(url("live", {}), { headers: { Authorization: `Bearer ${state.token}` }, signal: mine.signal });
-      if (!answer.ok) throw new Error((await answer.text()).trim());
+      if (!answer.ok) throw new Error(refusal((await answer.text()).trim()));
       say("live");
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = "";
@@ -171,10 +175,12 @@ function verdict(now) {
   document.getElementById("title").textContent = now.job;
   const box = document.getElementById("verdict");
   box.className = now.level;
-  const badge = document.getElementById("badge"), sentence = document.getElementById("sentence");
+  const badge = document.getElementById("badge"), sentence = document.getElementById("sentence"), advice = document.getElementById("do");
   const word = now.ended && now.level === "ok" ? "DONE" : LEVELS[now.level];
   if (badge.textContent !== word) badge.textContent = word;
   if (sentence.textContent !== now.text) sentence.textContent = now.text;
+  const told = now.do ? `What to do: ${now.do}` : "";
+  if (advice.textContent !== told) advice.textContent = told;
 }
 
 function show(view, options) {
@@ -416,21 +422,29 @@ function detailOf(row) {
   box.append(
     el("h2", { text: `${time(wall(row.at))}: ${row.event} ${row.hosts.join(" ")}${row.more ? ` and ${row.more} more` : ""}` }),
     el("p", {}, el("strong", { text: "Cause: " }), el("span", { class: "cause", text: row.text || row.event })),
+    row.do ? el("p", {}, el("strong", { text: "What to do: " }), el("span", { class: "do", text: row.do })) : "",
     el("p", {}, el("strong", { text: "Cost: " }), costs.join(", ") || "nothing that is known"));
   for (const [who, t] of row.who) box.append(outputAround(who, t));
-  if (!row.who.length && row.kind === "bad") box.append(el("p", { class: "note", text: "No process ended with an error just before; the Logs view has all output." }));
+  if (!row.who.length && row.kind === "bad") box.append(el("p", { class: "note", text: "No process ended with an error just before." }));
+  if (!row.who.length) for (const host of row.on) box.append(el("p", {}, el("button", { class: "link", type: "button", text: `output of ${host}`, onclick: () => show("logs", { host }) })));
   box.append(el("h2", { text: "Journal around it" }), el("pre", { tabindex: 0, "aria-label": "Journal around the event", text: near.slice(-30).map(([at, generation, event, said]) => `${time(wall(at))}  world ${generation}  ${event}\n    ${said.split("\n").join("\n    ")}`).join("\n") || "nothing" }));
   return box;
 }
 
 function outputAround(who, t) {
   const file = `rank.${who}/stderr`, pre = el("pre", { tabindex: 0, "aria-label": `Output of rank ${who}`, text: "…" });
+  const open = el("button", { class: "link", type: "button", text: `open ${file}`, onclick: () => show("logs", { file: open.dataset.file || file }) });
   const put = (text) => { pre.textContent = text || "nothing was written there"; pre.scrollTop = pre.scrollHeight; };
-  if (offline) put(offline.logs.around[`${file}@${t}`] || offline.logs.ends[file] || why(offline.logs.folder));
+  const take = (part) => {
+    put(part.text);
+    if (part.file) { open.dataset.file = part.file; open.textContent = `open ${part.file}`; }
+  };
+  const kept = offline && offline.logs.around[`${file}@${t}`];
+  if (kept) take(kept);
+  else if (offline) put(offline.logs.ends[file] || why(offline.logs.folder));
   else if (!(state.parts.now || {}).output) put(why(null));
-  else ask("log", { file, t }).then((part) => put(part.text), (error) => put(error.message));
-  return el("div", {}, el("h2", { text: `Output of rank ${who} around it` }), pre,
-    el("button", { class: "link", type: "button", text: `open ${file}`, onclick: () => show("logs", { file }) }));
+  else ask("log", { file, t }).then(take, (error) => put(error.message));
+  return el("div", {}, el("h2", { text: `Output of ${who.includes("[") ? who : `rank ${who}`} around it` }), pre, open);
 }
 
 function why(folder) {
@@ -505,6 +519,7 @@ function viewLogs(main, options) {
   const words = el("input", { id: "log-search", type: "search" }), host = el("input", { id: "log-host", size: 10 }), world = el("input", { id: "log-world", inputmode: "numeric", size: 5 });
   const pre = el("pre", { tabindex: 0, "aria-label": "Output" }), hits = el("div"), note = el("p", { class: "note", role: "status" });
   live.checked = !offline;
+  pick.value = options.host || "";
   const at = { file: options.file || "", start: 0, end: 0, all: [] };
   main.append(note,
     el("form", { class: "tools", role: "search", onsubmit: (event) => { event.preventDefault(); search(); } },
@@ -523,7 +538,7 @@ function viewLogs(main, options) {
   };
   const files = () => {
     const text = pick.value.toLowerCase();
-    const fits = at.all.filter((each) => !text || each.who === text || `${each.file} ${each.host || ""}`.toLowerCase().includes(text)).slice(0, 500);
+    const fits = at.all.filter((each) => !text || each.who === text || `${each.file} ${each.hosts.join(" ")}`.toLowerCase().includes(text)).slice(0, 500);
     fill(select, ...fits.map((each) => el("option", { value: each.file, text: `rank ${each.who} ${each.stream}${each.host ? ` on ${each.host}` : ""}, ${bytes(each.size)}` })));
     if (!fits.length) return;
     const best = fits.find((each) => each.file === at.file) || fits.find((each) => each.size > 0 && each.stream === "stderr") || fits.find((each) => each.size > 0) || fits[0];
@@ -656,19 +671,42 @@ function curve(told) {
 /* --- Jobs */
 
 function viewJobs(main) {
-  const list = el("div");
-  main.append(list);
+  const list = el("div"), cluster = el("div");
+  main.append(list, cluster);
   const update = async () => {
     try {
       const jobs = await ask("jobs", {});
-      fill(list, table([["Job"], ["State"], ["Step", "n"], ["Size", "n"], ["Last line", "t"]], jobs.map((job) => [
+      fill(list, !jobs.length ? el("p", { class: "note", text: "no job has a journal here" }) : table([["Job"], ["State"], ["Step", "n"], ["Size", "n"], ["Last line", "t"]], jobs.map((job) => [
         el("button", { class: "link", type: "button", "data-key": job.name, text: job.name, onclick: () => choose(job.name) }),
         el("span", { class: job.code ? "kind-bad" : job.runs ? "kind-ok" : "kind-info", text: job.runs ? "runs" : job.code === null ? "no launcher, and no end" : job.code === 0 ? "done" : `failed with ${job.code}: ${job.reason}` }),
         job.step === null ? "" : whole(job.step), job.size === null ? "" : whole(job.size), `${dur(Math.max(0, nowT() - job.t))} ago`]), "Jobs"));
     } catch (error) { fill(list, el("p", { class: "note", text: error.message })); }
   };
+  let named = true, asks = false;
+  const updateCluster = async () => {
+    if (!named || asks) return;
+    asks = true;
+    try {
+      const told = await ask("cluster", {});
+      named = told.namespace !== undefined;
+      if (named) fill(cluster, ...clusterJobs(told));
+    } catch (error) { fill(cluster, el("p", { class: "note", text: error.message })); }
+    asks = false;
+  };
   every(3, update);
-  return () => { update(); };
+  every(3, updateCluster);
+  return () => { update(); updateCluster(); };
+}
+
+function clusterJobs(told) {
+  const rows = told.jobs.map((job) => [
+    job.name, job.kind,
+    el("span", { class: job.failed ? "kind-bad" : job.state === "Running" || job.state === "Succeeded" ? "kind-ok" : "kind-info", text: [job.state, job.message].filter(Boolean).join(": ") }),
+    `${whole(job.ready)} of ${job.asked === null ? "?" : whole(job.asked)}`, dur(Math.max(0, nowT() - Date.parse(job.created) / 1000)), job.do]);
+  return [
+    el("h2", { text: `Namespace ${told.namespace}` }),
+    told.problem ? el("p", { class: "note kind-warn", text: told.problem }) : null,
+    rows.length ? table([["Job"], ["Kind"], ["State"], ["Workers ready", "n"], ["Age", "n"], ["To see more"]], rows, "Jobs of the namespace") : el("p", { class: "note", text: told.problem ? "none is known" : "no job was submitted here" })];
 }
 
 function choose(job) {

@@ -1,5 +1,6 @@
-"""The code that a job trains with: which files of a folder belong to it, and one checksum of them.
+"""The code that a job trains with: which files of a folder belong to it, one checksum of them, their archive, and the
+program that takes it on a host (``receive``).
 
-Belongs here: what those that send code, start a job or check a host ask of a folder. Never here: how code gets to a
-host, and what a difference leads to.
+Belongs here: what those that send code, take it, start a job or check a host ask of a folder. Never here: over what
+code is sent, and what a difference leads to.
 """

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.io.code.archive import packed
 from hvd_elastic_ext.io.code.checksum import Wanted, checksum
 
 LEFT_OUT: Final = (".git", "__pycache__", ".hvd-elastic", ".venv")
@@ -20,21 +21,29 @@ _ENGLISH: Final = {"LC_ALL": "C"}
 
 
 class Code(NamedTuple):
-    """What every host must have, as it is sent to agents, and its checksum here; both empty for nothing."""
+    """What every host must have, as it is sent to agents, and its checksum here; both empty for nothing.
+
+    ``archive``: the files themselves, for hosts that have others; empty if they are not sent.
+    """
 
     wanted: bytes = b""
     sha256: str = ""
+    archive: bytes = b""
 
 
-def code_of(option: str, folder: Path | None) -> Code:
-    """The code in a folder, if one is given. Raises :class:`UsageError`, which names ``option``."""
+NO_CODE: Final = Code()
+
+
+def code_of(option: str, folder: Path | None, *, sent: bool = False) -> Code:
+    """The code in a folder, if one is given, as it is now; to be ``sent`` with its files. Raises :class:`UsageError`,
+    which names ``option``."""
     if folder is None:
         return Code()
     names = tuple(names_of(option, folder))
     wanted = Wanted(str(folder.absolute()), names)
     try:
-        found = Code(wanted.packed(), checksum(wanted.folder, names))
-    except ValueError as error:
+        found = Code(wanted.packed(), checksum(wanted.folder, names), packed(folder, names) if sent else b"")
+    except (ValueError, OSError) as error:
         raise UsageError(f"{option} {folder}: {error}") from None
     if not names or len(found.wanted) > MOST_NAMES:
         why = f"it has {len(names):,} files, too many to compare" if names else "it has no files"

@@ -12,7 +12,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of, name_of
 from hvd_elastic_ext.jobs.cluster import changes
-from hvd_elastic_ext.jobs.reading.states import stores_checkpoints
+from hvd_elastic_ext.jobs.reading.states import stores_checkpoints, waits_for_code
 from hvd_elastic_ext.jobs.sdk import STATES
 
 NO_STORE: Final = (
@@ -35,6 +35,8 @@ def resume(argv: Sequence[str]) -> int:
     """Run ``resume``."""
     options = _parsed("resume", "Let a suspended job go on, from its newest checkpoint.", argv)
     root = changes.resume(cluster_of(options), options.name)
+    if waits_for_code(root):
+        sys.stderr.write(f"note: its new launcher waits for its code: hvd-elastic sync {options.name} FOLDER\n")
     sys.stdout.write(f"{name_of(root)} resumed\n")
     return 0
 

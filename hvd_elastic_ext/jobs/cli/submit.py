@@ -11,6 +11,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.io.config_file import to_documents
 from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.jobs.cli import sync
 from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of, name_of, printed
 from hvd_elastic_ext.jobs.cli.submit_options import add_job, job_of, parted, refuse, settle
 from hvd_elastic_ext.jobs.cluster import apply
@@ -74,9 +75,13 @@ def _act(options: argparse.Namespace, cluster: Cluster | None, job: Job, rendere
         apply.create(cluster, list(map(dict, objects)))
     if options.output:
         sys.stdout.write(printed(objects, options.output))
-        return 0
-    sys.stdout.writelines(f"{name_of(each)} created{how}\n" for each in objects)
-    if cluster is not None and not how:
+    else:
+        sys.stdout.writelines(f"{name_of(each)} created{how}\n" for each in objects)
+    sys.stdout.flush()
+    if cluster is not None and not how and rendered.archive:
+        said = sync.hand_over(cluster, job.name, rendered.archive, folder=job.sync)
+        (sys.stderr if options.output else sys.stdout).write(f"{said}\n")
+    if cluster is not None and not how and not options.output:
         sys.stdout.write(f"its output: hvd-elastic logs -f {job.name} -n {cluster.namespace}\n")
     return 0
 

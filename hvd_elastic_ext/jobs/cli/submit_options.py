@@ -78,7 +78,7 @@ def _places(group: argparse._ArgumentGroup) -> None:
         "--sync",
         metavar="DIR",
         default="",
-        help="files that every pod gets, at /code: a folder's, or git+https://…@REV",
+        help="files that every pod gets, at /code: a folder's, git+https://…@REV or pvc:CLAIM/FOLDER",
     )
     group.add_argument("--sync-secret", metavar="NAME", default="", help="a basic-auth Secret for that repository")
     group.add_argument("--working-dir", metavar="DIR", default="", help="of launcher and workers")

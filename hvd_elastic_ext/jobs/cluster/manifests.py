@@ -12,7 +12,7 @@ from hvd_elastic_ext.io.config_file import documents
 from hvd_elastic_ext.jobs.cluster import code, keys, revision
 from hvd_elastic_ext.jobs.rendering.render import Rendered, needed, render, secret
 from hvd_elastic_ext.jobs.spec.job import Job
-from hvd_elastic_ext.jobs.spec.source import revision_of
+from hvd_elastic_ext.jobs.spec.source import claim_of, revision_of
 
 FOLDER: Final = "docker/manifests"
 
@@ -27,7 +27,8 @@ def rendered_of(job: Job) -> Rendered:
     """The objects of a job, without its key. Raises :class:`UsageError`."""
     wanted = revision_of(job.sync)
     commit = None if wanted is None else revision.resolved(wanted)
-    archive = code.packed(Path(job.sync)) if job.sync and commit is None else b""
+    folder = bool(job.sync) and commit is None and claim_of(job.sync) is None
+    archive = code.packed(Path(job.sync)) if folder else b""
     return render(job, {name: read(name) for name in needed(job)}, archive=archive, commit=commit)
 
 

@@ -15,13 +15,14 @@ from hvd_elastic_ext.jobs.reading.findings import Finding
 from hvd_elastic_ext.jobs.rendering.objects import Body, templates
 from hvd_elastic_ext.jobs.rendering.render import Rendered
 from hvd_elastic_ext.jobs.spec.job import Job
+from hvd_elastic_ext.jobs.spec.source import claim_of
 
 REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 CLASSES: Final = "/apis/storage.k8s.io/v1/storageclasses"
 AFTERWARDS: Final = (
     ("", "pods", "", "list", "get, logs"),
     ("", "pods", "log", "get", "logs"),
-    ("", "pods", "exec", "create", "attach, and the journal in events"),
+    ("", "pods", "exec", "create", "attach, --sync of a large folder, nor the journal in events"),
     ("", "events", "", "list", "events"),
 )
 """Rights that commands need once a job is there: group, resource, subresource, verb, and which commands."""
@@ -48,7 +49,9 @@ def look(cluster: Cluster, job: Job) -> Iterator[Finding]:
 
 
 def _claims(cluster: Cluster, job: Job) -> Iterator[Finding]:
-    if not job.volumes:
+    synced = claim_of(job.sync)
+    names = [*job.volumes.values(), *([synced.name] if synced else [])]
+    if not names:
         return
     try:
         claims = {each["metadata"]["name"]: each for each in cluster.listed("v1", "persistentvolumeclaims")}
@@ -56,7 +59,7 @@ def _claims(cluster: Cluster, job: Job) -> Iterator[Finding]:
         yield Finding("unknown", "claim", str(error))
         return
     pods = job.workers + (job.kind != "pytorchjob")
-    yield from storage.of_claims(job.volumes.values(), claims, _everywhere(cluster, CLASSES), pods=pods)
+    yield from storage.of_claims(names, claims, _everywhere(cluster, CLASSES), pods=pods)
 
 
 def _images(cluster: Cluster, job: Job, nodes: list[Body] | None) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ import subprocess
 from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.jobs.spec.source import Revision
+from hvd_elastic_ext.jobs.spec.source import Revision, without_user
 
 TIMEOUT_S: Final = 60
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?", re.ASCII)
@@ -43,7 +43,7 @@ def _asked(wanted: Revision, names: tuple[str, ...]) -> dict[str, str]:
     except subprocess.TimeoutExpired:
         raise UsageError(f"--sync git+{wanted.url}: no answer within {TIMEOUT_S} s") from None
     if ended.returncode:
-        said = " ".join(ended.stderr.decode("utf-8", "replace").split())[:300]
+        said = without_user(" ".join(ended.stderr.decode("utf-8", "replace").split()))[:300]
         raise UsageError(f"--sync git+{wanted.url}: git ends with {ended.returncode}: {said}")
     rows = (line.split("\t") for line in ended.stdout.decode("utf-8", "replace").splitlines())
     return {row[1]: row[0] for row in rows if len(row) == 2 and _COMMIT.fullmatch(row[0])}

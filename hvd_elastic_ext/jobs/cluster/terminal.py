@@ -58,16 +58,24 @@ def pod_of(cluster: Cluster, name: str, instance: str = "") -> Body:
 
 
 def run(
-    cluster: Cluster, body: Body, words: Sequence[str], *, source: int | None, write: Write, terminal: bool = False
+    cluster: Cluster,
+    body: Body,
+    words: Sequence[str],
+    *,
+    source: int | None,
+    write: Write,
+    terminal: bool = False,
+    container: str = "",
 ) -> int:
-    """Run ``words`` in the main container of a pod; its exit code. ``source``: the descriptor with its input.
+    """Run ``words`` in a container of a pod, the main one if none is named; its exit code. ``source``: the descriptor
+    with its input.
 
     ``terminal``: it gets one, and ``source`` is one. Raises :class:`NotAttached`.
     """
     with client_needed(MISSING):
         from hvd_elastic_ext.launcher.agents.transports.pod_exec import NotRun
         from hvd_elastic_ext.launcher.agents.transports.pod_stream import Pace, connected
-    query = [("container", main_container(body)["name"]), ("stdout", "true")]
+    query = [("container", container or main_container(body)["name"]), ("stdout", "true")]
     query += [("stdin", "true")] if source is not None else []
     query += [("tty", "true")] if terminal else [("stderr", "true")]
     path = cluster.path("v1", "pods", body["metadata"]["name"], "exec")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from hvd_elastic_ext.jobs.rendering.code import SENT
 from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL, LAUNCHER, ROLE_LABEL, Body, main_container, templates
 from hvd_elastic_ext.jobs.rendering.render import WORKERS
 
@@ -13,6 +14,8 @@ PENDING, RUNNING, SUSPENDED, SUCCEEDED, FAILED = "Pending", "Running", "Suspende
 FINISHED: Final = (SUCCEEDED, FAILED)
 GONE: Final = "Gone"
 """There is no such job (any more)."""
+
+NO_CODE: Final = "it waits for its code: hvd-elastic sync {} FOLDER"
 
 _CONDITIONS: Final[Mapping[str, str]] = {
     "Succeeded": SUCCEEDED,
@@ -145,8 +148,19 @@ def pod(body: Body) -> PodSeen:
         ready=not leaving and (conditions.get("Ready") or {}).get("status") == "True",
         node=str(_at(body, "spec", "nodeName") or ""),
         created=str(_at(body, "metadata", "creationTimestamp") or ""),
-        why=_why(status, conditions),
+        why=NO_CODE.format(labels.get(JOB_LABEL, "JOB"))
+        if init_state(body, SENT).get("running")
+        else _why(status, conditions),
     )
+
+
+def init_state(body: Body, name: str) -> Mapping[str, Any]:
+    """The state of one of the containers that come first: ``waiting``, ``running`` or ``terminated``; or empty."""
+    for each in _at(body, "status", "initContainerStatuses") or []:
+        if each.get("name") == name:
+            found = each.get("state")
+            return found if isinstance(found, Mapping) else {}
+    return {}
 
 
 def _why(status: Mapping[str, Any], conditions: Mapping[Any, Mapping[str, Any]]) -> str:
@@ -167,6 +181,12 @@ def stores_checkpoints(root: Body) -> bool:
     """Whether the launcher of a job was told where checkpoints go."""
     words = [str(word) for _, template in templates(root) for word in main_container(template).get("args") or []]
     return any(word.partition("=")[0] == "--checkpoint-dir" for word in words)
+
+
+def waits_for_code(root: Body) -> bool:
+    """Whether each new launcher's pod of a job waits until it is sent its code."""
+    pods = [template["spec"] for _, template in templates(root)]
+    return any(each["name"] == SENT for spec in pods for each in spec.get("initContainers") or [])
 
 
 def _at(body: Any, *path: str) -> Any:

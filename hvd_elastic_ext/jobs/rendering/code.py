@@ -1,5 +1,6 @@
-"""Code that comes with a job (``--sync``): in a ConfigMap that never changes, or a commit of a git repository. Each pod
-gets it first, before anything else runs in it. Pure."""
+"""Code that comes with a job (``--sync``): in a ConfigMap that never changes, a commit of a git repository, a folder of
+a claim. Each pod has it before anything else runs in it. What is too large for a ConfigMap is sent to the launcher's
+pod, whose launcher hands it on to hosts as they come. Pure."""
 
 from __future__ import annotations
 
@@ -9,28 +10,52 @@ import shlex
 from collections.abc import Sequence
 from typing import Final
 
-from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL, Body, literal, main_container, merged, templates
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL, LAUNCHER, Body, literal, main_container, merged, templates
 from hvd_elastic_ext.jobs.spec.job import Job
-from hvd_elastic_ext.jobs.spec.source import Revision
+from hvd_elastic_ext.jobs.spec.source import Claim, Revision
 
 PLACE: Final = "/code"
 """Where the code is, unless the job has a working directory."""
 ARCHIVE, KEY = "/run/hvd-code", "code.tar.gz"
 CHECKSUM: Final = "hvd-elastic-ext/code-sha256"
 VOLUME, PACKED = "code", "code-archive"
+SENT: Final = "code-sent"
+"""The container that waits until code is sent to its pod."""
+FITS: Final = 900_000
+"""Bytes that a ConfigMap has room for, besides its metadata: a server takes a MiB at most."""
 
+WAIT: Final = """\
+echo "waits for its code; to send it: hvd-elastic sync $2 FOLDER"
+until test -e "$1/.hvd-elastic/$3"; do sleep 1; done
+"""
+"""Waits in a new pod until the code with checksum ``$3`` is in ``$1``."""
+TAKE: Final = """\
+mkdir -p "$1/.hvd-elastic"
+cd "$1"
+head -c "$2" > .hvd-elastic/code.tar.gz
+echo "$3  .hvd-elastic/code.tar.gz" | sha256sum -c - >&2
+tar -xzf .hvd-elastic/code.tar.gz
+rm .hvd-elastic/code.tar.gz
+: > ".hvd-elastic/$3"
+"""
+"""Unpacks ``$2`` bytes of input with checksum ``$3`` into ``$1``."""
 
 COMMIT: Final = "hvd-elastic-ext/code-commit"
 FETCH: Final = """\
 export GIT_DIR="$1/.git" GIT_WORK_TREE="$1" GIT_TERMINAL_PROMPT=0
 git init -q
-git config credential.helper '!printf "username=%s\\npassword=%s\\n" "$GIT_USERNAME" "$GIT_PASSWORD"; :'
+server="${2#*://}"
+server="${2%%://*}://${server%%/*}"
+git config "credential.$server.helper" \\
+  '!printf "username=%s\\npassword=%s\\n" "$GIT_USERNAME" "$GIT_PASSWORD"; :'
 git fetch -q --depth 1 -- "$2" "$3" || git fetch -q -- "$2"
 git checkout -q --force --detach "$3"
 test "$(git rev-parse HEAD)" = "$3"
 rm -rf "$GIT_DIR"
 """
-"""Fetches commit ``$3`` of ``$2`` into ``$1``. Not every server sends a commit alone. The repository itself does not
+"""Fetches commit ``$3`` of ``$2`` into ``$1``. Not every server sends a commit alone. Credentials are for the
+server of ``$2`` alone, not for one that it leads to. The repository itself does not
 stay: what ignores files there would be asked for it."""
 
 
@@ -62,29 +87,63 @@ def add(objects: Sequence[Body], job: Job, archive: bytes) -> list[Body]:
     ]
 
 
+def add_sent(objects: Sequence[Body], job: Job, archive: bytes) -> None:
+    """Change pods in place: the launcher's waits until it is sent the code, and hands it on to workers.
+
+    Raises :class:`UsageError` for a kind without a launcher.
+    """
+    checksum, place = hashlib.sha256(archive).hexdigest(), place_of(job)
+    pods = [pod for body in objects for pod in templates(body)]
+    if all(role != LAUNCHER for role, _ in pods):
+        raise UsageError(
+            f"--sync {job.sync}: {len(archive):,} bytes packed, of which a ConfigMap has room for {FITS:,}, and a "
+            f"{objects[-1]['kind']} has no launcher that hands on more; use pvc:CLAIM/FOLDER or git+https://…"
+        )
+    for role, template in pods:
+        merged(template["metadata"], "annotations", {CHECKSUM: checksum})
+        if role == LAUNCHER:
+            command = ["sh", "-ec", WAIT, "sh", place, job.name, checksum]
+            _first(template, job, {"command": list(map(literal, command))}, [], name=SENT)
+            words = main_container(template)["args"]
+            words.insert(words.index(f"--code={place}") + 1, "--send-code")
+        else:
+            _placed(template, job, {"emptyDir": {}})
+
+
+def take_words(place: str, archive: bytes) -> list[str]:
+    """What runs in the container :data:`SENT`, with the archive as its input."""
+    return ["sh", "-ec", TAKE, "sh", place, str(len(archive)), hashlib.sha256(archive).hexdigest()]
+
+
+def add_claim(objects: Sequence[Body], job: Job, claim: Claim) -> None:
+    """Change pods in place: a folder of a claim is where the command starts."""
+    volume = {"persistentVolumeClaim": {"claimName": claim.name}}
+    for body in objects:
+        for _, template in templates(body):
+            _placed(template, job, volume, readOnly=True, **({"subPath": claim.path} if claim.path else {}))
+
+
 def add_commit(objects: Sequence[Body], job: Job, wanted: Revision) -> None:
     """Change pods in place: each fetches the commit. Credentials come from a Secret, never in a command."""
     command = ["sh", "-ec", FETCH, "sh", place_of(job), wanted.url, wanted.revision]
-    env = [
+    env: list[Body] = [
         {"name": variable, "valueFrom": {"secretKeyRef": {"name": job.sync_secret, "key": key}}}
         for variable, key in (("GIT_USERNAME", "username"), ("GIT_PASSWORD", "password"))
         if job.sync_secret
     ]
+    env += [{"name": "GIT_ALLOW_PROTOCOL", "value": "https"}] if env else []
     for body in objects:
         for _, template in templates(body):
             merged(template["metadata"], "annotations", {COMMIT: wanted.revision})
             _first(template, job, {"command": list(map(literal, command)), **({"env": env} if env else {})}, [])
 
 
-def _first(template: Body, job: Job, what: Body, mounts: Sequence[Body]) -> None:
+def _first(template: Body, job: Job, what: Body, mounts: Sequence[Body], *, name: str = "code") -> None:
     """Put a container before all others, with a folder that the main one starts in."""
     spec, container = template["spec"], main_container(template)
-    place = {"name": VOLUME, "mountPath": place_of(job)}
-    container["workingDir"] = place_of(job)
-    container.setdefault("volumeMounts", []).append(dict(place))
-    spec.setdefault("volumes", []).append({"name": VOLUME, "emptyDir": {}})
+    place = _placed(template, job, {"emptyDir": {}})
     first = {
-        "name": "code",
+        "name": name,
         "image": container["image"],
         **what,
         "securityContext": dict(container["securityContext"]),
@@ -92,3 +151,13 @@ def _first(template: Body, job: Job, what: Body, mounts: Sequence[Body]) -> None
         "volumeMounts": [place, *mounts],
     }
     spec["initContainers"] = [first, *spec.get("initContainers", [])]
+
+
+def _placed(template: Body, job: Job, volume: Body, **how: object) -> Body:
+    """Let the main container start in a volume; its mount."""
+    spec, container = template["spec"], main_container(template)
+    place = {"name": VOLUME, "mountPath": place_of(job), **how}
+    container["workingDir"] = place_of(job)
+    container.setdefault("volumeMounts", []).append(dict(place))
+    spec.setdefault("volumes", []).append({"name": VOLUME, **volume})
+    return place

@@ -20,7 +20,7 @@ from hvd_elastic_ext.jobs.rendering.objects import (
 )
 from hvd_elastic_ext.jobs.rendering.pods import change
 from hvd_elastic_ext.jobs.spec.job import Job
-from hvd_elastic_ext.jobs.spec.source import Revision
+from hvd_elastic_ext.jobs.spec.source import Revision, claim_of
 
 ROOTS: Final = ("MPIJob", "PyTorchJob", "TrainingJob", "Job")
 """Kinds of the object that is the job: the others belong to it, and go with it."""
@@ -35,11 +35,13 @@ RIGHTS: Final = "rbac"
 @dataclass(frozen=True, slots=True)
 class Rendered:
     """``objects``: the job itself is last. ``notes``: what of the request has no equal there. ``key``: the name of the
-    Secret with the ssh key that has yet to be made, if the kind needs one."""
+    Secret with the ssh key that has yet to be made, if the kind needs one. ``archive``: code that its launcher's pod
+    waits for, once it is made."""
 
     objects: tuple[Body, ...]
     notes: tuple[str, ...]
     key: str = ""
+    archive: bytes = b""
 
     @property
     def root(self) -> Body:
@@ -55,7 +57,8 @@ def needed(job: Job) -> tuple[str, ...]:
 def render(
     job: Job, manifests: Mapping[str, Sequence[Body]], *, archive: bytes = b"", commit: Revision | None = None
 ) -> Rendered:
-    """``manifests``: the documents of each of :func:`needed`; ``archive`` or ``commit``: the code of ``--sync``.
+    """``manifests``: the documents of each of :func:`needed`; ``archive`` or ``commit``: the code of ``--sync``, if it
+    is on no claim.
 
     Raises :class:`UsageError` for what a kind cannot do.
     """
@@ -68,16 +71,21 @@ def render(
             change(template, role, job)
     notes = CHANGES[job.kind](objects, job) + _storage(job)
     key = _key(objects, job)
-    if archive:
+    sent = archive if len(archive) > code.FITS else b""
+    if sent:
+        code.add_sent(objects, job, sent)
+    elif archive:
         objects = [*code.add(objects, job, archive), *objects]
     if commit is not None:
         code.add_commit(objects, job, commit)
+    if (claim := claim_of(job.sync)) is not None:
+        code.add_claim(objects, job, claim)
     for body in objects:
         merged(body["metadata"], "labels", {JOB_LABEL: job.name, MANAGED: BY})
     root = objects[-1]
     merged(root["metadata"], "labels", job.labels)
     merged(root["metadata"], "annotations", {**job.annotations, WORKERS: f"{job.min_workers}:{job.max_workers}"})
-    return Rendered(tuple(objects), tuple(notes), key)
+    return Rendered(tuple(objects), tuple(notes), key, sent)
 
 
 def _storage(job: Job) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.jobs.spec.source import GIT
+from hvd_elastic_ext.jobs.spec import source
 
 KINDS: Final = ("mpijob", "mpijob-older", "statefulset", "trainingjob", "pytorchjob")
 """What makes the pods; each is the name of its template in ``docker/manifests``."""
@@ -47,7 +47,7 @@ class Job:
     ``cpu`` and ``memory``: of each worker, requested and the limit. ``discover_image``: the daemon's, by default the
     ``image``, which has it. ``spot``: the job sleeps while too few workers are there, for ``max_wait_s`` at most
     (0: without limit). ``queue``: ``kueue/NAME`` or ``volcano/NAME``. ``gang``: the first ``min_workers`` are placed
-    together or not at all. ``sync``: a folder of this machine, or ``git+URL@REV``, whose files
+    together or not at all. ``sync``: a folder of this machine, ``git+URL@REV`` or ``pvc:CLAIM/FOLDER``, whose files
     every pod gets; ``sync_secret``: a Secret (basic-auth) for that URL. ``volumes``: claims, by where
     they are mounted.
     """
@@ -142,7 +142,7 @@ def _problems(job: Job) -> list[str]:
                 ("--worker-restart-policy", job.worker_restart_policy, WORKER_RESTARTS),
             )
         ),
-        (bool(job.sync_secret) and not job.sync.startswith(GIT), "--sync-secret is for --sync git+https://…"),
+        (bool(told := source.problem(job.sync, secret=job.sync_secret)), told),
         *((key in job.labels, f"--label {key}: a job is found by it; take another key") for key in OWN_LABELS),
         (bool(job.working_dir) and job.working_dir[0] != "/", f"--working-dir {job.working_dir!r}: it begins with /"),
         *((path[:1] != "/", f"--data {claim}:{path}: a path begins with /") for path, claim in job.volumes.items()),

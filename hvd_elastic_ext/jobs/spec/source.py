@@ -9,8 +9,14 @@ from urllib.parse import urlsplit
 from hvd_elastic_ext.core.errors import UsageError
 
 GIT: Final = "git+"
+PVC: Final = "pvc:"
+HOW: Final = "--sync: write git+https://HOST/REPOSITORY@REVISION"
+"""Never with what was given: a mistake may put a password anywhere in it."""
 _REVISION: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]*", re.ASCII)
 _URL: Final = re.compile(r"https?://[A-Za-z0-9.-]+(:\d+)?/[A-Za-z0-9_./~+%-]+", re.ASCII)
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9.+-]*:|[^/]*@", re.ASCII)
+_CLAIM: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", re.ASCII)
+_WITH_USER: Final = re.compile(r"(?<=://)[^/\s]*@")
 
 
 class Revision(NamedTuple):
@@ -20,21 +26,54 @@ class Revision(NamedTuple):
     revision: str
 
 
+class Claim(NamedTuple):
+    """A folder of a PersistentVolumeClaim; its root without ``path``."""
+
+    name: str
+    path: str
+
+
+def problem(sync: str, *, secret: str) -> str:
+    """What is wrong with a value of ``--sync``, or with a secret for it; empty if nothing is."""
+    if secret and not sync.startswith(GIT):
+        return "--sync-secret is for --sync git+https://…"
+    if secret and not sync.lower().startswith(f"{GIT}https:"):
+        return "--sync-secret: it would be sent in the clear; write --sync git+https://…"
+    if sync.startswith((GIT, PVC)) or not _SCHEME.match(sync):
+        return ""
+    return f"{HOW}, pvc:CLAIM/FOLDER, or ./FOLDER"
+
+
+def claim_of(sync: str) -> Claim | None:
+    """The claim that ``pvc:NAME[/FOLDER]`` means; None for anything else. Raises :class:`UsageError`."""
+    if not sync.startswith(PVC):
+        return None
+    name, _, path = sync.removeprefix(PVC).partition("/")
+    parts = [each for each in path.split("/") if each]
+    if not _CLAIM.fullmatch(name) or ".." in parts or ":" in path:
+        raise UsageError(f"--sync {sync}: write pvc:CLAIM, or pvc:CLAIM/FOLDER")
+    return Claim(name, "/".join(parts))
+
+
 def revision_of(sync: str) -> Revision | None:
     """The revision that ``git+URL@REV`` means, HEAD without ``@REV``; None for a folder. Raises :class:`UsageError`."""
     if not sync.startswith(GIT):
         return None
-    whole = sync.removeprefix(GIT)
     try:
-        parts = urlsplit(whole)
-    except ValueError as error:
-        raise UsageError(f"--sync {sync}: {error}") from None
+        parts = urlsplit(sync.removeprefix(GIT))
+    except ValueError:
+        raise UsageError(HOW) from None
     if "@" in parts.netloc:
         raise UsageError("--sync: the URL holds a user or a password, which would stand in the job; see --sync-secret")
     path, _, revision = parts.path.rpartition("@") if "@" in parts.path else (parts.path, "", "HEAD")
     url = f"{parts.scheme}://{parts.netloc}{path}"
     if not _URL.fullmatch(url) or parts.query or parts.fragment:
-        raise UsageError(f"--sync {sync}: write git+https://HOST/REPOSITORY@REVISION")
+        raise UsageError(HOW)
     if not _REVISION.fullmatch(revision) or ".." in revision:
-        raise UsageError(f"--sync {sync}: {revision!r} is no name of a branch, tag or commit")
+        raise UsageError("--sync: what stands after @ is no name of a branch, tag or commit")
     return Revision(url, revision)
+
+
+def without_user(text: str) -> str:
+    """What a program says, without user and password of URLs in it."""
+    return _WITH_USER.sub("…@", text)

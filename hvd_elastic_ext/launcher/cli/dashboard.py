@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.io import process_tree
 from hvd_elastic_ext.launcher.options.listening import LOOPBACK, ListenAddress
 
 log = logging.getLogger(__name__)
@@ -52,18 +53,7 @@ def beside(address: ListenAddress | None, folder: Path, journal: Path) -> Iterat
     try:
         yield
     finally:
-        _end(page)
-
-
-def _end(page: subprocess.Popen[bytes]) -> None:
-    assert page.stdin is not None
-    with contextlib.suppress(OSError):
-        page.stdin.close()
-    try:
-        page.wait(ENDS_S)
-    except subprocess.TimeoutExpired:
-        page.kill()
-        page.wait()
+        process_tree.end_by_pipe(page, within_s=ENDS_S)
 
 
 @contextlib.contextmanager

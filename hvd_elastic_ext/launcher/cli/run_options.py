@@ -218,6 +218,7 @@ def _of_hosts(add: Adders) -> None:
         help="how hosts are reached; pod is the API server's exec (default: this machine's names directly, else ssh)",
     )
     add.option("--code", type=Path, metavar="DIR", help="leave a host out whose files in DIR are others than here")
+    add.switch("--send-code", help="a host elsewhere with other files in that DIR gets these, as they are at the start")
     add.seconds("--settle", dest="settle_s", help="seconds in which further newcomers are waited for (3)")
     add.seconds("--standby-timeout", dest="standby_timeout_s", help="seconds a newcomer may take to be ready (600)")
     add.seconds("--wait-lines", dest="wait_lines_s", help="most seconds between lines on a wait that stops no rank (4)")

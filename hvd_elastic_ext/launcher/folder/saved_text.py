@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from hvd_elastic_ext.autoscale.decide import Change
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health import ledger_json
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.custody import Commit, Stored
 from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
-from hvd_elastic_ext.launcher.state.saved import Saved, UnrecordedChange
+from hvd_elastic_ext.launcher.state.saved import Saved, SavedScaling, UnrecordedChange
 
 VERSION: Final = 2
 PORTS: Final = 1 << 16
@@ -72,6 +74,7 @@ def to_json(saved: Saved) -> dict[str, Any]:
         "change": None if change is None else {**change._asdict(), "fields": dict(change.fields)},
         "commits": [noted._asdict() for noted in saved.commits],
         "outcome": saved.outcome,
+        "scaling": None if saved.scaling is None else _scaling_to_json(saved.scaling),
     }
 
 
@@ -94,7 +97,7 @@ def _text(document: Mapping[str, Any]) -> str:
 
 def _second(document: Mapping[str, Any]) -> Saved:
     ledger, at = ledger_json.saved_from_json(document["ledger"])
-    stored, change = document["stored"], document["change"]
+    stored, change, scaling = document["stored"], document["change"], document.get("scaling")
     return Saved(
         _count(document["incarnation"]),
         _count(document["generation"]),
@@ -110,6 +113,7 @@ def _second(document: Mapping[str, Any]) -> Saved:
         None if change is None else _change(change),
         tuple(map(_noted, _is(document["commits"], list))),
         _word_or_none(document.get("outcome")),
+        None if scaling is None else _scaling(scaling),
     )
 
 
@@ -194,3 +198,40 @@ def _noted(value: Any) -> NotedCommit:
         _is(value.get("told", False), bool),
         _word_or_none(value["gone"]),
     )
+
+
+def _scaling_to_json(saved: SavedScaling) -> dict[str, Any]:
+    changes = [[change.at, change.before, change.after] for change in saved.changes]
+    times = {name: {str(size): list(of) for size, of in getattr(saved, name).items()} for name in ("steps_s", "busy_s")}
+    return {**saved._asdict(), "leaving": list(saved.leaving), "changes": changes, **times}
+
+
+def _scaling(value: Any) -> SavedScaling:
+    return SavedScaling(
+        _number(value["since"]),
+        _count_or_none(value["wanted"]),
+        _count_or_none(value["by_hand"]),
+        tuple(_is(name, str) for name in value["leaving"]),
+        _is(value["unasked"], bool),
+        _number(value["steps"]),
+        _number(value["host_steps"]),
+        _count_or_none(value["counted"]),
+        tuple(map(_number, value["pauses_s"])),
+        tuple(Change(_number(at), _count(before), _count(after)) for at, before, after in value["changes"]),
+        _times(value["steps_s"]),
+        _times(value["busy_s"]),
+    )
+
+
+def _times(value: Any) -> dict[int, tuple[float, ...]]:
+    return {int(size): tuple(map(_number, of)) for size, of in value.items()}
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(f"with {str(value)[:40]!r} where a number belongs")
+    return float(value)
+
+
+def _count_or_none(value: Any) -> int | None:
+    return None if value is None else _count(value)

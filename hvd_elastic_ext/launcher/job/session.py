@@ -262,7 +262,7 @@ class Session:
             ports=self._ports,
             on_event=self._event,
         )
-        self._code = code_of("--code", settings.code)
+        self._code = code_of("--code", settings.code, sent=settings.send_code)
         self._addresses = Addresses(
             self._control,
             given=settings.interfaces,
@@ -375,7 +375,7 @@ class Session:
         )
         if name in self._control.hosts:  # its agent connected before the route was known
             self.driver.tell(PeersChanged(name))
-        ended = await self._launches.run(self._transport, name, line)
+        ended = await self._launches.run(self._transport, name, line, code=self._code)
         if ended is not None:
             self._tell(LaunchEnded(name, ended.code, ended.message))
 

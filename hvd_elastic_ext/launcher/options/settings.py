@@ -127,6 +127,8 @@ class RunSettings:
     rsh: str | None = None
     code: Path | None = None
     """A folder whose files hosts must have as this machine has them."""
+    send_code: bool = False
+    """Hosts elsewhere that have other files get these, before their agent starts."""
     ssh_port: int | None = None
     ssh_identity_file: str | None = None
     output_dir: Path | None = None
@@ -333,6 +335,7 @@ def _of_transports(s: RunSettings) -> Checks:
     return [
         (port is not None and not 1 <= port <= 65535, f"--ssh-port is {port}; ports are 1 to 65535"),
         (s.code is not None and not s.code.is_dir(), f"--code {s.code}: there is no such folder"),
+        (s.send_code and s.code is None, "--send-code sends the files of a folder; name it with --code DIR"),
         (key is not None and not Path(key).is_file(), f"--ssh-identity-file {key}: there is no such file"),
         (
             not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", s.job),

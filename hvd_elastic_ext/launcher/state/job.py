@@ -167,12 +167,13 @@ class JobState:
         expects: str | None = None,
         commits: Iterable[NotedCommit] = (),
         stored: Stored | None = None,
+        scaling: Scaling | None = None,
     ) -> JobState:
         """The state of a job at the start of its launcher.
 
         ``generation``: of the newest world that an earlier launcher had. ``expects``: a checkpoint that is known to
         have been made. ``commits``: what an earlier launcher noted of those in memory; ``stored``: of the newest one
-        on storage.
+        on storage. ``scaling``: what was asked for and learned.
         """
         cadence = options.commit_every
         job = cls(
@@ -193,7 +194,7 @@ class JobState:
             restore=Restore(expects if options.durability is not None else None),
             final_checkpoint=FinalCheckpoint(options.durability is None),
             restarting=Restarting(generation),
-            scaling=Scaling(now),
+            scaling=scaling or Scaling(now),
             has_trained=generation > 0,
         )
         job.roster.commits.expect(commits, now=now)

@@ -301,6 +301,8 @@ class Scaling:
     steps: float = 0.0
     host_steps: float = 0.0
     """Steps that were done, and the same times the hosts that did them."""
+    counted: int | None = None
+    """The newest of these under an earlier launcher: those since are counted at the first heartbeat."""
     resize_s: float = 1.0
     """Seconds without a step that a change costs: the median of the latest ones."""
     pauses_s: tuple[float, ...] = ()

@@ -378,10 +378,11 @@ class Roster:
         known = self._speakers
         if known is None or known.lives is not lives:
             agents = [self.agents.get(life.seat.host) for life in lives]
-            workers = (self.alive(life) for life, agent in zip(lives, agents, strict=True) if agent is not None)
+            those = lives if None not in agents else tuple([x for x, a in zip(lives, agents, strict=True) if a])
+            workers = [self._workers.get(life.seat) for life in those]
             known = self._speakers = _Speakers(
                 lives,
-                tuple([worker for worker in workers if worker is not None]),
+                tuple([each for each, life in zip(workers, those, strict=True) if each and each.life == life]),
                 tuple([agent for agent in agents if agent is not None]),
             )
         for agent in known.agents:

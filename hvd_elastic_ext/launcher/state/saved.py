@@ -7,17 +7,20 @@ again: what runs, how far it is, and what memory holds. A saved picture of that 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from hvd_elastic_ext.autoscale.decide import Change, Memory
+from hvd_elastic_ext.autoscale.observations import SpeedLog
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health import ledger_json
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
 from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.options import JobOptions
+from hvd_elastic_ext.launcher.state.membership import Scaling
+from hvd_elastic_ext.launcher.state.options import JobOptions, ScaleOptions
 
 
 class UnrecordedChange(NamedTuple):
@@ -26,6 +29,26 @@ class UnrecordedChange(NamedTuple):
     generation: int
     at: float
     fields: Mapping[str, Any]
+
+
+class SavedScaling(NamedTuple):
+    """What ``--autoscale`` has asked for and learned: fields of :class:`Scaling`, and of what it holds.
+
+    Times are seconds from :attr:`Saved.at`. ``counted``: the newest step that is in ``steps``; None if that is unknown.
+    """
+
+    since: float
+    wanted: int | None = None
+    by_hand: int | None = None
+    leaving: tuple[str, ...] = ()
+    unasked: bool = False
+    steps: float = 0.0
+    host_steps: float = 0.0
+    counted: int | None = None
+    pauses_s: tuple[float, ...] = ()
+    changes: tuple[Change, ...] = ()
+    steps_s: Mapping[int, tuple[float, ...]] = MappingProxyType({})
+    busy_s: Mapping[int, tuple[float, ...]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +83,8 @@ class Saved:
     """Who held the newest commit."""
     outcome: str | None = None
     """How the run has ended, in one line."""
+    scaling: SavedScaling | None = None
+    """None without ``--autoscale``."""
 
     @property
     def hosts_left(self) -> tuple[Host, ...]:
@@ -91,6 +116,7 @@ def saved_of(job: JobState, *, incarnation: int, ports: Mapping[str, int], wall:
         if change is None
         else UnrecordedChange(change.generation, wall - (job.now - change.at), dict(change.fields)),
         commits=_commits_of(job),
+        scaling=None if job.options.scaling is None else _scaling_of(job),
     )
 
 
@@ -112,7 +138,55 @@ def job_of(
         expects=expects,
         commits=saved.commits,
         stored=saved.stored if saved.stored is not None and _lies_in(place, saved.stored.path) else None,
+        scaling=_continued(saved.scaling, options.scaling, now - (wall - saved.at)),
     )
+
+
+def _scaling_of(job: JobState) -> SavedScaling:
+    state, now = job.scaling, job.now
+    changes = (replace(change, at=change.at - now) for change in state.memory.changes)
+    return SavedScaling(
+        state.since - now,
+        state.wanted,
+        state.by_hand,
+        tuple(sorted(state.leaving)),
+        state.unasked,
+        state.steps,
+        state.host_steps,
+        state.counted if state.seen is None else state.seen[1],
+        tuple(map(_short, state.pauses_s)),
+        tuple(changes),
+        {size: tuple(map(_short, steps)) for size, steps in state.log.steps_s.items()},
+        {size: tuple(map(_short, steps)) for size, steps in state.log.busy_s.items()},
+    )
+
+
+def _continued(saved: SavedScaling | None, options: ScaleOptions | None, at: float) -> Scaling | None:
+    """``at``: when it was saved, by the clock of this launcher (mono)."""
+    if saved is None or options is None:
+        return None
+    if not options.acts:
+        saved = saved._replace(wanted=None, leaving=(), unasked=False)
+    found = Scaling(
+        at + saved.since,
+        saved.wanted,
+        saved.by_hand,
+        frozenset(saved.leaving),
+        saved.unasked,
+        log=SpeedLog(saved.steps_s, saved.busy_s),
+        memory=Memory(changes=tuple(replace(change, at=at + change.at) for change in saved.changes)),
+        steps=saved.steps,
+        host_steps=saved.host_steps,
+        counted=saved.counted,
+    )
+    for seconds in saved.pauses_s:
+        found.paused(seconds)
+    return found
+
+
+def _short(seconds: float) -> float:
+    """As exact as a step is known: thousands of them are in a file that is written often."""
+    return float(f"{seconds:.4g}")
 
 
 def _commits_of(job: JobState) -> tuple[NotedCommit, ...]:

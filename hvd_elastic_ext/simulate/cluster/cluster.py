@@ -177,13 +177,12 @@ class Cluster:
             return Motion.MOVING
         if launcher.driver.job.decision.members is not None:
             return Motion.MOVING
-        count = 0
-        for agent in self.agents.values():
-            count += len(agent.processes)
-            if agent.finishing:
-                return Motion.MOVING
-        members = worlds[0].members if worlds else ()
-        return Motion.CALM if trains and len(members) == count and not launcher.starting else Motion.WAITING
+        if any(agent.finishing for agent in self.agents.values()):
+            return Motion.MOVING
+        if not trains or launcher.starting:
+            return Motion.WAITING
+        count = sum([len(agent.processes) for agent in self.agents.values()])
+        return Motion.CALM if len(worlds[0].members) == count else Motion.WAITING
 
     # --- messages
 

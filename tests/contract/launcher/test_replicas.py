@@ -162,6 +162,13 @@ def test_a_set_takes_its_last_pods_whatever_is_asked(where: Where, the_set: Repl
     assert all(pod.cost is None for pod in the_set.look().pods)
 
 
+def test_a_kind_that_is_named_as_kubectl_names_it_is_told_by_its_scale(where: Where, the_set: Replicas) -> None:
+    named = where.of("statefulsets.v1.apps/w")
+    assert (named.asked_for(), named.look().replicas) == (3, 3)
+    named.resize(2, ["whoever"])
+    assert the_set.look().replicas == 2
+
+
 def test_an_autoscaler_that_is_made_for_a_job_is_taken_as_it_is(where: Where) -> None:
     path = where.space.path("horizontalpodautoscalers", group="autoscaling/v2")
     policy = "threshold:cpu=0.4..0.8,queue=100,loss=0.5,up=60,down=600"

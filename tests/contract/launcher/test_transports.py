@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.core.commands import agent_command
+from hvd_elastic_ext.core.commands import HAS_CODE, WANTS_CODE, agent_command
+from hvd_elastic_ext.io.code.files import Code
 from hvd_elastic_ext.io.kube_access import Access
 from hvd_elastic_ext.launcher.agents.transports import child_process, transports
 from hvd_elastic_ext.launcher.agents.transports.pod_stream import Cluster
@@ -26,6 +27,7 @@ from hvd_elastic_ext.launcher.agents.transports.transports import (
     PodTransport,
     SshTransport,
     Transport,
+    code_line,
     join_line,
 )
 from tests.support import marks
@@ -163,6 +165,36 @@ async def test_waiting_may_be_given_up(make: Make) -> None:
     launch.close()
     marks.kill([pid])
     assert (await launch.wait()).code == 137
+
+
+# --- code -------------------------------------------------------------------------------------------
+
+RECEIVER = 'read first; echo "${#first}" >"$0.first"; echo %s; head -c %d >"$0.code"; read line; echo "line $line" >&2'
+CODE = Code(b"names", "5a" * 32, os.urandom(300_000).replace(b"\0", b"1"))
+
+
+@pytest.mark.parametrize(("said", "size"), [(HAS_CODE, 0), (WANTS_CODE, len(CODE.archive))])
+async def test_a_host_elsewhere_gets_the_code_that_it_asks_for_before_its_line(
+    make: Make, tmp_path: Path, said: str, size: int
+) -> None:
+    remarks: list[str] = []
+    way = make(RECEIVER % (said, size))
+    if isinstance(way, Local):
+        way = make('read line; echo "line $line" >&2')
+    launch = await way.start(HOST, b"the key\n", remark=remarks.append, code=CODE)
+    assert await launch.wait() == Ended(0, reached=True, message="line the key")
+    assert remarks == ["line the key"]
+    if not isinstance(way, Local):
+        assert int((tmp_path / "agent.first").read_text()) == len(code_line(CODE, Path.cwd())) - 1
+        assert (tmp_path / "agent.code").read_bytes() == CODE.archive[:size]
+
+
+async def test_code_that_cannot_be_brought_to_a_host_ends_its_start_with_the_reason(make: Make) -> None:
+    way = make(f"read first; echo {WANTS_CODE}; head -c {len(CODE.archive)} >/dev/null; echo 'disk full' >&2; exit 1")
+    if isinstance(way, Local):
+        return  # this machine has the code
+    launch = await way.start(HOST, b"x\n", remark=quiet, code=CODE)
+    assert await launch.wait() == Ended(1, reached=True, message="disk full")
 
 
 # --- what is elsewhere ------------------------------------------------------------------------------

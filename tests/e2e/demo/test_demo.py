@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 import signal
 import sys
 from dataclasses import replace
@@ -50,6 +51,16 @@ def check_a_whole_demo(out: Path, text: str) -> None:
     assert (out / "picture.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (out / "picture.html").read_text()
     assert str(out / "picture.png") in text
+    check_that_the_page_is_there_and_its_token_nowhere(out, text)
+
+
+def check_that_the_page_is_there_and_its_token_nowhere(out: Path, text: str) -> None:
+    token = re.findall(r"^Page of the job: http://127\.0\.0\.1:\d+/#(\S+)$", text, re.MULTILINE)[0]
+    assert f"Page:    {out / 'page.html'}" in text
+    assert "Training is done" in (out / "page.html").read_text()
+    assert (out / "output" / "rank.0" / "stderr").exists() or (out / "output" / "rank.0" / "stdout").exists()
+    written = [path for path in out.rglob("*") if path.is_file()]
+    assert not [path for path in written if token.encode() in path.read_bytes()]
 
 
 def check_that_nobody_noticed_the_launchers_death(report: JobReport) -> None:

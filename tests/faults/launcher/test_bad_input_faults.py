@@ -18,6 +18,7 @@ import pytest
 
 from hvd_elastic_ext.core.messages.wire import MAGIC, NONCE_SIZE
 from tests.faults.launcher.stepping_jobs import Training, training
+from tests.support.pages import Answer, read_back
 
 __all__ = ["training"]
 
@@ -67,6 +68,8 @@ def test_a_hosts_file_that_is_malformed_unreadable_missing_or_empty_interrupts_n
             assert reason in refusals(training)[-1]
         training.hosts.unlink()
         training.wait_for("the last refusal", lambda: "does not exist" in refusals(training)[-1])
+        why = Answer("", "hosts: does not exist", "Correct the host list: known hosts stay")
+        read_back(training.journal, why, folder=training.state_dir)
         training.set_hosts()
         training.wait_for("an empty list", lambda: training.last("published").get("hosts") == {})
         training.wait_for_size(1)
@@ -102,6 +105,8 @@ def test_a_discovery_script_that_hangs_is_reported_once_and_interrupts_no_rank(t
         training.wait_for("two more runs of it", lambda: len(runs.read_text().splitlines()) >= done + 2, timeout=90)
         assert len(refusals(training)) == 1
         assert training.longest_pause("localhost", since=began) < 10
+        why = Answer("", "gave no list within 30 s and was killed", "Run the discovery script by hand")
+        read_back(training.journal, why, folder=training.state_dir)
         hang.unlink()
         training.set_hosts("localhost:1", f"{BESIDE}:1")
         training.wait_for_size(2, timeout=120)  # the run that hangs now has its 30 s first

@@ -15,6 +15,7 @@ from tests.faults.launcher.checkpointed import Checkpointed, job, wait_until_gon
 from tests.faults.launcher.stepping_jobs import COMMIT_EVERY
 from tests.faults.launcher.test_agent_faults import agent_of
 from tests.support import marks
+from tests.support.pages import Answer, read_back
 from tests.support.waiting import wait_until
 
 __all__ = ["job"]
@@ -194,6 +195,8 @@ def test_training_continues_on_full_storage_and_a_checkpoint_is_sealed_once_ther
         wait_until(lambda: os.path.ismount(disk.inside), what="the disk", timeout=60)
         disk.fill()  # from the beginning
         wait_for_failures("No space left on device")
+        why = Answer("", "No space left on device", "Make room there: `hvd-elastic checkpoints prune")
+        read_back(job.journal, why, folder=job.state_dir)
         disk.empty()
         job.wait_for_sealed()
         disk.forbid()

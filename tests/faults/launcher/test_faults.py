@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.integration.launcher.conftest import COUNTER, Launched, launched
+from tests.support.pages import Answer, read_back, read_in_browser
 
 __all__ = ["launched"]
 
@@ -34,7 +35,8 @@ def test_a_crashed_newcomer_a_stopped_worker_and_a_sigterm_end_are_told_apart(la
     script.write_text(LEAVES_OR_CRASHES + COUNTER.read_text())
     both = ("localhost:1", f"{BESIDE}:1")
     launched.set_hosts(*both)
-    with launched.run("-np", "2", "--heartbeat-timeout", "4", *QUICK, sys.executable, script) as process:
+    options = (*QUICK, "--heartbeat-timeout", "4", "--output-filename", launched.directory / "output")
+    with launched.run("-np", "2", *options, sys.executable, script) as process:
         launched.wait_for_steps(2)
         launched.set_hosts(*both, f"{THIRD}:1")
         launched.wait_for("two strikes", lambda: len(launched.events("struck")) >= 2)
@@ -53,3 +55,8 @@ def test_a_crashed_newcomer_a_stopped_worker_and_a_sigterm_end_are_told_apart(la
         launched.wait_for_steps(1)
         assert process.popen.poll() is None
         assert len(launched.events("struck")) == strikes  # it is a departure
+        crashed = Answer(THIRD, "no such module here", f"Install on {THIRD}", output="no such module here")
+        stopped = Answer(BESIDE, "silent", f"on {BESIDE} is stopped")
+        left = Answer(BESIDE, "left with exit code 0 before training was done", "It ended by itself")
+        read_back(launched.journal, crashed, stopped, left)
+    read_in_browser(launched.journal, crashed, stopped, left, folder=launched.directory)

@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from tests.faults.launcher.stepping_jobs import JOB, QUICK, TRAINEE, Training, training
+from tests.support.pages import Answer, read_back
 from tests.support.waiting import wait_until
 
 __all__ = ["training"]
@@ -180,6 +181,7 @@ def test_a_host_whose_worker_crashes_each_time_it_joins_backs_off_and_the_rest_t
     assert crash in script.read_text()
     training.set_hosts(f"{FIRST}:1", f"{SECOND}:1")
     options = (*QUICK, "--blacklist-cooldown-range", "1", "4", "--failure-budget", "3")
+    options += ("--output-filename", training.directory / "output")
     with training.run("-np", "2", "--job", JOB, *options, sys.executable, script) as process:
         training.wait_for_size(2)
         pids = training.pids()
@@ -189,6 +191,8 @@ def test_a_host_whose_worker_crashes_each_time_it_joins_backs_off_and_the_rest_t
         training.wait_for_size(2)
         assert process.popen.poll() is None
         assert {name: training.pids()[name] for name in pids} == pids
+        why = Answer(THIRD, "no such device", "Mend what the end of its output says", output="no such device")
+        read_back(training.journal, why, folder=training.state_dir)
     struck = training.events("struck")
     assert {record.get("host") for record in struck} == {THIRD}
     assert [record.get("cooldown_s") for record in struck[:5]] == [1.0, 2.0, 4.0, 4.0, 4.0]

@@ -13,6 +13,7 @@ import pytest
 from tests.faults.launcher.stepping_jobs import Training, training
 from tests.support import marks
 from tests.support.nethosts import NetHosts
+from tests.support.pages import Answer, read_back
 from tests.support.waiting import wait_until
 
 __all__ = ["training"]
@@ -77,6 +78,7 @@ def test_a_silent_host_is_cut_off_and_returns_with_its_network_link(training: Tr
             wait_until(lambda: marks.start_time(old) is None, what="the end of the old process on h2", timeout=60)
             say.touch()
             training.wait_for("an answer on both", lambda: answered(training) == {0, 1})
+            read_back(training.journal, Answer("h2", "nothing was heard of it for", "See whether h2 runs"))
     training.check_steps()
     assert training.causes() == ["start", "worker failed", "cooldown over"]
     assert "Traceback" not in process.stderr
@@ -101,6 +103,9 @@ def test_unreachable_newcomers_interrupt_no_rank_and_join_when_they_can(
             assert struck[0].get("cause") == "unreachable"
         training.wait_for_size(1)
         assert training.causes() == ["start"]
+        refused = Answer("h2", "Connection refused", "`hvd-elastic doctor --host h2`")
+        unknown = Answer("nowhere", "Could not resolve hostname", "`hvd-elastic doctor --host nowhere`")
+        read_back(training.journal, refused, unknown)
         hosts["h2"].reboot()  # with sshd
         training.wait_for_size(2)
         training.check_uninterrupted("h1")

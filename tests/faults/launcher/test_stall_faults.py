@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.launcher.stepping_jobs import Training, training
+from tests.support.pages import Answer, read_back, read_in_browser
 
 __all__ = ["training"]
 
@@ -21,12 +22,17 @@ def test_a_stalled_rank_is_named_restarted_and_continues_from_the_others_commit(
 ) -> None:
     training.set_hosts("localhost:1", "127.0.0.1:1")
     env = {"LAG_HOST": "127.0.0.1", "LAG_S": "3600", "LAG_ONCE": str(tmp_path / "lagged")}
-    with training.train("-np", "2", *BEATS, "--progress-timeout", "10", "--restart-stalled", env=env):
+    options = ("--progress-timeout", "10", "--restart-stalled", "--output-filename", tmp_path / "output")
+    hung = Answer("127.0.0.1", "no progress for", "See where that process on 127.0.0.1 hangs", output="step 20 rank")
+    killed = Answer("127.0.0.1", "stalled: killed by the launcher", "It hung, and was killed", output="step 20 rank")
+    with training.train("-np", "2", *BEATS, *options, env=env):
         training.wait_for("stall", lambda: training.events("stalled"))
         training.wait_for_size(1)
         training.wait_for_size(2)
         training.process.terminate()
         training.process.wait(60)
+    read_back(training.journal, hung, killed)
+    read_in_browser(training.journal, hung, killed, folder=tmp_path)
     stalled = training.events("stalled")
     assert [record.get("hosts") for record in stalled] == [["127.0.0.1[0]"]]
     ended = training.events("exited")[0]
@@ -44,6 +50,8 @@ def test_a_straggler_is_named_and_drained_and_costs_no_rank_a_step(training: Tra
         training.wait_for_size(3)
         training.wait_for("straggler", lambda: training.events("straggler"), timeout=90)
         training.wait_for_size(2)
+        why = Answer("127.0.0.1", "s a step", "See what else runs on 127.0.0.1")
+        read_back(training.journal, why, folder=training.state_dir)
         training.process.terminate()
         training.process.wait(60)
     (straggler,) = training.events("straggler")

@@ -34,16 +34,21 @@ def scaled(launched: Launched) -> list[tuple[int, list[str]]]:
     return [(record.get("hosts"), record.get("leaving")) for record in launched.events("scaled")]
 
 
+def asks_a_program(launched: Launched, folder: Path, *, queue: str) -> tuple[Path, tuple[str | Path, ...]]:
+    """The file with the length of a queue, and the options of a job on one host that goes by it."""
+    length = folder / "queue"
+    length.write_text(queue)
+    launched.set_hosts("h-0:1")
+    sizes = ("-np", "1", "--min-np", "1", "--max-np", "2", "--rsh", "local", "--settle", "0.5")
+    scale = ("--autoscale", "threshold:queue=10,down=1", "--scale-with", f"exec:{cloud(folder)}")
+    return length, (*sizes, *scale, "--observe", f"queue=file:{length}", "--state-dir", folder / "state")
+
+
 @pytest.mark.soak
 def test_a_queue_brings_a_host_and_its_end_gives_the_host_back_without_a_lost_step(
     launched: Launched, tmp_path: Path
 ) -> None:
-    queue = tmp_path / "queue"
-    queue.write_text("20")
-    launched.set_hosts("h-0:1")
-    sizes = ("-np", "1", "--min-np", "1", "--max-np", "2", "--rsh", "local", "--settle", "0.5")
-    scale = ("--autoscale", "threshold:queue=10,down=1", "--scale-with", f"exec:{cloud(tmp_path)}")
-    words = (*sizes, *scale, "--observe", f"queue=file:{queue}", "--state-dir", tmp_path / "state")
+    queue, words = asks_a_program(launched, tmp_path, queue="20")
     with launched.run(*words, sys.executable, COUNTER, 10**6):
         launched.wait_for_steps(2, timeout=200)
         assert scaled(launched) == [(2, [])]
@@ -62,6 +67,24 @@ def test_a_queue_brings_a_host_and_its_end_gives_the_host_back_without_a_lost_st
     assert [record.get("steps_lost") for record in resized[1:]] == [0, 0, 0]
     assert [record.generation > 0 for record in launched.events("published")] == [False, True, True, True]
     assert not launched.events("struck", "rolled_back")
+
+
+@pytest.mark.soak
+def test_a_size_by_hand_holds_under_the_next_launcher(launched: Launched, tmp_path: Path) -> None:
+    _, words = asks_a_program(launched, tmp_path, queue="5")
+    with launched.run(*words, sys.executable, COUNTER, 10**6) as process:
+        launched.wait_for_steps(1, timeout=200)
+        subprocess.run([*ELASTIC, "scale", "2", "--state-dir", tmp_path / "state"], check=True)
+        launched.wait_for_steps(2, timeout=200)
+        process.kill()
+        process.wait()
+        with launched.run(*words, sys.executable, COUNTER, 10**6):
+            launched.wait_for("the next launcher", lambda: len(launched.events("started")) == 2, timeout=100)
+            before = launched.steps_at(2)
+            launched.wait_for("steps beside it", lambda: launched.steps_at(2) > before + 100, timeout=200)
+            assert scaled(launched) == [(2, [])], "the policy would have given the host back"
+            subprocess.run([*ELASTIC, "scale", "auto", "--state-dir", tmp_path / "state"], check=True)
+            launched.wait_for("the policy's size", lambda: scaled(launched)[1:] == [(1, ["h-1"])], timeout=100)
 
 
 def test_a_job_that_asks_nobody_says_how_to_be_asked(launched: Launched, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.integration.launcher.conftest import Launched
 from tests.support import marks
+from tests.support.pages import Answer, read_back, read_in_browser
 from tests.support.waiting import wait_until
 
 SCRIPT = Path(__file__).with_name("loopless.py")
@@ -171,9 +172,13 @@ def test_an_error_before_training_that_is_the_same_everywhere_ends_the_job_at_on
     (launched.directory / "train.py").write_text("import nowhere_to_be_found\n")
     launched.set_hosts("localhost:1", "127.0.0.1:1")
     # One that has failed much sooner than the other is not to be back before that.
-    cooldown = ("--blacklist-cooldown-range", "600", "600")
-    with launched.run(*QUICK, *cooldown, "--engine", engine, sys.executable, "train.py") as process:
+    options = ("--blacklist-cooldown-range", "600", "600", "--output-filename", launched.directory / "output")
+    with launched.run(*QUICK, *options, "--engine", engine, sys.executable, "train.py") as process:
         assert process.wait(60) == 1, process.output
     spawned = launched.events("spawned")
     assert max(sum(each.get("host") == other.get("host") for other in spawned) for each in spawned) == 1
-    assert "No module named 'nowhere_to_be_found'" in launched.events("finished")[-1].get("reason")
+    error = "No module named 'nowhere_to_be_found'"
+    assert error in launched.events("finished")[-1].get("reason")
+    why = Answer("localhost", error, "Install on ", output=error)
+    read_back(launched.journal, why)
+    read_in_browser(launched.journal, why, folder=launched.directory)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -151,5 +152,47 @@ def test_a_host_with_other_code_is_left_out_with_the_reason_until_it_has_the_sam
         assert f"it has other code in {code} (" in first.get("reason")
         (other / "part.py").write_text("x = 1\n")
         wait_for_size(directory, job, 2)
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(60) == 143
+
+
+@pytest.mark.soak
+def test_code_is_sent_to_each_host_that_has_other_or_none_also_later_and_again(
+    nethosts: MakeHosts, directory: Path
+) -> None:
+    hosts, journal, code = nethosts(3), directory / "journal.jsonl", directory / "code"
+    (code / "pkg").mkdir(parents=True)
+    (code / ".gitignore").write_text("*.bin\n")
+    (code / "large.bin").write_bytes(b"0" * 1000)
+    (code / "pkg" / "part.py").write_text("x = 1\n")
+    subprocess.run(["git", "init", "-q", str(code)], check=True)
+
+    def own_disk(name: str) -> None:
+        mounted = hosts[name].run(["mount", "-t", "tmpfs", "tmpfs", code])
+        assert mounted.returncode == 0, mounted.output
+
+    def has(name: str) -> str:
+        return hosts[name].run(["sh", "-c", f"cd {code}; find . -name '*.*' -type f | sort; cat pkg/part.py"]).stdout
+
+    for name in ("h1", "h2", "h3"):
+        own_disk(name)
+    assert hosts["h2"].run(["sh", "-c", f"mkdir {code}/pkg; echo 'x = 2' > {code}/pkg/part.py"]).returncode == 0
+    set_hosts(directory, "h1:1", "h2:1")
+    words = ["-np", "2", "--min-np", "1", "--settle", "1", "--code", code, "--send-code"]
+    words += ["--blacklist-cooldown-range", "1", "1", sys.executable, COUNTER, "1000000000"]
+    with hosts.launcher.popen(command(hosts, directory, *words), env={"HVD_ELASTIC_SAMPLE": "0"}, cwd=code) as job:
+        wait_for_size(directory, job, 2)
+        (code / "pkg" / "part.py").write_text("x = 3\n")  # what is sent is what was there at the start
+        set_hosts(directory, "h1:1", "h2:1", "h3:1")
+        wait_for_size(directory, job, 3)
+        sent = "./.gitignore\n./pkg/part.py\nx = 1\n"
+        assert {name: has(name) for name in ("h1", "h2", "h3")} == dict.fromkeys(("h1", "h2", "h3"), sent)
+        hosts["h2"].kill()
+        hosts["h2"].boot()
+        own_disk("h2")
+        hosts["h2"].restore()
+        wait_until(lambda: has("h2") == sent, what="the code, again", timeout=90, show=lambda: job.output)
+        wait_for_size(directory, job, 3)
+        assert not any("code" in record.get("reason") for record in records(journal, "struck"))
         job.send_signal(signal.SIGTERM)
         assert job.wait(60) == 143

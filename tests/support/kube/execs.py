@@ -52,7 +52,7 @@ class Execs:
             raise statuses.bad_request(f"pod {call.name} does not have a host assigned")
         if handler.headers.get("Upgrade", "").lower() != "websocket":
             raise statuses.bad_request("unable to upgrade: only WebSocket is spoken here")
-        gone = None if pod["status"]["phase"] == "Running" else f'container not found ("{container}")'
+        gone = None if _runs(pod, container) else f'container not found ("{container}")'
         if gone and V5 not in self.protocols:
             raise statuses.internal(f"unable to upgrade connection: {gone}")
         protocol = upgrade(handler, self.protocols)
@@ -98,10 +98,20 @@ class Execs:
 
 def _container(call: Call, pod: Mapping[str, Any]) -> str:
     known = [each["name"] for each in pod["spec"]["containers"]]
+    first = [each["name"] for each in pod["spec"].get("initContainers") or []]
     container = call.option("container")
     if not container and len(known) > 1:
         names = " ".join(known)
         raise statuses.bad_request(f"a container name must be specified for pod {call.name}, choose one of: [{names}]")
-    if container and container not in known:
+    if container and container not in (*known, *first):
         raise statuses.bad_request(f"container {container} is not valid for pod {call.name}")
     return container or str(known[0])
+
+
+def _runs(pod: Mapping[str, Any], container: str) -> bool:
+    """One of those that come first runs while its pod is pending."""
+    status = pod["status"]
+    if any(each["name"] == container for each in pod["spec"].get("initContainers") or []):
+        found = [each for each in status.get("initContainerStatuses") or [] if each["name"] == container]
+        return bool(found and (found[0].get("state") or {}).get("running"))
+    return bool(status["phase"] == "Running")

@@ -44,6 +44,11 @@ class Logs:
             self._ended.add(pod)
             self._changed.notify_all()
 
+    def of(self, pod: str) -> list[str]:
+        """What it has said so far."""
+        with self._changed:
+            return list(self._lines.get(pod, []))
+
     def cut(self) -> None:
         """Break off what is followed now."""
         with self._changed:

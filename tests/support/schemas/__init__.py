@@ -15,6 +15,7 @@ OLD_MPI_JOB: Final = "mpijob-v2beta1-0.4.0.json"
 TRAINING_JOB: Final = "trainingjob-v1alpha1.json"
 
 PYTORCH_JOB: Final = "pytorchjob-v1.json"
+SCALED_OBJECT: Final = "scaledobject-v1alpha1.json"
 
 
 @functools.cache

@@ -18,9 +18,10 @@ class Wishes:
     size: int
     trial: bool = False
     gain: float | None = None
+    otherwise: Wish | None = None
 
     def wish(self, now: float, seen: Observations, least: int, most: int) -> Wish:
-        return Wish(self.size, "because", self.trial, self.gain)
+        return Wish(self.size, "because", self.trial, self.gain, self.otherwise)
 
 
 @dataclass
@@ -109,7 +110,10 @@ def test_a_policy_that_knows_its_gain_comes_back_to_a_size_twice_an_hour() -> No
 
 
 @given(
-    wishes=st.lists(st.tuples(st.integers(0, 40), st.booleans(), st.floats(0.0, 1200.0)), max_size=60),
+    wishes=st.lists(
+        st.tuples(st.integers(0, 40), st.booleans(), st.floats(0.0, 1200.0), st.none() | st.integers(0, 40)),
+        max_size=60,
+    ),
     limits=st.builds(
         ScaleLimits,
         least=st.integers(1, 4),
@@ -121,13 +125,14 @@ def test_a_policy_that_knows_its_gain_comes_back_to_a_size_twice_an_hour() -> No
     has=st.integers(1, 40),
 )
 def test_whatever_a_policy_wishes_no_hour_has_more_changes_than_allowed(
-    wishes: list[tuple[int, bool, float]], limits: ScaleLimits, has: int
+    wishes: list[tuple[int, bool, float, int | None]], limits: ScaleLimits, has: int
 ) -> None:
     job = Cluster(limits, has=has)
     made: list[float] = []
-    for size, trial, after_s in wishes:
+    for size, trial, after_s, other in wishes:
         before = job.memory.changes
-        decision = job.ask(Wishes(size, trial), after_s)
+        otherwise = None if other is None else Wish(other, "else")
+        decision = job.ask(Wishes(size, trial, otherwise=otherwise), after_s)
         assert limits.least <= decision.size <= limits.most
         if job.memory.changes[len(before) :] or (decision.change and job.memory.changes[-1:] != before[-1:]):
             made.append(job.now)
@@ -139,6 +144,14 @@ def test_a_trial_leaves_one_change_for_the_way_back() -> None:
     assert job.ask(Wishes(8, trial=True)).size == 8
     assert "not for a trial" in job.ask(Wishes(12, trial=True), 10).reason
     assert job.ask(Wishes(4), 10).size == 4
+
+
+def test_where_a_trial_may_not_be_made_the_wish_behind_it_counts() -> None:
+    job, back = Cluster(replace(AT_ONCE, changes=2)), Wish(4, "4 are best")
+    assert job.ask(Wishes(8, trial=True, otherwise=back)).size == 8
+    assert job.ask(Wishes(6, trial=True, otherwise=back), 10) == Decision(4, "4 are best", True)
+    held = job.ask(Wishes(6, trial=True, otherwise=back), 10)
+    assert (held.size, held.change) == (4, False)
 
 
 def test_a_trial_is_not_begun_from_a_size_that_could_not_be_come_back_to() -> None:

@@ -105,6 +105,18 @@ def test_a_cliff_that_the_curve_of_all_sizes_smoothes_over_is_looked_for_too() -
     assert found.reason == "steps at 16 hosts are longer than those at fewer tell"
 
 
+def test_a_job_behind_a_cliff_looks_for_what_lies_before_it() -> None:
+    at = in_racks_of_twelve(1, 2, 8, 32)  # 32 hosts are worth more than 8, and 12 more than both
+    found = of_noise(32, 0.003, ENOUGH, at={**at, 22: in_racks_of_twelve(22)[22]})
+    assert (found.size, found.trial) == (13, True)
+    assert found.reason == "steps at 22 hosts are longer than those at fewer tell"
+    before = of_noise(13, 0.003, ENOUGH, at=in_racks_of_twelve(1, 2, 8, 13, 22, 32))
+    assert (before.size, before.trial) == (10, True), "not the way back to 32 at first"
+    assert before.otherwise is not None
+    assert (before.otherwise.size, before.otherwise.trial) == (32, False)
+    assert of_noise(12, 0.003, ENOUGH, at=in_racks_of_twelve(1, 2, 8, 10, 12, 13, 32)).size == 12
+
+
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_three_sizes_of_which_no_curve_has_the_form_do_not_send_a_job_to_and_fro(size: int) -> None:
     steps = {1: 0.53, 2: 0.136, 4: 0.42}
@@ -120,9 +132,14 @@ def test_where_no_curve_has_the_form_more_hosts_are_tried_while_the_last_ones_ha
 
 
 def test_a_size_beyond_a_cliff_is_left_for_the_best_one_that_was_measured() -> None:
-    steps = {1: 0.2, 2: 0.22, 8: 0.235, 11: 0.487, 16: 0.49}
+    steps = {1: 0.2, 2: 0.22, 8: 0.235, 9: 0.486, 11: 0.487, 16: 0.49}
     found = of_noise(11, 0.003, ENOUGH, at=steps)
     assert (found.size, found.trial) == (8, False)
+    del steps[9]
+    found = of_noise(11, 0.003, ENOUGH, at=steps)
+    assert (found.size, found.trial) == (9, True)
+    assert found.otherwise is not None
+    assert found.otherwise.size == 8
 
 
 @pytest.mark.parametrize("at", [2, 4])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.dashboard.logs import Logs
+from hvd_elastic_ext.dashboard.logs import PART, Logs
 from hvd_elastic_ext.io.output_files import INDEX, Indexer, file_of
 
 
@@ -51,13 +51,33 @@ def test_a_file_has_a_part_for_each_process_that_has_been_the_rank(folder: Path)
 def test_a_part_is_read_from_its_place_and_the_end_without_one(folder: Path) -> None:
     logs = Logs(folder)
     assert logs.read("rank.0/stderr", length=7).text == "step 3\n"
-    assert logs.read("rank.0/stderr", start=17) == ("step 3\n", 17, 24, 24)
+    assert logs.read("rank.0/stderr", start=17) == ("step 3\n", 17, 24, 24, "rank.0/stderr")
     assert logs.read("rank.0/stderr", end=17).text == "step 1\nstep 2 ä\n"
 
 
 def test_what_was_written_around_a_time_is_found(folder: Path) -> None:
     assert Logs(folder).around("rank.0/stderr", 1040.0).text == "step 3\n"
     assert Logs(folder).around("rank.0/stderr", 1020.0).text.startswith("step 1\n")
+
+
+def test_a_process_that_is_named_by_its_slot_is_found_in_the_file_of_its_rank(folder: Path) -> None:
+    (folder / "rank.b[0]").mkdir()
+    (folder / "rank.b[0]" / "stdout").write_text("booting\n")
+    found = Logs(folder).around("rank.b[0]/stderr", 1022.0)
+    assert (found.file, found.text) == ("rank.1/stderr", "Traceback: BOOM\n")
+    assert Logs(folder).around("rank.a[0]/stderr", 1002.0).file == "rank.0/stderr"
+    assert Logs(folder).around("rank.c[0]/stderr", 1022.0).text == ""
+
+
+def test_what_is_shown_around_a_time_ends_there_and_is_the_newest_if_there_is_much(folder: Path) -> None:
+    assert "step 3" not in Logs(folder).around("rank.0/stderr", 1001.0).text
+    with (folder / "rank.1/stderr").open("a") as file:
+        file.write("x" * PART + "\nthe end\n")
+    assert Logs(folder).around("rank.1/stderr", 1021.0).text.endswith("\nthe end\n")
+
+
+def test_a_file_is_found_by_each_host_that_wrote_to_it(folder: Path) -> None:
+    assert Logs(folder).files()[0]["hosts"] == ["b", "a"]
 
 
 def test_of_a_process_that_wrote_no_error_the_output_is_shown(folder: Path) -> None:

@@ -10,6 +10,7 @@ import yaml
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.install import manifest
 from hvd_elastic_ext.install.hpa import autoscaler
+from tests.support.manifests import problems
 
 
 def made(**changes: Any) -> dict[str, Any]:
@@ -50,14 +51,24 @@ def test_windows_are_those_of_the_policy_and_one_pod_goes_at_a_time() -> None:
     [
         ({"target": "mpijob/digits"}, "needs a kind with a scale subresource and a selector"),
         ({"target": "statefulset"}, "write KIND/NAME"),
+        ({"target": "statefulset/Digits"}, "write KIND/NAME"),
         ({"policy": "efficiency"}, "an autoscaler looks at signals"),
         ({"policy": "threshold"}, "no signal is given"),
         ({"least": 5, "most": 7, "slots": 4}, "no number of pods fits"),
+        ({"uid": "digits"}, "write the metadata.uid of statefulset/digits"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(changes: dict[str, Any], error: str) -> None:
     with pytest.raises(UsageError, match=error):
         made(**changes)
+
+
+def test_it_goes_with_the_object_that_owns_it() -> None:
+    uid = "11111111-2222-3333-4444-555555555555"
+    found = made(uid=uid)
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "digits", "uid": uid}
+    assert found["metadata"] == {"name": "digits", "ownerReferences": [owner]}
+    assert problems(found) == []
 
 
 def test_the_command_prints_it_as_yaml(capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,6 +68,19 @@ def test_a_fault_is_told_in_the_words_that_the_launcher_had(journal: JournalMake
     assert (exited.cause, exited.note) == ("crashed", NUMPY.removeprefix("crashed: "))
 
 
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [("left with exit code 0 before training was done", 0), ("left on a SIGTERM that this launcher did not send", 143)],
+)
+def test_a_process_that_left_by_itself_is_told_where_its_world_was_lost(
+    journal: JournalMaker, reason: str, code: int
+) -> None:
+    journal.resized("start", 2, hosts={"a": 1, "b": 1}).steps(2)
+    journal.add("exited", after=0.01, host="b", slot=0, code=code, cause="left", reason=reason)
+    journal.resized("worker failed", 1, hosts={"a": 1}, failed={"b": 1}, removed=["b"]).steps(2)
+    assert resize(journal, "worker failed").note == reason
+
+
 def test_a_host_that_is_used_again_at_once_is_not_said_to_be_left_out(journal: JournalMaker) -> None:
     journal.resized("start", 2, hosts={"a": 2}).steps(2)
     for slot, more in ((0, {"cooldown_s": 10.0}), (1, {"cooldown_s": None, "waived": "all hosts are blocked"})):

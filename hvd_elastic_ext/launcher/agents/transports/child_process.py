@@ -11,13 +11,14 @@ import contextlib
 import os
 import signal
 import subprocess
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Final
 
 LONGEST_LINE: Final = 4096
 """A line of more bytes is passed on in pieces."""
 LONGEST_INPUT: Final = 1 << 20
-"""Bytes that a child can be given."""
+"""Bytes of the line that a child is given."""
 
 _CHUNK: Final = 64 << 10
 _LOOK_EACH_S: Final = 0.1
@@ -70,8 +71,15 @@ class Child:
         self._follow("stdout", process.stdout)
         self._follow("stderr", process.stderr)
         self._watch_exit()
-        self._unread = memoryview(line)
+        self._unread: deque[memoryview] = deque()
         os.set_blocking(self._stdin.fileno(), False)
+        self.give(line)
+
+    def give(self, *pieces: bytes) -> None:
+        """More for its input. Nothing happens once that is closed."""
+        if self._stdin.closed:
+            return
+        self._unread.extend(map(memoryview, filter(None, pieces)))
         self._write()
         if self._unread:  # more than an empty pipe takes: the rest as it is read
             self._loop.add_writer(self._stdin.fileno(), self._write)
@@ -95,7 +103,10 @@ class Child:
         """Write what the pipe has room for."""
         try:
             while self._unread:
-                self._unread = self._unread[os.write(self._stdin.fileno(), self._unread) :]
+                written = os.write(self._stdin.fileno(), self._unread[0])
+                self._unread[0] = self._unread[0][written:]
+                if not self._unread[0]:
+                    self._unread.popleft()
         except BlockingIOError:
             return
         except BrokenPipeError:  # it has ended already; its exit code says why
@@ -104,7 +115,7 @@ class Child:
 
     def _all_written(self) -> None:
         """Write no more, done or not."""
-        self._unread = memoryview(b"")
+        self._unread.clear()
         if not self._stdin.closed:
             self._loop.remove_writer(self._stdin.fileno())
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from hvd_elastic_ext.io.code.files import NO_CODE, Code
 from hvd_elastic_ext.launcher.agents.transports.transports import Ended, Launch, Transport
 
 
@@ -26,14 +27,14 @@ class Launches:
         self._needless.discard(host)
         self._waiting[host] = task
 
-    async def run(self, transport: Transport, host: str, line: bytes) -> Ended | None:
-        """Start an agent and wait for the end of the launch; None if it is no longer needed."""
+    async def run(self, transport: Transport, host: str, line: bytes, *, code: Code = NO_CODE) -> Ended | None:
+        """Start an agent, with ``code``, and wait for the end of the launch; None if it is no longer needed."""
         if host in self._needless:
             self._waiting.pop(host, None)
             return None
         self._in_line.add(host)
         try:
-            launch = await transport.start(host, line, remark=lambda text: self._remark(host, text))
+            launch = await transport.start(host, line, remark=lambda text: self._remark(host, text), code=code)
         finally:
             self._in_line.discard(host)
         self._waiting.pop(host, None)

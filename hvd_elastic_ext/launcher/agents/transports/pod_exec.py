@@ -13,6 +13,7 @@ import itertools
 import logging
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
@@ -67,7 +68,7 @@ class Exec:
     def __init__(self, start: Callable[[], Stream], line: bytes, *, on_line: Callable[[str, str], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._start = start
-        self._line = line
+        self._to_send: deque[bytes] = deque([line])
         self._on_line = on_line
         self._lines = {"stdout": Lines(), "stderr": Lines()}
         self.code: asyncio.Future[int] = self._loop.create_future()
@@ -82,6 +83,10 @@ class Exec:
             threading.Thread(target=self._serve, name=name, daemon=True).start()
         except RuntimeError:  # a limit on processes: this command fails, as it does if a fork fails
             raise OSError(errno.EAGAIN, f"no thread can be started: {os.strerror(errno.EAGAIN)}") from None
+
+    def give(self, *pieces: bytes) -> None:
+        """More for its input. Call it within ``on_line`` only: the thread sends it before it reads on."""
+        self._to_send.extend(pieces)
 
     def kill(self) -> None:
         """End the thread and its connection. A command that runs continues; its input ends."""
@@ -119,15 +124,20 @@ class Exec:
             if self._over:
                 return None
             self._stream = stream
-        stream.send(self._line)
-        self._line = b""  # there are secrets in it
+        self._send(stream)
         names = {pods.STDOUT: "stdout", pods.STDERR: "stderr"}
         for channel, data in stream.hear():
             if channel == pods.ERROR:
                 return pods.outcome(data)
             if channel in names:
                 self._hand_over(names[channel], data)
+                self._send(stream)
         return None
+
+    def _send(self, stream: Stream) -> None:
+        """None of it is kept: there are secrets in it."""
+        while self._to_send:
+            stream.send(self._to_send.popleft())
 
     def _hand_over(self, stream: str, data: bytes) -> None:
         """Give the data to the loop, and wait until the loop has taken it."""

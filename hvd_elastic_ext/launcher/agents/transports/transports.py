@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn, Protocol
 
-from hvd_elastic_ext.core.commands import agent_command
+from hvd_elastic_ext.core.commands import HAS_CODE, RECEIVER_MODULE, WANTS_CODE, agent_command, module_command
 from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.io.code.files import NO_CODE, Code
 from hvd_elastic_ext.launcher.agents.transports.child_process import Child
 from hvd_elastic_ext.launcher.agents.transports.known_hosts import host_keys
 from hvd_elastic_ext.launcher.agents.transports.pod_exec import Exec, Open
@@ -38,6 +39,8 @@ ON_ITS_WAY_S: Final = 20.0
 _REACHED: Final = "hvd-elastic-host-reached"
 MOST_EXPLAINED: Final = 40
 """Lines kept of an ssh that fails; the refusal of a host key takes some 15."""
+
+_NO_ANSWERS: Final[Mapping[str, Sequence[bytes]]] = {}
 
 Remark = Callable[[str], None]
 """Takes one line that an agent, or its transport, writes outside the control port."""
@@ -72,6 +75,12 @@ def end_line(job: str, host: str, *, key: bytes, grace_s: float = 0.0) -> bytes:
     return _line({"do": "end", "job": job, "host": host, "key": key.hex(), "grace_s": grace_s})
 
 
+def code_line(code: Code, directory: Path) -> bytes:
+    """The line that names the files a host is to have, before it is told anything else. Pure."""
+    files = {"code": base64.b64encode(code.wanted).decode(), "sha256": code.sha256, "size": len(code.archive)}
+    return _line({**files, "directory": str(directory)})
+
+
 def _line(order: dict[str, object]) -> bytes:
     return to_text(order).encode("ascii") + b"\n"
 
@@ -95,6 +104,8 @@ class Carrier(Protocol):
     why: str
     """Why the command has no exit code of its own; empty if it has one."""
 
+    def give(self, *pieces: bytes) -> None: ...
+
     def kill(self) -> None: ...
 
     def close(self) -> None: ...
@@ -105,7 +116,7 @@ class Launch:
 
     ``carrier``: the command only carries the streams of an agent elsewhere. ``explain`` gets the last lines, and says
     what to do about a host that was not reached. ``settled`` is called once: when the host is reached, the launch has
-    ended, or :data:`ON_ITS_WAY_S` are over.
+    ended, or :data:`ON_ITS_WAY_S` are over. ``answers``: what the command's input gets when it says one of these lines.
     """
 
     def __init__(
@@ -116,7 +127,9 @@ class Launch:
         carrier: bool = True,
         explain: Callable[[Sequence[str]], str | None] = lambda said: None,
         settled: Callable[[], None] = lambda: None,
+        answers: Mapping[str, Sequence[bytes]] = _NO_ANSWERS,
     ) -> None:
+        self._answers = answers
         self.reached = not carrier
         """The program on the host has been started."""
         self._remark, self._carrier, self._explain = remark, carrier, explain
@@ -175,6 +188,9 @@ class Launch:
             self.reached = True
             self._pass_on()
             self._settle()
+        elif self._child is not None and stream == "stdout" and text in self._answers:
+            pieces, self._answers = self._answers[text], _NO_ANSWERS
+            self._child.give(*pieces)
         elif text.strip():
             self._newest[stream] = text.strip()
             if stream == "stderr" and not self.reached:
@@ -187,8 +203,10 @@ class Launch:
 class Transport(Protocol):
     """A way of starting agents."""
 
-    async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
+    async def start(self, host: str, line: bytes, *, remark: Remark, code: Code = NO_CODE) -> Launch:
         """Start an agent on ``host`` and give it ``line``. Returns without waiting for it to be reached.
+
+        ``code``: files that a host elsewhere gets before, if it has others.
 
         Never raises for what is wrong with a host: then the launch has ended, and says why.
         """
@@ -200,21 +218,27 @@ class Local:
 
     python: str = sys.executable
 
-    async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
-        """As a child process; ``host`` is not looked at."""
+    async def start(self, host: str, line: bytes, *, remark: Remark, code: Code = NO_CODE) -> Launch:
+        """As a child process; ``host`` and ``code`` are not looked at."""
         return Launch(functools.partial(Child, agent_command(self.python), line), remark=remark, carrier=False)
 
 
 class _RemoteTransport(abc.ABC):
     """Starts agents on other hosts, a few at a time."""
 
-    def __init__(self, python: str) -> None:
+    def __init__(self, directory: Path, python: str) -> None:
+        self._directory = directory
         self._python = python
         self._room = asyncio.Semaphore(AT_ONCE)
 
-    async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
+    async def start(self, host: str, line: bytes, *, remark: Remark, code: Code = NO_CODE) -> Launch:
+        program, answers = agent_command(self._python), _NO_ANSWERS
+        if code.archive:
+            program = module_command(self._python, RECEIVER_MODULE)
+            answers = {HAS_CODE: (line,), WANTS_CODE: (code.archive, line)}
+            line = code_line(code, self._directory)
         # The shell reports that the host is reached: a later failure is not the transport's.
-        words = ["sh", "-c", f'echo {_REACHED}; exec "$@"', "sh", *agent_command(self._python)]
+        words = ["sh", "-c", f'echo {_REACHED}; exec "$@"', "sh", *program]
         try:
             self._check(host)  # before waiting for a turn
         except ValueError as error:
@@ -223,7 +247,7 @@ class _RemoteTransport(abc.ABC):
         try:
             begin = await self._begin(host, words, line)
             explain = functools.partial(self._explain, host)
-            return Launch(begin, remark=remark, explain=explain, settled=self._room.release)
+            return Launch(begin, remark=remark, explain=explain, settled=self._room.release, answers=answers)
         except BaseException:
             self._room.release()
             raise
@@ -245,8 +269,8 @@ class SshTransport(_RemoteTransport):
     """Starts agents over ``ssh``, a few at a time."""
 
     def __init__(self, ssh: Ssh | None = None, *, python: str = sys.executable) -> None:
-        super().__init__(python)
         self._ssh = ssh or Ssh(Path.cwd())
+        super().__init__(self._ssh.directory, python)
 
     def _check(self, host: str) -> None:
         self._ssh.question(host)
@@ -264,9 +288,8 @@ class PodTransport(_RemoteTransport):
     """Starts agents in pods by the API server's exec, a few at a time; in ``directory``, in pods that have it."""
 
     def __init__(self, run: Open, *, directory: Path | None = None, python: str = sys.executable) -> None:
-        super().__init__(python)
+        super().__init__(directory or Path.cwd(), python)
         self._run = run
-        self._directory = directory or Path.cwd()
 
     @classmethod
     def found(cls, environ: Mapping[str, str] = os.environ) -> PodTransport:
@@ -295,9 +318,9 @@ class TransportByName:
     far: Transport
     is_near: Callable[[str], bool]
 
-    async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
+    async def start(self, host: str, line: bytes, *, remark: Remark, code: Code = NO_CODE) -> Launch:
         """Over the transport that ``is_near`` chooses for ``host``."""
-        return await (self.near if self.is_near(host) else self.far).start(host, line, remark=remark)
+        return await (self.near if self.is_near(host) else self.far).start(host, line, remark=remark, code=code)
 
 
 def transport_of(settings: RunSettings, *, is_near: Callable[[str], bool], pods: PodTransport | None) -> Transport:

@@ -120,20 +120,20 @@ class _Plan(NamedTuple):
 
 def _plans(wanted: tuple[Seat, ...], workers: Mapping[Seat, Worker], *, joining: bool) -> list[_Plan]:
     """Each wanted seat without a process, with the place that its process shows to user code at first."""
+    hosts = {host: number for number, host in enumerate(dict.fromkeys([seat.host for seat in wanted]))}
+    with_free = {seat.host for seat in wanted if seat not in workers}  # of thousands few, as a rule
     by_host: dict[str, list[tuple[int, Seat]]] = {}
-    for rank, seat in enumerate(wanted):
+    for rank, seat in [(rank, seat) for rank, seat in enumerate(wanted) if seat.host in with_free]:
         by_host.setdefault(seat.host, []).append((rank, seat))
     plans: list[_Plan] = []
-    for cross, group in enumerate(by_host.values()):
+    for host, group in by_host.items():
         free = [(rank, seat) for rank, seat in group if seat not in workers]
-        if not free:
-            continue
         living = {seat.slot: workers[seat].local_rank for _, seat in group if seat in workers}
         neighbours = local_ranks([seat.slot for _, seat in group], living)
         for at, seat in free:
             # A process that joins others is not shown rank 0: what rank 0 does at the start is done.
             rank = max(1, len(wanted) - 1) if joining and at == 0 else at
             local = neighbours[seat.slot]
-            place = Place(rank, max(len(wanted), rank + 1), local, len(group), cross, len(by_host))
+            place = Place(rank, max(len(wanted), rank + 1), local, len(group), hosts[host], len(hosts))
             plans.append(_Plan(seat, place, neighbours))
     return plans

@@ -125,6 +125,11 @@ def signals_of(job: JobState) -> dict[str, float]:
     return found
 
 
+def _noted_signals(job: JobState) -> dict[str, float]:
+    """What was observed, for the journal."""
+    return {name: float(f"{value:.4g}") for name, value in sorted(signals_of(job).items())}
+
+
 def _say_unknown(job: JobState, chosen: Chosen) -> None:
     """Once: why a policy that goes by GPUs gets no value of them."""
     if GPU not in chosen.signals or job.scaling.gpu_unknown:
@@ -146,11 +151,15 @@ def _note_steps(job: JobState) -> None:
     if first is None or not job.settled or not first.moved_at:
         state.seen = None
         return
-    seen = state.seen
+    seen, size = state.seen, len({life.seat.host for life in job.world.members})
     if seen is None or seen[0] != job.generation:
         state.seen = (job.generation, first.step, None)
+        if state.counted is not None:  # what was done while no launcher looked
+            missed, state.counted = max(0, first.step - state.counted), None
+            state.steps += missed
+            state.host_steps += missed * size
         return
-    done, size = first.step - seen[1], len({life.seat.host for life in job.world.members})
+    done = first.step - seen[1]
     if done <= 0:
         return
     at = first.moved_at if first.stepped_at is None else first.stepped_at
@@ -164,7 +173,7 @@ def _note_steps(job: JobState) -> None:
 def _recommend(job: JobState, decision: Decision) -> None:
     if decision.size != job.scaling.recommended:
         job.scaling.recommended = decision.size
-        job.record("scale_recommended", hosts=decision.size, reason=decision.reason)
+        job.record("scale_recommended", hosts=decision.size, reason=decision.reason, observed=_noted_signals(job))
 
 
 def _change(job: JobState, options: ScaleOptions, decision: Decision) -> None:
@@ -177,14 +186,18 @@ def _change(job: JobState, options: ScaleOptions, decision: Decision) -> None:
     state.wanted = decision.size
     state.leaving = state.leaving.difference(back) | frozenset(go)
     state.asked_because = decision.reason
-    job.record("scaled", hosts=decision.size, before=before.wanted, leaving=list(go), reason=decision.reason)
+    fields = {"before": before.wanted, "leaving": list(go), "observed": _noted_signals(job)}
+    job.record("scaled", hosts=decision.size, reason=decision.reason, **fields)
     state.unasked = True
+    job.save()
 
 
 def _let_go(job: JobState, options: ScaleOptions) -> None:
     """Ask for the hosts that are wanted, once no host that is to go trains."""
     state = job.scaling
     state.leaving = frozenset(name for name in state.leaving if name in job.fleet.hosts)
+    if not state.unasked and state.wanted is not None and len(job.fleet.hosts) <= state.wanted:
+        state.leaving = frozenset()  # others have gone, and these are needed
     if not state.unasked or state.wanted is None or job.now < state.ask_at or not options.acts:
         return
     if any(job.roster.on(name) for name in state.leaving):

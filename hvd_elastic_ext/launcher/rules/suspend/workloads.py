@@ -132,6 +132,10 @@ class Workload:
         return self.path(namespace) + ("/scale" if self.kind.scale else "")
 
 
+_SCALABLE: Final = re.compile(
+    r"([a-z]{1,63})\.(v[0-9][a-z0-9]{0,15})\.([a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63}){0,5})", re.ASCII
+)
+"""Any kind with a scale subresource, as kubectl names it: plural, version, group."""
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 
 
@@ -148,9 +152,15 @@ def workload(text: str, *, option: str = RELEASE) -> Workload:
             f"{option} trainingjob: the et-operator does not look at the number of workers of a job that runs, "
             "and the API server takes no 0 there; use --sleep-releases none"
         )
+    if kind not in KINDS and (other := _SCALABLE.fullmatch(kind)) is not None:
+        plural, version, group = other.groups()
+        return Workload(Kind(kind, (group, version, plural), ("spec", "replicas"), scale=True), name)
     if kind not in KINDS:
         near = difflib.get_close_matches(kind, KINDS, n=1, cutoff=0.0)[0]
-        raise UsageError(f"{option} {text!r}: {kind!r} is none of {', '.join(KINDS)}; did you mean {near!r}?")
+        raise UsageError(
+            f"{option} {text!r}: {kind!r} is none of {', '.join(KINDS)}; did you mean {near!r}? "
+            "Others with a scale subresource are written PLURAL.VERSION.GROUP"
+        )
     return Workload(KINDS[kind], name)
 
 

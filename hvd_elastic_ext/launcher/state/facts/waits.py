@@ -218,7 +218,8 @@ def _end(job: JobState) -> Wait | None:
 
 def _ends_of_the_done(job: JobState) -> Wait | None:
     """Training is done on all ranks, and their processes have not ended: a script may have much to do then."""
-    members = [each for each in job.roster.present(job.world.members) if job.formed or not each.is_newcomer]
+    present = job.roster.present(job.world.members)
+    members = present if job.formed else [each for each in present if not each.is_newcomer]
     if not members or not all(worker.done for worker in members):
         return None
     names = some([str(worker.seat) for worker in members])

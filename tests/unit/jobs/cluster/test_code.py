@@ -53,9 +53,12 @@ def test_what_git_ignores_and_links_to_it_or_out_of_the_folder_stay_here(tmp_pat
     assert {"big.bin", "link", "ignored"}.isdisjoint(names(code.packed(folder)))
 
 
-def test_what_does_not_fit_or_is_not_there_is_told(tmp_path: Path) -> None:
-    (tmp_path / "big").write_bytes(os.urandom(code.MOST + 1))
-    with pytest.raises(UsageError, match=r"bytes packed, and a ConfigMap has room for 900,000"):
+def test_what_is_too_large_or_empty_or_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="it has no files"):
+        code.packed(tmp_path)
+    (tmp_path / "big").write_bytes(b"0" * 100)
+    monkeypatch.setattr(code, "MOST_BYTES", 99)
+    with pytest.raises(UsageError, match=r"100 bytes; .* put it on a claim: --sync pvc:CLAIM/FOLDER"):
         code.packed(tmp_path)
     with pytest.raises(UsageError, match="there is no such folder"):
         code.packed(tmp_path / "nowhere")

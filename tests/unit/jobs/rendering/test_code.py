@@ -12,7 +12,7 @@ import pytest
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.cluster.code import packed
 from hvd_elastic_ext.jobs.cluster.revision import resolved
-from hvd_elastic_ext.jobs.rendering.code import ARCHIVE, CHECKSUM, COMMIT, KEY
+from hvd_elastic_ext.jobs.rendering.code import ARCHIVE, CHECKSUM, COMMIT, FETCH, FITS, KEY, SENT, take_words
 from hvd_elastic_ext.jobs.rendering.objects import main_container, templates
 from hvd_elastic_ext.jobs.rendering.render import needed, render
 from hvd_elastic_ext.jobs.spec.job import KINDS
@@ -61,6 +61,65 @@ def test_the_container_unpacks_what_was_packed_and_nothing_else(tmp_path: Path, 
     done = subprocess.run(command, capture_output=True, check=False)
     assert (done.returncode == 0) == (not damaged), done.stderr
     assert [path.name for path in place.iterdir()] == ([] if damaged else ["train.py"])
+
+
+LARGE = os.urandom(FITS + 1)
+
+
+@pytest.mark.parametrize("kind", [each for each in KINDS if each != "pytorchjob"])
+def test_what_fits_no_config_map_is_waited_for_by_the_launcher_and_handed_on(kind: str) -> None:
+    made = objects(kind, LARGE)
+    assert [each for each in made if each["kind"] == "ConfigMap"] == []
+    pods = dict(each for body in made for each in templates(body))
+    assert pods["launcher"]["spec"]["initContainers"][0]["name"] == SENT
+    assert [each["name"] for each in pods["worker"]["spec"].get("initContainers", [])] == []
+    for pod in pods.values():
+        assert main_container(pod)["workingDir"] == "/code"
+        assert {"name": "code", "emptyDir": {}} in pod["spec"]["volumes"]
+    words = launcher(made)["args"]
+    assert words[words.index("--code=/code") + 1] == "--send-code"
+    if kind != "statefulset":
+        assert of_operator(made[-1]) == []
+
+
+def test_a_kind_without_a_launcher_cannot_hand_on_code() -> None:
+    with pytest.raises(UsageError, match=r"a PyTorchJob has no launcher that hands on more; use pvc:CLAIM/FOLDER"):
+        objects("pytorchjob", LARGE)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_code_that_is_sent_is_unpacked_if_it_is_what_was_packed(tmp_path: Path, damaged: bool) -> None:
+    source, place = tmp_path / "source", tmp_path / "a place; exit 3"
+    for folder in (source, place):
+        folder.mkdir()
+    (source / "train.py").write_text("x = 1\n")
+    archive = packed(source)
+    made = objects("mpijob", LARGE, working_dir=str(place))
+    (pod,) = (each for body in made for role, each in templates(body) if role == "launcher")
+    wait = pod["spec"]["initContainers"][0]["command"]
+    wait[-1] = take_words(str(place), archive)[-1]
+    given = bytes(reversed(archive)) if damaged else archive + b"more"
+    done = subprocess.run(take_words(str(place), archive), input=given, capture_output=True, check=False)
+    assert (done.returncode == 0) == (not damaged), done.stderr
+    assert [path.name for path in place.iterdir() if path.name != ".hvd-elastic"] == ([] if damaged else ["train.py"])
+    if not damaged:
+        ended = subprocess.run(wait, capture_output=True, check=True, timeout=60, text=True)
+        assert ended.stdout == "waits for its code; to send it: hvd-elastic sync digits FOLDER\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_of_a_claim_is_where_every_command_starts(kind: str) -> None:
+    job = example(kind, sync="pvc:sources/me/digits", volumes={"/data": "sources"})
+    made = render(job, {name: documents(f"{name}.yaml") for name in needed(job)}).objects
+    for pod in (each for body in made for _, each in templates(body)):
+        assert {"name": "code", "persistentVolumeClaim": {"claimName": "sources"}} in pod["spec"]["volumes"]
+        place = {"name": "code", "mountPath": "/code", "readOnly": True, "subPath": "me/digits"}
+        assert place in main_container(pod)["volumeMounts"]
+        assert main_container(pod)["workingDir"] == "/code"
+    if kind != "pytorchjob":
+        assert "--code=/code" in launcher(made)["args"]
+    if kind != "statefulset":
+        assert of_operator(made[-1]) == []
 
 
 @pytest.fixture
@@ -119,6 +178,16 @@ def test_every_pod_gets_the_files_of_the_commit_also_again_and_not_the_repositor
     assert fetching(main._replace(revision="0" * 40), place).returncode != 0
 
 
+@pytest.mark.parametrize(("asked", "given"), [("h.example:8443", True), ("h.example", False), ("evil.example", False)])
+def test_credentials_are_for_the_server_that_was_named_and_no_other(tmp_path: Path, asked: str, given: bool) -> None:
+    script = FETCH.partition("git fetch")[0] + "git credential fill"
+    env = {**os.environ, "GIT_USERNAME": "me", "GIT_PASSWORD": "hunter2", "GIT_CONFIG_GLOBAL": "/dev/null"}
+    words = ["sh", "-ec", script, "sh", str(tmp_path), "https://h.example:8443/o/r", "0" * 40]
+    wanted = f"protocol=https\nhost={asked}\n\n"
+    done = subprocess.run(words, input=wanted, capture_output=True, text=True, check=False, env=env)
+    assert ("password=hunter2\n" in done.stdout) == given, done.stderr
+
+
 def test_credentials_of_a_repository_stand_in_no_command() -> None:
     job = example("mpijob", sync="git+https://h/r", sync_secret="mine")
     made = render(
@@ -127,5 +196,7 @@ def test_credentials_of_a_repository_stand_in_no_command() -> None:
     for body in made:
         for _, pod in templates(body):
             first = pod["spec"]["initContainers"][0]
-            assert [each["valueFrom"]["secretKeyRef"]["name"] for each in first["env"]] == ["mine", "mine"]
+            *secrets, protocol = first["env"]
+            assert [each["valueFrom"]["secretKeyRef"]["name"] for each in secrets] == ["mine", "mine"]
+            assert protocol == {"name": "GIT_ALLOW_PROTOCOL", "value": "https"}
     assert of_operator(made[-1]) == []

@@ -357,7 +357,8 @@ OTHERS: dict[str, Case] = {
         > Record scaled hosts=5 before=3 leaving= reason=by somebody else"""),
     "a user asks for a number": (ScaleByHand(2), """
         scaling.by_hand 2
-        scaling.look_at 100"""),
+        scaling.look_at 100
+        > Save"""),
     "a signal was read": (Observed({"queue": 3.0}), "scaling.signals[queue] 3"),
     "the job is to end": (End(JobFailed("told to")), "outcome.failure told to"),
     "it is to end at once": (End(JobFailed("told to")), End(JobFailed("told again")), """

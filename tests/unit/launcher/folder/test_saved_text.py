@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from hvd_elastic_ext.autoscale.decide import Change
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.folder.saved_text import NewerVersion, from_json, from_text, sum_of, to_json, to_text
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike, Subject
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
 from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
-from hvd_elastic_ext.launcher.state.saved import Saved, UnrecordedChange
+from hvd_elastic_ext.launcher.state.saved import Saved, SavedScaling, UnrecordedChange
 
 STATES = Path(__file__).with_name("states")
 """What launchers of earlier versions wrote in real jobs; only the folder of the checkpoints is another one."""
@@ -37,6 +38,9 @@ FULL = Saved(
         NotedCommit("b", "agent-2", (1, 2, 5), 50, gone="its agent has ended"),
     ),
     outcome="training is done",
+    scaling=SavedScaling(
+        -600.0, 4, None, ("b",), True, 10.0, 20.0, 10, (0.5,), (Change(-60.0, 2, 4),), {2: (0.2, 0.3)}, {2: (0.1,)}
+    ),
 )
 
 
@@ -112,6 +116,9 @@ WRONG: dict[str, dict[str, Any]] = {
     "commits that are none": {"commits": 7},
     "a ledger of another version": {"ledger": {"version": 9}},
     "a ledger that is none": {"ledger": None},
+    "a size that is a word": {"scaling": {**to_json(FULL)["scaling"], "wanted": "4"}},
+    "steps that take no time that is known": {"scaling": {**to_json(FULL)["scaling"], "steps_s": {"2": ["0.2"]}}},
+    "a change that is half": {"scaling": {**to_json(FULL)["scaling"], "changes": [[1.0, 2]]}},
 }
 
 
@@ -122,7 +129,7 @@ def test_a_part_of_the_wrong_kind_makes_the_whole_text_a_damaged_one(part: dict[
         from_text(json.dumps({**document, "sum": sum_of(document)}))
 
 
-@pytest.mark.parametrize("name", [name for name in to_json(FULL) if name not in ("version", "outcome")])
+@pytest.mark.parametrize("name", [name for name in to_json(FULL) if name not in ("version", "outcome", "scaling")])
 def test_a_part_that_is_absent_is_named(name: str) -> None:
     document = to_json(FULL)
     del document[name]
@@ -130,10 +137,11 @@ def test_a_part_that_is_absent_is_named(name: str) -> None:
         from_json(document)
 
 
-def test_a_state_of_a_launcher_that_did_not_write_outcomes_is_read() -> None:
+def test_a_state_of_a_launcher_that_did_not_write_outcomes_or_sizes_is_read() -> None:
     document = to_json(FULL)
-    del document["outcome"]
-    assert from_json(document).outcome is None
+    del document["outcome"], document["scaling"]
+    found = from_json(document)
+    assert (found.outcome, found.scaling) == (None, None)
     assert from_text(to_text(FULL)).outcome == "training is done"
 
 

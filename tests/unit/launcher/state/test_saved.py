@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
+from hvd_elastic_ext.autoscale.decide import Change, Memory
+from hvd_elastic_ext.autoscale.observations import SpeedLog
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.folder import saved_text
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
+from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.options import ScaleOptions
 from hvd_elastic_ext.launcher.state.saved import Saved, job_of, saved_of
 from tests.unit.launcher.simulated_cluster import JobOptions, running
 
@@ -83,6 +88,38 @@ def test_of_commits_in_memory_it_saves_what_may_be_taken_up_or_is_lost(
     job.checkpoints.stored = Stored((1, 1, 8), 80, "/store/x")
     job.outcome.over, job.outcome.failure = over, JobFailed("why") if failed else None
     assert [commit.host for commit in saved(job).commits] == noted
+
+
+def scaled_job() -> JobState:
+    """A job that has tried a size, has asked for another one, and has hosts that are to go."""
+    options = JobOptions(limits=WorldLimits(most=8), scaling=ScaleOptions("deadline:hours=2,work=1e6", acts=True))
+    cluster = running("a", "b", options=options)
+    state, now = cluster.driver.job.scaling, cluster.driver.job.now
+    state.since, state.wanted, state.leaving, state.unasked = now - 600.0, 1, frozenset({"b"}), True
+    state.memory = Memory(changes=(Change(now - 60.0, 2, 1),))
+    state.log = SpeedLog({2: (0.2,) * 30}, {2: (0.1,) * 30})
+    state.steps, state.host_steps, state.seen = 5000.0, 9000.0, (1, 5000, now)
+    state.paused(0.5)
+    return cluster.driver.job
+
+
+def test_what_a_job_has_asked_for_and_learned_goes_on_under_the_next_launcher() -> None:
+    job = scaled_job()
+    kept = saved_text.from_text(saved_text.to_text(saved(job)))
+    found = again(kept, job.options, now=70.0, wall=5002.0).scaling
+    assert found.since == pytest.approx(70.0 - 2.0 - 600.0), "its deadline does not begin again"
+    assert [change.at for change in found.memory.changes] == [pytest.approx(70.0 - 2.0 - 60.0)]
+    assert (found.wanted, found.leaving, found.unasked) == (1, frozenset({"b"}), True)
+    assert (found.steps, found.host_steps, found.counted, found.resize_s) == (5000.0, 9000.0, 5000, 0.5)
+    assert found.log.speeds() == job.scaling.log.speeds()
+
+
+def test_what_was_asked_for_is_nobodys_wish_where_nobody_makes_hosts_come_and_go() -> None:
+    job = scaled_job()
+    only_says = replace(job.options, scaling=ScaleOptions("efficiency"))
+    found = again(saved(job), only_says).scaling
+    assert (found.wanted, found.leaving, found.unasked, found.steps) == (None, frozenset(), False, 5000.0)
+    assert again(saved(job), replace(job.options, scaling=None)).scaling.wanted is None
 
 
 def test_a_saved_state_does_not_change_with_the_job() -> None:

@@ -24,8 +24,9 @@ def publish(job: JobState, hosts: HostSet) -> None:
             elif before is not None and not is_same(pod.life, before.life):
                 _forget_former(job, pod.name)
     known: list[Agent | Worker] = [*job.roster.agents.values(), *job.roster.workers.values()]
+    find = hosts.by_name.get  # of thousands
     for each in known:
-        host = hosts.get(each.host.name)
+        host = find(each.host.name)
         if (
             host is not None
             and host is not each.host

@@ -24,6 +24,7 @@ def apply(job: JobState, event: events.Scaled | events.HostsAskedFor | events.Sc
         case events.ScaleByHand(hosts):
             job.scaling.by_hand = hosts
             job.scaling.look_at = job.now
+            job.save()
         case events.Observed(signals):
             job.scaling.signals = dict(signals)  # one that cannot be read any more has no value
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from hvd_elastic_ext.io.code.files import NO_CODE, Code
 from hvd_elastic_ext.launcher.agents.server import Control
 from hvd_elastic_ext.launcher.agents.transports.launches import Launches
 from hvd_elastic_ext.launcher.agents.transports.transports import Ended, Launch, Local, Remark
@@ -36,7 +37,7 @@ class Carrier:
         self.turn = asyncio.Event()
         self.carried: list[str] = []
 
-    async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
+    async def start(self, host: str, line: bytes, *, remark: Remark, code: Code = NO_CODE) -> Launch:
         await self.turn.wait()
         self.carried.append(host)
         return await Local(python="/no/such/python").start(host, line, remark=remark)
@@ -82,7 +83,7 @@ class Running:
         self.end = asyncio.Event()
         self.closed = False
 
-    async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
+    async def start(self, host: str, line: bytes, *, remark: Remark, code: Code = NO_CODE) -> Launch:
         return self
 
     async def wait(self) -> Ended:

@@ -69,6 +69,19 @@ def test_steps_while_a_host_comes_are_not_those_of_a_size() -> None:
     assert cluster.driver.job.scaling.steps > 200
 
 
+def test_steps_that_were_done_while_no_launcher_looked_count_as_work() -> None:
+    cluster = job("efficiency", 2, acts=False)
+    cluster.pace = lambda size: 0.2
+    cluster.run(30)
+    state = cluster.driver.job.scaling
+    assert state.seen is not None
+    state.counted, state.seen = state.seen[1] - 100, None  # as a launcher begins that takes over
+    steps, host_steps = state.steps, state.host_steps
+    cluster.run(3)
+    assert 100 <= state.steps - steps < 130
+    assert state.host_steps - host_steps == 2 * (state.steps - steps)
+
+
 def test_hosts_that_add_too_little_are_out_of_the_world_before_they_are_given_back() -> None:
     cluster = job("efficiency", 4)
     follow(cluster, 90, lambda size: 0.2 + 0.2 * (size - 1))
@@ -144,6 +157,24 @@ def test_a_host_that_was_to_go_and_is_still_there_trains_again_if_the_job_grows(
     cluster.run(60)
     assert len(cluster.world) == 4
     assert cluster.scaled[-1] == (4, ())
+
+
+def test_hosts_that_were_to_go_and_stay_while_others_go_train_again() -> None:
+    cluster = job("efficiency", 4)
+    cluster.driver.tell(ScaleByHand(2))
+    cluster.until(lambda: cluster.scaled)
+    ((_, leaving),) = cluster.scaled
+    cluster.hosts(**dict.fromkeys(leaving, 1))  # a program that does not look at names
+    cluster.run(60)
+    assert cluster.world == list(leaving)
+    assert cluster.driver.job.scaling.leaving == frozenset()
+
+
+def test_what_was_observed_is_in_the_journal_with_each_change() -> None:
+    cluster = job("threshold:queue=10", 2)
+    cluster.driver.tell(Observed({"queue": 60.00001}))
+    cluster.until(lambda: cluster.scaled)
+    assert cluster.events("scaled")[0]["observed"]["queue"] == 60.0
 
 
 def test_a_size_that_somebody_else_asks_for_is_followed() -> None:

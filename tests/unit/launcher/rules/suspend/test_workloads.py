@@ -51,6 +51,17 @@ def test_a_workload_is_named_by_its_kind_and_name() -> None:
     assert SET.number_path("a") == "/apis/apps/v1/namespaces/a/statefulsets/digits-worker/scale"
 
 
+def test_any_kind_with_a_scale_is_named_by_plural_version_and_group() -> None:
+    text = "leaderworkersets.v1.leaderworkerset.x-k8s.io/digits"
+    found = workload(text)
+    assert str(found) == text
+    assert found.number_path("a") == "/apis/leaderworkerset.x-k8s.io/v1/namespaces/a/leaderworkersets/digits/scale"
+    assert scale_patch(found, 2, None) == {"spec": {"replicas": 2}}
+    scale = {"spec": {"replicas": 3}, "status": {"replicas": 3, "selector": "app=w"}}
+    assert workloads.seen(found, scale, pods(pod("w-0"))).replicas == 3
+    assert selector_of(found, scale) == "app=w"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -58,7 +69,9 @@ def test_a_workload_is_named_by_its_kind_and_name() -> None:
         ("mpijob/", "names no object"),
         ("mpijob/../secrets", "names no object"),
         ("mpijob/Digits", "names no object"),
-        ("mpijobs/digits", "did you mean 'mpijob'"),
+        ("mpijobs/digits", "did you mean 'mpijob'.*PLURAL.VERSION.GROUP"),
+        ("things.v1.a/../b/digits", "names no object"),
+        ("things.v1./digits", "did you mean"),
         ("trainingjob/digits", "the et-operator does not look at the number of workers"),
     ],
 )

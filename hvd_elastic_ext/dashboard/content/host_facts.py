@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hvd_elastic_ext.core.journal import Record
-from hvd_elastic_ext.report.job_report import expected
+from hvd_elastic_ext.report.faults import expected
 from hvd_elastic_ext.report.timeline import names, number, text, whole
 
 MOST: Final = 5000

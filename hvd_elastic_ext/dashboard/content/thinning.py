@@ -14,7 +14,8 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.journal import Record, parse_line
-from hvd_elastic_ext.report.job_report import TOGETHER_S, TOLD, expected
+from hvd_elastic_ext.report.faults import explains
+from hvd_elastic_ext.report.job_report import TOGETHER_S, TOLD
 from hvd_elastic_ext.report.timeline import whole
 
 MOST_STEPS: Final = 3000
@@ -186,7 +187,7 @@ class Thinned:
                 kept.clear()
                 kept.append((self.lines, _compact(record)))
             return
-        if record.event == "exited" and expected(record):
+        if record.event == "exited" and not explains(record):
             return
         if record.event == "rolled_back" and kept and _tells_no_more(kept[-1][1], record):
             return

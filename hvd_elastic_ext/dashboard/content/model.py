@@ -13,9 +13,10 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from hvd_elastic_ext.core.journal import Record
-from hvd_elastic_ext.dashboard import host_facts, sentences
-from hvd_elastic_ext.dashboard.host_facts import HostFacts
-from hvd_elastic_ext.report.job_report import RESTARTED, JobReport, Row, build_report, expected
+from hvd_elastic_ext.dashboard.content import advice, host_facts, sentences
+from hvd_elastic_ext.dashboard.content.host_facts import HostFacts
+from hvd_elastic_ext.report.faults import expected
+from hvd_elastic_ext.report.job_report import RESTARTED, JobReport, Row, build_report
 from hvd_elastic_ext.report.series import Rate, World
 from hvd_elastic_ext.report.table import hosts_text
 from hvd_elastic_ext.report.timeline import Moment, number, text, timeline, values, whole
@@ -113,6 +114,7 @@ def _now(
         "runs": len(facts.runs),
         "level": verdict.level,
         "text": verdict.text,
+        "do": verdict.do,
         "why": sentences.why(report) if verdict.level in (sentences.BAD, sentences.WARN) else [],
         "ended": report.code is not None,
         "code": report.code,
@@ -242,9 +244,10 @@ def _row(row: Row, number_: int, exits: Sequence[Moment]) -> dict[str, Any]:
     return {
         "id": number_,
         "at": round(row.at, 3),
-        "event": row.cause if row.event == "resized" and row.cause else row.event.replace("_", " "),
+        "event": advice.name_of(row),
         "kind": sentences.kind_of(row),
-        "text": "; ".join(filter(None, (row.cause if row.event != "resized" else "", row.note))),
+        "text": advice.said_of(row),
+        "do": advice.advice(row),
         "hosts": hosts[:MOST_NAMED],
         "more": max(0, len(hosts) - MOST_NAMED),
         "before": row.before,
@@ -252,6 +255,7 @@ def _row(row: Row, number_: int, exits: Sequence[Moment]) -> dict[str, Any]:
         "down": row.downtime_s,
         "lost": row.steps_lost,
         "who": _who(row, exits),
+        "on": list(dict.fromkeys(map(advice.without_slot, row.hosts[:MOST_WHO]))) if sentences.asks(row) else [],
     }
 
 
@@ -261,11 +265,11 @@ def _who(row: Row, exits: Sequence[Moment]) -> list[list[Any]]:
         return []
     times = [moment.at for moment in exits]
     near = exits[bisect_left(times, row.at - BEFORE_S) : bisect_right(times, row.at + AFTER_S)]
-    whole_job = row.event == "finished"
+    whole_job, hosts = row.event == "finished", set(map(advice.without_slot, row.hosts))
     found: list[list[Any]] = []
     for moment in near:
         record = moment.record
-        if whole_job or text(record.get("host")) in row.hosts:
+        if whole_job or text(record.get("host")) in hosts:
             rank = whole(record.get("rank"))
             who = f"{text(record.get('host'))}[{whole(record.get('slot'))}]" if rank is None else str(rank)
             found.append([who, record.t])

@@ -10,9 +10,9 @@ import pytest
 
 from hvd_elastic_ext.core.journal import read
 from hvd_elastic_ext.core.json_text import to_text
-from hvd_elastic_ext.dashboard.host_facts import Hosts
-from hvd_elastic_ext.dashboard.model import Facts, page_of
-from hvd_elastic_ext.dashboard.sentences import duration
+from hvd_elastic_ext.dashboard.content.host_facts import Hosts
+from hvd_elastic_ext.dashboard.content.model import Facts, page_of
+from hvd_elastic_ext.dashboard.content.sentences import duration
 from tests.support.journals import JournalMaker
 
 
@@ -51,8 +51,10 @@ def test_a_running_job_is_told_in_the_words_of_its_launcher_and_how_many_hosts_t
     now = page(crashed(running(JournalMaker())), live=LIVE)["now"]
     assert (now["level"], now["text"]) == (
         "warn",
-        f"1 of 2 hosts: {LIVE['said']}. Last fault: worker failed (b), 0.5 s ago",
+        f"1 of 2 hosts: {LIVE['said']}. Last fault, 0.5 s ago: worker failed on b: "
+        "crashed: no such module; left out for 8 s.",
     )
+    assert now["do"].startswith("Install on b what the script imports")
     assert (now["step"], now["size"], now["hosts"]) == (35, 1, 1)
 
 
@@ -96,6 +98,9 @@ def test_a_failed_job_says_why_and_whose_output_tells_more() -> None:
         ("worker failed", 3, "crashed: no such module; left out for 8 s")
     ]
     assert [who for who, _ in reasons[0]["who"]] == ["1"]
+    assert (reasons[0]["do"], reasons[0]["on"]) == (told["now"]["do"], ["b"])
+    assert "worker failed on b: crashed: no such module" in told["now"]["text"]  # the reason names no host
+    assert told["now"]["do"].startswith("Install on b what the script imports")
 
 
 def test_a_job_that_is_done_ends_in_what_its_changes_cost() -> None:
@@ -108,6 +113,39 @@ def test_a_job_that_is_done_ends_in_what_its_changes_cost() -> None:
 def test_a_job_that_was_told_to_stop_has_not_failed() -> None:
     now = page(running(JournalMaker()).add("finished", after=1, code=130, reason="stopped by SIGINT"))["now"]
     assert (now["level"], now["text"][:24]) == ("warn", "The job was stopped afte")
+
+
+def test_a_job_that_was_stopped_after_a_fault_says_so() -> None:
+    now = page(crashed(running(JournalMaker())).add("finished", after=1, code=143, reason="stopped by SIGTERM"))["now"]
+    assert "Last fault, 1.5 s ago: worker failed on b" in now["text"]
+    assert (now["do"][:12], len(now["why"])) == ("Install on b", 1)
+
+
+def test_what_asks_for_a_look_is_told_though_it_is_no_fault() -> None:
+    journal = running(JournalMaker()).add("straggler", host="b", slot=0, reason="b[0] takes 2 s a step, 2 × the median")
+    now = page(journal.steps(5), live={**LIVE, "ledger": [], "said": "world 1 trains"})["now"]
+    assert (now["level"], len(now["why"])) == ("warn", 1)
+    assert "Last event, 0.5 s ago: straggler on b: b[0] takes 2 s a step" in now["text"]
+    assert now["do"].startswith("See what else runs on b")
+
+
+def test_a_fault_is_told_where_the_launcher_cannot_be_asked() -> None:
+    now = page(crashed(running(JournalMaker())), ago=2.0)["now"]
+    assert (now["level"], len(now["why"])) == ("warn", 1)
+    assert "worker failed on b" in now["text"]
+
+
+def test_faults_come_first_and_what_a_host_has_suffered_several_times_is_told_once() -> None:
+    journal = crashed(running(JournalMaker()))
+    for _ in range(3):
+        journal = crashed(journal)
+    for host in ("c", "d", "e"):
+        journal.add("notice", after=5, host=host, reason="drained by Ops")
+    told = page(journal)
+    rows = {row["id"]: row for row in told["timeline"]["rows"]}
+    shown = [(rows[at]["event"], rows[at]["hosts"]) for at in told["now"]["why"]]
+    assert shown == [("worker failed", ["b"]), ("notice", ["e"]), ("notice", ["d"])]
+    assert "Last fault" in told["now"]["text"]
 
 
 def test_a_launcher_that_was_killed_is_told() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hvd_elastic_ext.core.journal import read
-from hvd_elastic_ext.dashboard.thinning import Thinned, thinned
+from hvd_elastic_ext.dashboard.content.thinning import Thinned, thinned
 from hvd_elastic_ext.report.job_report import JobReport, build_report
 from tests.support.journals import JournalMaker
 
@@ -13,7 +13,8 @@ def long_job(journal: JournalMaker, *, worlds: int = 12, steps: int = 400) -> Jo
     journal.add("started", run="r").resized("start", 4, after=5, hosts={"a": 2, "b": 2}, added=["a", "b"])
     for world in range(2, worlds + 2):
         journal.steps(steps, generation=world - 1)
-        journal.add("exited", after=0.4, host="b", slot=0, rank=2, code=1, cause="crashed", reason="crashed: boom")
+        cause, reason, code = ("crashed", "crashed: boom", 1) if world % 3 else ("left", "left with exit code 0", 0)
+        journal.add("exited", after=0.4, host="b", slot=0, rank=2, code=code, cause=cause, reason=reason)
         for rank in range(4):
             journal.back(2 if rank else 3, rank=rank)
         journal.resized("worker failed", 4, after=2.0, failed={"b": 1}, added=[], removed=[], hosts={"a": 2, "b": 2})

@@ -1,12 +1,13 @@
 """`hvd-elastic dashboard` of a job with 500 hosts and 1,000,000 lines: how soon the page is there, how soon it tells
-what happens, and what the server takes. The browser's own share is not in it.
+what happens, and what the server takes. The browser's own share is in ``dashboard-browser``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
-import re
+import socket
 import subprocess
 import sys
 import time
@@ -68,14 +69,15 @@ def write_journal(path: Path, lines: int) -> float:
 class Page:
     """An open page: the server's events as they come."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, job: str = "large") -> None:
         parts = urlsplit(url)
         self.asked = time.perf_counter()
         self._connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=DEADLINE_S)
         for name in ("/", "/page.js", "/page.css"):
             self._connection.request("GET", name)
             self._connection.getresponse().read()
-        self._connection.request("GET", "/api/live?job=large", headers={"Authorization": f"Bearer {parts.fragment}"})
+        path, headers = f"/api/live?job={job}", {"Authorization": f"Bearer {parts.fragment}"}
+        self._connection.request("GET", path, headers=headers)
         self._answer = self._connection.getresponse()
 
     def first(self, name: str, holds: Callable[[str], bool] = lambda _: True) -> float:
@@ -88,18 +90,32 @@ class Page:
             event = text[7:].strip() if text.startswith("event: ") else ""
         raise BenchmarkError("the server has closed the page")
 
+    def read_all(self) -> None:
+        """Take in what comes until :meth:`hang_up` of another thread."""
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            for _ in self._answer:
+                pass
+
+    def hang_up(self) -> None:
+        """Nothing more comes."""
+        self._connection.sock.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
-        self._answer.close()
+        """End the connection."""
         self._connection.close()
 
 
 @contextmanager
-def _served(folder: Path) -> Iterator[tuple[psutil.Process, str]]:
-    command = [sys.executable, "-m", "hvd_elastic_ext.cli", "dashboard", "--listen", "0", "large"]
+def served(folder: Path, *words: str) -> Iterator[tuple[psutil.Process, str]]:
+    """A server with these arguments, and its address."""
+    command = [sys.executable, "-m", "hvd_elastic_ext.cli", "dashboard", "--listen", "0", *words]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        yield psutil.Process(process.pid), process.stdout.readline().strip()
+        url = process.stdout.readline().strip()
+        if not url.startswith("http://"):
+            raise BenchmarkError("the server did not start")
+        yield psutil.Process(process.pid), url
     finally:
         process.terminate()
         process.communicate(timeout=DEADLINE_S)
@@ -111,9 +127,7 @@ def measure(trial: Trial) -> Values:
     home.mkdir(parents=True)
     journal = home / FILE
     mono = write_journal(journal, trial.pick(1_000_000, 20_000))
-    with _served(trial.folder) as (server, url):
-        if not re.match("http://", url):
-            raise BenchmarkError("the server did not start")
+    with served(trial.folder, "large") as (server, url):
         page = Page(url)
         first = page.first("") - page.asked
         whole = page.first("timeline") - page.asked

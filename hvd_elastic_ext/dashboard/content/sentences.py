@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from hvd_elastic_ext.dashboard.content import advice
 from hvd_elastic_ext.report.job_report import RESTARTED, JobReport, Row
 from hvd_elastic_ext.report.table import counted
 
@@ -16,6 +18,10 @@ NAMED: Final = 3
 """Hosts that a sentence names."""
 RECENT_S: Final = 600.0
 """Faults of so long ago still count for whether all is right."""
+SHOWN: Final = 3
+"""Events that explain the sentence."""
+LONGEST: Final = 300
+"""Characters of a reason in the sentence; the event has all of it."""
 
 STOPPED: Final = (129, 130, 143)
 """Exit codes of a launcher that was told to stop: by SIGHUP, SIGINT, SIGTERM."""
@@ -31,13 +37,19 @@ KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("start", "hosts added", "cooldown over", "sealed", "woke", "resumed", "cleared"), OK),
 }  # fmt: skip
 """How an event looks, by its name; of a resize by its cause."""
+TOLD: Final = frozenset(
+    ("straggler", "notice", "refused", "not sealed", "not sent", "not slept", "not scaled",
+     "workers not requested", "notices unavailable")
+)  # fmt: skip
+"""What asks for a look, though it is no fault yet."""
 
 
 class Verdict(NamedTuple):
-    """``level``: whether all is right; ``text``: one sentence."""
+    """``level``: whether all is right; ``text``: one sentence; ``do``: what to do, empty for nothing."""
 
     level: str
     text: str
+    do: str = ""
 
 
 def kind_of(row: Row) -> str:
@@ -45,6 +57,11 @@ def kind_of(row: Row) -> str:
     if row.event == "finished":
         return OK if row.note == "exit code 0" else BAD
     return KINDS.get(row.cause if row.event == "resized" else row.event, INFO)
+
+
+def asks(row: Row) -> bool:
+    """Whether a row asks for a look."""
+    return kind_of(row) == BAD or advice.name_of(row) in TOLD
 
 
 def duration(seconds: float) -> str:
@@ -65,14 +82,18 @@ def outcome(report: JobReport) -> Verdict:
     end = next((row for row in reversed(report.rows) if row.event == "finished"), None)
     after = f"after {duration(report.duration_s)}" + (f" at step {report.steps:,}" if report.steps else "")
     reason = "" if end is None or not end.cause else f": {end.cause}"
+    fault = _newest(report, since=0.0)
     if report.code == 0:
         return Verdict(OK, f"Training is done {after}{reason}. {cost(report)}")
     if report.code == 75:
         return Verdict(WARN, f"The job sleeps, and its launcher has ended {after}{reason}. {cost(report)}")
     if report.code in STOPPED:
-        return Verdict(WARN, f"The job was stopped {after}{reason}. {cost(report)}")
+        recent = _newest(report, since=report.duration_s - RECENT_S)
+        return Verdict(WARN, f"The job was stopped {after}{reason}. {cost(report)}{_told(recent, report)}", _do(recent))
     code = "" if report.code is None else f" with exit code {report.code}"
-    return Verdict(BAD, f"The job failed{code} {after}{reason}. {cost(report)}")
+    named = fault is not None and bool(fault.hosts) and advice.host_of(fault) in reason
+    told = "" if named else _told(fault, report)
+    return Verdict(BAD, f"The job failed{code} {after}{reason}. {cost(report)}{told}", advice.of_end(end, fault))
 
 
 def cost(report: JobReport) -> str:
@@ -103,35 +124,57 @@ def of_now(report: JobReport, live: Mapping[str, Any] | None, *, now: float, las
     count = f"{training} of {counted(listed, 'host')}: " if listed else ""
     waits = asleep or said.startswith(("waiting", "asleep", "sleep"))
     alone = "TRAINS ALONE" in said
-    blocked, fault = any(host.get("state") == "blocked" for host in hosts), _recent_fault(report)
+    blocked = any(host.get("state") == "blocked" for host in hosts)
+    fault = _newest(report, since=report.duration_s - RECENT_S)
     level = BAD if alone else WARN if waits or blocked or fault else OK
-    return Verdict(level, f"{count}{said}{_told(fault, report)}")
+    return Verdict(level, f"{count}{said.removesuffix('.')}.{_told(fault, report)}", _do(fault))
 
 
 def _without_launcher(report: JobReport, *, ago: float) -> Verdict:
     step = f", at step {report.steps:,}" if report.steps else ""
+    fault = _newest(report, since=report.duration_s - RECENT_S)
     if ago < LATE_S:
-        return Verdict(INFO, f"The journal grows{step}; the launcher cannot be asked from here.")
+        text = f"The journal grows{step}; the launcher cannot be asked from here.{_told(fault, report)}"
+        return Verdict(INFO if fault is None else WARN, text, _do(fault))
     text = (
         f"No launcher answers, and none has ended this run; the last line of its journal is {duration(ago)} old{step}."
     )
-    return Verdict(BAD, f"{text} It was killed, or runs where this page cannot ask it. {cost(report)}")
+    text = f"{text} It was killed, or runs where this page cannot ask it. {cost(report)}{_told(fault, report)}"
+    return Verdict(BAD, text, " ".join(filter(None, (advice.NO_LAUNCHER, _do(fault)))))
 
 
-def _recent_fault(report: JobReport) -> Row | None:
-    recent = (row for row in reversed(report.rows) if row.at >= report.duration_s - RECENT_S)
-    return next((row for row in recent if kind_of(row) == BAD), None)
+def _newest(report: JobReport, *, since: float) -> Row | None:
+    """The last fault, else the last event that asks for a look."""
+    recent = [row for row in reversed(report.rows) if row.at >= since and row.event != "finished"]
+    faults = (row for row in recent if kind_of(row) == BAD)
+    return next(faults, None) or next((row for row in recent if advice.name_of(row) in TOLD), None)
 
 
-def _told(fault: Row | None, report: JobReport) -> str:
-    if fault is None:
+def _told(row: Row | None, report: JobReport) -> str:
+    if row is None:
         return ""
-    name = fault.cause if fault.event == "resized" else fault.event
-    where = f" ({', '.join(fault.hosts[:NAMED])})" if fault.hosts else ""
-    return f". Last fault: {name}{where}, {duration(report.duration_s - fault.at)} ago"
+    what = "Last fault" if kind_of(row) == BAD else "Last event"
+    more = f" and {len(row.hosts) - NAMED} more" if len(row.hosts) > NAMED else ""
+    where = f" on {', '.join(row.hosts[:NAMED])}{more}" if row.hosts else ""
+    said = advice.said_of(row)
+    shown = f": {said[:LONGEST]}{'…' if len(said) > LONGEST else ''}" if said else ""
+    return f" {what}, {duration(report.duration_s - row.at)} ago: {advice.name_of(row)}{where}{shown}."
+
+
+def _do(row: Row | None) -> str:
+    return "" if row is None else advice.advice(row)
 
 
 def why(report: JobReport) -> list[int]:
-    """Places of the rows that explain a bad end or a fault, the newest first: at most three."""
-    bad = [at for at, row in enumerate(report.rows) if kind_of(row) == BAD and row.event != "finished"]
-    return bad[-3:][::-1]
+    """Places of the rows that explain a bad end or a fault, the newest first.
+
+    Faults come before what only asks for a look. What one host has suffered in one way several times is told once.
+    """
+    newest_first = list(enumerate(report.rows))[::-1]
+    faults = (pair for pair in newest_first if kind_of(pair[1]) == BAD and pair[1].event != "finished")
+    others = (pair for pair in newest_first if advice.name_of(pair[1]) in TOLD)
+    found: dict[tuple[tuple[str, ...], str], int] = {}
+    for at, row in itertools.chain(faults, others):
+        if len(found) < SHOWN:
+            found.setdefault((row.hosts, advice.advice(row)), at)
+    return list(found.values())

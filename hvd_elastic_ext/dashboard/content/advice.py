@@ -1,0 +1,167 @@
+"""What to do about an event, in words for somebody who sees the job for the first time. Pure.
+
+The journal says what happened and to whom. The remedies are those of docs/troubleshooting.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from hvd_elastic_ext.report.job_report import RESTARTED, Row
+
+Remedies = Sequence[tuple[re.Pattern[str], str]]
+
+_SEAT: Final = re.compile(r"\[\d+\]$", re.ASCII)
+_IN_REASON: Final = re.compile(r"(?:^|\bon )([\w.:-]+)\[\d+\]", re.ASCII)
+"""Such as "rank 1 on h3[0]"."""
+_NO_HOST: Final = "that host"
+
+
+def _remedies(*pairs: tuple[str, str]) -> Remedies:
+    return [(re.compile(pattern), remedy) for pattern, remedy in pairs]
+
+
+_SILENT_HOST: Final = "See whether {host} runs and has a network: it is used again once it is heard."
+FAULTS: Final = _remedies(
+    (
+        r"ModuleNotFoundError|ImportError|No module named|no such module",
+        "Install on {host} what the script imports: all hosts need the same packages at the same paths.",
+    ),
+    (
+        r"[Oo]ut of memory|OutOfMemory",
+        "Give {host} more memory, or train with smaller batches or fewer processes there.",
+    ),
+    (r"No space left", "Make room on {host}: a disk, or /dev/shm, is full."),
+    (r"nothing was heard", _SILENT_HOST),
+    (
+        r"unreachable|Connection refused|Could not resolve|No route to host",
+        "Run `hvd-elastic doctor --host {host}`: it tries the name, the route, ssh and Python.",
+    ),
+    (
+        r"SIGKILL",
+        "Find out who killed it: the kernel's log on {host} (dmesg), or the events of its pod. {host} is used again "
+        "after its cooldown.",
+    ),
+    (
+        r"SIG(SEGV|BUS|ILL|FPE|ABRT)",
+        "A library crashed: its output says where. If it is {host} each time, `hvd-elastic hosts block {host}`.",
+    ),
+    (
+        r"\bsilent\b",
+        "See whether that process on {host} is stopped (kill -CONT PID) or hangs (py-spy dump --pid PID): "
+        "`hvd-elastic status --pids` has the PID.",
+    ),
+    (r"fenced", _SILENT_HOST),
+    (
+        r"stalled: killed",
+        "It hung, and was killed to start again. If {host} does so again, see in its output what it did last; without "
+        "--restart-stalled it stays, for py-spy dump --pid PID.",
+    ),
+    (
+        r"\bstalled\b|no progress",
+        "See where that process on {host} hangs: py-spy dump --pid PID; `hvd-elastic status --pids` has the PID. "
+        "--progress-timeout S --restart-stalled restarts such a process.",
+    ),
+    (
+        r"\bleft (with|on)\b",
+        "It ended by itself, without an error: see in its output why. A SIGTERM comes from outside, such as from a "
+        "container on {host} that is stopped.",
+    ),
+    (r"never ready", "See in its output what {host} does at the start; --standby-timeout S gives it longer."),
+    (
+        r"crashed|exit code",
+        "Mend what the end of its output says. If it is {host} alone, compare its packages, files and devices with "
+        "another host, then `hvd-elastic hosts clear {host}`.",
+    ),
+)
+"""By the words of a process's or a host's end; the first that fits."""
+
+_STORAGE: Final = _remedies(
+    (r"No space left|quota", "Make room there: `hvd-elastic checkpoints prune DIR`. Or name another --checkpoint-dir."),
+    (r"Read-only|Permission denied", "Let the job write there, or name another --checkpoint-dir."),
+    (
+        r"",
+        "Mend what the reason names. It is tried again; a loss of all hosts costs all since the last one.",
+    ),
+)
+_LISTS: Final = _remedies(
+    (r"gave no list within", "Run the discovery script by hand: why does it hang? Known hosts stay until it answers."),
+    (r"", "Correct the host list: known hosts stay until one is accepted."),
+)
+AGAIN: Final = "Mend what the reason names: it is tried again."
+EVENTS: Final[Mapping[str, Remedies]] = {
+    "refused": _LISTS,
+    "not sealed": _STORAGE,
+    **{
+        name: _remedies(("", remedy))
+        for name, remedy in {
+            "checkpoint skipped": "An older one is taken. `hvd-elastic checkpoints verify DIR` says what is damaged.",
+            "not resumed": "Let {host} read the checkpoint, or leave it out: `hvd-elastic hosts block {host}`.",
+            "straggler": "See what else runs on {host}, and its GPU, disk and network. --drain-stragglers leaves such "
+            "a host out.",
+            "notice": "Nothing: the work of {host} moves off in time. Add a host if too few are left.",
+            "advised": "Nothing yet: its cloud may take {host} back. Add a host if too few would be left.",
+            "notices unavailable": "Let {host} reach its cloud's metadata: without it, it goes without notice.",
+            "isolated": "Check the network of the launcher's machine: until it hears a host, it removes none.",
+            "trains alone": "Wrap the optimizer (hvd.DistributedOptimizer, elastic.wrap or DDP) and train again: no "
+            "rank has learnt from the data of all.",
+            RESTARTED: "Nothing was left to continue from: --adopt or our State keeps commits, and --checkpoint-every "
+            "auto what outlives all hosts.",
+            "not resized": "Train in a function with @elastic.run: then hosts can come and go.",
+            "not sent": "It is tried again. If it goes on, see the network between these hosts.",
+            "slept": "Add hosts: it wakes by itself when --min-np slots may work.",
+            "not slept": AGAIN,
+            "not scaled": AGAIN,
+            "workers not requested": AGAIN,
+            "blocked": "`hvd-elastic hosts clear {host}` when it may work again.",
+        }.items()
+    },
+}
+"""By the name of an event; of a row that is not here, and is a fault, :data:`FAULTS` tell."""
+_FAULTY: Final = ("worker failed", "exited", "struck", "fenced", "stalled")
+MEND: Final = "Mend what the reason names; the same command then continues from the newest checkpoint."
+NO_LAUNCHER: Final = "`hvd-elastic status` says whether a launcher runs; the same command continues."
+
+
+def name_of(row: Row) -> str:
+    """What a page calls an event: a resize by its cause."""
+    return row.cause if row.event == "resized" and row.cause else row.event.replace("_", " ")
+
+
+def said_of(row: Row) -> str:
+    """The reason of a row."""
+    return "; ".join(filter(None, (row.cause if row.event != "resized" else "", row.note)))
+
+
+def without_slot(seat: str) -> str:
+    """The host of a seat such as ``h3[0]``."""
+    return _SEAT.sub("", seat)
+
+
+def host_of(row: Row) -> str:
+    """The host that is concerned first; of an end the one that its reason names, empty if it names none."""
+    if row.hosts:
+        return without_slot(row.hosts[0])
+    found = _IN_REASON.search(row.cause)
+    return found[1] if found else ""
+
+
+def advice(row: Row) -> str:
+    """What to do about a row; empty for one that asks for nothing."""
+    name, said = name_of(row), said_of(row)
+    remedies = EVENTS.get(name, FAULTS if name in _FAULTY else ())
+    words = f"{name}; {said}" if name in ("fenced", "stalled") else said
+    return _fitting(remedies, words, host_of(row))
+
+
+def of_end(end: Row | None, fault: Row | None) -> str:
+    """What to do about a job that failed: by the words of its last line, else by its last fault."""
+    told = "" if end is None else _fitting(FAULTS, end.cause, host_of(end) or ("" if fault is None else host_of(fault)))
+    return told or ("" if fault is None else advice(fault)) or MEND
+
+
+def _fitting(remedies: Remedies, words: str, host: str) -> str:
+    found = next((remedy for pattern, remedy in remedies if pattern.search(words)), "")
+    return found.replace("{host}", host or _NO_HOST)

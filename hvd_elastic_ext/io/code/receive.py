@@ -1,0 +1,128 @@
+"""Bring the code of a job to this host, if it has not the same, and become its agent: ``run --send-code``.
+
+The first line of the input says which files there should be. The answer is a line, too; then come the archive, if it
+was asked for, and all that an agent is told. Whoever started this came over ssh or the API server's exec, which is how
+files and words are protected.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from hvd_elastic_ext.core.commands import HAS_CODE, WANTS_CODE, agent_command
+from hvd_elastic_ext.io.code.archive import unpack
+from hvd_elastic_ext.io.code.checksum import Wanted, checksum, unpacked
+
+FAILED: Final = 1
+MOST_LINE: Final = 1 << 20
+_PIECE: Final = 1 << 16
+
+
+class Sent(NamedTuple):
+    """The files that are to be here, their checksum, the size of their archive, and where the agent is to run."""
+
+    wanted: Wanted
+    sha256: str
+    size: int
+    directory: str
+
+
+class Input(io.RawIOBase):
+    """So many bytes of a descriptor, and not one more: what follows them is the agent's."""
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        self._descriptor, self._left = descriptor, size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        if not self._left:
+            return 0
+        data = os.read(self._descriptor, min(len(buffer), self._left))
+        if not data:
+            raise ValueError("the connection was lost while the code came")
+        buffer[: len(data)] = data
+        self._left -= len(data)
+        return len(data)
+
+    def drain(self) -> None:
+        """Read the rest: whoever sends it hears nothing before."""
+        with contextlib.suppress(OSError, ValueError):
+            while self._left and self.read(_PIECE):
+                pass
+
+
+def main() -> None:
+    """Exit code 1 with one line if the code cannot be brought here; else this process becomes the agent."""
+    try:
+        sent = read(_line(0))
+        if has(sent):
+            _say(HAS_CODE)
+        else:
+            _say(WANTS_CODE)
+            take(sent, Input(0, sent.size))
+    except ValueError as error:
+        sys.stderr.write(f"the code of --code cannot be brought here: {error}\n")
+        sys.exit(FAILED)
+    with contextlib.suppress(OSError):  # as without code: a host may lack the launcher's directory
+        os.chdir(sent.directory)
+    command = agent_command(sys.executable)
+    os.execv(command[0], command)  # noqa: S606 - words of ours
+
+
+def has(sent: Sent) -> bool:
+    """Whether the files are here as they are there."""
+    try:
+        return checksum(*sent.wanted) == sent.sha256
+    except ValueError:
+        return False
+
+
+def take(sent: Sent, source: Input) -> None:
+    """Unpack an archive, and compare the result. Raises ``ValueError``."""
+    try:
+        unpack(io.BufferedReader(source, _PIECE), Path(sent.wanted.folder))
+    finally:
+        source.drain()
+    found = checksum(*sent.wanted)
+    if found != sent.sha256:
+        raise ValueError(f"what came has another checksum ({found[:8]}…, sent {sent.sha256[:8]}…)")
+
+
+def read(line: bytes) -> Sent:
+    """Read the first line. Raises ``ValueError``."""
+    match json.loads(line):
+        case {"code": str(code), "sha256": str(sha256), "size": int(size), "directory": str(directory)}:
+            try:
+                return Sent(unpacked(base64.b64decode(code, validate=True)), sha256, size, directory)
+            except binascii.Error as error:
+                raise ValueError(str(error)) from None
+    raise ValueError("the first line names no files")
+
+
+def _line(descriptor: int) -> bytes:
+    """Nothing follows it before it is answered."""
+    data = b""
+    while not data.endswith(b"\n"):
+        piece = os.read(descriptor, _PIECE)
+        data += piece
+        if not piece or len(data) > MOST_LINE:
+            raise ValueError("the first line is cut off, or too long")
+    return data
+
+
+def _say(word: str) -> None:
+    os.write(1, f"{word}\n".encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""``hvd-elastic sync``: send a job's code to a launcher's pod that waits for it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.io.option_parser import Parser
+from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of
+from hvd_elastic_ext.jobs.cluster import code, sending
+from hvd_elastic_ext.jobs.cluster.api import Cluster
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command. Raises :class:`UsageError` if the pod waits for no code, or for other code."""
+    parser = Parser(
+        prog="hvd-elastic sync",
+        description="Send a folder to the launcher's pod of a job that was submitted with it (--sync): after a submit "
+        "that was interrupted, or when the launcher has a new pod.",
+    )
+    parser.add_argument("name", metavar="NAME", help="the job")
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="the same files as before")
+    add_cluster(parser)
+    options = parser.parse_args(argv)
+    archive = code.packed(options.folder)
+    said = hand_over(cluster_of(options), options.name, archive, folder=str(options.folder))
+    sys.stdout.write(f"{said}\n")
+    return 0
+
+
+def hand_over(cluster: Cluster, name: str, archive: bytes, *, folder: str) -> str:
+    """Send the code, and say meanwhile what is waited for. Returns what was done. If it fails, the job still waits."""
+    try:
+        sent = sending.send(cluster, name, archive, say=lambda line: sys.stderr.write(f"{line}\n"))
+    except (Permanent, KeyboardInterrupt) as error:
+        if not isinstance(error, UsageError):
+            again = f"hvd-elastic sync {name} {shlex.quote(folder)} -n {cluster.namespace}"
+            sys.stderr.write(f"{name} waits for its code; to send it: {again}\n")
+        raise
+    return f"{name}: {len(archive):,} bytes of code sent" if sent else f"{name} has its code"
