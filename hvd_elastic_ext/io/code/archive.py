@@ -26,9 +26,11 @@ from hvd_elastic_ext.io.code.checksum import MOST_BYTES
 
 KEPT: Final = ".hvd-elastic"
 """The folder, below that of the code, with what is ours: it is no code."""
-_LIST: Final = "sent-code"
-_MARK: Final = "sends-code-"
-_NEW: Final = "new-code-"
+# Beside folders of jobs, whose names begin otherwise.
+_LIST: Final = "=code"
+_LOCK: Final = "=code-lock"
+_MARK: Final = "=code-from-"
+_NEW: Final = "=code-new-"
 _OLD_S: Final = 86_400.0
 """Age of what a process that was killed while it unpacked has left, to be removed."""
 
@@ -167,7 +169,7 @@ def _link_above(folder: Path, name: str) -> str:
 @contextlib.contextmanager
 def _alone(kept: Path) -> Iterator[None]:
     """Files of two archives do not mix. Nothing is waited for from outside meanwhile."""
-    with (kept / "lock").open("ab") as lock:
+    with (kept / _LOCK).open("ab") as lock:
         with contextlib.suppress(OSError):  # some file systems have no locks
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield

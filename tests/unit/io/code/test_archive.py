@@ -83,7 +83,7 @@ def hostile(name: str, kind: bytes = tarfile.REGTYPE, data: bytes = b"") -> byte
         hostile("x", tarfile.FIFOTYPE),
         hostile("x", tarfile.LNKTYPE),
         hostile("x", tarfile.CHRTYPE),
-        hostile(f"{KEPT}/sent-code", data=b"{}"),
+        hostile(f"{KEPT}/=code", data=b"{}"),
         hostile("./x", data=b"x"),
         b"no archive",
         hostile("y", data=os.urandom(100_000))[:50_000],
@@ -208,3 +208,11 @@ def test_a_folder_on_storage_that_all_have_is_known_by_its_mark_and_a_copy_is_no
     assert not is_marked(tmp_path / "nowhere", word)
     assert not is_marked(source, "")
     assert mark(source / "train.py", "job") == ""
+
+
+@pytest.mark.parametrize("job", ["lock", "sent-code", "code"])
+def test_a_job_of_any_name_has_its_folder_beside_what_is_kept_of_code(tmp_path: Path, job: str) -> None:
+    (tmp_path / KEPT / job).mkdir(parents=True)
+    unpack(io.BytesIO(packed(filled(tmp_path / "a"), NAMES)), tmp_path)
+    assert mark(tmp_path, job)
+    assert (tmp_path / KEPT / job).is_dir()
