@@ -261,11 +261,13 @@ class NetHost:
             # leaves them behind when a test kills it.
             home = self._dir / "home"
             home.mkdir()
+            tested = os.environ.get("PYTHONPATH")  # hosts run the same tree as the launcher
+            path = f' "PYTHONPATH={tested}"' if tested else ""
             config.write_text(
                 f"Port 22\nHostKey {self._dir}/host_key\nAuthorizedKeysFile {self._network.identity}.pub\n"
                 "StrictModes no\nUsePAM no\nUseDNS no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
                 "PermitRootLogin prohibit-password\nPidFile none\nPrintMotd no\nLogLevel ERROR\n"
-                f"PermitUserRC no\nSetEnv HOME={home}\n"
+                f"PermitUserRC no\nSetEnv HOME={home}{path}\n"
             )
         sshd = which("sshd")
         assert sshd is not None

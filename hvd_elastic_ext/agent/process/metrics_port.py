@@ -9,7 +9,7 @@ from typing import Final
 
 from hvd_elastic_ext.agent.slots.http import BadRequest, Reader, Request, response
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
-from hvd_elastic_ext.agent.system.streams import heard
+from hvd_elastic_ext.agent.system.streams import heard, warn
 
 MOST: Final = 8
 """Connections that are open together; further ones are closed at once."""
@@ -42,6 +42,7 @@ class MetricsPort:
         self.address = address
         self._loop, self._answer = loop, answer
         self._clients: dict[int, _Client] = {}
+        self._told: set[type[Exception]] = set()
         host, _, port = address.rpartition(":")
         host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -109,7 +110,13 @@ class MetricsPort:
             return response(405)
         if request.path.partition("?")[0] != PATH:
             return response(404)
-        status, body, kind = self._answer()
+        try:
+            status, body, kind = self._answer()
+        except Exception as error:  # noqa: BLE001 - a driver's, say: it is not worth the agent and the training here
+            if type(error) not in self._told:
+                self._told.add(type(error))
+                warn(f"figures for Prometheus: {type(error).__name__}: {error}")
+            return response(500)
         return response(status, body, kind)
 
     def _reply(self, client: _Client, answer: bytes) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from hvd_elastic_ext.checkpoint.format import checksums, partition, tensor_places
 from hvd_elastic_ext.checkpoint.format import manifest as manifests
@@ -15,7 +16,28 @@ from hvd_elastic_ext.checkpoint.format.partition import Share
 from hvd_elastic_ext.checkpoint.stores import Store
 from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.core.commit_record import Record
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import ElasticError, Permanent, Transient
+
+PROBE: Final = ".probe"
+"""The beginning of a folder's name that is no checkpoint's; several hosts try at once. The file in it has that name."""
+
+
+def probe(store: Store) -> None:
+    """Find out whether checkpoints can be written: a small file is put there, and removed.
+
+    Raises :class:`Permanent` if that cannot work later either. Storage that fails only now is no answer, nor one that
+    lets nothing be removed: old checkpoints stay there then.
+    """
+    folder = f"{PROBE}-{secrets.token_hex(4)}"
+    try:
+        with contextlib.suppress(Transient):
+            store.put(folder, PROBE, b"checkpoints can be written here")
+    except Permanent as error:
+        raise Permanent(str(error).replace(f"/{folder}/{PROBE}", "")) from error
+    finally:
+        with contextlib.suppress(ElasticError):
+            store.remove(folder, PROBE)
+            store.remove_folder(folder)
 
 
 def write_part(

@@ -13,9 +13,9 @@ from hvd_elastic_ext.core.errors import Permanent, Transient
 
 
 class StoreFailed(Transient):
-    """``where`` names the file or folder; the last sealed checkpoint is as it was."""
+    """``where`` names the file or folder; the last sealed checkpoint, if there is one, is as it was."""
 
-    def __init__(self, where: str, why: object, remedy: str = "the checkpoints that are there stay") -> None:
+    def __init__(self, where: str, why: object, remedy: str = "see to the storage") -> None:
         super().__init__(f"{where}: {why}; {remedy}")
 
 

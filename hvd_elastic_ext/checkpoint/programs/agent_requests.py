@@ -16,7 +16,7 @@ It gives way to everything else that wants processor or disk, but where training
     {"do": "load", "place": P, "ranks": {slot: rank}, "done": MARK or null}
         the newest that is whole, into the memory of each slot whose rank has left its own state there; if none has,
         into that of the first, with the own state of another. Nothing is loaded if the newest one has ``finished``
-        among its facts, and that is MARK
+        among its facts, and that is MARK. Before that a small file is written there, and removed
         -> {} if there is none; {"done": true, "path": P/N, "step": 40, "passed_over": [...]} then; else
            {"path": P/N, "step": 40, "generation": 7, "slots": [those that have it], "passed_over": ["why", ...],
             "facts": what was given at the seal, "commit": [i, g, n] of the checkpoint, "held": [i, g, n, step] of
@@ -39,7 +39,8 @@ It gives way to everything else that wants processor or disk, but where training
         the same within a host
 
 P is a folder or an fsspec URL, N the name of a checkpoint, R a record (``checkpoint/format/manifest.py``). What cannot
-be done is ``{"failed": "why", "for_good": whether trying again is useless}``; of the last three ``for_good`` means that
+be done is ``{"failed": "why", "for_good": whether trying again is useless}``, and of "load" ``"unwritable": true`` if
+it could write no checkpoint; of the last three ``for_good`` means that
 the memory does not hold the commit. What a slot's memory held before is held after a failure.
 """
 

@@ -111,6 +111,11 @@ def _seal(request: Request) -> HelperAnswer:
 
 def _load(request: Request) -> HelperAnswer:
     store, passed_over = open_store(request["place"]), list[str]()
+    try:
+        write.probe(store)
+    except Permanent as error:
+        if not _is_done(request, store):
+            return {"failed": " ".join(str(error).split()), "for_good": True, "unwritable": True}
     entries = catalog.listing(store)
     for entry in entries:
         why = entry.why
@@ -128,6 +133,14 @@ def _load(request: Request) -> HelperAnswer:
         f"{len(passed_over)} checkpoints in {place} and none is whole ({passed_over[0]}); look with "
         f"`hvd-elastic checkpoints verify {place}`, or name another --checkpoint-dir to start training from scratch"
     )
+
+
+def _is_done(request: Request, store: Store) -> bool:
+    """Whether the newest checkpoint is the end of this job's training: then nothing has to be written."""
+    with contextlib.suppress(ElasticError):
+        newest, mark = retention.newest(catalog.listing(store)), request.get("done")
+        return newest is not None and mark is not None and newest.facts.get("finished") == mark
+    return False
 
 
 def _loaded(request: Request, store: Store, entry: Entry, entries: Sequence[Entry]) -> HelperAnswer:

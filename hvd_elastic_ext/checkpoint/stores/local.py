@@ -31,7 +31,7 @@ _WITHIN: Final = _FOLDER | os.O_NOFOLLOW
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PAST_CACHE: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_DIRECT
 _OLD: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO would wait for a writer
-_FOR_GOOD: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+FOR_GOOD: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 
 class System(Protocol):
@@ -192,13 +192,21 @@ class LocalStore:
             self._system.stat(str(folder))
         except FileNotFoundError:
             self._make(folder.parent)
-            with contextlib.suppress(FileExistsError):
-                self._system.mkdir(str(folder), 0o777)
+            self._make_one(folder)
             above = self._system.open(str(folder.parent), _FOLDER)
             try:
                 self._system.fsync(above)
             finally:
                 self._system.close(above)
+
+    def _make_one(self, folder: Path) -> None:
+        """Make a folder in one that is there."""
+        with contextlib.suppress(FileExistsError):
+            try:
+                self._system.mkdir(str(folder), 0o777)
+            except FileNotFoundError as error:  # as in /proc, unless somebody has removed the one above
+                self._system.stat(str(folder.parent))
+                raise Permanent(f"{folder}: {folder.parent} takes no new folder; give another one") from error
 
     @contextlib.contextmanager
     def _folder(self, folder: str, *, make: bool = False) -> Iterator[int]:
@@ -219,12 +227,10 @@ class LocalStore:
             yield
         except OSError as error:
             where = "/".join([self.where, *names])
-            if error.errno in _FOR_GOOD:
+            if error.errno in FOR_GOOD:
                 raise Permanent(f"{where}: {error.strerror}; give a folder that this user may write to") from error
             remedy = "make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "see to the storage"
-            raise StoreFailed(
-                where, error.strerror or error, f"{remedy}; the checkpoints sealed before stay"
-            ) from error
+            raise StoreFailed(where, error.strerror or error, remedy) from error
 
 
 class _PastCache:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from hvd_elastic_ext.checkpoint.format.errors import Missing, StoreFailed
+from hvd_elastic_ext.checkpoint.stores.local import FOR_GOOD
 from hvd_elastic_ext.core.errors import ElasticError, Permanent, UsageError
 
 WITHOUT_FOLDERS: Final = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
@@ -126,6 +127,11 @@ class RemoteStore:
             ) from error
         except FileNotFoundError as error:
             raise Permanent(f"{where}: {error}; make the bucket or folder first") from error
+        except OSError as error:
+            if error.errno in FOR_GOOD or isinstance(error, (FileExistsError, NotADirectoryError)):
+                why = error.strerror or error
+                raise Permanent(f"{where}: {why}; give a folder that this user may write to") from error
+            raise StoreFailed(where, f"{type(error).__name__}: {error}") from error
         except Exception as error:  # every library behind fsspec has errors of its own
             raise StoreFailed(where, f"{type(error).__name__}: {error}") from error
 

@@ -3,25 +3,46 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import gzip
+import hashlib
 import io
 import json
 import os
+import secrets
+import shutil
+import stat
 import tarfile
-from collections.abc import Iterable, Iterator
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from hvd_elastic_ext.core.commands import file_name
 from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.io.code.checksum import MOST_BYTES
 
 KEPT: Final = ".hvd-elastic"
-"""The folder, below that of the code, with the list of what was unpacked."""
-_LIST: Final = "sent-code"
-_NEW: Final = "hvd-elastic-new"
+"""The folder, below that of the code, with what is ours: it is no code."""
+# Beside folders of jobs, whose names begin otherwise.
+_LIST: Final = "=code"
+_LOCK: Final = "=code-lock"
+_MARK: Final = "=code-from-"
+_NEW: Final = "=code-new-"
+_OLD_S: Final = 86_400.0
+"""Age of what a process that was killed while it unpacked has left, to be removed."""
+
+Check = Callable[[Path], None]
+"""Looks at unpacked files before any of them is in its place. Raises ``ValueError`` to leave all as it is."""
 
 
-def packed(folder: Path, names: Iterable[str]) -> bytes:
-    """The files of ``folder`` with these names. Raises ``OSError`` for one that cannot be read."""
+def packed(folder: Path, names: Iterable[str], *, private: bool = False) -> bytes:
+    """The files of ``folder`` with these names. Raises ``OSError`` for one that cannot be read.
+
+    ``private``: what others may not read here, they may not read there; else only whether a file is a program counts.
+    """
     raw = io.BytesIO()
     # Level 6 takes half the time of 9, and a hundredth more.
     with (
@@ -29,35 +50,33 @@ def packed(folder: Path, names: Iterable[str]) -> bytes:
         tarfile.open(fileobj=zipped, mode="w|", format=tarfile.PAX_FORMAT) as archive,
     ):
         for name in names:
-            archive.addfile(_entry(name, folder / name), io.BytesIO((folder / name).read_bytes()))
+            data = (folder / name).read_bytes()
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            entry.mode = 0o755 if os.access(folder / name, os.X_OK) else 0o644
+            if private:
+                entry.mode &= (folder / name).stat().st_mode | stat.S_IRWXU
+            archive.addfile(entry, io.BytesIO(data))
     return raw.getvalue()
 
 
-def _entry(name: str, path: Path) -> tarfile.TarInfo:
-    entry = tarfile.TarInfo(name)
-    entry.size = path.stat().st_size
-    entry.mode = 0o755 if os.access(path, os.X_OK) else 0o644
-    return entry
+def unpack(source: BinaryIO, folder: Path, check: Check = lambda staged: None) -> None:
+    """Put the files of an archive into ``folder``, once all have come and ``check`` has looked at them. Each comes as a
+    whole, so that a process that reads one sees the old or the new one.
 
-
-def unpack(source: BinaryIO, folder: Path) -> None:
-    """Put the files of an archive into ``folder``, each as a whole, so that a process that reads one sees the old or
-    the new one. Those of the archive before that are in this one no more are removed; other files stay.
-
-    Raises ``ValueError``, one line, for what cannot be unpacked.
+    Those of the archive before that are in this one no more are removed, unless they were written to since. Other files
+    stay. Raises ``ValueError``, one line, for what cannot be unpacked.
     """
-    names = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tarfile.open(fileobj=source, mode="r|gz") as archive:
-            for entry in archive:
-                content = archive.extractfile(entry) if entry.isreg() else None
-                if content is None or not _is_inside(entry.name):
-                    raise ValueError(f"{entry.name!r} is no file of a folder")
-                _put(folder / entry.name, content.read(), entry.mode)
-                names.append(entry.name)
-        _remove(folder, {*_before(folder)} - {*names})
-        _put(folder / KEPT / _LIST, to_text(names).encode(), 0o644)
+        (folder / KEPT).mkdir(exist_ok=True)
+        _clear(folder / KEPT)
+        with tempfile.TemporaryDirectory(prefix=_NEW, dir=folder / KEPT) as fresh:
+            staged = Path(fresh)
+            sums = _extracted(source, staged)
+            check(staged)
+            with _alone(folder / KEPT):
+                _into_place(staged, folder, sums)
     except (tarfile.TarError, EOFError, gzip.BadGzipFile) as error:
         raise ValueError(f"the archive cannot be read: {error}") from None
     except OSError as error:
@@ -66,33 +85,124 @@ def unpack(source: BinaryIO, folder: Path) -> None:
         ) from None
 
 
+def mark(folder: Path, job: str) -> str:
+    """Leave a mark in the folder that a job sends, by which a host knows that its folder is the same one; empty if
+    nothing can be written there."""
+    word = secrets.token_hex(16)
+    try:
+        (folder / KEPT).mkdir(exist_ok=True)
+        (folder / KEPT / f"{_MARK}{file_name(job)}").write_text(word)
+    except OSError:
+        return ""
+    return word
+
+
+def is_marked(folder: Path, word: str) -> bool:
+    """Whether a folder has a mark: what is written to it would be written to the one that is sent."""
+    for path in (folder / KEPT).glob(f"{_MARK}*"):
+        with contextlib.suppress(OSError, ValueError):
+            if word and path.read_text() == word:
+                return True
+    return False
+
+
+def _extracted(source: BinaryIO, staged: Path) -> dict[str, str]:
+    """Unpack into an empty folder. The checksum of each file."""
+    sums, left = {}, MOST_BYTES
+    with tarfile.open(fileobj=source, mode="r|gz") as archive:
+        for entry in archive:
+            content = archive.extractfile(entry) if entry.isreg() else None
+            if content is None or not _is_inside(entry.name):
+                raise ValueError(f"{entry.name!r} is no file of a folder")
+            left -= entry.size
+            if left < 0:
+                raise ValueError(f"its files have more than {MOST_BYTES >> 20} MiB")
+            path = staged / entry.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("xb") as file:
+                shutil.copyfileobj(content, file)
+            path.chmod(entry.mode & 0o755)
+            sums[entry.name] = _sum(path)
+    return sums
+
+
+def _into_place(staged: Path, folder: Path, sums: Mapping[str, str]) -> None:
+    before = dict(_before(folder))
+    for name in sums:
+        if link := _link_above(folder, name):
+            raise ValueError(f"{link}: it is a link, and what it leads to is not changed")
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if (folder / name).is_dir() and not (folder / name).is_symlink():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(folder / name))
+    for name in sums:
+        _move(staged / name, folder / name)
+    for name in before.keys() - sums.keys():
+        with contextlib.suppress(OSError):  # it is a folder now, or somebody was faster
+            if not _link_above(folder, name) and _sum(folder / name) == before[name]:
+                (folder / name).unlink()
+    fresh = folder / KEPT / f"{_LIST}.new"
+    fresh.write_text(to_text(sums))
+    fresh.replace(folder / KEPT / _LIST)
+
+
+def _move(path: Path, to: Path) -> None:
+    try:
+        path.replace(to)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        beside = to.with_name(f".{secrets.token_hex(8)}.hvd-elastic-new")  # another disk
+        try:
+            shutil.copy2(path, beside)
+            beside.replace(to)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+
+
+def _link_above(folder: Path, name: str) -> str:
+    """A folder above a file that is a link; empty if there is none."""
+    above = list(Path(name).parents)[:-1]
+    return next((str(each) for each in above if (folder / each).is_symlink()), "")
+
+
+@contextlib.contextmanager
+def _alone(kept: Path) -> Iterator[None]:
+    """Files of two archives do not mix. Nothing is waited for from outside meanwhile."""
+    with (kept / _LOCK).open("ab") as lock:
+        with contextlib.suppress(OSError):  # some file systems have no locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _clear(kept: Path) -> None:
+    for path in kept.glob(f"{_NEW}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _OLD_S:
+                shutil.rmtree(path, ignore_errors=True)
+
+
 def _is_inside(name: str) -> bool:
     parts = name.split("/")
-    return bool(name) and name[0] != "/" and ".." not in parts and "" not in parts
+    return bool(name) and parts[0] != KEPT and not {"..", ".", ""} & {*parts}
 
 
-def _put(path: Path, data: bytes, mode: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{os.getpid()}.{_NEW}")
-    try:
-        fresh.write_bytes(data)
-        fresh.chmod(mode & 0o755)
-        fresh.replace(path)
-    except BaseException:
-        fresh.unlink(missing_ok=True)
-        raise
+def _sum(path: Path) -> str:
+    """Raises ``OSError`` for what is no plain file."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise OSError(errno.EINVAL, "it is no plain file")
+    whole = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            whole.update(piece)
+    return whole.hexdigest()
 
 
-def _before(folder: Path) -> Iterator[str]:
-    """What was unpacked there before."""
+def _before(folder: Path) -> Iterator[tuple[str, str]]:
+    """What was unpacked there before: names, and their checksums."""
     try:
         found = json.loads((folder / KEPT / _LIST).read_bytes())
     except (OSError, ValueError):
         return
-    yield from (each for each in found if isinstance(each, str) and _is_inside(each)) if isinstance(found, list) else ()
-
-
-def _remove(folder: Path, names: Iterable[str]) -> None:
-    for name in names:
-        with contextlib.suppress(OSError):  # it is a folder now, or somebody was faster
-            (folder / name).unlink()
+    if isinstance(found, dict):
+        yield from ((name, was) for name, was in found.items() if _is_inside(name))

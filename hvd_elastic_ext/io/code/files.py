@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.io.code.archive import packed
+from hvd_elastic_ext.io.code.archive import KEPT, mark, packed
 from hvd_elastic_ext.io.code.checksum import Wanted, checksum
 
-LEFT_OUT: Final = (".git", "__pycache__", ".hvd-elastic", ".venv")
+LEFT_OUT: Final = (".git", "__pycache__", ".venv")
 """Folders that nobody means, where git does not say what belongs to the code."""
 MOST_NAMES: Final = 40_000
 """Bytes of names, packed: they stand in the line that starts an agent."""
@@ -23,28 +23,35 @@ _ENGLISH: Final = {"LC_ALL": "C"}
 class Code(NamedTuple):
     """What every host must have, as it is sent to agents, and its checksum here; both empty for nothing.
 
-    ``archive``: the files themselves, for hosts that have others; empty if they are not sent.
+    ``archive``: the files themselves, for hosts that have others; empty if they are not sent. ``mark``: what is in the
+    folder that is sent, and in no other one.
     """
 
     wanted: bytes = b""
     sha256: str = ""
     archive: bytes = b""
+    mark: str = ""
 
 
 NO_CODE: Final = Code()
 
 
-def code_of(option: str, folder: Path | None, *, sent: bool = False) -> Code:
-    """The code in a folder, if one is given, as it is now; to be ``sent`` with its files. Raises :class:`UsageError`,
-    which names ``option``."""
+def code_of(option: str, folder: Path | None, *, sender: str = "") -> Code:
+    """The code in a folder, if one is given, as it is now, with its files if ``sender``, a job, is to send them. Raises
+    :class:`UsageError`, which names ``option``."""
     if folder is None:
         return Code()
     names = tuple(names_of(option, folder))
     wanted = Wanted(str(folder.absolute()), names)
     try:
-        found = Code(wanted.packed(), checksum(wanted.folder, names), packed(folder, names) if sent else b"")
+        found, changed = Code(wanted.packed(), checksum(wanted.folder, names)), False
+        if sender:
+            found = found._replace(archive=packed(folder, names, private=True), mark=mark(folder, sender))
+            changed = checksum(wanted.folder, names) != found.sha256
     except (ValueError, OSError) as error:
         raise UsageError(f"{option} {folder}: {error}") from None
+    if changed:
+        raise UsageError(f"{option} {folder}: its files change while they are read")
     if not names or len(found.wanted) > MOST_NAMES:
         why = f"it has {len(names):,} files, too many to compare" if names else "it has no files"
         raise UsageError(f"{option} {folder}: {why}; name the folder with the code alone")
@@ -56,7 +63,11 @@ def names_of(option: str, folder: Path) -> list[str]:
     :class:`UsageError`, which names ``option``."""
     if not folder.is_dir():
         raise UsageError(f"{option} {folder}: there is no such folder")
-    known = sorted(_by_git(option, folder) or _all(folder))
+    found = _by_git(option, folder)
+    # Keys and journals of jobs are in there, whatever git says of it.
+    known = sorted({name for name in (_all(folder) if found is None else found) if KEPT not in Path(name).parts})
+    if found == [] and any(_all(folder)):
+        raise UsageError(f"{option} {folder}: git ignores all of its files")
     # git names a submodule as one entry, and says nothing of its files.
     inside = [name for name in known if (folder / name).is_dir() and not (folder / name).is_symlink()]
     if inside:
@@ -66,8 +77,8 @@ def names_of(option: str, folder: Path) -> list[str]:
     return [name for name in known if (folder / name).is_file() and (folder / name).resolve() in sent]
 
 
-def _by_git(option: str, folder: Path) -> list[str]:
-    """Files that git knows or does not ignore; none without git or outside of a repository."""
+def _by_git(option: str, folder: Path) -> list[str] | None:
+    """Files that git knows or does not ignore; None without git or outside of a repository."""
     words = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         ended = subprocess.run(
@@ -79,14 +90,14 @@ def _by_git(option: str, folder: Path) -> list[str]:
             env={**os.environ, **_ENGLISH},
         )
     except FileNotFoundError:
-        return []
+        return None
     except subprocess.TimeoutExpired:
         raise UsageError(f"{option} {folder}: git takes longer than 60 s to list its files") from None
     if ended.returncode == 0:
         return [os.fsdecode(name) for name in ended.stdout.split(b"\0") if name]
     said = ended.stderr.decode("utf-8", "replace").strip()
     if "not a git repository" in said:
-        return []
+        return None
     # Such as for a folder of another user. What is ignored may be a secret.
     raise UsageError(f"{option} {folder}: git does not say what is ignored: {said.partition(chr(10))[0]}")
 

@@ -13,25 +13,30 @@ import contextlib
 import io
 import json
 import os
+import select
 import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.commands import HAS_CODE, WANTS_CODE, agent_command
-from hvd_elastic_ext.io.code.archive import unpack
+from hvd_elastic_ext.io.code.archive import is_marked, unpack
 from hvd_elastic_ext.io.code.checksum import Wanted, checksum, unpacked
 
 FAILED: Final = 1
 MOST_LINE: Final = 1 << 20
+QUIET_S: Final = 300.0
+"""Without a byte for so long, whoever sends is gone: a machine that is switched off says nothing."""
 _PIECE: Final = 1 << 16
 
 
 class Sent(NamedTuple):
-    """The files that are to be here, their checksum, the size of their archive, and where the agent is to run."""
+    """The files that are to be here, their checksum, the size of their archive, the mark of the folder that they come
+    from, and where the agent is to run."""
 
     wanted: Wanted
     sha256: str
     size: int
+    mark: str
     directory: str
 
 
@@ -47,6 +52,8 @@ class Input(io.RawIOBase):
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         if not self._left:
             return 0
+        if not select.select([self._descriptor], [], [], QUIET_S)[0]:
+            raise ValueError(f"nothing came for {QUIET_S:g} s")
         data = os.read(self._descriptor, min(len(buffer), self._left))
         if not data:
             raise ValueError("the connection was lost while the code came")
@@ -65,7 +72,7 @@ def main() -> None:
     """Exit code 1 with one line if the code cannot be brought here; else this process becomes the agent."""
     try:
         sent = read(_line(0))
-        if has(sent):
+        if has(sent) or is_marked(Path(sent.wanted.folder), sent.mark):
             _say(HAS_CODE)
         else:
             _say(WANTS_CODE)
@@ -88,22 +95,27 @@ def has(sent: Sent) -> bool:
 
 
 def take(sent: Sent, source: Input) -> None:
-    """Unpack an archive, and compare the result. Raises ``ValueError``."""
+    """Unpack an archive that has those files, and compare the result. Raises ``ValueError``."""
+
+    def check(folder: Path) -> None:
+        found = checksum(str(folder), sent.wanted.names)
+        if found != sent.sha256:
+            raise ValueError(f"what came has another checksum ({found[:8]}…, sent {sent.sha256[:8]}…)")
+
     try:
-        unpack(io.BufferedReader(source, _PIECE), Path(sent.wanted.folder))
+        unpack(io.BufferedReader(source, _PIECE), Path(sent.wanted.folder), check)
     finally:
         source.drain()
-    found = checksum(*sent.wanted)
-    if found != sent.sha256:
-        raise ValueError(f"what came has another checksum ({found[:8]}…, sent {sent.sha256[:8]}…)")
+    if not has(sent):
+        raise ValueError("other files came in the place of what was sent")
 
 
 def read(line: bytes) -> Sent:
     """Read the first line. Raises ``ValueError``."""
     match json.loads(line):
-        case {"code": str(code), "sha256": str(sha256), "size": int(size), "directory": str(directory)}:
+        case {"code": str(code), "sha256": str(sha256), "size": int(size), "mark": str(mark), "directory": str(where)}:
             try:
-                return Sent(unpacked(base64.b64decode(code, validate=True)), sha256, size, directory)
+                return Sent(unpacked(base64.b64decode(code, validate=True)), sha256, size, mark, where)
             except binascii.Error as error:
                 raise ValueError(str(error)) from None
     raise ValueError("the first line names no files")

@@ -28,18 +28,25 @@ FITS: Final = 900_000
 WAIT: Final = """\
 echo "waits for its code; to send it: hvd-elastic sync $2 FOLDER"
 until test -e "$1/.hvd-elastic/$3"; do sleep 1; done
+read -r new < "$1/.hvd-elastic/$3"
+cd "$1/.hvd-elastic/$new"
+for each in * .[!.]* ..?*; do
+  if test -e "$each"; then mv -- "$each" "$1/"; fi
+done
 """
-"""Waits in a new pod until the code with checksum ``$3`` is in ``$1``."""
+"""Waits in a new pod until the code with checksum ``$3`` has come, and moves it into ``$1``: nothing else does, so that
+no file is half-written when this container ends, and with it all that runs in it."""
 TAKE: Final = """\
-mkdir -p "$1/.hvd-elastic"
-cd "$1"
-head -c "$2" > .hvd-elastic/code.tar.gz
-echo "$3  .hvd-elastic/code.tar.gz" | sha256sum -c - >&2
-tar -xzf .hvd-elastic/code.tar.gz
-rm .hvd-elastic/code.tar.gz
-: > ".hvd-elastic/$3"
+mkdir -p "$1/.hvd-elastic/new-$$"
+cd "$1/.hvd-elastic"
+head -c "$2" > "new-$$.tar.gz"
+echo "$3  new-$$.tar.gz" | sha256sum -c - >&2
+tar -xzf "new-$$.tar.gz" -C "new-$$"
+rm "new-$$.tar.gz"
+echo "new-$$" > "new-$$.name"
+ln "new-$$.name" "$3" || test -e "$3"
 """
-"""Unpacks ``$2`` bytes of input with checksum ``$3`` into ``$1``."""
+"""Unpacks ``$2`` bytes of input with checksum ``$3`` beside ``$1``. Of several that do so at once the first counts."""
 
 COMMIT: Final = "hvd-elastic-ext/code-commit"
 FETCH: Final = """\

@@ -262,7 +262,7 @@ class Session:
             ports=self._ports,
             on_event=self._event,
         )
-        self._code = code_of("--code", settings.code, sent=settings.send_code)
+        self._code = code_of("--code", settings.code, sender=settings.job if settings.send_code else "")
         self._addresses = Addresses(
             self._control,
             given=settings.interfaces,

@@ -53,7 +53,7 @@ from hvd_elastic_ext.launcher.state.membership import (
     World,
 )
 from hvd_elastic_ext.launcher.state.options import JobOptions
-from hvd_elastic_ext.launcher.state.roster import Roster, Worker
+from hvd_elastic_ext.launcher.state.roster import JOIN_S, SEND_S, Roster, Worker
 
 log = logging.getLogger(__name__)
 
@@ -182,6 +182,7 @@ class JobState:
             generation,
             helper_number,
             faults=Faults(ledger or HealthLedger()),
+            roster=Roster(join_s=SEND_S if options.send_code else JOIN_S),
             short_since=now,
             adoption=Adoption(now),
             custody=Custody(now),

@@ -315,15 +315,28 @@ class Scaling:
         self.resize_s = median(self.pauses_s)
 
 
+BEHIND_S: Final = 15.0
+"""How long a member may take to leave once another has; then it is ended."""
+NOTICE_S: Final = 5.0
+"""How long members with an elastic loop may take to notice that a peer is lost, and to say what they roll back."""
+
+
 @dataclass(slots=True)
 class EngineChange:
-    """One change on its way. ``told_at`` and ``first_gone_at`` are times (mono)."""
+    """One change on its way. ``began``: when members were told first; that and ``..._at`` are times (mono)."""
 
     move: ChangeAction
     cause: str
     reason: str
     told_at: float | None = None
     first_gone_at: float | None = None
+    began: float | None = None
+
+    @property
+    def ends_at(self) -> float | None:
+        """When the remaining members are ended (mono); None as long as none has gone."""
+        after_s = BEHIND_S if self.move is ChangeAction.DRAIN else NOTICE_S
+        return None if self.first_gone_at is None else self.first_gone_at + after_s
 
 
 @dataclass(slots=True)

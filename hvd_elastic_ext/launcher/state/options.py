@@ -59,6 +59,7 @@ class JobOptions:
     """The hosts are those of ``-H`` or ``--hostfile``: no other one ever comes."""
     scaling: ScaleOptions | None = None
     """``--autoscale`` and ``--scale-with``; None: nobody asks for hosts."""
+    send_code: bool = False
     all_slots_of: str | None = None
     """The source of hosts whose slots at the start are the processes needed to start; None if ``-np`` is given."""
     misplaced: str | None = None

@@ -18,6 +18,8 @@ from hvd_elastic_ext.launcher.state.commit_holders import Held, Holders
 
 JOIN_S: Final = 60.0
 """How long an agent may take from its start to its first message."""
+SEND_S: Final = 600.0
+"""As long where code may be sent to a host before its agent starts: the most that is sent, at 4 Mbit/s."""
 JOIN_EACH_S: Final = 1.0
 """What each agent that is starting adds to that: only some are started at a time."""
 RETURN_S: Final = 7.0
@@ -238,6 +240,7 @@ class Roster:
     """The newest life of each seat with an end that was reported to this launcher."""
     commits: Holders = field(default_factory=Holders)
     """Commits in the agents' memory."""
+    join_s: float = JOIN_S
     _by_host: dict[str, dict[int, Worker]] = field(default_factory=dict, compare=False, repr=False)
     """The same processes: to ask for those of one host must not cost a look at thousands."""
     failed: dict[ProcessId, Worker] = field(default_factory=dict, compare=False, repr=False)
@@ -392,7 +395,7 @@ class Roster:
     @property
     def join_timeout_s(self) -> float:
         """Seconds from its start in which each of the agents that are starting now has to come."""
-        return JOIN_S + JOIN_EACH_S * sum(not agent.heard for agent in self.agents.values())
+        return self.join_s + JOIN_EACH_S * sum(not agent.heard for agent in self.agents.values())
 
     def next_life(self, seat: Seat) -> ProcessId:
         """A life that the seat has not had yet."""

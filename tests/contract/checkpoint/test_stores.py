@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hvd_elastic_ext.checkpoint.archive import catalog
+from hvd_elastic_ext.checkpoint.archive import catalog, write
 from hvd_elastic_ext.checkpoint.format.errors import Missing, StoreFailed
 from hvd_elastic_ext.checkpoint.stores import Store
 from tests.contract.checkpoint.conftest import Opener
@@ -65,6 +65,11 @@ def test_reading_what_is_not_there_is_told(store: Store) -> None:
     store.write("one", "other", blocks(b"a"), length=1)
     with pytest.raises(Missing):
         read(store, "one", "file", 0, 1)
+
+
+def test_a_try_to_write_leaves_nothing(store: Store, opener: Opener) -> None:
+    write.probe(store)
+    assert opener().folders() == []
 
 
 def test_a_small_file_is_replaced(store: Store, opener: Opener) -> None:

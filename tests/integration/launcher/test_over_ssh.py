@@ -196,3 +196,23 @@ def test_code_is_sent_to_each_host_that_has_other_or_none_also_later_and_again(
         assert not any("code" in record.get("reason") for record in records(journal, "struck"))
         job.send_signal(signal.SIGTERM)
         assert job.wait(60) == 143
+
+
+@pytest.mark.soak
+def test_an_edit_of_code_on_storage_that_all_hosts_have_is_not_undone_by_sending(
+    nethosts: MakeHosts, directory: Path
+) -> None:
+    hosts, journal, code = nethosts(2), directory / "journal.jsonl", directory / "code"
+    code.mkdir()
+    (code / "part.py").write_text("x = 1\n")
+    words = ["-np", "1", "--min-np", "1", "--settle", "1", "--code", code, "--send-code"]
+    words += ["--blacklist-cooldown-range", "1", "1", sys.executable, COUNTER, "1000000000"]
+    with hosts.launcher.popen(command(hosts, directory, *words), env={"HVD_ELASTIC_SAMPLE": "0"}, cwd=directory) as job:
+        wait_for_size(directory, job, 1)
+        (code / "part.py").write_text("x = 2  # hours of work\n")
+        set_hosts(directory, "h1:1", "h2:1")
+        wait_until(lambda: records(journal, "struck"), what="a strike", timeout=60, show=lambda: job.output)
+        assert "it has other code in" in records(journal, "struck")[0].get("reason")
+        assert (code / "part.py").read_text() == "x = 2  # hours of work\n"
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(60) == 143

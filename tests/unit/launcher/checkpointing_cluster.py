@@ -168,6 +168,11 @@ class Stored(Scenario):
         """All of its checkpoints are."""
         self.cluster.answers[host, "load"] = {"failed": "all are damaged", "for_good": True}
 
+    def unwritable_(self, host: str) -> None:
+        """No checkpoint could be written there."""
+        why = {"failed": "Read-only file system; give a folder", "for_good": True, "unwritable": True}
+        self.cluster.answers[host, "load"] = why
+
     def trains_(self, *words: str) -> None:
         """Somebody does."""
         self._wait(lambda _: self.cluster.training, *words)

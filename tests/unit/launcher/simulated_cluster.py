@@ -62,6 +62,7 @@ class JobOptions:
     sleep_after_s: float | None = None
     woken: bool = False
     restart_from_scratch: bool = False
+    send_code: bool = False
     all_slots_of: str | None = None
     misplaced: str | None = None
     fixed_hosts: bool = False

@@ -164,6 +164,10 @@ class Processes:
         process.steps = self._steps[process.generation] = max(process.steps, self._steps[process.generation])
         self.memory[process.host, process.slot] = [1, process.generation, process.steps, process.steps]
 
+    def commit_of(self, process: Process) -> list[int] | None:
+        """The commit that it reports in its heartbeats."""
+        return [1, process.generation, process.steps] if process.generation and self.commits else None
+
     def _ask_again(self, process: Process) -> None:
         self._news(process, "asked", id=process.asked, method="GET", path="/rank_and_size/x:0", body="")
 
@@ -270,7 +274,7 @@ class Processes:
                 continue
             beat = {
                 "step": process.steps,
-                "commit": [1, process.generation, process.steps] if process.generation and self.commits else None,
+                "commit": self.commit_of(process),
                 "progress": process.progress,
                 "waiting": (process.wedged or self._held_up(process)) and not process.stuck,
                 "step_s": process.step_s,

@@ -78,7 +78,7 @@ def end_line(job: str, host: str, *, key: bytes, grace_s: float = 0.0) -> bytes:
 def code_line(code: Code, directory: Path) -> bytes:
     """The line that names the files a host is to have, before it is told anything else. Pure."""
     files = {"code": base64.b64encode(code.wanted).decode(), "sha256": code.sha256, "size": len(code.archive)}
-    return _line({**files, "directory": str(directory)})
+    return _line({**files, "mark": code.mark, "directory": str(directory)})
 
 
 def _line(order: dict[str, object]) -> bytes:

@@ -10,7 +10,7 @@ from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.checkpoints import COMMIT_S
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.effects.checkpoints.memory import save_before
-from hvd_elastic_ext.launcher.state.facts.checkpoints import last_checkpoint_until, members, newest_step
+from hvd_elastic_ext.launcher.state.facts.checkpoints import last_checkpoint_until, members, newest_step, trains
 from hvd_elastic_ext.launcher.state.facts.memory import next_look
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
@@ -24,7 +24,9 @@ def plan(job: JobState) -> Plan:
     if part.why is None or job.outcome.failure is not None:
         return NOTHING
     _end_newcomers(job)
-    saving, until = job.checkpoints.asked or not job.standing, last_checkpoint_until(job)
+    until = last_checkpoint_until(job)
+    # A world that another launcher has begun may stand only now.
+    saving = job.checkpoints.asked or not job.standing or attempts.request(job)
     if saving and job.now < until:
         stops_at = _stops_at(job)
         if job.now < stops_at:
@@ -50,7 +52,7 @@ def _end_newcomers(job: JobState) -> None:
 def _stops_at(job: JobState) -> float:
     """When a world that has not come to its next commit is ended (mono)."""
     part, attempt = job.before_exit, job.checkpoints.attempt
-    if not (job.in_place or job.settled):
+    if not (job.in_place or trains(job)):
         return job.now  # its processes are new ones: what it would continue from is in memory
     if attempt is not None and not (attempt.stay or attempt.at_rest):
         part.commit_by = job.now + COMMIT_S  # an older one is completed first
@@ -63,10 +65,17 @@ def _stop_training(job: JobState) -> None:
     if job.standing and (attempt is None or len(attempt.kept) < len(attempt.ranks)):
         going = [worker for worker in members(job) if worker.killed is None]
         if going:
-            why = f"no commit in {job.now - job.before_exit.since:.0f} s" if job.settled else "the world changes"
-            log.warning("%s: the processes are ended, and the last commit is saved", why)
+            log.warning("%s: the processes are ended, and the last commit is saved", _why_stopped(job))
         for worker in going:
             orders.kill(job, worker, Cause.TOLD)
+
+
+def _why_stopped(job: JobState) -> str:
+    if not job.settled:
+        return "the world changes"
+    if job.in_place or trains(job):
+        return f"no commit in {job.now - job.before_exit.since:.0f} s"
+    return "no step is made yet"
 
 
 def save(job: JobState) -> Plan:

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Final
 
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state import actions, orders
 from hvd_elastic_ext.launcher.state.effects.health.cut_off import GONE_S, cut_off, end_earlier_lives, goes
+from hvd_elastic_ext.launcher.state.facts.silence import limit_s
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Agent, Worker
 
 log = logging.getLogger(__name__)
-
-BEAT_S: Final = 2.0
-"""A process may have received a message so long before its silence: the time between heartbeats."""
-INTERPRETER_S: Final = 60.0
-"""How long a process that is starting, is done, or was sent away, may be silent: the imports of an interpreter take
-time, as its end does, and no thread sends heartbeats while a busy machine does not run it.
-"""
 
 
 def plan(job: JobState) -> Plan:
@@ -111,11 +103,5 @@ def _silent(job: JobState) -> list[Worker]:
 
 
 def _is_overdue(job: JobState, worker: Worker) -> bool:
-    """Whether it is to be killed for its silence. A process that is leaving may be silent for longer."""
-    limit, rendezvous = job.options.heartbeat_timeout_s, job.rendezvous
-    # A process that was silent before it was told to leave has not received that.
-    silent_since = job.now - worker.silent_s + BEAT_S
-    told = worker.leaving is not None and silent_since > worker.leaving_since
-    left = told and rendezvous.formed and worker.life not in rendezvous.members
-    slow = worker.done or left or worker.stage is Stage.BOOTING
-    return worker.killed is None and worker.silent_s > (max(limit, INTERPRETER_S) if slow else limit)
+    """Whether it is to be killed for its silence."""
+    return worker.killed is None and worker.silent_s > limit_s(job, worker)

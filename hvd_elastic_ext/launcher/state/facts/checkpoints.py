@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Final
 
 from hvd_elastic_ext.core.errors import Interrupted
@@ -36,9 +37,20 @@ def newest_of_all(job: JobState) -> Name | None:
 
 
 def can_commit(job: JobState) -> bool:
-    """Whether every member has a State of ours, or is too new to have reported one."""
+    """Whether every member has a State of ours, or has not reported one yet: only such States leave commits."""
     now, present = job.now, members(job)
-    return bool(present) and all(each.holds is not None or now - each.since < TELLS_S for each in present)
+    young = all(each.holds is not None or now - each.since < TELLS_S for each in present)
+    return bool(present) and (young or job.roster.commits.newest is not None)
+
+
+def trains(job: JobState) -> bool:
+    """Whether the world may hold more than memory did before it: all have agreed on the state, and one did a step."""
+    return job.settled and any(map(_has_stepped, members(job), repeat(job.generation)))
+
+
+def _has_stepped(worker: Worker, generation: int) -> bool:
+    committed = worker.holds is not None and worker.holds[1] >= generation
+    return committed or worker.step_s is not None or worker.stepped_at is not None
 
 
 def holding(job: JobState) -> frozenset[Seat]:

@@ -11,8 +11,10 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import longest_s
 from hvd_elastic_ext.launcher.rules.health.host_requests import NEEDED, Starting
 from hvd_elastic_ext.launcher.rules.membership.next_world import STILL_FORMING, Stage
+from hvd_elastic_ext.launcher.rules.membership.world_change import ChangeAction
 from hvd_elastic_ext.launcher.state.facts import checkpoints, health, memory, pace
 from hvd_elastic_ext.launcher.state.facts.shortage import NOT_READY, list_refused, why_too_few
+from hvd_elastic_ext.launcher.state.facts.silence import STARTS_S, limit_s
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import GO_S
@@ -32,14 +34,15 @@ STANDBY: Final = "--standby-timeout"
 FAILS: Final = ", then the job fails (--elastic-timeout)"
 ARRIVES: Final = "it ends when that has come, or its holder is gone"
 INITIALIZED: Final = "it ends when that is, or when it has failed"
-CONNECTED: Final = "it ends when they are, or when one has failed; look for a firewall between the hosts if it lasts"
+CONNECTED: Final = "it ends when they are, or when one has failed"
+FIREWALL: Final = "; look for a firewall between the hosts"
+FIREWALL_S: Final = 10.0
+"""Seconds without a connection after which a line of a world on several hosts says so."""
 FAILED: Final = "it ends with the process there; Ctrl-C ends the job"
 FAILED_LONG: Final = "it ends with the process there, which `py-spy dump --pid` shows; Ctrl-C ends the job"
 EXITS_S: Final = 10.0
 """Seconds that a process may take to exit before a line names how to look at it."""
 AGREED: Final = "it ends when the commit has come to them, or when one has failed"
-STARTS_S: Final = 120.0
-"""How long a process may take until it trains; one that has no elastic loop cannot say that it does."""
 NAMES: Final = 4
 """Most names in one line."""
 
@@ -117,6 +120,8 @@ def waits_for(job: JobState, *, brief: bool = True) -> Wait | None:
         return Wait(f"for the newest commit: {decision.reason}", decision.until, ends=ARRIVES)
     if (failing := _failing(job)) is not None:
         return failing
+    if (leaving := _leaving(job)) is not None:
+        return leaving
     if not job.standing:
         return _save(job) or _shortage(job, brief=brief)
     if not job.formed:
@@ -138,13 +143,24 @@ def starting(job: JobState, now: float) -> dict[str, Starting]:
         if worker.generation or worker.killed is not None or worker.leaving is not None:
             continue
         what, since_s = f"the process in slot {seat.slot}", now - worker.created
-        one = Starting(what, since_s, "waits for its world")
+        one = Starting(what, since_s, _joins(job))
         if worker.stage is Stage.BOOTING:
             why = NOT_READY if worker.step_s is None else STEPS_ALONE
             one = Starting(what, since_s, why, worker.since + boot_s - now, STANDBY)
         if seat.host not in found or found[seat.host].since_s < one.since_s:
             found[seat.host] = one
     return found
+
+
+def _joins(job: JobState) -> str:
+    """What a newcomer that is ready waits for."""
+    if not job.world.members:
+        return "waits for its world"
+    if job.restarting.change is not None:
+        return f"joins once world {job.generation} has ended"
+    if job.settled:
+        return f"joins at a commit of world {job.generation}"
+    return f"joins once world {job.generation} trains"
 
 
 def beside(job: JobState) -> dict[str, Starting]:
@@ -273,6 +289,17 @@ def _failing(job: JobState) -> Wait | None:
     return Wait(f"for the end of {some(names)}: {who} raised {raised}", since=first.failed_at, ends=ends)
 
 
+def _leaving(job: JobState) -> Wait | None:
+    """Processes that end on purpose, since the next world has others: to exit may take a busy machine seconds."""
+    change = job.restarting.change
+    members = [each for each in job.roster.present(job.world.members) if each.killed is None and not each.done]
+    if change is None or change.move is not ChangeAction.DRAIN or not members:
+        return None
+    what = f"for the end of world {job.generation}, as the next one begins: {some([each.seat for each in members])}"
+    then = ", then they are ended, and the next world begins"
+    return Wait(what, change.ends_at, then, ends="it ends when they have come to their next commit, and left")
+
+
 def _forming(job: JobState) -> Wait:
     waiting = job.rendezvous.waiting
     done = {worker.life for worker in job.roster.present(job.world.members) if worker.done}
@@ -302,7 +329,10 @@ def _first_step(job: JobState) -> Wait | None:
         if outside and len(members) == 1:
             return Wait(f"{what}: not initialized yet: {some(outside)}", ends=INITIALIZED)
         if outside:
-            return Wait(f"{what}: not connected to the others yet: {some(outside)}", ends=CONNECTED)
+            lasts_s = job.now - max(worker.told_at or job.now for worker in members)
+            apart = lasts_s >= FIREWALL_S and len({worker.seat.host for worker in members}) > 1
+            ends = CONNECTED + (FIREWALL if apart else "")
+            return Wait(f"{what}: not connected to the others yet: {some(outside)}", ends=ends)
         behind = [worker.life.seat for worker in members if worker.agreed < job.generation]
         if behind and any(worker.loops for worker in members):  # without an elastic loop they may train already
             return Wait(f"{what}: no agreement on the state yet: {some(behind)}", ends=AGREED)
@@ -335,16 +365,16 @@ def _silence(job: JobState) -> Wait | None:
         return None  # nearly always, and there may be thousands
     hosts, workers = job.roster.agents.items(), job.roster.present(job.world.members)
     silent = {name: job.now - agent.heard for name, agent in hosts if agent.heard and job.now - agent.heard > after}
-    silent |= {
-        str(worker.seat): worker.silent_s
-        for worker in workers
-        if worker.silent_s > after and worker.killed is None and worker.seat.host not in silent
-    }
+    left = dict.fromkeys(silent, limit)
+    for worker in workers:
+        most = limit_s(job, worker)
+        if worker.silent_s > max(SAY_S, SILENT * most) and worker.killed is None and worker.seat.host not in silent:
+            silent[str(worker.seat)], left[str(worker.seat)] = worker.silent_s, most
     if not silent:
         return None
-    longest = max(silent.values())
+    first_s = min(most - silent[name] for name, most in left.items())
     then = ", then it counts as failed (--heartbeat-timeout)"
-    return Wait(f"no heartbeat from {_names(silent)}", job.now + limit - longest, then, job.now - longest)
+    return Wait(f"no heartbeat from {_names(silent)}", job.now + first_s, then, job.now - max(silent.values()))
 
 
 def _shortage(job: JobState, *, brief: bool) -> Wait:

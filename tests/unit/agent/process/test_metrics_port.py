@@ -107,6 +107,18 @@ def test_clients_that_hold_all_places_keep_nobody_out() -> None:
             assert answered(loop, client, ASK).endswith(b"figures\n")
 
 
+def test_figures_that_cannot_be_made_are_said_once_and_do_not_end_the_agent(capfd: pytest.CaptureFixture[str]) -> None:
+    def answer() -> Answer:
+        raise RuntimeError("the driver has gone")
+
+    loop = Loop()
+    with contextlib.closing(MetricsPort(loop, "127.0.0.1:0", answer)) as port:
+        for _ in range(2):
+            with connected(port) as client:
+                assert answered(loop, client, ASK).startswith(b"HTTP/1.1 500 ")
+    assert capfd.readouterr().err.count("figures for Prometheus: RuntimeError: the driver has gone") == 1
+
+
 def test_a_port_in_use_and_what_is_no_address_are_refused() -> None:
     with opened() as (loop, port):
         with pytest.raises(OSError, match="in use"):

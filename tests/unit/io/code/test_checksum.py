@@ -64,6 +64,36 @@ def test_what_git_ignores_is_not_compared(tmp_path: Path) -> None:
     assert code_of("--code", folder) == before
 
 
+def test_keys_and_journals_of_jobs_are_no_code(tmp_path: Path) -> None:
+    folder = filled(tmp_path / "a")
+    before = code_of("--code", folder)
+    (folder / ".hvd-elastic" / "job").mkdir(parents=True)
+    (folder / ".hvd-elastic" / "job" / "key").write_text("a secret\n")
+    assert code_of("--code", folder) == before
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    assert code_of("--code", folder) == before
+
+
+def test_a_repository_that_ignores_all_is_not_sent_with_what_it_ignores(tmp_path: Path) -> None:
+    folder = filled(tmp_path / "a")
+    (folder / ".gitignore").write_text("*\n")
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    with pytest.raises(UsageError, match="git ignores all of its files"):
+        code_of("--code", folder)
+
+
+def test_files_that_change_while_they_are_read_are_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, packed = filled(tmp_path / "a"), files.packed
+
+    def meanwhile(folder: Path, names: tuple[str, ...], *, private: bool) -> bytes:
+        (folder / "train.py").write_text("x = 2\n")
+        return packed(folder, names, private=private)
+
+    monkeypatch.setattr(files, "packed", meanwhile)
+    with pytest.raises(UsageError, match="its files change while they are read"):
+        code_of("--code", folder, sender="j")
+
+
 def test_what_cannot_be_compared_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"--code .*nowhere: there is no such folder"):
         code_of("--code", tmp_path / "nowhere")

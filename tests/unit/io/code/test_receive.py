@@ -21,7 +21,7 @@ def code(folder: Path, there: Path, text: str = "x = 1\n") -> Code:
     """Of a folder, as it is to be at another place."""
     folder.mkdir()
     (folder / "train.py").write_text(text)
-    found = code_of("--code", folder, sent=True)
+    found = code_of("--code", folder, sender="j")
     return found._replace(wanted=unpacked(found.wanted)._replace(folder=str(there)).packed())
 
 
@@ -52,6 +52,36 @@ def test_what_is_cut_off_is_told(tmp_path: Path) -> None:
         receive.take(line, source(sent.archive[:-9], line.size))
 
 
+def test_the_folder_that_is_sent_is_not_written_to_on_a_host_that_has_the_same_storage(tmp_path: Path) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / "train.py").write_text("x = 1\n")
+    sent = code_of("--code", folder, sender="j")
+    (folder / "train.py").write_text("an edit since the start\n")
+    command = module_command(sys.executable, RECEIVER_MODULE)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(code_line(sent, tmp_path))
+        process.stdin.flush()
+        assert process.stdout.readline().decode().strip() == HAS_CODE
+        process.communicate(b'{"do": "finish"}\n')
+    assert (folder / "train.py").read_text() == "an edit since the start\n"
+
+
+def test_whoever_sends_nothing_any_more_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = code(tmp_path / "here", tmp_path / "there")
+    line = receive.read(code_line(sent, tmp_path))
+    monkeypatch.setattr(receive, "QUIET_S", 0.1)
+    read, write = os.pipe()
+    with pytest.raises(ValueError, match="nothing came for"):
+        receive.take(line, receive.Input(read, line.size))
+    os.close(read)
+    os.close(write)
+
+
 def test_other_files_than_those_that_were_named_are_told(tmp_path: Path) -> None:
     sent, other = code(tmp_path / "a", tmp_path / "there"), code(tmp_path / "b", tmp_path / "there", "x = 2\n")
     line = receive.read(code_line(sent._replace(archive=other.archive), tmp_path))
@@ -59,7 +89,9 @@ def test_other_files_than_those_that_were_named_are_told(tmp_path: Path) -> None
         receive.take(line, source(other.archive, line.size))
 
 
-@pytest.mark.parametrize("line", [b"{}\n", b"no json\n", b'{"code": "?", "sha256": "", "size": 1, "directory": ""}\n'])
+@pytest.mark.parametrize(
+    "line", [b"{}\n", b"no json\n", b'{"code": "?", "sha256": "", "size": 1, "mark": "", "directory": ""}\n']
+)
 def test_a_line_that_names_no_files_is_refused(line: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - whatever it says
         receive.read(line)

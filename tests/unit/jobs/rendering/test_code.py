@@ -12,7 +12,7 @@ import pytest
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.cluster.code import packed
 from hvd_elastic_ext.jobs.cluster.revision import resolved
-from hvd_elastic_ext.jobs.rendering.code import ARCHIVE, CHECKSUM, COMMIT, FETCH, FITS, KEY, SENT, take_words
+from hvd_elastic_ext.jobs.rendering.code import ARCHIVE, CHECKSUM, COMMIT, FETCH, FITS, KEY, SENT, WAIT, take_words
 from hvd_elastic_ext.jobs.rendering.objects import main_container, templates
 from hvd_elastic_ext.jobs.rendering.render import needed, render
 from hvd_elastic_ext.jobs.spec.job import KINDS
@@ -93,6 +93,7 @@ def test_code_that_is_sent_is_unpacked_if_it_is_what_was_packed(tmp_path: Path, 
     for folder in (source, place):
         folder.mkdir()
     (source / "train.py").write_text("x = 1\n")
+    (source / ".env").write_text("x = 1\n")
     archive = packed(source)
     made = objects("mpijob", LARGE, working_dir=str(place))
     (pod,) = (each for body in made for role, each in templates(body) if role == "launcher")
@@ -101,10 +102,38 @@ def test_code_that_is_sent_is_unpacked_if_it_is_what_was_packed(tmp_path: Path, 
     given = bytes(reversed(archive)) if damaged else archive + b"more"
     done = subprocess.run(take_words(str(place), archive), input=given, capture_output=True, check=False)
     assert (done.returncode == 0) == (not damaged), done.stderr
-    assert [path.name for path in place.iterdir() if path.name != ".hvd-elastic"] == ([] if damaged else ["train.py"])
+    assert names(place) == []
     if not damaged:
         ended = subprocess.run(wait, capture_output=True, check=True, timeout=60, text=True)
         assert ended.stdout == "waits for its code; to send it: hvd-elastic sync digits FOLDER\n"
+        assert names(place) == [".env", "train.py"]
+
+
+def names(place: Path) -> list[str]:
+    return sorted(path.name for path in place.iterdir() if path.name != ".hvd-elastic")
+
+
+def test_code_that_is_sent_twice_at_once_or_broken_off_is_never_half_there_when_its_pod_goes_on(tmp_path: Path) -> None:
+    source, place = tmp_path / "source", tmp_path / "place"
+    for folder in (source, place):
+        folder.mkdir()
+    (source / "train.py").write_bytes(os.urandom(100_000))
+    archive = packed(source)
+    words = take_words(str(place), archive)
+    assert subprocess.run(words, input=archive[:-1], capture_output=True, check=False).returncode
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as late:
+        assert late.stdin is not None
+        late.stdin.write(archive[:50_000])
+        subprocess.run(words, input=archive, capture_output=True, check=True)
+        wait = ["sh", "-ec", WAIT, "sh", str(place), "digits", words[-1]]
+        subprocess.run(wait, capture_output=True, check=True, timeout=60)
+        before = (place / "train.py").stat()
+        late.communicate(archive[50_000:])
+        assert late.returncode == 0
+    assert (place / "train.py").stat() == before
+    assert (place / "train.py").read_bytes() == (source / "train.py").read_bytes()
+    subprocess.run(wait, capture_output=True, check=True, timeout=60)
+    assert names(place) == ["train.py"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -11,7 +11,7 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import HOLD_S, Questio
 from hvd_elastic_ext.launcher.state.effects.engines.engine import Engine
 from hvd_elastic_ext.launcher.state.events import News
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import JOIN_S
+from hvd_elastic_ext.launcher.state.roster import JOIN_S, SEND_S
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
 
 
@@ -81,6 +81,17 @@ def test_who_stands_in_line_for_its_start_is_not_taken_for_unreachable(others: i
     cluster.driver.look()
     assert len(started) == others + 1
     cluster.clock.advance(JOIN_S + 20.0)
+    cluster.driver.look()
+    assert bool(cluster.events("struck")) is blamed
+
+
+@pytest.mark.parametrize(("passed_s", "blamed"), [(JOIN_S + 20.0, False), (SEND_S + 20.0, True)])
+def test_a_host_to_which_code_is_sent_has_time_for_it(passed_s: float, blamed: bool) -> None:
+    cluster = Cluster(JobOptions(send_code=True))
+    cluster.start_agent = lambda host: None  # type: ignore[method-assign]
+    cluster.hosts(a=1)
+    cluster.driver.look()
+    cluster.clock.advance(passed_s)
     cluster.driver.look()
     assert bool(cluster.events("struck")) is blamed
 

@@ -336,7 +336,8 @@ def give_up(job: JobState, why: str, *, blame: bool = True) -> None:
     state.failed_in_a_row += 1
     pause = pause_after(state.failed_in_a_row, first=AGAIN_S, longest=AGAIN_MOST_S)
     state.not_before = job.now + pause
-    log.warning("no checkpoint: %s; the next attempt is in %g s", why, pause)
+    stays = "" if state.path is None else "; the one before stays"
+    log.warning("no checkpoint: %s%s; the next attempt is in %g s", why, stays, pause)
     job.record("not_sealed", reason=why, again_s=pause)
 
 

@@ -36,7 +36,7 @@ def answered(job: JobState, agent: Agent, answer: HelperAnswer) -> None:
     loading = job.restore.hosts[host]
     del job.helpers[Purpose.RESTORE][host]
     if answer.failed is not None:
-        _failed(job, host, loading, answer.failed, for_good=answer.content.get("for_good") is True)
+        _failed(job, host, loading, answer.failed, answer.content)
     else:
         loading.ready = True
         _loaded(job, agent, loading, answer.content)
@@ -81,12 +81,15 @@ def _loaded(job: JobState, agent: Agent, loading: Loading, answer: Mapping[str, 
         job.record("resumed", path=path, step=step, host=host, reason=f"the newest checkpoint is {path}")
 
 
-def _failed(job: JobState, host: str, loading: Loading, why: str, *, for_good: bool = False) -> None:
-    now = job.now
-    loading.slots, loading.again_at, loading.for_good = [], now + AGAIN_S, for_good
-    log.warning("%s cannot load a checkpoint: %s", host, why)
-    job.record("not_resumed", host=host, reason=why)
+def _failed(job: JobState, host: str, loading: Loading, why: str, said: Mapping[str, Any]) -> None:
+    now, unwritable = job.now, said.get("unwritable") is True
+    loading.slots, loading.again_at, loading.for_good = [], now + AGAIN_S, said.get("for_good") is True
+    what = "write checkpoints (--checkpoint-dir)" if unwritable else "load a checkpoint"
+    said_of = f"{host} cannot {what}: {why}"
+    if holding(job) or not unwritable:
+        log.warning("%s", said_of)
+        job.record("not_resumed", host=host, reason=why)
     if holding(job):
         loading.ready, loading.again_at = True, None  # it gets it from a host that could
     else:
-        job.restore.why = f"{host} cannot load a checkpoint: {why}"
+        job.restore.why = said_of

@@ -20,7 +20,7 @@ from hvd_elastic_ext.launcher.rules.membership import world_change
 from hvd_elastic_ext.launcher.rules.membership.next_world import Situation, WorldDecision
 from hvd_elastic_ext.launcher.rules.membership.world_change import ChangeAction, members_in
 from hvd_elastic_ext.launcher.state import actions, orders
-from hvd_elastic_ext.launcher.state.facts.waits import STARTS_S
+from hvd_elastic_ext.launcher.state.facts.silence import STARTS_S
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.membership import EngineChange
 from hvd_elastic_ext.launcher.state.roster import Worker
@@ -29,10 +29,6 @@ log = logging.getLogger(__name__)
 
 TELL_AGAIN_S: Final = 5.0
 """Members that are to leave are told so again after this time: messages get lost."""
-BEHIND_S: Final = 15.0
-"""How long a member may take to leave once another has; then it is ended."""
-NOTICE_S: Final = 5.0
-"""How long members with an elastic loop may take to notice that a peer is lost, and to say what they roll back."""
 
 
 def advance(job: JobState) -> WorldDecision:
@@ -81,10 +77,8 @@ def _next_look(job: JobState) -> float | None:
     change, now = job.restarting.change, job.now
     if change is None:
         return None
-    told_at, gone_at = change.told_at, change.first_gone_at
-    again = [] if told_at is None else [told_at + TELL_AGAIN_S]
-    late = [] if gone_at is None else [_ended_at(job, change)]
-    return min((at for at in (*again, *late) if at > now), default=None)
+    again = None if change.told_at is None else change.told_at + TELL_AGAIN_S
+    return min((at for at in (again, change.ends_at) if at is not None and at > now), default=None)
 
 
 def _starting_until(job: JobState) -> float:
@@ -141,19 +135,14 @@ def _end_members(job: JobState, now: float, situation: Situation) -> None:
         change.first_gone_at = now
     if change.move is ChangeAction.DRAIN and (change.told_at is None or now >= change.told_at + TELL_AGAIN_S):
         change.told_at = now
+        change.began = now if change.began is None else change.began
         _tell_to_leave(job, members, {seat.host for seat in situation.wanted}, change.reason)
-    late = change.first_gone_at is not None and now >= _ended_at(job, change)
+    late = change.ends_at is not None and now >= change.ends_at
     # An error before any step is most likely the script's: let the others fail alike.
     alike = bool(job.restarting.errors) and not any(worker.loops or worker.step for worker in members)
     for worker in members:
         if worker.leaving is None and not worker.done and (late or not (worker.loops or alike)):
             orders.end(job, worker, why=change.reason)
-
-
-def _ended_at(job: JobState, change: EngineChange) -> float:
-    """When the remaining members are ended (mono). Only asked once one has gone."""
-    assert change.first_gone_at is not None
-    return change.first_gone_at + (BEHIND_S if change.move is ChangeAction.DRAIN else NOTICE_S)
 
 
 def _tell_to_leave(job: JobState, members: Sequence[Worker], staying: set[str], reason: str) -> None:

@@ -286,3 +286,13 @@ def test_after_a_request_the_next_checkpoint_holds_nobody(over: str) -> None:
 class Withdrawing(Stored):
     def withdraw_(self) -> None:
         self.cluster.ask(attempts.withdraw_request)
+
+
+def test_a_checkpoint_that_fails_is_said_to_leave_one_before_only_where_there_is_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    play("train a b every=5; refuses a write no room; run 20", steps=Stored)
+    assert "no checkpoint: a: no room; the next attempt" in caplog.text
+    caplog.clear()
+    play("train a b every=5; sees sealed; refuses a write no room; run 20", steps=Stored)
+    assert "no checkpoint: a: no room; the one before stays; the next attempt" in caplog.text

@@ -35,6 +35,14 @@ RESTORE = {
         fails a cannot load a checkpoint: the share is not mounted (for --elastic-timeout 30 s)""",
     "a job whose checkpoints are all damaged ends at once": """
         begin; damaged a; hosts a; over <20; fails all are damaged; no spawned""",
+    "a job that could write no checkpoint ends before it trains": """
+        begin; unwritable a; hosts a
+        fails a cannot write checkpoints (--checkpoint-dir): Read-only file system
+        over; no spawned not_resumed""",
+    "a job of which one host could write none ends before it trains": """
+        begin; unwritable b; hosts a b; over <20; no resized""",
+    "a job that goes on from a checkpoint does so though one host could write none": """
+        begin; found a; unwritable b; held b 3; hosts a b; size 2; is not_resumed.host b; goes-on""",
     "a host that cannot read the checkpoint gets it from one that can": """
         begin; found a; breaks b load; takes load 0.1; hosts a b; size 2; is not_resumed.host b""",
     "a connection lost during a load causes another load": """

@@ -12,10 +12,12 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.planners.health import silence
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
+from hvd_elastic_ext.launcher.rules.membership.world_change import ChangeAction
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.actions import Record
 from hvd_elastic_ext.launcher.state.events import AgentLost, End, HostsChanged, LauncherPaused
 from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.membership import EngineChange
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.state_changes import changes, happen, held, lines, news, of_slot, small_job
 
@@ -340,6 +342,37 @@ def test_what_follows_from_silence(case: Case) -> None:
     job = small_job()
     happen(job, *before)
     assert changes(job, lambda: silence.plan(job)) == lines(expected)
+
+
+def imports(job: JobState) -> None:
+    """The process of a has its rank, and no more."""
+    [worker] = job.roster.on("a")
+    worker.loops, worker.step_s = False, None
+
+
+def drains(job: JobState) -> None:
+    """All were told at second 100 to leave their world on purpose."""
+    job.restarting.change = EngineChange(ChangeAction.DRAIN, "hosts added", "", told_at=100.0, began=100.0)
+
+
+OTHERS: dict[str, tuple[Any, ...]] = {
+    "a minute, of one that imports": (imports, silent("a", 60.0), False),
+    "more, of one that imports": (imports, silent("a", 60.5), True),
+    "longer, of one that has imported for two minutes": (imports, 90.0, silent("a", 10.5), True),
+    "longer, of one that trains": (silent("a", 10.5), True),
+    "longer, of one that leaves with the others": (drains, 20.0, silent("a", 18.0), False),
+    "longer, of one that was silent before they were told to leave": (drains, 8.0, silent("a", 10.5), True),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS.values(), ids=OTHERS)
+def test_a_process_of_an_engine_with_others_for_each_world_is_silent_for(case: Case) -> None:
+    """On a busy machine one that left as it was told to, or loaded its libraries, was killed and its slot blocked."""
+    *before, killed = case
+    job = small_job(engine="torchrun")
+    happen(job, *before, silence.plan)
+    [worker] = job.roster.on("a")
+    assert (worker.killed is Cause.SILENT) is killed
 
 
 def test_whoever_is_silent_for_too_long_is_seen_between_looks() -> None:

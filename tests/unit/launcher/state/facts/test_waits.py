@@ -19,6 +19,7 @@ from hvd_elastic_ext.launcher.state.events import HostsChanged
 from hvd_elastic_ext.launcher.state.facts.waits import (
     AGREED,
     CONNECTED,
+    FIREWALL,
     SAY_S,
     Wait,
     kept,
@@ -433,6 +434,21 @@ def test_the_only_rank_is_not_said_to_wait_for_others(hosts: tuple[str, ...], wh
     for worker in job.roster.present(job.world.members):
         worker.generation = 0
     assert waits_for(job) == Wait(f"for the first step of world 1: {what}", ends=ends)
+
+
+def test_a_firewall_is_named_after_10_s_of_a_world_on_several_hosts() -> None:
+    """It was named at once, also of a world on one machine."""
+    for hosts, after_s, names_it in ((("a", "b"), 9.0, False), (("a", "b"), 10.0, True), (("a",), 60.0, False)):
+        cluster = Cluster(JobOptions(WorldLimits(start=2)))
+        cluster.hosts(**dict.fromkeys(hosts, 2 // len(hosts)))
+        cluster.until(lambda: len(cluster.training) == 2)  # noqa: B023 (asked within this turn)
+        job = cluster.driver.job
+        job.decision = STILL_FORMING
+        for worker in job.roster.present(job.world.members):
+            worker.generation, worker.told_at = 0, job.now - after_s
+        wait = waits_for(job)
+        assert wait is not None
+        assert wait.ends == CONNECTED + (FIREWALL if names_it else "")
 
 
 def beside(caplog: pytest.LogCaptureFixture) -> list[str]:

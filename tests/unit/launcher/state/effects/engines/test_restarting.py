@@ -15,9 +15,10 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.rules.membership.world_change import BACK_S, ChangeAction, decide
 from hvd_elastic_ext.launcher.state.effects.engines import restarting
 from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
-from hvd_elastic_ext.launcher.state.effects.engines.restarting import BEHIND_S, NOTICE_S, STARTS_S
 from hvd_elastic_ext.launcher.state.effects.membership import resize_report
 from hvd_elastic_ext.launcher.state.events import WorldNotBegun
+from hvd_elastic_ext.launcher.state.facts.silence import STARTS_S
+from hvd_elastic_ext.launcher.state.membership import BEHIND_S, NOTICE_S
 from tests.unit.launcher.rules.membership.test_next_world import LIMITS, process, situation
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions

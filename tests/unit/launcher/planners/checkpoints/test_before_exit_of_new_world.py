@@ -1,0 +1,178 @@
+"""The end of a job with a world of new processes: what the world before has trained is saved from memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from hvd_elastic_ext.core.errors import Interrupted
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.core.messages.slot_protocol import START_AGAIN
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
+from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
+from hvd_elastic_ext.launcher.state.events import End, Expected
+from tests.unit.launcher.checkpointing_cluster import Stored, Storing
+from tests.unit.launcher.scenarios import play
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
+from tests.unit.launcher.simulated_processes import Process
+
+
+class Importing(Storing):
+    """Processes need ``imports_s`` from their ranks to their loop, ``sync_s`` to agree, and ``first_s`` to a step.
+
+    As in an engine with other processes for each world, or (``in_place``) with the same ones.
+    """
+
+    def __init__(self, options: JobOptions, *, in_place: bool) -> None:
+        given = {each.name: getattr(options, each.name) for each in fields(options) if each.name != "durability"}
+        super().__init__(ON_NOTICE, **(given if in_place else {**given, "engine": "torchrun"}))
+        self.imports_s = self.sync_s = self.first_s = 0.0
+        self.began: dict[tuple[str, int], float] = {}
+
+    def _ask(self, process: Process) -> None:
+        if process.generation and not self.driver.job.in_place:
+            process.interrupted = True
+            self._end(process, START_AGAIN)
+        else:
+            super()._ask(process)
+
+    def enter(self, process: Process) -> None:
+        self.say(process, "entered", generation=process.generation)
+        if process.agreed:
+            self._loop(process)
+        else:
+            self.later(self.imports_s, lambda: self._loop(process))
+
+    def _loop(self, process: Process) -> None:
+        if process.state == "training":
+            self.say(process, "looping")
+            self.later(self.sync_s, lambda: self._agree(process))
+
+    def _agree(self, process: Process) -> None:
+        if process.state != "training":
+            return
+        process.steps = max([process.steps, *(held[3] for held in self.memory.values())])
+        process.agreed = process.generation
+        self.began[process.host, process.life] = self.clock.mono() + self.first_s
+        newest = max((held[:3] for held in self.memory.values()), default=[1, process.generation, process.steps])
+        self.say(process, "synced", commit=newest, step=process.steps)
+
+    def commit_of(self, process: Process) -> list[int] | None:
+        """None until it has agreed; then the one that it has loaded, until it has done a step."""
+        if not process.agreed:
+            return None
+        held = self.memory.get((process.host, process.slot))
+        return held[:3] if held is not None and not self._has_begun(process) else super().commit_of(process)
+
+    def _held_up(self, process: Process) -> bool:
+        return not self._has_begun(process) or super()._held_up(process)
+
+    def _has_begun(self, process: Process) -> bool:
+        at = self.began.get((process.host, process.life))
+        return at is not None and self.clock.mono() >= at
+
+    def _train(self, process: Process) -> None:
+        super()._train(process)
+        if self._has_begun(process):
+            process.stepped_at = self.clock.mono()
+
+    def _commit(self, process: Process) -> None:
+        if self._has_begun(process):
+            super()._commit(process)
+
+    def _usual(self, host: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """A process that has not agreed yet has left what lies in its memory as it was."""
+        answer = super()._usual(host, request)
+        for process in self.agents[host].values() if request["do"] == "held" else ():
+            if not process.agreed and (held := self.memory.get((host, process.slot))):
+                answer["held"][str(process.slot)] = [[77, *held[:3]], held[3], 1]
+        return answer
+
+
+class Saved(Stored):
+    """More steps."""
+
+    cluster: Importing
+
+    def slow_(self, part: str, seconds: str) -> None:
+        """From now on that part of the start of a process takes so long."""
+        setattr(self.cluster, f"{part}_s", float(seconds))
+
+    def commits_(self) -> None:
+        """The last checkpoint has the newest commit, of about four steps or more."""
+        [sealed] = self.cluster.events("sealed")
+        assert sealed["step"] >= 4, sealed
+
+
+def world(*, in_place: bool = False) -> Callable[[JobOptions], Cluster]:
+    return lambda options: Importing(options, in_place=in_place)
+
+
+def told(scenario: str, **kind: Any) -> Importing:
+    cluster: Importing = play(scenario, world(**kind), steps=Saved)
+    return cluster
+
+
+MOMENTS = {
+    "the processes of the lost world end": "kill b; run 0.001",
+    "no process of the next world has begun": "kill b; run 0.2",
+    "its processes boot": "boot a 30; kill b; run 8",
+    "its processes import": "slow imports 60; kill b; members a; run 8",
+    "its processes agree on the state": "slow sync 60; kill b; members a; run 8",
+    "the commit is loaded and no step is made": "slow first 60; kill b; members a; run 8",
+    "all leave on purpose": "boot c 0.2; hosts a b c; run 2",
+    "the processes of a larger world import": "boot c 0.2; slow imports 60; hosts a b c; members a b c; run 8",
+}
+
+
+@pytest.mark.parametrize("signal", ["ctrl-c", "interrupt"])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_what_was_trained_is_saved_at_once_while(moment: str, signal: str) -> None:
+    """Five seconds after the new world had its ranks, all that was trained and in no checkpoint was lost."""
+    told(f"train a b; run 5; {MOMENTS[moment]}; {signal}; over <5; commits")
+
+
+@pytest.mark.parametrize(
+    ("slow", "why"), [("imports", "the world changes"), ("sync", "the world changes"), ("first", "no step is made yet")]
+)
+def test_the_line_says_why_processes_are_ended(slow: str, why: str, caplog: pytest.LogCaptureFixture) -> None:
+    told(f"train a b; run 5; slow {slow} 60; kill b; members a; run 8; ctrl-c; over <5")
+    assert f"{why}: the processes are ended, and the last commit is saved" in caplog.text
+
+
+@pytest.mark.parametrize("signal", ["ctrl-c", "interrupt"])
+@pytest.mark.parametrize("slow", ["imports", "sync"])
+def test_where_processes_live_on_and_one_that_joins_takes_long_the_commit_in_memory_is_saved(
+    slow: str, signal: str
+) -> None:
+    """A newcomer that agrees on the state for longer than a few seconds made the job forget its last checkpoint."""
+    told(f"train a; run 5; slow {slow} 60; hosts a b; members a b; run 8; {signal}; over <18; commits", in_place=True)
+
+
+@pytest.mark.parametrize("engine", ["torchrun", "horovod"])
+def test_a_world_that_trains_comes_to_its_next_commit_first(engine: str) -> None:
+    cluster = told("train a b; run 5; ctrl-c; over <10; commits", in_place=engine == "horovod")
+    assert cluster.stays[0] is True
+
+
+@pytest.mark.parametrize("moment", ["before its hosts are back", "when they are"])
+def test_a_launcher_that_is_started_again_while_the_world_imports_saves_what_memory_holds(moment: str) -> None:
+    cluster = Importing(JobOptions(), in_place=False)
+    cluster.answers.clear()
+    commits = [NotedCommit("a", "", (1, 6, 40), 40, 40)]
+    cluster.driver.job.roster.commits.expect(commits, now=cluster.clock.mono())
+    cluster.hosts(a=1)
+    cluster.join_s["a"] = 3.0
+    cluster.inherit("a")
+    [process] = cluster.agents["a"].values()
+    process.agreed = 0
+    cluster.memory["a", 0] = [1, 6, 40, 40]
+    cluster.driver.tell(Expected((Host("a", 1),), cluster.clock.mono() + 60.0))
+    cluster.run(1.0 if moment == "before its hosts are back" else 10.0)
+    cluster.driver.tell(End(Interrupted(2, "stopped by SIGINT")))
+    cluster.until(lambda: cluster.driver.over, within=30.0)
+    [sealed] = cluster.events("sealed")
+    assert sealed["step"] == 40

@@ -1,0 +1,58 @@
+"""What is said of a world whose processes end on purpose, as the next one has others."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from hvd_elastic_ext.launcher.state.facts.waits import starting, waits_for
+from tests.unit.launcher.planners.health.test_silence import drains, imports, silent
+from tests.unit.launcher.scenarios import play
+from tests.unit.launcher.state.effects.engines.test_restarting import Restarted, Restarts
+from tests.unit.launcher.state_changes import happen, small_job
+
+WORLD = "waiting: for the end of world 1, as the next one begins: "
+
+
+@pytest.fixture(autouse=True)
+def info(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+
+def test_ranks_that_leave_on_purpose_are_neither_busy_nor_lost(caplog: pytest.LogCaptureFixture) -> None:
+    """They were said to be busy or to hang; then the one that was gone to be lost, and the job to fail for that."""
+    play("train a b; run 20; ignore a b; hosts a b c; changes; run 6", Restarted, steps=Restarts)
+    until = "no limit: it ends when they have come to their next commit, and left"
+    assert f"{WORLD}a[0], b[0]; {until}" in caplog.text
+    assert "busy, or hang" not in caplog.text
+
+
+def test_those_that_have_not_left_yet_are_named_with_their_limit(caplog: pytest.LogCaptureFixture) -> None:
+    play("train a b; run 20; ignore b; hosts a b c; changes; exits a; run 6", Restarted, steps=Restarts)
+    assert f"{WORLD}b[0]; at most 11 s more, then they are ended, and the next world begins" in caplog.text
+    assert "lost a[0]" not in caplog.text
+
+
+def test_a_newcomer_tells_until_when_it_waits() -> None:
+    cluster = play("train a b; run 5; ignore a b; hosts a b c; changes; run 1", Restarted, steps=Restarts)
+    job = cluster.driver.job
+    assert str(starting(job, job.now)["c"]).startswith("the process in slot 0 joins once world 1 has ended (started")
+    job.restarting.change = None
+    for worker in job.roster.present(job.world.members):
+        worker.agreed = 0
+    job._settled = None
+    assert str(starting(job, job.now)["c"]).startswith("the process in slot 0 joins once world 1 trains (started")
+
+
+def test_the_silence_of_one_that_imports_or_leaves_is_no_failure_soon() -> None:
+    for prepare in (imports, drains):
+        job = small_job(engine="torchrun")
+        happen(job, prepare, 8.0, silent("a", 7.0))
+        wait = waits_for(job)
+        assert wait is None or "no heartbeat" not in wait.what
+    job = small_job(engine="torchrun")
+    happen(job, imports, 30.0, silent("a", 30.0))
+    wait = waits_for(job)
+    assert wait is not None
+    assert (wait.what, wait.until) == ("no heartbeat from a[0]", job.now + 30.0)
