@@ -15,6 +15,16 @@ from hvd_elastic_ext.launcher.job.repeats import Repeats
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 
+def fitting(line: str, width: int) -> str:
+    """``line`` in ``width`` characters. Its last part stays, if there is room: it says until when something lasts."""
+    if len(line) <= width:
+        return line
+    last = line[line.rfind(";") :] if ";" in line else ""
+    if not 0 < len(last) <= width // 2:
+        return line[:width]
+    return f"{line[: width - len(last) - 1]}…{last}"
+
+
 class Console:
     """Writes output of processes.
 

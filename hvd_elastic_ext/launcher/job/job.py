@@ -26,7 +26,7 @@ from hvd_elastic_ext.launcher.folder.saved_state import CLOSE_S, Handover, State
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 from hvd_elastic_ext.launcher.job import engine_programs, scalers, stop_lines
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
-from hvd_elastic_ext.launcher.job.console import Console
+from hvd_elastic_ext.launcher.job.console import Console, fitting
 from hvd_elastic_ext.launcher.job.first_hosts import said_until_done
 from hvd_elastic_ext.launcher.job.output import Outlets
 from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
@@ -183,7 +183,7 @@ class Job:
         """Keep the status line of a terminal."""
         while self._outlets.is_terminal and self._settings.log_level < logging.ERROR:
             await asyncio.sleep(STATUS_S)
-            self._outlets.status(self._status()[: shutil.get_terminal_size().columns - 1])
+            self._outlets.status(fitting(self._status(), shutil.get_terminal_size().columns - 1))
 
     async def _tell_of_waits(self) -> None:
         """Tell the webhook that the job has long had too few processes."""

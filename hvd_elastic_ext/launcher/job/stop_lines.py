@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hvd_elastic_ext.launcher.rules.checkpoints import final_checkpoint
 from hvd_elastic_ext.launcher.rules.checkpoints.last_checkpoint import longest_s
 from hvd_elastic_ext.launcher.rules.health.stalls import uneven
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -19,6 +20,9 @@ def what_happens(signal: str, job: JobState, *, ends_already: bool, grace_s: flo
     if job.outcome.failure is not None:
         return f"{signal}: the job ends; {time}"
     most_s = longest_s(by_hand=signal == "SIGINT", on_its_way=not job.checkpoints.failed_in_a_row)
+    members = job.roster.present(job.world.members)
+    if members and all(worker.done for worker in members):
+        most_s = final_checkpoint.longest_s(job.cost.durable_s)  # the end of training is worth more time
     return (
         f"{signal}: the job makes a last checkpoint, in {most_s:g} s at most; then {time}; "
         "a second signal ends it without that checkpoint"

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.io import writer_thread
-from hvd_elastic_ext.launcher.job.console import Console
+from hvd_elastic_ext.launcher.job.console import Console, fitting
 from hvd_elastic_ext.launcher.job.output import LONGEST_BAR, LONGEST_LINE, LineAssembler, Log, Outlets
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from tests.support.waiting import wait_until
@@ -216,3 +216,18 @@ def test_a_pipe_gets_no_status() -> None:
     with Outlets(shown, shown) as outlets:
         outlets.status("world 1")
     assert shown.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "width", "shown"),
+    [
+        ("waiting: for b; at most 4 s more", 40, "waiting: for b; at most 4 s more"),
+        ("waiting: for the hosts a, b and c; at most 4 s more", 40, "waiting: for the host…; at most 4 s more"),
+        ("world 1, size 2, step 1000, 12 steps/s", 20, "world 1, size 2, ste"),
+        ("a; which is longer than half of the width", 20, "a; which is longer t"),
+    ],
+)
+def test_a_line_that_is_too_long_for_the_terminal_keeps_until_when(line: str, width: int, shown: str) -> None:
+    found = fitting(line, width)
+    assert found == shown
+    assert len(found) <= width

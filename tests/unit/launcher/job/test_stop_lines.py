@@ -43,6 +43,11 @@ def test_where_storage_has_failed_the_last_checkpoint_is_promised_no_longer_than
     assert stop(cluster).startswith("SIGINT: the job makes a last checkpoint, in 20 s at most; ")
 
 
+def test_a_training_that_is_done_has_the_time_of_its_last_checkpoint() -> None:
+    cluster = play("train a b; run 5; done a b; run 1", storing(ON_NOTICE), steps=Stored)
+    assert stop(cluster).startswith("SIGINT: the job makes a last checkpoint, in 300 s at most; ")
+
+
 def test_a_job_that_kept_a_checkpoint_names_it() -> None:
     job = play("train a b; run 5; interrupt; over", storing(ON_NOTICE), steps=Stored).driver.job
     path, step = job.checkpoints.newest
