@@ -238,6 +238,8 @@ def _send(job: JobState, attempt: Attempt, host: str, lives: list[ProcessId], **
     assert job.options.durability is not None
     commit = next(iter(attempt.kept.values())).commit
     full = {"place": job.options.durability.place, "commit": commit, **request}
+    if attempt.stay or attempt.at_rest:
+        full["urgent"] = True  # no training to give way to, and the time is limited
     if not job.run_helper(Purpose.CHECKPOINT, host, [life.seat.slot for life in lives], full):
         give_up(job, f"{host} is not connected", blame=False)
         return False

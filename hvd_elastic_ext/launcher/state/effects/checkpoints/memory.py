@@ -116,7 +116,7 @@ def _ask(job: JobState, hosts: Sequence[str], **request: Any) -> None:
     state.asked_at, state.answers = job.now, {}
     for host in hosts:
         slots = sorted(seat.slot for seat in job.roster.lives if seat.host == host)
-        full = {"place": job.options.durability.place, **request}
+        full = {"place": job.options.durability.place, "urgent": True, **request}  # nobody trains
         if not job.run_helper(Purpose.SLEEP, host, slots, full):
             _try_later(job, f"{host} is not connected")
             return

@@ -165,3 +165,16 @@ def test_a_world_of_new_processes_that_has_no_state_yet_is_ended_at_once_and_mem
     orders = [action.order for action in job.take_actions() if isinstance(action, Send)]
     assert [worker.seat.host for worker in job.roster.workers.values() if worker.killed is Cause.TOLD] == killed
     assert [order["do"] for order in orders] == ["stop", *("kill" for _ in killed)]  # the first is the newcomer's
+
+
+def test_only_the_last_checkpoint_is_written_with_usual_priority() -> None:
+    cluster = play("train a b; run 30", storing(Cadence(steps=10)), steps=Stored)
+    beside = [request for kind in ("write", "seal") for _, request in cluster.of(kind)]
+    assert len(beside) >= 2
+    assert not any("urgent" in request for request in beside)
+    cluster.asked.clear()
+    cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
+    cluster.run(10.0)
+    last = [request for kind in ("write", "seal") for _, request in cluster.of(kind)]
+    assert len(last) >= 2
+    assert all(request["urgent"] is True for request in last)
