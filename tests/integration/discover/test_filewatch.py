@@ -1,5 +1,6 @@
 """Every way in which a file is changed in practice, on real inotify: polling is switched off."""
 
+import itertools
 import logging
 import os
 import resource
@@ -182,9 +183,14 @@ def test_the_callbacks_of_a_watched_file_never_overlap(hosts):
 
     watch = FileWatch(hosts, slow, relook=0.002)
     watch.start()
-    for number in range(100):
-        hosts.write_text(f"h{number}:1\n")
-    wait_until(lambda: len(calls) > 5, what="several calls")
+    numbers = itertools.count()
+
+    def written() -> bool:
+        for _ in range(20):
+            hosts.write_text(f"h{next(numbers)}:1\n")
+        return len(calls) > 5
+
+    wait_until(written, what="several calls")
     watch.stop()
     assert not overlaps
 

@@ -17,6 +17,7 @@ import pytest
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.notify.messages import Message
 from hvd_elastic_ext.launcher.notify.webhook import TRIES, Webhook, webhook_url
+from tests.support.waiting import wait_until
 
 ABOUT = {"job": "digits", "run": "r1"}
 MESSAGE = Message("finished", "0", "ended: training is done")
@@ -155,6 +156,7 @@ def test_messages_beyond_those_that_may_wait_are_dropped_and_told(
             hook.send(MESSAGE)
         hook.close(within_s=0.05)
     assert "one is dropped: ended: training is done" in caplog.text
+    wait_until(lambda: not any(thread.name == "notify" for thread in threading.enumerate()), what="the thread's end")
 
 
 def test_the_address_may_stand_in_a_file(tmp_path: Path) -> None:
