@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -53,7 +54,10 @@ class Follower(Generic[Item]):
         until = time.monotonic() + within_s
         try:
             self._queue.put(None, timeout=within_s)
-        except queue.Full:
+        except queue.Full:  # the last one that waits makes room for the word to end
+            with contextlib.suppress(queue.Empty, queue.Full):
+                self._queue.get_nowait()
+                self._queue.put_nowait(None)
             return
         self._thread.join(max(0.0, until - time.monotonic()))
 
