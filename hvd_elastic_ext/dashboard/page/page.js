@@ -517,14 +517,14 @@ function viewLogs(main, options) {
   const part = el("select", { id: "log-part", onchange: () => read(part.value ? { start: part.value } : {}) });
   const live = el("input", { type: "checkbox", id: "log-follow" });
   const words = el("input", { id: "log-search", type: "search" }), host = el("input", { id: "log-host", size: 10 }), world = el("input", { id: "log-world", inputmode: "numeric", size: 5 });
-  const pre = el("pre", { tabindex: 0, "aria-label": "Output" }), hits = el("div"), note = el("p", { class: "note", role: "status" });
+  const pre = el("pre", { tabindex: 0, "aria-label": "Output" }), hits = el("div"), note = el("p", { class: "note", role: "status" }), told = el("p", { class: "note", role: "status" });
   live.checked = !offline;
   pick.value = options.host || "";
   const at = { file: options.file || "", start: 0, end: 0, all: [] };
   main.append(note,
     el("form", { class: "tools", role: "search", onsubmit: (event) => { event.preventDefault(); search(); } },
-      el("label", { for: "log-search" }, "Find in all output", words), el("label", { for: "log-host" }, "of host", host), el("label", { for: "log-world" }, "of world", world), el("button", { type: "submit", text: "Find" })),
-    hits,
+      el("label", { for: "log-search" }, "Find in all output", words), ...(offline ? [] : [el("label", { for: "log-host" }, "of host", host), el("label", { for: "log-world" }, "of world", world)]), el("button", { type: "submit", text: "Find" })),
+    told, hits,
     el("div", { class: "tools" }, el("label", { for: "log-filter" }, "Rank or host", pick), el("label", { for: "log-file" }, "File", select), el("label", { for: "log-part" }, "Part", part),
       el("button", { type: "button", text: "Earlier", onclick: () => earlier() }), el("label", { for: "log-follow" }, live, "follow")),
     pre);
@@ -586,10 +586,10 @@ function viewLogs(main, options) {
       found({ hits: rows.slice(0, 200), whole: rows.length <= 200 });
       return;
     }
-    try { found(await ask("search", { q: words.value, host: host.value, generation: world.value })); } catch (error) { note.textContent = error.message; }
+    try { found(await ask("search", { q: words.value, host: host.value, generation: world.value })); } catch (error) { told.textContent = error.message; }
   };
   const found = (answer) => {
-    note.textContent = `${plural(answer.hits.length, "line")} found${answer.whole ? "" : "; there are more"}`;
+    told.textContent = `${plural(answer.hits.length, "line")} found${answer.whole ? "" : "; there are more"}`;
     fill(hits, answer.hits.length ? table([["File"], ["Line"]], answer.hits.map((hit) => [
       el("button", { class: "link", type: "button", text: hit.file, onclick: async () => { live.checked = false; at.file = hit.file; at.opened = true; select.value = hit.file; await read(hit.at === undefined ? {} : { start: Math.max(0, hit.at - 2000) }); } }), hit.text]), "Lines found") : null);
   };
@@ -678,7 +678,7 @@ function viewJobs(main) {
       const jobs = await ask("jobs", {});
       fill(list, !jobs.length ? el("p", { class: "note", text: "no job has a journal here" }) : table([["Job"], ["State"], ["Step", "n"], ["Size", "n"], ["Last line", "t"]], jobs.map((job) => [
         el("button", { class: "link", type: "button", "data-key": job.name, text: job.name, onclick: () => choose(job.name) }),
-        el("span", { class: job.code ? "kind-bad" : job.runs ? "kind-ok" : "kind-info", text: job.runs ? "runs" : job.code === null ? "no launcher, and no end" : job.code === 0 ? "done" : `failed with ${job.code}: ${job.reason}` }),
+        el("span", { class: job.code ? "kind-bad" : job.runs ? "kind-ok" : "kind-info", text: job.runs ? "runs" : job.code === null ? "no launcher, and no end" : job.code === 0 ? "done" : job.code === 75 ? `sleeps: ${job.reason}` : [129, 130, 143].includes(job.code) ? `stopped: ${job.reason}` : `failed with ${job.code}: ${job.reason}` }),
         job.step === null ? "" : whole(job.step), job.size === null ? "" : whole(job.size), `${dur(Math.max(0, nowT() - job.t))} ago`]), "Jobs"));
     } catch (error) { fill(list, el("p", { class: "note", text: error.message })); }
   };

@@ -20,8 +20,9 @@ OTHERS: Final[Mapping[str, Mapping[str, bool]]] = {
 }
 """Options of commands besides ``submit``, and whether each has a value."""
 WITHOUT_VALUE: Final = frozenset({
-    "--gang", "--hostIPC", "--hostNetwork", "--hostPID", "--queue", "--rdma", "--spot-instance", "--tensorboard",
-    "-A", "--all-namespaces", "--allNamespaces", "-e", "--events", "-f",
+    "--gang", "--gputopology", "--hostIPC", "--hostNetwork", "--hostPID", "--mounts-on-launcher", "--queue", "--rdma",
+    "--spot-instance", "--tensorboard", "--timestamps", "-A", "--all-namespaces", "--allNamespaces", "-e", "--events",
+    "-f",
 })  # fmt: skip
 """arena's switches; all other options have a value."""
 
@@ -94,11 +95,13 @@ def _options(words: list[Word], known: Mapping[str, bool], refused: Mapping[str,
     kept: list[Word] = []
     said: list[str] = []
     drop = False
-    for word in words:
-        if drop:
+    for number, word in enumerate(words):
+        is_command = number == len(words) - 1 and any(map(str.isspace, word.text))
+        if drop and not (is_command or word.text.startswith("-")):  # else the option before was a switch
             drop = False
             said[-1] += f" {word.text}"
             continue
+        drop = False
         option, equals, _ = word.text.partition("=")
         if not option.startswith("-") or option in NAMESPACE or option in {*known} - {*refused}:
             kept.append(word)

@@ -117,9 +117,11 @@ def _queue_of_operator(body: Body, job: Job, *, with_launcher: bool) -> list[str
     scheduler, _, queue = job.queue.partition("/")
     if scheduler == "kueue":
         merged(body["metadata"], "labels", {KUEUE: queue})
+        gang = ["--gang: Kueue admits all workers of a job at once anyhow"] if job.gang else []
         return [
+            *gang,
             "Kueue admits a job with the workers that it asks for: a change of their number suspends it until it is "
-            "admitted again. Give it --checkpoint-dir"
+            "admitted again. Give it --checkpoint-dir",
         ]
     policy: dict[str, Any] = {"queue": queue} if queue else {}
     if job.gang or queue:

@@ -13,6 +13,16 @@ SHORT_S: Final = 60.0
 LOOP_STRIKES: Final = 3
 """So many strikes of one slot or host for the same reason are a crash loop."""
 
+STOPPED: Final = "stopped"
+ENDS: Final[Mapping[int, str]] = {
+    0: "ended",
+    75: "asleep, and its launcher has ended",
+    129: STOPPED,
+    130: STOPPED,
+    143: STOPPED,
+}
+"""By exit code. Others are those of failures."""
+
 Fields = Mapping[str, Any]
 
 
@@ -66,7 +76,7 @@ def _struck(fields: Fields) -> Message | None:
 
 def _finished(fields: Fields) -> Message:
     code = fields["code"]
-    return Message("finished", str(code), f"{'ended' if code == 0 else f'failed with {code}'}: {fields['reason']}")
+    return Message("finished", str(code), f"{ENDS.get(code, f'failed with {code}')}: {fields['reason']}")
 
 
 _MADE: Final[Mapping[str, Callable[[Fields], Message | None]]] = {

@@ -22,9 +22,16 @@ class Notifier:
     def __init__(self, outlet: Outlet, clock: Clock) -> None:
         self._outlet, self._clock = outlet, clock
         self._quota = Quota()
+        self._times: dict[str, int] = {}
+        """How often each subject was struck in a row."""
 
     def note(self, event: str, fields: Mapping[str, Any]) -> None:
         """Take in an event of the journal."""
+        if event == "struck":
+            # Not its strikes: they are counted to the longest cooldown only, so to two of `10 20`.
+            subject = str(fields["subject"])
+            self._times[subject] = self._times.get(subject, 1) + 1 if fields.get("again") else 1
+            fields = {**fields, "again": self._times[subject]}
         self._send(message_of(event, fields))
 
     def waits(self, why: str, since_s: float) -> None:

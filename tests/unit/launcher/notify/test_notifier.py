@@ -1,0 +1,32 @@
+"""What a job tells a webhook, event after event."""
+
+from __future__ import annotations
+
+from hvd_elastic_ext.launcher.notify.messages import Message
+from hvd_elastic_ext.launcher.notify.notifier import Notifier
+from tests.support.clock import ManualClock
+
+
+class Outlet:
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    def send(self, message: Message) -> None:
+        self.sent.append(message.text)
+
+    def close(self) -> None: ...
+
+
+def test_a_crash_loop_is_told_where_strikes_are_counted_to_two_only() -> None:
+    outlet = Outlet()
+    notifier = Notifier(outlet, ManualClock())
+    strike = {"subject": "slot 1 of h3", "reason": "crashed: exit code 1"}
+    notifier.note("struck", {**strike, "again": None})
+    notifier.note("struck", {**strike, "again": 2})
+    notifier.note("struck", {"subject": "slot 0 of h3", "reason": "crashed", "again": 2})
+    assert outlet.sent == []
+    notifier.note("struck", {**strike, "again": 2})  # by a cooldown from 10 s to 20 s
+    assert outlet.sent == ["slot 1 of h3 fails again and again: crashed: exit code 1"]
+    notifier.note("struck", {**strike, "again": None})  # after a time without failure
+    notifier.note("struck", {**strike, "again": 2})
+    assert len(outlet.sent) == 1
