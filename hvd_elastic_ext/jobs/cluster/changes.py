@@ -189,15 +189,20 @@ def _wait_for_launcher(cluster: Cluster, name: str, *, sleep: Sleep) -> None:
 
 
 def delete(cluster: Cluster, name: str) -> list[str]:
-    """Delete a job and all that was made for it. Returns what was deleted: the rest goes with it."""
-    deleted = []
+    """Delete a job and all that was made for it. Returns what was deleted: the rest goes with it.
+
+    That rest is deleted here, too: a cluster takes its time, and ``submit`` refuses what belongs to another job.
+    """
+    deleted, gone = [], set[str]()
     for root in _named(cluster, name):
         if cluster.delete(cluster.path_of(root)):
             deleted.append(f"{plural(root['kind'])}/{name}")
+        gone.add(str(root["metadata"].get("uid")))
     for version, kind in LEFT:
         for each in cluster.listed(version, kind, f"{selector(name)},{selector()}"):
             path = cluster.path(version, kind, each["metadata"]["name"])
-            if not each["metadata"].get("ownerReferences") and cluster.delete(path):
+            owners = {str(owner.get("uid")) for owner in each["metadata"].get("ownerReferences") or ()}
+            if owners <= gone and cluster.delete(path) and not owners:
                 deleted.append(f"{kind}/{each['metadata']['name']}")
     return deleted
 

@@ -16,6 +16,7 @@ from tests.contract.kube.conftest import Space
 from tests.support.kube import bodies
 
 SCALED = ["mpijob", "statefulset", "pytorchjob"]
+ALL = [*SCALED, "trainingjob"]
 
 
 def made(cluster: Cluster, kind: str, name: str = "digits", **others: Any) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def never(_: float) -> None:
     pytest.fail("nothing was to be waited for")
 
 
-@pytest.mark.parametrize("kind", ["mpijob", "statefulset", "trainingjob", "pytorchjob"])
+@pytest.mark.parametrize("kind", ALL)
 def test_a_job_is_found_with_its_sizes_and_deleted_with_all_that_it_has(cluster: Cluster, kind: str) -> None:
     job = made(cluster, kind)
     found = changes.look(cluster, "digits")
@@ -36,6 +37,14 @@ def test_a_job_is_found_with_its_sizes_and_deleted_with_all_that_it_has(cluster:
     with pytest.raises(UsageError, match=r"there is no job digits in namespace .*nothing was submitted here"):
         changes.look(cluster, "digits")
     assert changes.delete(cluster, "digits") in ([], ["jobs/digits"])
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_job_may_be_submitted_again_as_soon_as_it_is_deleted(cluster: Cluster, kind: str) -> None:
+    made(cluster, kind)
+    changes.delete(cluster, "digits")
+    made(cluster, kind)
+    assert changes.look(cluster, "digits").asked == 2
 
 
 def test_another_name_is_told_with_the_nearest(cluster: Cluster) -> None:
