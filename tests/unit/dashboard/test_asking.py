@@ -8,6 +8,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.dashboard.asking import Launcher, checked
+from tests.support.clock import ManualClock
 
 
 def test_a_block_and_a_clear_are_what_hosts_sends() -> None:
@@ -33,3 +34,26 @@ def test_a_job_without_a_launcher_says_nothing(tmp_path: Path) -> None:
     assert Launcher(None).ask() is None
     with pytest.raises(UsageError, match="folder is not known"):
         Launcher(None).act({"do": "clear", "host": "a"})
+
+
+def test_one_answer_that_a_busy_machine_delays_makes_no_long_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, answers = ManualClock(), iter([0.002, 0.3, 0.002, 0.002])
+
+    def asked(_: Path) -> dict[str, str]:
+        clock.advance(next(answers))
+        return {"said": f"at {clock.mono():.1f}"}
+
+    monkeypatch.setattr("hvd_elastic_ext.dashboard.asking.time.monotonic", clock.mono)
+    launcher = Launcher(tmp_path)
+    monkeypatch.setattr(launcher, "_asked", asked)
+    first = launcher.ask()
+    clock.advance(0.9)
+    assert launcher.ask() is first
+    for _ in range(3):
+        clock.advance(1.1)
+        before = launcher.ask()
+        clock.advance(0.1)
+        assert launcher.ask() is before
+    assert next(answers, None) is None, "each second one, also after the one that took 0.3 s"
