@@ -32,7 +32,10 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv, argparse.Namespace(do="scale"))
     options.job = one_job(options.named, options.job)
     size = None if options.size == AUTO else _number(options.size)
-    folder = hosts.folder_of(options, os.environ)
+    try:
+        folder = hosts.folder_of(options, os.environ)
+    except UsageError as error:
+        raise UsageError(f"{error}; for a job on a cluster give -n NAMESPACE") from None
     hosts.check(folder)
     answer = hosts.asked(folder, {"do": "scale", "hosts": size})
     if answer is None:
