@@ -56,7 +56,7 @@ def test_a_crashed_newcomer_a_stopped_worker_and_a_sigterm_end_are_told_apart(la
         assert process.popen.poll() is None
         assert len(launched.events("struck")) == strikes  # it is a departure
         crashed = Answer(THIRD, "no such module here", f"Install on {THIRD}", output="no such module here")
-        stopped = Answer(BESIDE, "silent", f"on {BESIDE} is stopped")
+        stopped = Answer(BESIDE, "silent", "see what stops processes there")
         left = Answer(BESIDE, "left with exit code 0 before training was done", "It ended by itself")
         read_back(launched.journal, crashed, stopped, left)
     read_in_browser(launched.journal, crashed, stopped, left, folder=launched.directory)
