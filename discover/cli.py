@@ -23,7 +23,7 @@ from hvd_elastic_ext.core.errors import ElasticError, UsageError, users_mistake
 from hvd_elastic_ext.core.options import layered_argv
 from hvd_elastic_ext.io.config_file import read_config
 from hvd_elastic_ext.io.option_parser import Parser
-from hvd_elastic_ext.io.writer_thread import discard
+from hvd_elastic_ext.io.threads.writer_thread import discard
 
 PREFIX = "HVD_DISCOVER_"
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core.errors import ElasticError, JobFailed, UsageError, users_mistake
 from hvd_elastic_ext.io.option_parser import nearest, parser_of
-from hvd_elastic_ext.io.writer_thread import discard, say
+from hvd_elastic_ext.io.threads.writer_thread import discard, say
 from hvd_elastic_ext.launcher.cli import starting
 
 if TYPE_CHECKING:

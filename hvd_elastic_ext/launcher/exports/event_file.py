@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.exports.follower import Follower
+from hvd_elastic_ext.io.threads.follower import Follower
 from hvd_elastic_ext.launcher.exports.scalars import Point, Scalars
 
 REMEDY: Final = "pip install tensorboard"

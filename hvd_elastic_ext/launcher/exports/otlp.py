@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.journal import Sink, parse_line
-from hvd_elastic_ext.launcher.exports.follower import Follower
+from hvd_elastic_ext.io.threads.follower import Follower
 from hvd_elastic_ext.launcher.exports.spans import Span, Spans
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal
-from hvd_elastic_ext.io.background_calls import BackgroundCalls
+from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.folder import saved_text
 from hvd_elastic_ext.launcher.options import options_json
 from hvd_elastic_ext.launcher.state.job import JobState

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.engines import DEFAULT, ENGINES
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.io.background_calls import BackgroundCalls
+from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.agents.environment import interface_of, unfit
 from hvd_elastic_ext.launcher.agents.server import Control
 from hvd_elastic_ext.launcher.job.interfaces import interface_addresses, interface_towards, is_this_machine

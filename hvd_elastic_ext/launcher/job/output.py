@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TextIO
 
-from hvd_elastic_ext.io.writer_thread import Appended, Outlet, Stream
+from hvd_elastic_ext.io.threads.writer_thread import Appended, Outlet, Stream
 
 log = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from hvd_elastic_ext.core.errors import Asleep, JobFailed, Transient
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
-from hvd_elastic_ext.io.background_calls import BackgroundCalls
 from hvd_elastic_ext.io.code.files import code_of
+from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.agents.capacity import Pace, pace, raise_file_limit, too_few_files
 from hvd_elastic_ext.launcher.agents.environment import agent_env, job_env, seat_env
 from hvd_elastic_ext.launcher.agents.server import Control, ControlEvent, Superseded

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import logging
-import queue
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -18,6 +15,7 @@ from urllib.parse import urlsplit
 from hvd_elastic_ext.core.backoff import pause_after
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.io.threads.follower import Follower
 from hvd_elastic_ext.launcher.notify.messages import Message
 
 log = logging.getLogger(__name__)
@@ -65,37 +63,20 @@ class Webhook:
         self._about = about
         self._ending = threading.Event()
         self._wait = wait or self._ending.wait
-        self._queue: queue.Queue[Message | None] = queue.Queue(WAITING)
-        self._failing = False
-        self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
-        self._thread.start()
+        self._follower = Follower[Message]("--notify", self._told, room=WAITING)
 
     def send(self, message: Message) -> None:
         """Send it soon. Never waits."""
-        try:
-            self._queue.put_nowait(message)
-        except queue.Full:
-            log.warning("--notify: %s does not take messages; one is dropped: %s", self._host, message.text)
+        self._follower.put(message)
 
     def close(self, within_s: float = CLOSE_S) -> None:
         """Send what waits, for so many seconds at most."""
         self._ending.set()
-        until = time.monotonic() + within_s
-        try:
-            self._queue.put(None, timeout=within_s)
-        except queue.Full:  # the last one that waits makes room for the word to end
-            with contextlib.suppress(queue.Empty, queue.Full):
-                self._queue.get_nowait()
-                self._queue.put_nowait(None)
-            return
-        self._thread.join(max(0.0, until - time.monotonic()))
+        self._follower.close(within_s)
 
-    def _run(self) -> None:
-        while (message := self._queue.get()) is not None:
-            problem = self._tried(message)
-            if problem and not self._failing:
-                log.warning("--notify: %s cannot be told: %s; the job goes on", self._host, problem)
-            self._failing = bool(problem)
+    def _told(self, message: Message) -> str:
+        problem = self._tried(message)
+        return problem and f"{self._host} cannot be told: {problem}"
 
     def _tried(self, message: Message) -> str:
         """Send a message, with some tries. Return why it could not be sent; empty if it was."""

@@ -29,7 +29,7 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, Transient
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.json_text import to_text
-from hvd_elastic_ext.io.background_calls import BackgroundCalls
+from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.agents.transports.pods import client_needed
 from hvd_elastic_ext.launcher.rules.suspend import release_policy
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import (

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.journal import Sink
+from hvd_elastic_ext.io.threads.follower import Follower
 from hvd_elastic_ext.launcher.exports import otlp
 from hvd_elastic_ext.launcher.exports.event_file import Board, EventFile
-from hvd_elastic_ext.launcher.exports.follower import Follower
 from hvd_elastic_ext.launcher.metrics.tally import Tally
 from hvd_elastic_ext.launcher.notify.notifier import Notifier
 from hvd_elastic_ext.launcher.notify.webhook import Webhook

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from hvd_elastic_ext.core.journal import Journal
-from hvd_elastic_ext.launcher.exports.follower import Follower
+from hvd_elastic_ext.io.threads.follower import Follower
 from hvd_elastic_ext.launcher.exports.otlp import Sender, Tee, followed, why_not
 from tests.support.clock import ManualClock
 

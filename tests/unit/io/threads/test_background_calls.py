@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from hvd_elastic_ext.io.background_calls import BackgroundCalls
+from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
 from tests.support.processes import run_process
 
 

@@ -13,8 +13,8 @@ from typing import TextIO
 
 import pytest
 
-from hvd_elastic_ext.io import writer_thread
-from hvd_elastic_ext.io.writer_thread import Appended, Outlet, Stream, say
+from hvd_elastic_ext.io.threads import writer_thread
+from hvd_elastic_ext.io.threads.writer_thread import Appended, Outlet, Stream, say
 from tests.support.waiting import wait_until
 
 LINE = "x" * 999 + "\n"
@@ -118,7 +118,7 @@ def test_closing_waits_for_a_reader_that_is_slow_but_gets_on(pipe: Pipe) -> None
 def test_a_process_ends_although_nobody_reads_its_last_words(pipe: Pipe) -> None:
     script = (
         "import sys\n"
-        "from hvd_elastic_ext.io import writer_thread as outlet\n"
+        "from hvd_elastic_ext.io.threads import writer_thread as outlet\n"
         "outlet.STANDS_S = 0.1\n"
         "out = outlet.Outlet('out')\n"
         "out.put(outlet.Stream(sys.stdout), 'x' * 1_000_000)\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from hvd_elastic_ext.launcher.exports.follower import Follower
+from hvd_elastic_ext.io.threads.follower import Follower
 from tests.support.waiting import wait_until
 
 
