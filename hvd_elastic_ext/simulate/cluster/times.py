@@ -76,6 +76,10 @@ class Times:
         value: float = getattr(self, name) if own is None or name not in own else own[name]
         return value
 
+    def meets(self, usual_s: float, after_loss: bool) -> float:
+        """How long a world joins, or agrees, which takes ``usual_s`` as a rule."""
+        return usual_s if self.lost_s is None or not after_loss else self.lost_s / 2
+
     def step(self, kind: str, size: int) -> float:
         """Seconds of a step on a host of a kind, in a world of ``size`` ranks."""
         return self.of(kind, "step_s") * self._share(size)

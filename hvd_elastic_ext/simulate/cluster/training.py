@@ -96,7 +96,7 @@ class Training:
             self._move(those, "joining")
             world.members += those
             if len(world.members) == world.size:
-                self._sim.later(self._takes(world, self._times.join_s), self._enter, world)
+                self._sim.later(self._times.meets(self._times.join_s, world.after_loss), self._enter, world)
             self._sim.later(self._times.gloo_s, self._give_up, those, world)
 
     def _give_up(self, processes: Sequence[Process], world: World) -> None:
@@ -121,12 +121,7 @@ class Training:
         for process in new:
             process.looped = True
         self._together.say(new, "looping")
-        self._sim.later(self._takes(world, self.sync_s), self._synced, world)
-
-    def _takes(self, world: World, usual_s: float) -> float:
-        """How long a world joins, or agrees."""
-        lost_s = self._times.lost_s
-        return usual_s if lost_s is None or not world.after_loss else lost_s / 2
+        self._sim.later(self._times.meets(self.sync_s, world.after_loss), self._synced, world)
 
     def _synced(self, world: World) -> None:
         if world.phase != "syncing":
