@@ -16,6 +16,8 @@ MISSING: Final = "the following arguments are required: "
 """How ``argparse`` begins its error for words that are missing."""
 NO_NUMBER: Final = re.compile(r"argument (-[^/: ]+)[^:]*: invalid (int|float) value: (.*)", re.DOTALL)
 """Its error for a value that is no number: the option by its first name, what it takes, the value."""
+NO_NUMBER_WORD: Final = re.compile(r"argument ([^-:][^:]*): invalid (int|float) value: (.*)", re.DOTALL)
+"""The same for a word that is no option."""
 NUMBERS: Final[Mapping[str, str]] = {"int": "a whole number, such as {} 2", "float": "a number, such as {} 10"}
 
 
@@ -81,7 +83,11 @@ def worded(message: str) -> str:
     """``argparse``'s error, with what to write in place of a value that is no number. Pure."""
     found = NO_NUMBER.fullmatch(message)
     if found is None:
-        return message
+        found = NO_NUMBER_WORD.fullmatch(message)
+        if found is None:
+            return message
+        name, kind, value = found.groups()
+        return f"{name} {value}: write {NUMBERS[kind].replace('{} ', '')}"
     option, kind, value = found.groups()
     return f"{option} {value}: write {NUMBERS[kind].format(option)}"
 

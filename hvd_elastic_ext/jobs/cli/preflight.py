@@ -8,7 +8,7 @@ from typing import Final
 
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of
-from hvd_elastic_ext.jobs.cli.submit_options import add_job, job_of, parted, refuse, settle
+from hvd_elastic_ext.jobs.cli.submit_options import add_job, job_of, read, settle
 from hvd_elastic_ext.jobs.cluster import apply, preflight
 
 MARKS: Final = {"ok": "ok", "warning": "WARNING", "problem": "PROBLEM", "unknown": "?"}
@@ -24,9 +24,7 @@ def main(argv: Sequence[str]) -> int:
     )
     add_job(parser)
     add_cluster(parser)
-    words, command = parted(argv)
-    refuse(words)
-    options = parser.parse_args(words)
+    options, command = read(parser, argv)
     if not (options.name or options.named):
         options.named = "preflight"
     settle(options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
@@ -50,6 +51,12 @@ class Cluster:
             self._configuration = access.configuration()
             self.namespace = namespace or access.namespace
 
+    def within(self, namespace: str) -> Cluster:
+        """The same cluster, another namespace of it; all of them without a name."""
+        other = copy.copy(self)
+        other.namespace = namespace
+        return other
+
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str) -> Body:
         """One request, past the namespace."""
         target = f"{path}?{urlencode(query)}" if query else path
@@ -65,7 +72,7 @@ class Cluster:
         """Of a resource in the namespace; without ``name`` of all of its kind."""
         root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
         named = "/".join(quote(each, safe="") for each in (plural, name, subresource) if each)
-        return f"{root}/namespaces/{quote(self.namespace, safe='')}/{named}"
+        return f"{root}/namespaces/{quote(self.namespace, safe='')}/{named}" if self.namespace else f"{root}/{named}"
 
     def path_of(self, body: Mapping[str, Any], *, named: bool = True) -> str:
         """Of an object, or of its kind."""

@@ -15,6 +15,7 @@ from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.jobs.cluster.api import MISSING, Body, Cluster
 from hvd_elastic_ext.jobs.cluster.changes import root_of
+from hvd_elastic_ext.jobs.cluster.logs import pod_named
 from hvd_elastic_ext.jobs.reading.states import pod
 from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, ROLE_LABEL, main_container
 from hvd_elastic_ext.jobs.rendering.render import selector
@@ -42,14 +43,8 @@ def pod_of(cluster: Cluster, name: str, instance: str = "") -> Body:
     """The pod that is meant: ``instance``, else the newest launcher, else the first worker. Raises
     :class:`UsageError` if it is none of the job's, or none runs."""
     root_of(cluster, name)
-    found = cluster.listed("v1", "pods", selector(name))
+    found = [pod_named(cluster, name, instance)] if instance else cluster.listed("v1", "pods", selector(name))
     running = [each for each in found if pod(each).phase == "Running"]
-    if instance:
-        named = [each for each in found if each["metadata"]["name"] == instance]
-        if not named:
-            there = ", ".join(each["metadata"]["name"] for each in found) or "none"
-            raise UsageError(f"{name} has no pod {instance!r}; its pods: {there}")
-        running = [each for each in named if each in running]
     if not running:
         raise UsageError(f"{instance or f'no pod of {name}'} runs{' not' * bool(instance)}; hvd-elastic get {name}")
     running.sort(key=lambda each: str(each["metadata"].get("creationTimestamp")), reverse=True)
