@@ -18,6 +18,8 @@ NO_NUMBER: Final = re.compile(r"argument (-[^/: ]+)[^:]*: invalid (int|float) va
 """Its error for a value that is no number: the option by its first name, what it takes, the value."""
 NO_NUMBER_WORD: Final = re.compile(r"argument ([^-:][^:]*): invalid (int|float) value: (.*)", re.DOTALL)
 """The same for a word that is no option."""
+NO_VALUE: Final = re.compile(r"argument ([^:]*): ignored explicit argument (.*)", re.DOTALL)
+"""Its error for a switch with a value."""
 NUMBERS: Final[Mapping[str, str]] = {"int": "a whole number, such as {} 2", "float": "a number, such as {} 10"}
 
 
@@ -81,6 +83,9 @@ def parser_of(command: Callable[[], object]) -> argparse.ArgumentParser:
 
 def worded(message: str) -> str:
     """``argparse``'s error, with what to write in place of a value that is no number. Pure."""
+    found = NO_VALUE.fullmatch(message)
+    if found is not None:
+        return f"{found[1]} has no value; leave {found[2]} out"
     found = NO_NUMBER.fullmatch(message)
     if found is None:
         found = NO_NUMBER_WORD.fullmatch(message)

@@ -22,6 +22,7 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(
         prog="hvd-elastic attach",
         usage="hvd-elastic attach NAME [-i POD] [-c CONTAINER] [-- COMMAND]",
+        surplus="a command comes after --, as in: hvd-elastic attach NAME -- ls",
         description="Run a shell, or COMMAND, in the launcher's pod or in another one of a job.",
     )
     parser.add_argument("name", metavar="NAME", help="the job")

@@ -132,6 +132,8 @@ def settle(options: argparse.Namespace) -> None:
                 raise UsageError(f"arena's {options.named} is no kind of job here; there are {', '.join(ARENA_KINDS)}")
             raise UsageError(f"{options.named!r} and --name {options.name!r}: give one name")
         options.kind = options.kind or ARENA_KINDS[options.named]
+    elif options.named in {*ARENA_KINDS, *OTHER_KINDS}:
+        raise UsageError(f"NAME is missing: {options.named} is a kind of arena's; give --name NAME")
     options.name = options.name or options.named
     if not options.name:
         raise UsageError("NAME is missing: hvd-elastic submit NAME --image IMAGE -- python train.py")

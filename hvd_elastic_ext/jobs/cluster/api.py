@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.launcher.agents.transports.pods import client_needed, refusal
 
 if TYPE_CHECKING:
@@ -38,6 +38,12 @@ class ClusterRefused(Permanent):
 
 class ClusterUnanswered(Permanent):
     """No answer was had; whether a change took effect is not known."""
+
+
+class WrongState(UsageError):
+    """A job or a pod is not as the command needs it. As of kubectl, the exit code is 1."""
+
+    exit_code = 1
 
 
 class Cluster:

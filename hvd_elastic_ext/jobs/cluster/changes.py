@@ -10,7 +10,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.io.option_parser import nearest
-from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, plural
+from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, WrongState, plural
 from hvd_elastic_ext.jobs.reading.states import (
     FINISHED,
     GONE,
@@ -184,7 +184,7 @@ def _suspendable(cluster: Cluster, name: str) -> Body:
     if KUEUE_LABEL in ((root["metadata"].get("labels")) or {}):
         raise UsageError(f"{name} is Kueue's to suspend: change its LocalQueue, or the active field of its Workload")
     if (state := state_of(root)[0]) in FINISHED:
-        raise UsageError(f"{name} has ended: {state}")
+        raise WrongState(f"{name} has ended: {state}")
     return root
 
 

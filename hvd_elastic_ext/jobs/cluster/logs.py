@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
-from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, ClusterRefused, ClusterUnanswered
+from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, ClusterRefused, ClusterUnanswered, WrongState
 from hvd_elastic_ext.jobs.cluster.changes import root_of
 from hvd_elastic_ext.jobs.reading.states import PodSeen, pod
 from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, main_container
@@ -67,7 +67,7 @@ def lines(cluster: Cluster, name: str, wanted: Wanted, *, sleep: Sleep = time.sl
         root_of(cluster, name)  # without a job there are none to wait for
         pods = _pods(cluster, name, alone=alone)
     if not pods:
-        raise UsageError(f"{name} has no pods; hvd-elastic get {name} says why")
+        raise WrongState(f"{name} has no pods; hvd-elastic get {name} says why")
     if len(pods) > 1 and alone:
         yield from _of_all(cluster, pods, wanted, sleep=sleep)
         return
@@ -81,7 +81,7 @@ def pod_named(cluster: Cluster, job: str, name: str) -> Body:
     named = next((each for each in found if each["metadata"]["name"] == name), None)
     if named is None:
         there = ", ".join(each["metadata"]["name"] for each in found) or "none"
-        raise UsageError(f"{job} has no pod {name!r}; its pods: {there}")
+        raise WrongState(f"{job} has no pod {name!r}; its pods: {there}")
     return named
 
 
@@ -91,7 +91,7 @@ def container_of(body: Body, name: str) -> str:
         return str(main_container(body)["name"])
     there = [str(each["name"]) for field in ("containers", "initContainers") for each in body["spec"].get(field) or ()]
     if name not in there:
-        raise UsageError(f"pod {body['metadata']['name']} has no container {name!r}; there are {', '.join(there)}")
+        raise WrongState(f"pod {body['metadata']['name']} has no container {name!r}; there are {', '.join(there)}")
     return name
 
 

@@ -149,8 +149,8 @@ def _first(template: Body, job: Job, what: Body, mounts: Sequence[Body], *, name
     """Put a container before all others, with a folder that the main one starts in."""
     spec, container = template["spec"], main_container(template)
     place = _placed(template, job, {"emptyDir": {}})
-    of_image = {field: container[field] for field in ("image", "imagePullPolicy") if field in container}
-    first: Body = {
+    of_image: Body = {field: container[field] for field in ("image", "imagePullPolicy") if field in container}
+    first = {
         "name": name,
         **of_image,
         **what,

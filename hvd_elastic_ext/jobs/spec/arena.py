@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
@@ -92,7 +93,7 @@ def is_off(word: str) -> bool:
 
 def refuse(words: Sequence[str]) -> None:
     """Raises :class:`UsageError` for an option of arena's that is not taken; it says what to do instead."""
-    for word, following in zip(words, [*words[1:], "-"], strict=True):
+    for word, following in zip_longest(words, words[1:], fillvalue="-"):
         option, equals, _ = word.partition("=")
         if option in REFUSED:
             raise UsageError(f"{option} is arena's, and not taken: {REFUSED[option]}")

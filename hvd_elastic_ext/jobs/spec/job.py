@@ -135,7 +135,10 @@ def _problems(job: Job) -> list[str]:
     checks = [
         (bool(job.kind) and job.kind not in KINDS, f"--kind {job.kind!r} is none of {', '.join(KINDS)}"),
         (not job.image, "--image is missing: an image with hvd-elastic and what is trained"),
-        (not job.command, "the command is missing: hvd-elastic submit NAME --image IMAGE -- python train.py"),
+        (
+            not any(map(str.strip, job.command)),
+            "the command is missing: hvd-elastic submit NAME --image IMAGE -- python train.py",
+        ),
         (
             not 1 <= low <= now <= high,
             f"--min-workers {low}, --workers {now}, --max-workers {high}: 1 at least, and in this order",

@@ -84,7 +84,7 @@ def test_the_launcher_is_meant_unless_a_pod_of_the_job_is_named(cluster: Cluster
     assert [pod.name for pod, _, _ in server.execs.commands] == ["digits-launcher-x", "digits-worker-0"]
     with pytest.raises(UsageError, match=r"digits has no pod 'other'; its pods: digits-launcher-x, digits-worker-0"):
         terminal.pod_of(cluster, "digits", "other")
-    with pytest.raises(UsageError, match="digits-worker-1 runs not"):
+    with pytest.raises(UsageError, match="digits-worker-1 does not run; hvd-elastic get digits says why"):
         terminal.pod_of(cluster, "digits", "digits-worker-1")
 
 
