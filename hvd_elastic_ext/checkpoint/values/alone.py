@@ -17,11 +17,11 @@ _SCALARS: Final = (bool, int, float, str, type(None))
 def to_text(value: Any) -> str:
     """Raises ``write.Unfit`` for what is not of the closed list of types. Only other than plain JSON loads torch."""
     if _is_json(value):
-        return json.dumps({VALUE: json.dumps(value), TENSORS: []})
+        return json.dumps({VALUE: json.dumps(value, allow_nan=False), TENSORS: []}, allow_nan=False)
     from hvd_elastic_ext.checkpoint.values.write import write
 
     tensors: list[Any] = []
-    return json.dumps({VALUE: write(value, tensors), TENSORS: list(map(_stored, tensors))})
+    return json.dumps({VALUE: write(value, tensors), TENSORS: list(map(_stored, tensors))}, allow_nan=False)
 
 
 def from_text(text: str, *, source: str) -> Any:

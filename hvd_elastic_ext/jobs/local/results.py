@@ -45,7 +45,7 @@ def called(function: Callable[..., Any], folder: str) -> None:
         left: dict[str, Any] = {"size": size, "result": text_of(result, "result")}
     except UsageError as error:
         left = {"size": size, "problem": str(error)}
-    _put(Path(folder) / RESULT.format(rank=rank), json.dumps(left))
+    _put(Path(folder) / RESULT.format(rank=rank), json.dumps(left, allow_nan=False))
 
 
 def _place() -> tuple[int, int]:

@@ -136,7 +136,9 @@ def _launched(command: Sequence[str], folder: Path) -> None:
             process.kill()
             raise
     if process.returncode:
-        raise JobFailed(f"run: the job ended with exit code {process.returncode}: {_error(folder) or last}")
+        error = _error(folder)
+        more = f"; train ended with {error}" if error not in last else ""
+        raise JobFailed(f"run: the job ended with exit code {process.returncode}: {last}{more}")
 
 
 def _error(folder: Path) -> str:

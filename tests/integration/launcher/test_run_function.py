@@ -28,7 +28,7 @@ def test_a_function_runs_in_each_process_and_its_results_come_back_by_rank(capsy
 
 @pytest.mark.soak
 def test_a_function_that_fails_is_told_with_its_last_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(JobFailed, match=r"the job ended with exit code 1: RuntimeError: no luck"):
+    with pytest.raises(JobFailed, match=r"the job ended with exit code 1: .*RuntimeError: no luck"):
         hvd_elastic_ext.run(train, args=[7], kwargs={"fail": True}, np=2, options=["--failure-budget", "1"])
     assert "no luck" in capsys.readouterr().out
 
