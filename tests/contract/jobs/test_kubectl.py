@@ -46,9 +46,9 @@ def test_all_namespaces_are_listed_with_their_own_pods_and_sizes(cluster: Cluste
     assert names(said("list")[0]) == ["digits"]
     rows = [line.split() for line in said("list", "-A", "-l", "team=a")[0].splitlines()]
     assert rows[0][:2] == ["NAMESPACE", "NAME"]
-    found = {row[0]: row[1:5] for row in rows[1:]}
-    assert found[cluster.namespace] == ["digits", "Job", "Pending", "0/2"]
-    assert found[elsewhere.namespace] == ["digits", "Job", "Pending", "0/3"]
+    found = {row[0]: (row[1], row[2], row[4]) for row in rows[1:]}
+    assert found[cluster.namespace] == ("digits", "Job", "0/2")
+    assert found[elsewhere.namespace] == ("digits", "Job", "0/3")
     whole = json.loads(said("get", "--all-namespaces", "-o", "json", "-l", "team=a")[0])
     assert {job["namespace"] for job in whole} == {cluster.namespace, elsewhere.namespace}
 
@@ -69,7 +69,7 @@ def test_jobs_are_chosen_by_their_labels(cluster: Cluster, said) -> None:
 def test_several_jobs_are_deleted_and_waited_for(cluster: Cluster, said) -> None:
     for name in ("one", "two", "three"):
         made(cluster, "statefulset", name=name, labels={"team": name[0]})
-    assert said("wait", "one", "two", "--for=running", "--timeout=0s", code=1)[1].count("still Pending after 0 s") == 2
+    assert said("wait", "one", "two", "--for=suspended", "--timeout=0s", code=1)[1].count("still ") == 2
     out, err = said("delete", "one", "--namespace", cluster.namespace, "nobody", code=1)
     assert out == "jobs/one deleted\n"
     assert "there is no job nobody" in err
@@ -100,7 +100,7 @@ def test_what_makes_no_sense_is_told_in_a_line(said, words: list[str], why: str)
 def test_kubectls_conditions_are_states(cluster: Cluster, said) -> None:
     made(cluster, "mpijob")
     for condition in ("condition=Complete", "condition=succeeded=true", "Succeeded"):
-        assert "still Pending" in said("wait", "digits", f"--for={condition}", "--timeout=0", code=1)[1]
+        assert "still " in said("wait", "digits", f"--for={condition}", "--timeout=0", code=1)[1]
 
 
 def test_shells_know_them() -> None:
