@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TextIO
 
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of
@@ -33,8 +33,8 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(words)
     cluster = cluster_of(options)
     body = terminal.pod_of(cluster, options.name, options.instance)
-    source = sys.stdin.fileno()
-    with_terminal = os.isatty(source) and os.isatty(sys.stdout.fileno())
+    source = _descriptor(sys.stdin)
+    with_terminal = source is not None and os.isatty(source) and os.isatty(sys.stdout.fileno())
     if len(command) == 1 and " " in command[0]:  # as arena has it
         command = [*SHELL, "-c", command[0]]
     return terminal.run(
@@ -46,6 +46,14 @@ def main(argv: Sequence[str]) -> int:
         terminal=with_terminal,
         container=container_of(body, options.container),
     )
+
+
+def _descriptor(stream: TextIO | None) -> int | None:
+    """None for an input that is closed, or is none of the system's."""
+    try:
+        return None if stream is None else stream.fileno()
+    except ValueError:
+        return None
 
 
 def _written(channel: int, data: bytes) -> None:

@@ -29,7 +29,7 @@ def elsewhere(cluster: Cluster, space: Space) -> Iterator[Cluster]:
 @pytest.fixture
 def said(config: Path, capsys: pytest.CaptureFixture[str]):
     def run(*words: str, code: int = 0) -> tuple[str, str]:
-        assert cli.main([*words, "--kubeconfig", str(config)]) == code
+        assert cli.main([words[0], "--kubeconfig", str(config), *words[1:]]) == code
         found = capsys.readouterr()
         return found.out, found.err
 
@@ -114,3 +114,12 @@ def test_shells_know_them() -> None:
         assert {*options.split()} <= {option for each in commands[name].options for option in each.names}
     assert all(commands[name].named for name in ("delete", "wait"))
     assert "--all-namespaces" in script
+
+
+def test_a_job_or_pod_that_is_not_as_it_must_be_ends_with_1_as_of_kubectl(cluster: Cluster, said) -> None:
+    made(cluster, "mpijob")
+    assert "digits has no pods; hvd-elastic get digits says why" in said("logs", "digits", code=1)[1]
+    assert "digits has no pod 'x'; its pods: none" in said("logs", "digits", "-i", "x", code=1)[1]
+    assert "no pod of digits runs; hvd-elastic get digits says why" in said("attach", "digits", code=1)[1]
+    again = ["submit", "digits", "--kind=mpijob", "--image=example.org/none:1", "python t.py"]
+    assert "MPIJob digits is there already" in said(*again, code=1)[1]
