@@ -86,7 +86,7 @@ class WorkerLink:
 
     def end_of_life(self) -> None:
         """Close the link and disconnect the proxy's clients: all processes have ended. The proxy still listens."""
-        self._proxy.end_of_life()
+        self._proxy.hang_up_all()
         self._agent.keys.lose(self.worker.generation)
         if self._link is not None:
             self._link.close()
