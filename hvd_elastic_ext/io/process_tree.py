@@ -103,13 +103,17 @@ def descendants(root: int, *, but: Iterable[int] = ()) -> list[int]:
 def _state(pid: int) -> tuple[int, bool] | None:
     """The parent of ``pid``, and whether it has ended but is not reaped yet; None if there is no such process."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - as above
-            # The name in parentheses may contain anything, parentheses too.
-            state, parent, *others = file.read().rpartition(b")")[2].split()
-            # Where only the first thread has ended, the others go on under a zombie's name.
-            return int(parent), state in b"ZX" and int(others[15]) <= 1
+        state, parent, *others = stat_of(pid)
+        # Where only the first thread has ended, the others go on under a zombie's name.
+        return int(parent), state in b"ZX" and int(others[15]) <= 1
     except (OSError, ValueError, IndexError):
         return None
+
+
+def stat_of(process: int | str) -> list[bytes]:
+    """The fields of ``/proc/PROCESS/stat`` after the name: state, parent … Raises ``OSError`` if it is gone."""
+    with open(f"/proc/{process}/stat", "rb") as file:  # noqa: PTH123 - as above
+        return file.read().rpartition(b")")[2].split()  # the name in parentheses may contain anything, parentheses too
 
 
 def open_files(pid: int) -> list[str]:

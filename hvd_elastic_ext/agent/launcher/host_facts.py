@@ -11,6 +11,7 @@ import time
 from typing import Any, Final
 
 from hvd_elastic_ext.agent.launcher.devices import devices
+from hvd_elastic_ext.io.process_tree import stat_of
 
 PACKAGES: Final = ("horovod", "torch", "hvd-elastic-ext", "numpy")
 
@@ -81,8 +82,7 @@ def through(address: str, known: dict[str, str]) -> str | None:
 
 def boot_s() -> float:
     """Seconds since this process was started, interpreter and imports included."""
-    with open("/proc/self/stat", "rb") as file:  # noqa: PTH123 - as above
-        ticks = int(file.read().rpartition(b")")[2].split()[19])
+    ticks = int(stat_of("self")[19])
     return round(time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"), 3)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from hvd_elastic_ext.io.process_tree import stat_of
+
 WORKING: Final = 0.05
 """Share of a core that the first thread of a process at work uses at least, on a crowded machine too."""
 
@@ -32,8 +34,7 @@ class CpuActivity:
 def used_s(pid: int) -> float | None:
     """Processor time of the first thread of a process; None if there is no such process."""
     try:
-        with open(f"/proc/{pid}/task/{pid}/stat", "rb") as file:  # noqa: PTH123 - pathlib takes long to load
-            fields = file.read().rpartition(b")")[2].split()  # the name in parentheses may contain anything
-            return (int(fields[11]) + int(fields[12])) / _TICKS
+        fields = stat_of(f"{pid}/task/{pid}")
+        return (int(fields[11]) + int(fields[12])) / _TICKS
     except (OSError, ValueError, IndexError):
         return None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
+
+from hvd_elastic_ext.io.process_tree import stat_of
 
 ANSWER_S: Final = 2.0
 """How long a launcher may take to answer; one that works does so within milliseconds."""
@@ -18,10 +19,9 @@ _HOLDER: Final = re.compile(r"pid (\d+) on host (\S+)")
 def state_of(pid: int) -> str | None:
     """The state of a process as a letter, from ``/proc/PID/stat``; None if there is no such process here."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return stat_of(pid)[0].decode()
     except OSError:
         return None
-    return text.rpartition(")")[2].split()[0]
 
 
 def why(

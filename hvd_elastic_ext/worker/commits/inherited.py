@@ -25,6 +25,7 @@ from hvd_elastic_ext.core.errors import StateError, UsageError
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.slot_protocol import COMMITS
 from hvd_elastic_ext.io.homes import private_home
+from hvd_elastic_ext.io.process_tree import stat_of
 from hvd_elastic_ext.worker.commits import torchrun_keeper as keeper
 
 RUN_ID: Final = "TORCHELASTIC_RUN_ID"
@@ -223,7 +224,7 @@ def _belongs_to(pid: int, run: str) -> bool:
 
 def _parent(pid: int) -> int:
     try:
-        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+        return int(stat_of(pid)[1])
     except OSError:
         return 0
 
