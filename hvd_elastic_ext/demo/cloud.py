@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import parse_hosts_text, render_hosts_text
+from hvd_elastic_ext.io.replaced_file import replace
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -17,9 +18,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     path, leaving = Path(file), environ["HVD_ELASTIC_LEAVING"].split(",")
     before = parse_hosts_text(path.read_text(), where=file).names
     hosts = chosen(before, names, int(environ["HVD_ELASTIC_HOSTS"]), leaving)
-    new = path.with_suffix(".new")
-    new.write_text(render_hosts_text(HostSet.of(dict.fromkeys(hosts, 1))))
-    new.replace(path)
+    replace(path, render_hosts_text(HostSet.of(dict.fromkeys(hosts, 1))))
     return 0
 
 

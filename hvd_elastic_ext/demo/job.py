@@ -31,6 +31,7 @@ from hvd_elastic_ext.core.journal import FOLDERS
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.demo.observed import Worker
 from hvd_elastic_ext.io import process_tree
+from hvd_elastic_ext.io.replaced_file import replace
 
 GRACE_S: Final = 8.0
 """Seconds for the launcher to end its workers before it is killed."""
@@ -127,9 +128,7 @@ class Folder:
 
     def publish(self, text: str) -> None:
         """Replace the hosts file atomically."""
-        new = self.hosts.with_suffix(".new")
-        new.write_text(text)
-        new.replace(self.hosts)
+        replace(self.hosts, text)
 
     def accuracy(self) -> float | None:
         """The accuracy that the training reported, if any."""
@@ -241,9 +240,7 @@ class Job:
         text = to_text({"reason": NOTICE, "deadline": time.time() + in_s})
         files = {host: self._agent_of(host)[1] for host in hosts}
         for host, path in files.items():
-            draft = path.with_name(f".{path.name}.demo")
-            draft.write_text(text)
-            draft.replace(path)
+            replace(path, text)
             self._notices[host] = path
 
     def take_away(self, hosts: Sequence[str]) -> None:

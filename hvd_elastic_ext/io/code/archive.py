@@ -23,6 +23,7 @@ from typing import BinaryIO, Final
 from hvd_elastic_ext.core.commands import file_name
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io.code.checksum import MOST_BYTES
+from hvd_elastic_ext.io.replaced_file import replace
 
 KEPT: Final = ".hvd-elastic"
 """The folder, below that of the code, with what is ours: it is no code."""
@@ -140,9 +141,7 @@ def _into_place(staged: Path, folder: Path, sums: Mapping[str, str]) -> None:
         with contextlib.suppress(OSError):  # it is a folder now, or somebody was faster
             if not _link_above(folder, name) and _sum(folder / name) == before[name]:
                 (folder / name).unlink()
-    fresh = folder / KEPT / f"{_LIST}.new"
-    fresh.write_text(to_text(sums))
-    fresh.replace(folder / KEPT / _LIST)
+    replace(folder / KEPT / _LIST, to_text(sums))
 
 
 def _move(path: Path, to: Path) -> None:

@@ -28,6 +28,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import FOLDERS
+from hvd_elastic_ext.io.replaced_file import replace
 from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS
 from hvd_elastic_ext.launcher.folder import ownership, saved_text
 from hvd_elastic_ext.launcher.state.saved import Saved
@@ -37,6 +38,7 @@ LOG = logging.getLogger(__name__)
 MAX_BYTES: Final = 64 << 20
 """Larger than any state; what is larger was put there by mistake."""
 KEY_BYTES: Final = 32
+PRIVATE: Final = 0o600
 LOCK_WAIT_S: Final = 1.0
 """How long a held lock is waited for."""
 
@@ -132,7 +134,7 @@ class StateDir(contextlib.AbstractContextManager["StateDir"]):
     def _write(self, name: str, text: str) -> bool:
         backup = self.path / BACKUP if name == STATE and self._backup_allowed else None
         try:
-            _replace(self.path / name, text, backup=backup)
+            replace(self.path / name, text, mode=PRIVATE, backup=backup, durable=True)
         except OSError as error:
             if name not in self._failing:
                 LOG.warning(
@@ -308,7 +310,7 @@ def _incarnation(path: Path) -> int:
 def _write_number(path: Path, text: str) -> None:
     """Put ``text`` in the place of a number that was no longer. On a full disk there is room where that stood."""
     try:
-        return _replace(path, text, backup=None)
+        return replace(path, text, mode=PRIVATE, durable=True)
     except OSError:
         if not path.exists():
             raise
@@ -318,37 +320,5 @@ def _write_number(path: Path, text: str) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.ftruncate(descriptor, len(text))
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _replace(path: Path, text: str, *, backup: Path | None) -> None:
-    """Write ``text`` at ``path``, whole or not at all, on the disk itself when this returns."""
-    fresh = path.with_name(path.name + ".tmp")
-    try:
-        fresh.unlink(missing_ok=True)
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(descriptor)
-        if backup is not None:
-            with contextlib.suppress(FileNotFoundError):
-                path.replace(backup)  # for a moment there is only the backup, which is as good
-        fresh.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):  # what is half written takes the place that is lacking
-            fresh.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # some file systems cannot sync folders
-            raise
     finally:
         os.close(descriptor)

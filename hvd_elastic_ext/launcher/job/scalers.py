@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from hvd_elastic_ext.core.errors import Transient, UsageError
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.secrets import foreign_words
+from hvd_elastic_ext.io.replaced_file import replace
 from hvd_elastic_ext.launcher.agents.transports.pods import client_needed
 from hvd_elastic_ext.launcher.rules.suspend.workloads import KINDS, Workload, workload
 
@@ -52,10 +53,8 @@ class FileScaler:
 
     def scale(self, hosts: int, leaving: Sequence[str], reason: str) -> None:
         """Replace the file as a whole."""
-        fresh = self.path.with_name(f"{self.path.name}.tmp")
         try:
-            fresh.write_text(to_text({"hosts": hosts, "leaving": list(leaving), "reason": reason}) + "\n")
-            fresh.replace(self.path)
+            replace(self.path, to_text({"hosts": hosts, "leaving": list(leaving), "reason": reason}) + "\n")
         except OSError as error:
             raise NotScaled(f"{self.path} cannot be written: {error.strerror}") from None
 

@@ -29,6 +29,7 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, Transient
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.json_text import to_text
+from hvd_elastic_ext.io.replaced_file import replace as replace_file
 from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.agents.transports.pods import client_needed
 from hvd_elastic_ext.launcher.rules.suspend import release_policy
@@ -106,10 +107,8 @@ class NoteFile:
 
     def write(self, note: WorkersNote) -> None:
         """Replace the note as a whole. If that fails, it is logged and the old note stays."""
-        fresh = self._path.with_name(f"{FILE}.tmp")
         try:
-            fresh.write_text(to_text({"before": note.before, "told": note.requested, "slots": note.slots}))
-            fresh.replace(self._path)
+            replace_file(self._path, to_text({"before": note.before, "told": note.requested, "slots": note.slots}))
         except OSError as error:
             log.warning("%s cannot be written (%s)", self._path, error.strerror)
 

@@ -1,0 +1,46 @@
+"""A file that is replaced as a whole: whoever reads it sees the old text or the new one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+
+
+def replace(path: Path, text: str, *, mode: int = 0o666, backup: Path | None = None, durable: bool = False) -> None:
+    """Write ``text`` at ``path``, whole or not at all. Raises ``OSError``.
+
+    ``mode``: of a new file, less the umask. ``backup``: where the old file goes. ``durable``: on the disk itself when
+    this returns.
+    """
+    fresh = path.with_name(f"{path.name}.tmp")
+    try:
+        fresh.unlink(missing_ok=True)
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            if durable:
+                os.fsync(descriptor)
+        if backup is not None:
+            with contextlib.suppress(FileNotFoundError):
+                path.replace(backup)  # for a moment there is only the backup, which is as good
+        fresh.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):  # what is half written takes the place that is lacking
+            fresh.unlink(missing_ok=True)
+        raise
+    if durable:
+        _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some file systems cannot sync folders
+            raise
+    finally:
+        os.close(descriptor)
