@@ -30,6 +30,16 @@ def to_text(
         return dumps(finite(value, instead=instead))
 
 
+def finite_number(value: object) -> float | None:
+    """A finite number that was read from JSON; None for anything else, true and false included."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
 def finite(value: Any, *, instead: Callable[[float], Any] = null) -> Any:
     """``value`` with ``instead`` of each number in it that is not finite."""
     if isinstance(value, float):

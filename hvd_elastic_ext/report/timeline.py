@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hvd_elastic_ext.core.journal import Record
+from hvd_elastic_ext.core.json_text import finite_number
 
 SLACK_S: Final = 1.0
 """How far a restarted launcher's first record may lie before the last one on the same clock."""
 
 LONGEST_S: Final = 1e12
 """A clock that is further from 0 is none: 30,000 years. NaN is not nearer, and sums of larger times may overflow."""
+
+number: Final = finite_number
 
 LONGEST_TEXT: Final = 300
 """Characters kept of a text: a traceback must not flood the table."""
@@ -102,16 +105,6 @@ def downtimes(resizes: Sequence[float], steps: Sequence[float], typical: float) 
         upper = end if last else min(max(resizes[index + 1], begin), end)
         shares.append(upper - lower)
     return tuple(shares)
-
-
-def number(value: object) -> float | None:
-    """Return a finite number, or None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None
 
 
 def whole(value: object) -> int | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from hvd_elastic_ext.core import journal
+from hvd_elastic_ext.core.json_text import finite_number
 from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.rules.health.causes import NOT_STARTED, SSH_FAILED, Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
@@ -32,7 +33,7 @@ from hvd_elastic_ext.launcher.state.effects.membership.reports import signals, t
 from hvd_elastic_ext.launcher.state.events import Event
 from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose, answer_of
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import USAGE, Agent, LaunchEnd, Worker, seconds
+from hvd_elastic_ext.launcher.state.roster import USAGE, Agent, LaunchEnd, Worker
 
 log = logging.getLogger(__name__)
 
@@ -248,7 +249,7 @@ def _beats(job: JobState, agent: Agent, slots: Any, *, part: bool) -> None:
         worker.in_heartbeat_at = agent.heard
         age, beat = entry.get("age"), entry.get("beat")
         if isinstance(beat, dict):
-            job.roster.silent(worker, seconds(age) or 0.0)
+            job.roster.silent(worker, finite_number(age) or 0.0)
             take_heartbeat((worker,), beat, job.now - worker.silent_s)
             worker.agreed_at_heartbeat = worker.agreed
             job.roster.remember((worker,))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hvd_elastic_ext.core.journal import Record
+from hvd_elastic_ext.core.json_text import finite_number
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 
 MOST_NAMES: Final = 20
@@ -194,7 +195,8 @@ def _names(value: Any) -> list[str]:
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) and value >= 0 else None
+    found = finite_number(value)
+    return None if found is None or found < 0 else found
 
 
 _TAKES: Final[Mapping[str, Callable[[Spans, Record], Iterator[Span]]]] = {

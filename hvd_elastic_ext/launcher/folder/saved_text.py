@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
 from hvd_elastic_ext.autoscale.decide import Change
 from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.core.json_text import finite_number
 from hvd_elastic_ext.launcher.rules.health import ledger_json
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.custody import Commit, Stored
@@ -228,9 +228,9 @@ def _times(value: Any) -> dict[int, tuple[float, ...]]:
 
 
 def _number(value: Any) -> float:
-    if type(value) not in (int, float) or not math.isfinite(value):
+    if (found := finite_number(value)) is None:
         raise ValueError(f"with {str(value)[:40]!r} where a number belongs")
-    return float(value)
+    return found
 
 
 def _count_or_none(value: Any) -> int | None:

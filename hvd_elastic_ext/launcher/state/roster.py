@@ -483,14 +483,3 @@ class Roster:
 
 
 _SILENT_S: Final = attrgetter("silent_s")
-
-
-def seconds(said: object) -> float | None:
-    """A time in a message; None if it is not a finite number."""
-    if said is None:
-        return None  # a third of all, up to a thousand a second
-    try:
-        told = float(said) if isinstance(said, (int, float)) and not isinstance(said, bool) else math.nan
-    except OverflowError:
-        return None
-    return told if math.isfinite(told) else None

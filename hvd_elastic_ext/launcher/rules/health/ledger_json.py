@@ -6,11 +6,11 @@ runs. A stepped wall clock may end a block too early or too late; it loses no st
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from hvd_elastic_ext.core.json_text import finite_number
 from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, HealthRecord, Strike, Subject
@@ -158,6 +158,6 @@ def _left(seconds: float, passed: float) -> float:
 
 
 def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if (found := finite_number(value)) is None:
         raise ValueError(f"a saved health ledger holds {value!r} where a number of seconds belongs")
-    return float(value)
+    return found

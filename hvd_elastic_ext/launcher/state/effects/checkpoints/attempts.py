@@ -13,15 +13,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from hvd_elastic_ext.core.backoff import pause_after
+from hvd_elastic_ext.core.json_text import finite_number
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt, Kept, Last, Name, ahead
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
-from hvd_elastic_ext.launcher.state.commit_holders import whole_number, whole_numbers
 from hvd_elastic_ext.launcher.state.effects.checkpoints import cost
 from hvd_elastic_ext.launcher.state.facts.checkpoints import can_commit, members, newest_of_all, newest_step
 from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import Agent, Worker, seconds
+from hvd_elastic_ext.launcher.state.commit_holders import whole_number, whole_numbers
+from hvd_elastic_ext.launcher.state.roster import Agent, Worker
 
 log = logging.getLogger(__name__)
 
@@ -356,5 +357,5 @@ def _kept(message: Mapping[str, Any]) -> Kept | None:
     step, side = whole_number(message.get("step")), whole_number(message.get("side"))
     if commit is None or step is None or side is None:
         return None
-    stall_s = max(0.0, seconds(message.get("stall_s")) or 0.0)
+    stall_s = max(0.0, finite_number(message.get("stall_s")) or 0.0)
     return Kept((commit[0], commit[1], commit[2], commit[3]), step, side, message.get("files") is True, stall_s)

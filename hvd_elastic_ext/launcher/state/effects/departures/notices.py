@@ -7,11 +7,12 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from hvd_elastic_ext.core.json_text import finite_number
 from hvd_elastic_ext.launcher.rules.health.causes import announced
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import Agent, seconds
+from hvd_elastic_ext.launcher.state.roster import Agent
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +130,7 @@ def _dropped(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
 
 def _seconds(value: Any) -> float:
     """A duration from an agent, in seconds, or 0."""
-    return max(0.0, seconds(value) or 0.0)
+    return max(0.0, finite_number(value) or 0.0)
 
 
 _OF_AGENTS: Final[Mapping[str, Callable[[JobState, Agent, Mapping[str, Any]], None]]] = {

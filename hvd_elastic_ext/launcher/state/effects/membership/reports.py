@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from hvd_elastic_ext.core.json_text import finite_number
 from hvd_elastic_ext.launcher.state.commit_holders import whole_number, whole_numbers
-from hvd_elastic_ext.launcher.state.roster import Worker, seconds
+from hvd_elastic_ext.launcher.state.roster import Worker
 
 MOST_SIGNALS: Final = 16
 """Signals that a message may hold."""
@@ -16,9 +17,9 @@ MOST_SIGNALS: Final = 16
 def take_heartbeat(workers: Iterable[Worker], beat: Mapping[str, Any], at: float) -> None:
     """Apply a heartbeat that one process has sent ``at`` a time (mono), or each of many."""
     progress, waiting = whole_number(beat.get("progress")), beat.get("waiting") is True
-    step_s, commit_s, call_s = seconds(beat.get("step_s")), seconds(beat.get("commit_s")), seconds(beat.get("call_s"))
+    step_s, commit_s, call_s = map(finite_number, map(beat.get, ("step_s", "commit_s", "call_s")))
     every, observed = whole_number(beat.get("every")), signals(beat["observed"]) if "observed" in beat else None
-    held, done, stepped_at = _commit_of(beat), whole_number(beat.get("step")), seconds(beat.get("stepped_at"))
+    held, done, stepped_at = _commit_of(beat), whole_number(beat.get("step")), finite_number(beat.get("stepped_at"))
     for worker in workers:
         step, counted = worker.step, worker.progress
         if held is not None:
@@ -43,7 +44,7 @@ def take_heartbeat(workers: Iterable[Worker], beat: Mapping[str, Any], at: float
 
 def signals(said: object) -> dict[str, float]:
     """Signals in a message; what is no name and finite number is left out."""
-    found = {name: seconds(value) for name, value in said.items()} if isinstance(said, dict) else {}
+    found = {name: finite_number(value) for name, value in said.items()} if isinstance(said, dict) else {}
     return {str(name)[:64]: value for name, value in list(found.items())[:MOST_SIGNALS] if value is not None}
 
 

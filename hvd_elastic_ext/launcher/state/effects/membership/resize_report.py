@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hvd_elastic_ext.core.json_text import finite_number
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
 from hvd_elastic_ext.launcher.state.actions import Record
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.membership import Change
-from hvd_elastic_ext.launcher.state.roster import Worker, seconds
+from hvd_elastic_ext.launcher.state.roster import Worker
 
 
 def changed(job: JobState, first: ProcessId, *, lost: int | None, **fields: Any) -> None:
@@ -47,7 +48,7 @@ def rolled_back(job: JobState, steps: Any) -> None:
 
 def first_step(job: JobState, workers: Sequence[Worker], message: Mapping[str, Any]) -> None:
     """Processes have done their first step in the world that they are in."""
-    resize, pause_s = job.resize, seconds(message.get("pause_s"))
+    resize, pause_s = job.resize, finite_number(message.get("pause_s"))
     resize.steps_are_reported = resize.steps_are_reported or bool(workers)
     for worker in workers:
         change = resize.change
