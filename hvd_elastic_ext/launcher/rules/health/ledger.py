@@ -28,6 +28,9 @@ SLOTS_WINDOW_S: Final = 30.0
 SEVERAL_SLOTS: Final = 2
 """How many slots that needs. Two devices rarely fail independently within half a minute."""
 
+SWEEP_S: Final = 60.0
+"""Records without effect are kept so long at most."""
+
 NODE_WINDOW_S: Final = 3600.0
 NODE_FAULTS: Final = 3
 """So many faults on one node within :data:`NODE_WINDOW_S`, in any pods, count as faults of the node."""
@@ -221,6 +224,8 @@ class HealthLedger:
 
     records: Mapping[Subject, HealthRecord] = field(default_factory=dict)
     faults: tuple[Strike, ...] = ()
+    swept_at: float = field(default=float("-inf"), compare=False, repr=False)
+    """When records without effect were dropped last (mono): not at each fault, since thousands may come at once."""
 
     # --- what happened
 
@@ -233,12 +238,12 @@ class HealthLedger:
         if not strike.cause.fault or self._covered(now, strike):
             return self
         faults = (*(f for f in self.faults if now - f.at <= NODE_WINDOW_S), strike)[-MAX_FAULTS:]
-        records = {subject: record for subject, record in self.records.items() if not record.empty(now)}
+        records, swept_at = dict(self.records), self.swept_at
+        if now - swept_at > SWEEP_S:
+            records, swept_at = {key: each for key, each in records.items() if not each.empty(now)}, now
         subject, said = strike.subject, strike.said
-        # This fault is not in its subject's record yet; those of other slots are.
-        known = ((each, record.strikes_left(now)) for each, record in records.items())
-        failing_alone = {each for each, strikes in known if strikes >= (1 if each == subject else 2)}
-        together = _slots_failing_together(now, [f for f in faults if f.subject not in failing_alone], subject)
+        together = {slot for slot in _slots_failing(now, faults, subject) if not self._fails_alone(now, slot, subject)}
+        together = together if len(together) >= SEVERAL_SLOTS else set()
         if together:
             for slot in together:
                 if (record := records.get(slot)) is not None:
@@ -252,7 +257,7 @@ class HealthLedger:
             node = Subject("node", strike.node)
             said = _last_of(f"{NODE_FAULTS} faults or more within an hour", strike)
             records[node] = records.get(node, HealthRecord()).struck(now, strike.cause, limits, said=said)
-        return HealthLedger(records, faults)
+        return HealthLedger(records, faults, swept_at)
 
     def lifted(self, subject: Subject) -> HealthLedger:
         """End the cooldown of a subject. Strikes stay, and so does a block by hand."""
@@ -365,6 +370,11 @@ class HealthLedger:
         ]
         return max(mine, key=_end, default=FREE)
 
+    def _fails_alone(self, now: float, slot: Subject, struck: Subject) -> bool:
+        """Whether a slot had failed before; the present fault is not in the record of the slot that is struck yet."""
+        record = self.records.get(slot)
+        return record is not None and record.strikes_left(now) >= (1 if slot == struck else 2)
+
     def _covered(self, now: float, strike: Strike) -> bool:
         """Whether the subject, its host or its node is in a cooldown already."""
         covers = {strike.subject, strike.subject.whole(), Subject("node", strike.node)}
@@ -396,16 +406,13 @@ def _end(status: BlockStatus) -> float:
     return float("inf") if status.until is None else status.until
 
 
-def _slots_failing_together(now: float, faults: Iterable[Strike], subject: Subject) -> set[Subject]:
-    """The slots that failed with ``subject``, itself included; empty if too few to blame the host."""
+def _slots_failing(now: float, faults: Iterable[Strike], subject: Subject) -> set[Subject]:
+    """The slots that have failed about when ``subject`` did, itself included; none if that is no slot."""
     if subject.kind != "slot":
         return set()
-    slots = {
-        f.subject
-        for f in faults
-        if f.subject.kind == "slot" and f.subject.whole() == subject.whole() and now - f.at <= SLOTS_WINDOW_S
-    }
-    return slots if len(slots) >= SEVERAL_SLOTS else set()
+    host = subject.whole()
+    recent = (f.subject for f in faults if f.subject.name == subject.name and now - f.at <= SLOTS_WINDOW_S)
+    return {each for each in recent if each.kind == "slot" and each.whole() == host}
 
 
 def _node_faults(faults: Iterable[Strike], node: str) -> int:

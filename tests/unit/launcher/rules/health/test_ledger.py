@@ -17,6 +17,7 @@ from hvd_elastic_ext.launcher.rules.health.ledger import (
     DECAY,
     NODE_WINDOW_S,
     SLOTS_WINDOW_S,
+    SWEEP_S,
     HealthLedger,
     HealthRecord,
     Strike,
@@ -380,6 +381,7 @@ def test_a_cooldown_goes_on_while_no_launcher_runs() -> None:
         {"version": 2, "saved": 0, "records": [], "faults": []},
         {"version": 1, "saved": "now", "records": [], "faults": []},
         {"version": 1, "saved": float("nan"), "records": [], "faults": []},
+        {"version": 1, "saved": 10**400, "records": [], "faults": []},
         {"version": 1, "saved": 0, "records": [{"kind": "slot", "name": "a", "uid": "", "slot": None}], "faults": []},
         {"version": 1, "saved": 0, "records": [{"kind": "moon", "name": "a", "uid": "", "slot": 1}], "faults": []},
         {"version": 1, "saved": 0, "records": [7], "faults": []},
@@ -398,6 +400,15 @@ def test_the_first_cooldown_is_the_lower_limit_and_each_next_one_doubles_up_to_t
 @given(st.integers(1, 10_000), st.floats(1, 3600), st.floats(0, 3600))
 def test_a_cooldown_stays_within_its_limits_however_often_a_host_failed(failures: int, low: float, more: float) -> None:
     assert low <= cooldown_s(failures, (low, low + more)) <= low + more
+
+
+def test_records_without_effect_are_dropped_in_time_and_not_at_each_of_many_faults() -> None:
+    strikes = [Strike(Subject("host", f"h{number}"), Cause.UNREACHABLE, 0.0) for number in range(100)]
+    ledger, later = HealthLedger(), 1e4
+    for strike in strikes:
+        ledger = ledger.struck(0.0, strike, LIMITS)
+    assert len(ledger.struck(SWEEP_S / 2, strikes[0], LIMITS).records) == 100
+    assert list(ledger.struck(later, strikes[7], LIMITS).records) == [Subject("host", "h7")]
 
 
 def test_a_cooldown_without_a_failure_is_an_error() -> None:
