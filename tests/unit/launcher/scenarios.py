@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from hvd_elastic_ext.core.errors import Interrupted, JobFailed
+from hvd_elastic_ext.core.errors import HOSTS_KEPT, Interrupted, JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
-from hvd_elastic_ext.launcher.state.events import End, Expected
+from hvd_elastic_ext.launcher.state.events import End, Expected, HostsChanged
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
 
@@ -90,6 +90,10 @@ class Scenario:
 
     def hosts_(self, *hosts: str) -> None:
         self.cluster.hosts(**_slots(hosts))
+
+    def refuse_list_(self) -> None:
+        """The newest list cannot be read: the hosts before it stay."""
+        self.cluster.driver.tell(HostsChanged(HostSet(), refused=f"hosts: does not exist{HOSTS_KEPT}"))
 
     def pods_(self, *pods: str) -> None:
         """``a=1``: the pod a with the UID 1."""

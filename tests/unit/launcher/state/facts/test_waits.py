@@ -7,14 +7,12 @@ import re
 
 import pytest
 
-from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt
 from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.rules.membership.next_world import STILL_FORMING, WorldLimits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.events import HostsChanged
 from hvd_elastic_ext.launcher.state.facts.waits import (
     AGREED,
     CONNECTED,
@@ -62,31 +60,8 @@ def test_too_few_slots_are_told_at_least_every_5_s_until_the_job_fails(caplog: p
     )
 
 
-EMPTY = HostsChanged(HostSet())
-MISSING = HostsChanged(HostSet(), refused="hosts: does not exist; keeping the hosts known so far")
 NEEDED = "processes left: 1, needed: 2; "
 FEWER = "--min-np 2 is more than all hosts have (slots: 1)"
-
-
-@pytest.mark.parametrize(
-    ("events", "why"),
-    [
-        ([HostsChanged(HostSet.of({"a": 1}))], f"{NEEDED}{FEWER}; at most"),
-        ([EMPTY], f"{NEEDED}the newest host list names no host; "),
-        ([EMPTY, MISSING], f"{NEEDED}the newest host list is refused: hosts: does not exist; "),
-        ([MISSING, HostsChanged(HostSet.of({"a": 1}))], f"{NEEDED}{FEWER}; at most"),
-    ],
-    ids=["a list with too few slots", "an empty list", "no list", "a list again"],
-)
-def test_a_wait_after_a_loss_says_what_of_the_newest_list_is_too_little(
-    events: list[HostsChanged], why: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    cluster = play("train a b least=2; run 10")
-    cluster.kill("b")
-    for event in events:
-        cluster.driver.tell(event)
-    cluster.run(6.0)
-    assert why in waits(caplog)[0]
 
 
 @pytest.mark.parametrize(
@@ -140,49 +115,10 @@ def test_training_that_stands_after_its_last_checkpoint_is_told(by: str, caplog:
     assert told[0].endswith("more, then training goes on")
 
 
-def test_no_host_at_all_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Cluster(JobOptions(WorldLimits(start=1)))
-    cluster.run(10.0)
-    assert "no host is published" in waits(caplog)[0]
-
-
-ALL_SLOTS = "without -np a job waits for all 4 slots of hosts file hosts"
-NP = "-np N starts with N processes"
-"""What to do about that."""
-
-
-@pytest.mark.parametrize(
-    ("start", "least", "all_slots_of", "hosts", "why"),
-    [
-        (
-            4,
-            4,
-            "hosts file hosts",
-            {"a": 2, "b": 2},
-            f"{ALL_SLOTS}; {NP}, --min-np N without hosts that cannot be reached",
-        ),
-        (4, 1, "hosts file hosts", {"a": 2, "b": 2}, f"{ALL_SLOTS} that can be reached; {NP}"),
-        (8, 1, None, {"a": 2, "b": 1}, "-np 8 is more than all hosts have (slots: 3)"),
-        (2, 1, None, {"a": 1, "b": 1}, ""),
-    ],
-    ids=["no -np", "--min-np alone", "-np above all slots", "a host that comes late"],
-)
-def test_a_wait_at_the_start_says_why_so_many_processes_are_needed(
-    start: int, least: int, all_slots_of: str | None, hosts: dict[str, int], why: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    cluster = Cluster(JobOptions(WorldLimits(start=start, least=least)))
-    cluster.options.all_slots_of = all_slots_of
-    cluster.join_s["b"] = 30.0
-    cluster.hosts(**hosts)
-    cluster.run(10.0)
-    why = f"; {why}" if why else ""
-    assert f"needed: {start}{why}; the agent has not connected yet: b (at most " in waits(caplog)[0]
-
-
 @pytest.mark.parametrize("slow", [0.3, 30.0], ids=["at once", "while b is tried for the third time"])
 def test_with_min_np_a_start_waits_for_no_host_that_cannot_be_reached(slow: float) -> None:
     cluster = Cluster(JobOptions(WorldLimits(start=3, least=1, settle_s=3.0)))
-    cluster.options.all_slots_of = "hosts file hosts"
+    cluster.options.all_slots_of = "hosts"
     cluster.boot_s["a"] = slow
     cluster.dead.add("b")
     cluster.hosts(a=2, b=1)
@@ -196,42 +132,12 @@ def test_with_min_np_a_start_waits_for_no_host_that_cannot_be_reached(slow: floa
     assert "without" not in cluster.events("resized")[-1]
 
 
-def test_with_min_np_a_start_waits_for_hosts_that_come_and_for_at_least_as_many(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    cluster = Cluster(JobOptions(WorldLimits(start=4, least=3, settle_s=0.1)))
-    cluster.options.all_slots_of = "hosts file hosts"
-    cluster.dead.add("b")
-    cluster.join_s["c"] = 20.0
-    cluster.hosts(a=2, b=1, c=1)
-    cluster.run(15.0)
-    assert cluster.world == []
-    assert "processes ready: 2, needed: 3; the agent has not connected yet: c (" in waits(caplog)[-1]
-    cluster.until(lambda: cluster.world == ["a", "a", "c"], within=10.0)
-
-
-def test_without_min_np_a_start_waits_for_a_host_that_cannot_be_reached(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Cluster(JobOptions(WorldLimits(start=3, least=3)))
-    cluster.options.all_slots_of = "hosts file hosts"
-    cluster.dead.add("b")
-    cluster.hosts(a=2, b=1)
-    cluster.run(60.0)
-    assert cluster.world == []
-    assert "--min-np N without hosts that cannot be reached; " in waits(caplog)[-1]
-
-
-def test_a_host_that_is_loading_the_newest_checkpoint_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = play("start a; takes load 20; run 10", storing(ON_NOTICE), steps=Stored)
-    assert "the newest checkpoint is looked for, and loaded, by a; " in waits(caplog)[-1]
-    assert cluster.world == []
-
-
 @pytest.mark.parametrize(("listed", "needed"), [(3, 3), (2, 2), (7, 5)])
 def test_without_np_a_start_waits_for_no_slot_that_was_taken_out_of_the_list(
     listed: int, needed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = Cluster(JobOptions(WorldLimits(start=5, least=5)))
-    cluster.options.all_slots_of = "hosts file hosts"
+    cluster.options.all_slots_of = "hosts"
     cluster.join_s.update(dict.fromkeys("bcd", 30.0))
     cluster.hosts(a=2, b=1, c=1, d=1)
     cluster.run(10.0)
@@ -244,36 +150,11 @@ def test_without_np_a_start_waits_for_no_slot_that_was_taken_out_of_the_list(
     assert len(cluster.world) == listed
 
 
-def test_with_np_a_start_waits_for_as_many_whatever_is_listed(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Cluster(JobOptions(WorldLimits(start=3, least=3)))
-    cluster.hosts(a=2, b=1)
-    cluster.hosts(a=2)
-    cluster.run(10.0)
-    assert "needed: 3; -np 3 is more than all hosts have (slots: 2)" in waits(caplog)[-1]
-
-
-def test_a_job_that_has_begun_is_not_said_to_wait_for_all_slots(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = running("a", "b")
-    cluster.options.limits = WorldLimits(start=2, least=2)
-    cluster.options.all_slots_of = "hosts file hosts"
-    cluster.kill("b", code=3)
-    cluster.run(SAY_S + 1.5)
-    assert "needed: 2; left out: b (" in waits(caplog)[0]
-
-
 @pytest.mark.parametrize(
     ("until", "end"), [(None, "no limit: Ctrl-C ends the job"), (15.0, "at most 5 s more, then it fails")]
 )
 def test_a_wait_says_how_long_it_lasts_at_most_or_that_it_has_no_limit(until: float | None, end: str) -> None:
     assert line(Wait("for b", until, ", then it fails"), 10.0) == f"waiting: for b; {end}"
-
-
-def test_hosts_that_are_left_out_are_named_with_the_rest_of_their_cooldown(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = running("a", "b")
-    cluster.options.limits = WorldLimits(start=2, least=2)
-    cluster.kill("b", code=3)
-    cluster.run(SAY_S + 1.5)
-    assert "left out: b (blocked for 9 s more: slot 0 of b: crashed: exit code 3)" in waits(caplog)[0]
 
 
 def test_a_host_that_is_left_out_by_hand_is_named_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
@@ -282,14 +163,6 @@ def test_a_host_that_is_left_out_by_hand_is_named_with_the_reason(caplog: pytest
     cluster.hosts(a=1, b=1)
     cluster.run(SAY_S + 1.5)
     assert "left out: b (blocked until it is cleared: host b is blocked by hand: bad fan)" in waits(caplog)[0]
-
-
-def test_processes_that_import_for_long_are_named(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Cluster(JobOptions(WorldLimits(start=2)))
-    cluster.boot_s["b"] = 30.0
-    cluster.hosts(a=1, b=1)
-    cluster.run(10.0)
-    assert "processes that are not at hvd.init() or elastic.run yet: b[0]; at most " in waits(caplog)[0]
 
 
 def test_processes_that_train_outside_the_loop_are_named_as_that() -> None:
@@ -322,15 +195,6 @@ def test_a_silent_host_is_told_within_5_s_and_when_it_counts_as_failed(caplog: p
     cluster.run(10.0)
     assert cluster.events("fenced")
     assert len([line for line in waits(caplog) if "no heartbeat" in line]) == 2
-
-
-def test_a_silent_process_is_told_within_5_s(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = running("a", "b")
-    cluster.options.heartbeat_timeout_s = 10.0
-    cluster.run(20.0)
-    cluster.stop("b")
-    cluster.run(5.5)
-    assert "no heartbeat from b[0]; at most " in waits(caplog)[0]
 
 
 ENDS = "it ends with the process there; Ctrl-C ends the job"
@@ -424,8 +288,10 @@ def test_programs_that_never_ask_for_a_world_are_told_to_have_run_each_by_itself
 
 
 SHORT = (
-    "train a b least=2 sleep_after_s=30.0; run 10; takes held 10; takes write 20; takes verify 10; hosts a; kill b; "
+    "train a b least=2 sleep_after_s=30.0 every=notice; run 10; takes held 10; takes write 20; takes verify 10; "
+    "hosts a; kill b; "
 )
+NEWCOMER = "train a; step 500; hosts a b; state b waiting; "
 
 
 @pytest.mark.parametrize(
@@ -434,8 +300,7 @@ SHORT = (
         (
             "start a b; comes b 30; run 10",
             "processes ready: 1, needed: 2; the agent has not connected yet: b (at most 53 s more); at most 592 s "
-            "more, then the job fails "
-            "(--elastic-timeout)",
+            "more, then the job fails (--elastic-timeout)",
         ),
         (
             "train a b; run 20; cut a b; sees isolated <20; run 10",
@@ -443,20 +308,20 @@ SHORT = (
             "count as failed",
         ),
         (
-            "train a b; run 5; takes held 10; finish; run 5.5",
+            "train a b every=notice; run 5; takes held 10; finish; run 5.5",
             "for the last checkpoint: no answer yet from a, b on what memory and storage hold; at most 296 s more, "
             "then the job ends without it",
         ),
         (
-            "train a b; run 5; takes write 60; finish; run 45",
+            "train a b every=notice; run 5; takes write 60; finish; run 45",
             "for the last checkpoint: step 5 is written by a, b; at most 256 s more, then the job ends without it",
         ),
         (
-            "train a b; run 5; takes seal 60; finish; run 5.5",
+            "train a b every=notice; run 5; takes seal 60; finish; run 5.5",
             "for the last checkpoint: step 5 is completed by a; at most 296 s more, then the job ends without it",
         ),
         (
-            "train a b; run 5; takes write 60; interrupt; run 17",
+            "train a b every=notice; run 5; takes write 60; interrupt; run 17",
             "for the last checkpoint: step 8 is written by a, b; at most 4 s more, then the job ends without it",
         ),
         (
@@ -479,29 +344,100 @@ SHORT = (
             "for the checkpoint before the job sleeps: step 10 is read back by a; at most 894 s more, then it is "
             "tried again",
         ),
-        ("train a; run 3; deaf a; end; run 5.5", "for the end on a; at most 26 s more"),
+        ("train a every=notice; run 3; deaf a; end; run 5.5", "for the end on a; at most 26 s more"),
+        (
+            NEWCOMER + "done a; run 9",
+            "for the end of a[0]: training is done, the script is not; no newcomer joins; no limit: it ends with the "
+            "script; Ctrl-C ends it",
+        ),
+        (
+            NEWCOMER + "run 9",
+            "world 2 forms: not there yet: a[0]; no limit: it ends when they next call state.commit() or end; reported "
+            "as stalled after 30 s without progress",
+        ),
+        (
+            "train a b least=2; step 500; hosts a b c; state c waiting; wedge a; done a; run 0.1; lose-world b; run 9",
+            "world 2 forms when those that are done with training have ended: a[0]; no limit: it ends with the script "
+            "there; Ctrl-C ends the job",
+        ),
     ],
 )
 def test_a_wait_is_named_with_what_ends_it(scenario: str, told: str, caplog: pytest.LogCaptureFixture) -> None:
-    play(scenario, storing(ON_NOTICE), steps=Stored)
+    play(scenario, steps=Stored)
     assert waits(caplog)[-1] == f"waiting: {told}"
+
+
+LOSS = "train a b least=2; run 10; kill b; "
+LIST = "begin all_slots_of=hosts "
+ALL_SLOTS = "without -np a job waits for all 4 slots of hosts"
+NP = "-np N starts with N processes"
+"""What to do about that."""
+LATE = "the agent has not connected yet: b (at most "
+
+
+@pytest.mark.parametrize(
+    ("scenario", "words"),
+    [
+        # what of the newest list is too little after a loss
+        (LOSS + "hosts a; run 6", f"{NEEDED}{FEWER}; at most"),
+        (LOSS + "hosts; run 6", f"{NEEDED}the newest host list names no host; "),
+        (LOSS + "hosts; refuse-list; run 6", f"{NEEDED}the newest host list is refused: hosts: does not exist; "),
+        (LOSS + "refuse-list; hosts a; run 6", f"{NEEDED}{FEWER}; at most"),
+        # why so many processes are needed at the start
+        (
+            LIST + "start=4 least=4; comes b 30; hosts a:2 b:2; run 10",
+            f"needed: 4; {ALL_SLOTS}; {NP}, --min-np N without hosts that cannot be reached; {LATE}",
+        ),
+        (
+            LIST + "start=4 least=1; comes b 30; hosts a:2 b:2; run 10",
+            f"needed: 4; {ALL_SLOTS} that can be reached; {NP}; {LATE}",
+        ),
+        (
+            "begin start=8; comes b 30; hosts a:2 b; run 10",
+            f"needed: 8; -np 8 is more than all hosts have (slots: 3); {LATE}",
+        ),
+        ("begin start=2; comes b 30; hosts a b; run 10", f"needed: 2; {LATE}"),
+        ("begin start=3 least=3; hosts a:2 b; hosts a:2; run 10", "needed: 3; -np 3 is more than all hosts have (s"),
+        (LIST + "start=3 least=3; dead b; hosts a:2 b; run 60; world", "--min-np N without hosts that cannot be reach"),
+        (
+            LIST + "start=4 least=3; dead b; comes c 20; hosts a:2 b c; run 15; world; until a a c <10",
+            "processes ready: 2, needed: 3; the agent has not connected yet: c (",
+        ),
+        ("begin start=1; run 10", "no host is published"),
+        ("start a every=notice; takes load 20; run 10; world", "the newest checkpoint is looked for, and loaded, by a"),
+        # who is missing
+        (
+            "train a b least=2 all_slots_of=hosts; kill b 3; run 5.5",
+            "needed: 2; left out: b (blocked for 9 s more: slot 0 of b: crashed: exit code 3)",
+        ),
+        ("begin start=2; boot b 30; hosts a b; run 10", "are not at hvd.init() or elastic.run yet: b[0]; at most "),
+        ("train a b; run 20; stop b; run 5.5", "no heartbeat from b[0]; at most "),
+        (
+            "train a b least=2 standby_timeout_s=20.0; run 5; boot c 500; kill b; hosts a c; run 8",
+            "c[0]; at most 16 s more (--standby-timeout)",
+        ),
+    ],
+)
+def test_a_wait_says_what_is_lacking(scenario: str, words: str, caplog: pytest.LogCaptureFixture) -> None:
+    play(scenario, steps=Stored)
+    assert words in "\n".join(waits(caplog))
 
 
 @pytest.mark.parametrize(
     ("scenario", "seconds"),
     [
-        ("train a b; run 5; takes write 60; finish; run 40", 40.0),
-        ("train a b; run 5; takes write 60; interrupt; run 19", 19.0),
+        ("train a b every=notice; run 5; takes write 60; finish; run 40", 40.0),
+        ("train a b every=notice; run 5; takes write 60; interrupt; run 19", 19.0),
         (SHORT + "run 85", 85.0),
     ],
 )
 def test_no_wait_is_silent_for_more_than_5_s(scenario: str, seconds: float, caplog: pytest.LogCaptureFixture) -> None:
-    play(scenario, storing(ON_NOTICE), steps=Stored)
+    play(scenario, steps=Stored)
     assert len(waits(caplog)) >= seconds // 5.0
 
 
 def test_a_checkpoint_of_a_commit_that_is_not_kept_yet_names_those_that_do_not_keep_it() -> None:
-    job = play(SHORT + "run 5", storing(ON_NOTICE), steps=Stored).driver.job
+    job = play(SHORT + "run 5", steps=Stored).driver.job
     lives = {worker.life: rank for rank, worker in enumerate(job.roster.workers.values())}
     job.checkpoints.attempt = Attempt(job.generation, lives, job.now, (1, 1, 99))
     wait = waits_for(job)
@@ -515,7 +451,7 @@ def test_a_checkpoint_of_a_commit_that_is_not_kept_yet_names_those_that_do_not_k
 def test_processes_that_have_not_ended_after_training_are_told_within_5_s_of_the_last_step(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    cluster = play("train a b; run 5; done a b", storing(ON_NOTICE), steps=Stored)
+    cluster = play("train a b every=notice; run 5; done a b", steps=Stored)
     assert waits(caplog) == []
     cluster.run(20.0)
     told = waits(caplog)
@@ -648,37 +584,6 @@ def test_fixed_hosts_that_no_name_server_knows_end_the_job_at_once_with_what_to_
     )
 
 
-NEWCOMER = "train a; step 500; hosts a b; state b waiting; "
-
-
-@pytest.mark.parametrize(
-    ("scenario", "told"),
-    [
-        (
-            NEWCOMER + "done a; run 9",
-            "for the end of a[0]: training is done, the script is not; no newcomer joins; no limit: it ends with the "
-            "script; Ctrl-C ends it",
-        ),
-        (
-            NEWCOMER + "run 9",
-            "world 2 forms: not there yet: a[0]; no limit: it ends when they next call state.commit() or end; reported "
-            "as stalled after 30 s without progress",
-        ),
-        (
-            "train a b least=2; step 500; hosts a b c; state c waiting; wedge a; done a; run 0.1; lose-world b; run 9",
-            "world 2 forms when those that are done with training have ended: a[0]; no limit: it ends with the script "
-            "there; Ctrl-C ends the job",
-        ),
-    ],
-    ids=["done", "in a step", "done, and too few others"],
-)
-def test_a_world_in_progress_that_waits_for_a_long_step_or_for_who_is_done_says_which(
-    scenario: str, told: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    play(scenario)
-    assert waits(caplog)[-1] == f"waiting: {told}"
-
-
 def test_a_wait_for_a_newcomer_names_the_limit_that_comes_first_and_so_does_the_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -692,11 +597,6 @@ def test_a_wait_for_a_newcomer_names_the_limit_that_comes_first_and_so_does_the_
         r"c\[0\], started (39|40) s ago, is not at hvd.init\(\) or elastic.run yet; --elastic-timeout S waits longer",
         str(cluster.driver.outcome),
     )
-
-
-def test_a_wait_for_a_newcomer_names_its_own_limit_if_that_comes_first(caplog: pytest.LogCaptureFixture) -> None:
-    play("train a b least=2 standby_timeout_s=20.0; run 5; boot c 500; kill b; hosts a c; run 8")
-    assert waits(caplog)[-1].endswith("s more (--standby-timeout)")
 
 
 def test_new_processes_of_an_engine_that_restarts_them_are_waited_for_to_their_first_step() -> None:
