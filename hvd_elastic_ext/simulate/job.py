@@ -12,6 +12,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.errors import Asleep, JobFailed
 from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.journal import Sink
 from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
 from hvd_elastic_ext.launcher.options.policy import options_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
@@ -20,7 +21,7 @@ from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import SleepAction, Sle
 from hvd_elastic_ext.launcher.state.events import Observed, Scaled
 from hvd_elastic_ext.launcher.state.saved import Saved, saved_of
 from hvd_elastic_ext.simulate.accounting import CATEGORIES, Accounts
-from hvd_elastic_ext.simulate.cluster.cluster import Cluster, NoJournal, Sink
+from hvd_elastic_ext.simulate.cluster.cluster import Cluster, NoJournal
 from hvd_elastic_ext.simulate.cluster.launcher import Launcher
 from hvd_elastic_ext.simulate.cluster.processes import World
 from hvd_elastic_ext.simulate.cluster.times import Times
@@ -30,7 +31,6 @@ from hvd_elastic_ext.simulate.traces.rows import Row, Trace
 
 CUT_S: Final = 600.0
 """How long a host that has vanished counts as one without a network."""
-CHUNK_S: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.schedule import (
     parse_commit_every,
 )
 from hvd_elastic_ext.launcher.rules.health.ledger import DEFAULT_COOLDOWN_S
+from hvd_elastic_ext.launcher.rules.membership.next_world import parse_sizes
 from hvd_elastic_ext.launcher.state.options import ScaleOptions
 from hvd_elastic_ext.simulate import supply
 from hvd_elastic_ext.simulate.cluster.times import Times
@@ -92,7 +93,7 @@ def settings(given: Mapping[str, Any], trace: Trace) -> RunSettings:
         start,
         told.pop("min_num_proc", start),
         cooldown_s=DEFAULT_COOLDOWN_S,
-        allowed_sizes=() if sizes is None else _sizes(str(sizes)),
+        allowed_sizes=() if sizes is None else parse_sizes(str(sizes)),
         commit_every=None if commits is None else parse_commit_every(str(commits)),
         durability=_durability(given),
         scaling=None if scaling is None else ScaleOptions(str(scaling), acts=True),
@@ -105,13 +106,6 @@ def _durability(given: Mapping[str, Any]) -> Durability | None:
     if every is None and given.get("below_min") != "sleep":
         return None
     return Durability(STORE, AUTO if every is None else parse_checkpoint_every(str(every)), mark="simulated")
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    words = text.split(",")
-    if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
-        raise UsageError(f"--allowed-sizes {text!r}: write whole numbers above 0, such as 2,4,8")
-    return tuple(sorted(map(int, words)))
 
 
 # --- times

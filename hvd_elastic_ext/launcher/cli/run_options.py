@@ -45,6 +45,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.schedule import (
     parse_commit_every,
 )
 from hvd_elastic_ext.launcher.rules.health.ledger import DEFAULT_COOLDOWN_S
+from hvd_elastic_ext.launcher.rules.membership.next_world import parse_sizes
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import limits_of
 from hvd_elastic_ext.launcher.sources import signals
 from hvd_elastic_ext.launcher.sources.sources import connector, read_hosts_file
@@ -222,7 +223,7 @@ def _of_hosts(add: Adders) -> None:
     add.seconds("--settle", dest="settle_s", help="seconds in which further newcomers are waited for (3)")
     add.seconds("--standby-timeout", dest="standby_timeout_s", help="seconds a newcomer may take to be ready (600)")
     add.seconds("--wait-lines", dest="wait_lines_s", help="most seconds between lines on a wait that stops no rank (4)")
-    add.option("--allowed-sizes", type=_sizes, metavar="N,N,…", help="sizes that a world may have (default: any)")
+    add.option("--allowed-sizes", type=parse_sizes, metavar="N,N,…", help="sizes that a world may have (default: any)")
     add.option(
         "--notices-from",
         choices=NOTICES_FROM,
@@ -450,13 +451,6 @@ def _durability(args: argparse.Namespace, state_dir: Path, *, mark: str) -> Dura
     every = AUTO if args.checkpoint_every is None else parse_checkpoint_every(args.checkpoint_every)
     place = place if "://" in place else str(Path(place).absolute())
     return Durability(place, every, args.checkpoint_keep, mark, train_on=args.train_on)
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    words = text.split(",")
-    if not all(word.strip().isdigit() and int(word) > 0 for word in words):
-        raise UsageError(f"--allowed-sizes {text!r}: write whole numbers above 0, such as 2,4,8")
-    return tuple(sorted(map(int, words)))
 
 
 def _check_sample(environ: Mapping[str, str]) -> None:

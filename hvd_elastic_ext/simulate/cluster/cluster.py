@@ -7,10 +7,10 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.core.journal import Journal, Sink
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.state.events import HealthChanged
@@ -28,16 +28,6 @@ from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
 
 LOST_S: Final = 10.0
 """A connection counts as lost when the other end has acknowledged nothing for so long."""
-
-
-class Sink(Protocol):
-    """Where the journal goes."""
-
-    def write(self, text: str, /) -> object:
-        """Take in a line."""
-
-    def flush(self) -> object:
-        """Whatever was written is to be there."""
 
 
 class NoJournal:

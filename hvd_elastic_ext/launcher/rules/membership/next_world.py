@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import compress
 from typing import Final, NamedTuple
 
+from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
@@ -119,6 +120,14 @@ class WorldLimits:
         fit = replace(self, least=1).size(slots, begun=True) or slots
         least = fit if self.least == self.start else self.least
         return replace(self, start=max(fit, least), least=least)
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """Read ``N,N,…``, the sizes that a world may have. Raises :class:`UsageError`, one line."""
+    words = text.split(",")
+    if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
+        raise UsageError(f"--allowed-sizes {text!r}: write whole numbers above 0, such as 2,4,8")
+    return tuple(sorted(map(int, words)))
 
 
 @dataclass(frozen=True, slots=True)

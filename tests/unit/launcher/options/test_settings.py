@@ -294,6 +294,7 @@ def test_a_hostfile_is_read_as_horovod_reads_it(tmp_path: Path) -> None:
     [
         (["-np", "2", "--mpi"], "cannot be elastic"),
         (["-np", "2", "--autotune"], "--autotune"),
+        (["-np", "2", "--allowed-sizes", "2,²"], "--allowed-sizes '2,²': write whole numbers above 0"),
         (["-np", "2", "--hosts-file", "h", "-H", "a:1"], "2 sources"),
         (["-np", "2", "--discovery", "ftp://x"], "neither unix:///path nor http://host:port"),
         (["-np", "2", "--hostfile", "/nowhere/hostfile"], "/nowhere/hostfile"),
