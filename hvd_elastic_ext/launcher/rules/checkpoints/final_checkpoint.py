@@ -1,4 +1,4 @@
-"""How long the last checkpoint of a job that is done with training is waited for. Pure."""
+"""How long the last checkpoint of a job is waited for: of one that is done, or told to end. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ TIMES: Final = 4.0
 """That limit as a multiple of what the last checkpoint took, if that is longer."""
 FAILING_S: Final = 20.0
 """How long to retry when storage fails."""
+TOLD_S: Final = 20.0
+"""Longest time for the last checkpoint of a job that is told to end: pods have 30 s in all."""
+BY_HAND_S: Final = 60.0
+"""The same after Ctrl-C: on a busy machine each program of an agent takes seconds to start, and a second Ctrl-C ends
+the job at any time."""
 
 
 def decide(waited_s: float, *, saved: bool, answered: bool, durable_s: float) -> tuple[bool, str]:
@@ -30,3 +35,8 @@ def decide(waited_s: float, *, saved: bool, answered: bool, durable_s: float) ->
 def longest_s(durable_s: float) -> float:
     """Seconds after which storage that gives no answer is not waited for any longer."""
     return max(ANSWER_S, TIMES * durable_s)
+
+
+def longest_told_s(*, by_hand: bool, on_its_way: bool = True) -> float:
+    """Seconds from the signal. ``on_its_way``: agents are heard, and none has reported that it cannot write."""
+    return BY_HAND_S if by_hand and on_its_way else TOLD_S
