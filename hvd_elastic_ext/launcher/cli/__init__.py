@@ -1,7 +1,7 @@
 """The commands ``run``, ``hosts``, ``status``, ``events --replay`` and ``doctor``, and the parser of Horovod that
 ``run`` extends.
 
-Belongs here: options, messages for the user, exit codes. ``horovod.runner`` is imported in ``horovod_options`` only.
+Belongs here: options, messages for the user, exit codes.
 
 Never here: anything that a running job needs.
 """

@@ -28,7 +28,7 @@ from hvd_elastic_ext.launcher.cli.telling.listeners import Listeners, listeners
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.folder import runs, state_folder
 from hvd_elastic_ext.launcher.job import finished_check
-from hvd_elastic_ext.launcher.job.output import Log, Outlets
+from hvd_elastic_ext.launcher.job.output.outlets import Log, Outlets
 from hvd_elastic_ext.launcher.options.program import HERE
 from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,

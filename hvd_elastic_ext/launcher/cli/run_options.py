@@ -22,8 +22,8 @@ from hvd_elastic_ext.core.publication import parse_hosts_option
 from hvd_elastic_ext.core.secrets import USER, secret_in_url
 from hvd_elastic_ext.io.config_file import read_config
 from hvd_elastic_ext.launcher.agents.environment import too_large, why_not_elastic
-from hvd_elastic_ext.launcher.cli import own_options
-from hvd_elastic_ext.launcher.cli.parser import Words
+from hvd_elastic_ext.launcher.cli.horovodrun import own_options
+from hvd_elastic_ext.launcher.cli.horovodrun.parser import Words
 from hvd_elastic_ext.launcher.cli.telling import options as telling
 from hvd_elastic_ext.launcher.job import finished_check, scalers
 from hvd_elastic_ext.launcher.options.program import HERE, check_here, runnable
@@ -131,7 +131,7 @@ def _as_written(message: str, argv: Sequence[str]) -> str:
 def _horovods_options() -> tuple[Any, str | None]:
     """Return the module that reads ``horovodrun``'s options, and why there is no Horovod; None if there is."""
     try:
-        from hvd_elastic_ext.launcher.cli import horovod_options
+        from hvd_elastic_ext.launcher.cli.horovodrun import horovod_options
     except ImportError as error:
         absent = isinstance(error, ModuleNotFoundError) and error.name == "horovod"
         return own_options, "Horovod is not installed" if absent else f"Horovod cannot be imported ({error})"

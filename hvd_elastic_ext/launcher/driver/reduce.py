@@ -14,7 +14,7 @@ from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.rules.health.causes import NOT_STARTED, SSH_FAILED, Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Question, Seat, is_for_a_rank, seat_of
-from hvd_elastic_ext.launcher.state import commit_holders, events, orders
+from hvd_elastic_ext.launcher.state import events, orders
 from hvd_elastic_ext.launcher.state.actions import RecordEach
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts, loads, memory
 from hvd_elastic_ext.launcher.state.effects.departures import ends, notices, shutdown
@@ -33,6 +33,7 @@ from hvd_elastic_ext.launcher.state.effects.membership.reports import signals, t
 from hvd_elastic_ext.launcher.state.events import Event
 from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose, answer_of
 from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.parts import commit_holders
 from hvd_elastic_ext.launcher.state.roster import USAGE, Agent, LaunchEnd, Worker
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from hvd_elastic_ext.core.json_text import finite_number
 from hvd_elastic_ext.launcher.rules.health import ledger_json
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.custody import Commit, Stored
-from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
+from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
 from hvd_elastic_ext.launcher.state.saved import Saved, SavedScaling, UnrecordedChange
 
 VERSION: Final = 2

@@ -26,9 +26,9 @@ from hvd_elastic_ext.launcher.folder.saved_state import CLOSE_S, Handover, State
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 from hvd_elastic_ext.launcher.job import engine_programs, scalers, stop_lines
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
-from hvd_elastic_ext.launcher.job.console import Console, fitting
 from hvd_elastic_ext.launcher.job.first_hosts import said_until_done
-from hvd_elastic_ext.launcher.job.output import Outlets
+from hvd_elastic_ext.launcher.job.output.console import Console, fitting
+from hvd_elastic_ext.launcher.job.output.outlets import Outlets
 from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
 from hvd_elastic_ext.launcher.job.session import Session
 from hvd_elastic_ext.launcher.metrics import figures

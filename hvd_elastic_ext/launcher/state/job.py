@@ -27,7 +27,9 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import (
     Seat,
 )
 from hvd_elastic_ext.launcher.state import actions
-from hvd_elastic_ext.launcher.state.checkpoints import (
+from hvd_elastic_ext.launcher.state.helpers import Purpose
+from hvd_elastic_ext.launcher.state.options import JobOptions
+from hvd_elastic_ext.launcher.state.parts.checkpoints import (
     BeforeExit,
     BeforePreemption,
     BeforeSleep,
@@ -38,11 +40,10 @@ from hvd_elastic_ext.launcher.state.checkpoints import (
     Loading,
     Restore,
 )
-from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
-from hvd_elastic_ext.launcher.state.departures import Notices, Outcome, Preemption, Shutdown
-from hvd_elastic_ext.launcher.state.health import Faults, LauncherPauses, LinkLoss, Liveness, Loopless, Pace
-from hvd_elastic_ext.launcher.state.helpers import Purpose
-from hvd_elastic_ext.launcher.state.membership import (
+from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
+from hvd_elastic_ext.launcher.state.parts.departures import Notices, Outcome, Preemption, Shutdown
+from hvd_elastic_ext.launcher.state.parts.health import Faults, LauncherPauses, LinkLoss, Liveness, Loopless, Pace
+from hvd_elastic_ext.launcher.state.parts.membership import (
     Adoption,
     Custody,
     Fleet,
@@ -52,7 +53,6 @@ from hvd_elastic_ext.launcher.state.membership import (
     Transfers,
     World,
 )
-from hvd_elastic_ext.launcher.state.options import JobOptions
 from hvd_elastic_ext.launcher.state.roster import JOIN_S, SEND_S, Roster, Worker
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.pace import RECENT
 from hvd_elastic_ext.launcher.rules.membership.next_world import Process, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
-from hvd_elastic_ext.launcher.state.commit_holders import Held, Holders
+from hvd_elastic_ext.launcher.state.parts.commit_holders import Held, Holders
 
 JOIN_S: Final = 60.0
 """How long an agent may take from its start to its first message."""

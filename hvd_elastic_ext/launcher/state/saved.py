@@ -17,10 +17,10 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health import ledger_json
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
-from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.membership import Scaling
 from hvd_elastic_ext.launcher.state.options import JobOptions, ScaleOptions
+from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
+from hvd_elastic_ext.launcher.state.parts.membership import Scaling
 
 
 class UnrecordedChange(NamedTuple):

@@ -24,7 +24,6 @@ from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durabil
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
 from hvd_elastic_ext.launcher.state.events import (
     AgentEnded,
     AgentJoined,
@@ -36,6 +35,7 @@ from hvd_elastic_ext.launcher.state.events import (
 )
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.options import ScaleOptions
+from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
 from tests.unit.launcher.simulated_processes import Process, Processes
 
 

@@ -7,12 +7,12 @@ import logging
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state import orders
-from hvd_elastic_ext.launcher.state.checkpoints import COMMIT_S
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.effects.checkpoints.memory import save_before
 from hvd_elastic_ext.launcher.state.facts.checkpoints import last_checkpoint_until, members, newest_step, trains
 from hvd_elastic_ext.launcher.state.facts.memory import next_look
 from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.parts.checkpoints import COMMIT_S
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
 log = logging.getLogger(__name__)

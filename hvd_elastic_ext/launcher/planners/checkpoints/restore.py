@@ -13,10 +13,10 @@ from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state import orders
-from hvd_elastic_ext.launcher.state.checkpoints import Loading
 from hvd_elastic_ext.launcher.state.facts.checkpoints import holding
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.parts.checkpoints import Loading
 from hvd_elastic_ext.launcher.state.plan import NOTHING, HeldBack, Plan
 from hvd_elastic_ext.launcher.state.roster import Agent
 

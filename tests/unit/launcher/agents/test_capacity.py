@@ -11,8 +11,8 @@ import pytest
 
 from hvd_elastic_ext.io.output_files import INDEX
 from hvd_elastic_ext.launcher.agents.capacity import files_for, pace, raise_file_limit, too_few_files
-from hvd_elastic_ext.launcher.job.console import Console
-from hvd_elastic_ext.launcher.job.output import Outlets
+from hvd_elastic_ext.launcher.job.output.console import Console
+from hvd_elastic_ext.launcher.job.output.outlets import Outlets
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 

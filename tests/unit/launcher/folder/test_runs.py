@@ -11,7 +11,7 @@ from hvd_elastic_ext.launcher.folder.runs import name_of, started
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike, Subject
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
-from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
+from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
 from hvd_elastic_ext.launcher.state.saved import Saved
 
 

@@ -14,7 +14,7 @@ from hvd_elastic_ext.launcher.folder.saved_text import NewerVersion, from_json, 
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike, Subject
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
-from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
+from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
 from hvd_elastic_ext.launcher.state.saved import Saved, SavedScaling, UnrecordedChange
 
 STATES = Path(__file__).with_name("states")

@@ -21,7 +21,7 @@ from hvd_elastic_ext.launcher.state.effects.checkpoints import cost
 from hvd_elastic_ext.launcher.state.facts.checkpoints import can_commit, members, newest_of_all, newest_step
 from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.commit_holders import whole_number, whole_numbers
+from hvd_elastic_ext.launcher.state.parts.commit_holders import whole_number, whole_numbers
 from hvd_elastic_ext.launcher.state.roster import Agent, Worker
 
 log = logging.getLogger(__name__)

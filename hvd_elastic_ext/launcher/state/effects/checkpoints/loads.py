@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.checkpoints import Loading
-from hvd_elastic_ext.launcher.state.commit_holders import read, whole_number
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.facts.checkpoints import holding
 from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.parts.checkpoints import Loading
+from hvd_elastic_ext.launcher.state.parts.commit_holders import read, whole_number
 from hvd_elastic_ext.launcher.state.roster import Agent
 
 log = logging.getLogger(__name__)

@@ -15,11 +15,11 @@ from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Kept
 from hvd_elastic_ext.launcher.rules.checkpoints.memory import Found, Identity, Known, Step, next_step
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat, seat_of
-from hvd_elastic_ext.launcher.state.commit_holders import whole_number, whole_numbers
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.facts.memory import ANSWER_S, not_before
 from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.parts.commit_holders import whole_number, whole_numbers
 from hvd_elastic_ext.launcher.state.roster import Agent
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from hvd_elastic_ext.core.errors import Interrupted, JobFailed
 from hvd_elastic_ext.core.secrets import foreign_words
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.state import orders
-from hvd_elastic_ext.launcher.state.checkpoints import COMMIT_S
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.parts.checkpoints import COMMIT_S
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from hvd_elastic_ext.launcher.rules.membership.world_change import ChangeAction,
 from hvd_elastic_ext.launcher.state import actions, orders
 from hvd_elastic_ext.launcher.state.facts.silence import STARTS_S
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.membership import EngineChange
+from hvd_elastic_ext.launcher.state.parts.membership import EngineChange
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from hvd_elastic_ext.core.hosts import Host, HostSet, is_same
 from hvd_elastic_ext.launcher.state.effects.health import cut_off
 from hvd_elastic_ext.launcher.state.facts.health import unreached
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.membership import NewerLife
+from hvd_elastic_ext.launcher.state.parts.membership import NewerLife
 from hvd_elastic_ext.launcher.state.roster import Agent, Worker
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from hvd_elastic_ext.core.json_text import finite_number
-from hvd_elastic_ext.launcher.state.commit_holders import whole_number, whole_numbers
+from hvd_elastic_ext.launcher.state.parts.commit_holders import whole_number, whole_numbers
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 MOST_SIGNALS: Final = 16

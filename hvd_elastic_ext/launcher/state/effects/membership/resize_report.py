@@ -13,7 +13,7 @@ from hvd_elastic_ext.core.json_text import finite_number
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId
 from hvd_elastic_ext.launcher.state.actions import Record
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.membership import Change
+from hvd_elastic_ext.launcher.state.parts.membership import Change
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 

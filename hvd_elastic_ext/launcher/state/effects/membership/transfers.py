@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from hvd_elastic_ext.launcher.rules.membership.custody import CustodyAction, CustodyDecision, Holding
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.commit_holders import read
 from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.membership import TRANSFER_S, FailedTries, Transfer
+from hvd_elastic_ext.launcher.state.parts.commit_holders import read
+from hvd_elastic_ext.launcher.state.parts.membership import TRANSFER_S, FailedTries, Transfer
 from hvd_elastic_ext.launcher.state.roster import Agent
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.messages.slot_protocol import START_AGAIN
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
-from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
 from hvd_elastic_ext.launcher.state.events import End, Expected
+from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
 from tests.unit.launcher.checkpointing_cluster import Stored, Storing
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions

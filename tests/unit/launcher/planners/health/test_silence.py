@@ -17,7 +17,7 @@ from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.actions import Record
 from hvd_elastic_ext.launcher.state.events import AgentLost, End, HostsChanged, LauncherPaused
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.membership import EngineChange
+from hvd_elastic_ext.launcher.state.parts.membership import EngineChange
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.state_changes import changes, happen, held, lines, news, of_slot, small_job
 

@@ -10,9 +10,9 @@ import pytest
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence
 from hvd_elastic_ext.launcher.rules.health.ledger import Subject
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
-from hvd_elastic_ext.launcher.state.commit_holders import NotedCommit
 from hvd_elastic_ext.launcher.state.events import News
 from hvd_elastic_ext.launcher.state.helpers import Purpose
+from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
 from tests.unit.launcher.checkpointing_cluster import Storing
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running

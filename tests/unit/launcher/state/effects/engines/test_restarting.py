@@ -18,7 +18,7 @@ from hvd_elastic_ext.launcher.state.effects.engines.engine import engine_of
 from hvd_elastic_ext.launcher.state.effects.membership import resize_report
 from hvd_elastic_ext.launcher.state.events import WorldNotBegun
 from hvd_elastic_ext.launcher.state.facts.silence import STARTS_S
-from hvd_elastic_ext.launcher.state.membership import BEHIND_S, NOTICE_S
+from hvd_elastic_ext.launcher.state.parts.membership import BEHIND_S, NOTICE_S
 from tests.unit.launcher.rules.membership.test_next_world import LIMITS, process, situation
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions

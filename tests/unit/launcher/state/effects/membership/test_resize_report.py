@@ -15,7 +15,7 @@ from hvd_elastic_ext.launcher.folder.saved_state import write_noted_change
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.state.effects.membership import resize_report
 from hvd_elastic_ext.launcher.state.events import News
-from hvd_elastic_ext.launcher.state.membership import Change
+from hvd_elastic_ext.launcher.state.parts.membership import Change
 from hvd_elastic_ext.launcher.state.saved import Saved, saved_of
 from tests.support.clock import ManualClock
 from tests.unit.launcher.simulated_cluster import Cluster, causes, running

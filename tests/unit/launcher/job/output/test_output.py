@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.io.threads import writer_thread
-from hvd_elastic_ext.launcher.job.console import Console, fitting
-from hvd_elastic_ext.launcher.job.output import LONGEST_BAR, LONGEST_LINE, LineAssembler, Log, Outlets
+from hvd_elastic_ext.launcher.job.output.console import Console, fitting
+from hvd_elastic_ext.launcher.job.output.outlets import LONGEST_BAR, LONGEST_LINE, LineAssembler, Log, Outlets
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from tests.support.waiting import wait_until
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.cli import horovod_options, own_options
-from hvd_elastic_ext.launcher.cli.parser import Words
+from hvd_elastic_ext.launcher.cli.horovodrun import horovod_options, own_options
+from hvd_elastic_ext.launcher.cli.horovodrun.parser import Words
 from hvd_elastic_ext.launcher.cli.run_options import parse
 
 ENGINE = ("--engine", "torchrun")
@@ -47,8 +47,8 @@ class NoHorovod:
 def no_horovod(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "horovod"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "hvd_elastic_ext.launcher.cli.horovod_options")
-    monkeypatch.delattr("hvd_elastic_ext.launcher.cli.horovod_options")
+    monkeypatch.delitem(sys.modules, "hvd_elastic_ext.launcher.cli.horovodrun.horovod_options")
+    monkeypatch.delattr("hvd_elastic_ext.launcher.cli.horovodrun.horovod_options")
     monkeypatch.setattr(sys, "meta_path", [NoHorovod(), *sys.meta_path])
 
 

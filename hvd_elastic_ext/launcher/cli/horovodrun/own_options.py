@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.cli.parser import Words, parser_class
+from hvd_elastic_ext.launcher.cli.horovodrun.parser import Words, parser_class
 
 SWITCHES: Final = """
 --version -v --check-build -cb --disable-cache --hierarchical-allreduce --no-hierarchical-allreduce

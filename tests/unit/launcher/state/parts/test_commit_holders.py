@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hvd_elastic_ext.launcher.rules.membership.custody import Reachability
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.commit_holders import ORPHANED, Holders
+from hvd_elastic_ext.launcher.state.parts.commit_holders import ORPHANED, Holders
 
 A, A1, B = Seat("a", 0), Seat("a", 1), Seat("b", 0)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.core.errors import StateError
-from hvd_elastic_ext.launcher.job.console import Console
-from hvd_elastic_ext.launcher.job.output import Outlets
-from hvd_elastic_ext.launcher.job.repeats import LONGEST, Repeats
+from hvd_elastic_ext.launcher.job.output.console import Console
+from hvd_elastic_ext.launcher.job.output.outlets import Outlets
+from hvd_elastic_ext.launcher.job.output.repeats import LONGEST, Repeats
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 NAME = f"{StateError.__module__}.{StateError.__qualname__}"

@@ -14,7 +14,7 @@ from horovod.runner.common.util import config_parser, hosts
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.config_file import YAMLError
-from hvd_elastic_ext.launcher.cli.parser import Words, parser_class
+from hvd_elastic_ext.launcher.cli.horovodrun.parser import Words, parser_class
 
 
 def parse(words: Words) -> argparse.Namespace:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hvd_elastic_ext.io.output_files import INDEX, Indexer, file_of
-from hvd_elastic_ext.launcher.job.output import LineAssembler, Outlets, Write
-from hvd_elastic_ext.launcher.job.repeats import Repeats
+from hvd_elastic_ext.launcher.job.output.outlets import LineAssembler, Outlets, Write
+from hvd_elastic_ext.launcher.job.output.repeats import Repeats
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 
