@@ -97,6 +97,36 @@ def killed(job: JobState) -> None:
     orders.kill(job, job.roster.on("a")[0], Cause.TOLD)
 
 
+def cut_off(silent_s: float, *, until: float, held: bool = False, listed: bool = True) -> str:
+    """Host a is, with a strike. ``held``: a commit lies there; ``listed``: it is in the list of hosts."""
+    words = f"nothing was heard of it for {silent_s} s"
+    commit = f"commits.held[a:0].away_since 100\n commits.held[a:0].why {words}\n" if held else ""
+    unreachable = f"fleet.unreachable[a] {words}\n" if listed else ""
+    return f"""
+        blocked[host a] 1 times, fenced, until {until}
+        {commit}fleet.recovering a
+        fleet.cut_off_live a:0#2
+        fleet.lost[a] -,agent of a
+        {unreachable}agents[a] gone
+        workers[a:0] gone
+        world_of[a:0#2] gone
+        > StopLaunch a
+        > HangUp a {words}
+        > Record fenced host=a reason={words}
+        > Record struck subject=host a cause=fenced cooldown_s=10 until={until} host=a reason={words}
+        > Save"""
+
+
+def ends(silent_s: float, *, at: float = 100, host: str = "a") -> str:
+    """The process there is killed for its silence."""
+    return f"""
+        workers[{host}:0].killed silent
+        workers[{host}:0].killed_at {at}
+        workers[{host}:0].silent_then_s {silent_s}
+        > Record fenced host={host} slot=0 reason=its process was silent for {silent_s} s
+        > Send {host} do=kill slot=0"""
+
+
 CUT_OFF_WITHOUT_A_STRIKE = """
         fleet.recovering a
         fleet.cut_off_live a:0#2
@@ -116,46 +146,10 @@ CUT_OFF_WITH_ITS_CONTAINER = """
         > Record fenced host=a reason=its container was started again
         > StopLaunch a
         > HangUp a its container was started again"""
-KILLED = """
-        workers[a:0].killed silent
-        workers[a:0].killed_at 120
-        workers[a:0].silent_then_s 10.5
-        > Record fenced host=a slot=0 reason=its process was silent for 10.5 s
-        > Send a do=kill slot=0"""
 AGENTS: dict[str, Case] = {
     "as long as the limit": (10.0, NOTHING),
-    "longer": (held("a"), 10.5, heard("b", "c"), """
-        blocked[host a] 1 times, fenced, until 120.5
-        commits.held[a:0].away_since 100
-        commits.held[a:0].why nothing was heard of it for 10.5 s
-        fleet.recovering a
-        fleet.cut_off_live a:0#2
-        fleet.lost[a] -,agent of a
-        fleet.unreachable[a] nothing was heard of it for 10.5 s
-        agents[a] gone
-        workers[a:0] gone
-        world_of[a:0#2] gone
-        > StopLaunch a
-        > HangUp a nothing was heard of it for 10.5 s
-        > Record fenced host=a reason=nothing was heard of it for 10.5 s
-        > Record struck subject=host a cause=fenced cooldown_s=10 until=120.5
-        .. host=a reason=nothing was heard of it for 10.5 s
-        > Save"""),
-    "longer, since its connection was lost": (held("a"), 1.0, LOST, 9.5, heard("b", "c"), """
-        blocked[host a] 1 times, fenced, until 120.5
-        fleet.recovering a
-        fleet.cut_off_live a:0#2
-        fleet.lost[a] -,agent of a
-        fleet.unreachable[a] nothing was heard of it for 10.5 s
-        agents[a] gone
-        workers[a:0] gone
-        world_of[a:0#2] gone
-        > StopLaunch a
-        > HangUp a nothing was heard of it for 10.5 s
-        > Record fenced host=a reason=nothing was heard of it for 10.5 s
-        > Record struck subject=host a cause=fenced cooldown_s=10 until=120.5
-        .. host=a reason=nothing was heard of it for 10.5 s
-        > Save"""),
+    "longer": (held("a"), 10.5, heard("b", "c"), cut_off(10.5, until=120.5, held=True)),
+    "longer, since its connection was lost": (held("a"), 1.0, LOST, 9.5, heard("b", "c"), cut_off(10.5, until=120.5)),
     "longer, but planners decide nothing for now": (10.5, heard("b", "c"), decisions_held, NOTHING),
     "longer, while the job ends": (End(JobFailed("told to")), 10.5, heard("b", "c"), """
         fleet.cut_off_live a:0#2
@@ -186,40 +180,13 @@ AGENTS: dict[str, Case] = {
         > Save"""),
     "longer, but the launcher was paused": (12.0, heard("b", "c"), LauncherPaused(6.0), NOTHING),
     "a little, of a host that is off the list and whose connection is lost": (
-        WITHOUT_A, 1.0, heard("a"), LOST, 2.5, heard("b", "c"), """
-        blocked[host a] 1 times, fenced, until 113.5
-        fleet.recovering a
-        fleet.cut_off_live a:0#2
-        fleet.lost[a] -,agent of a
-        agents[a] gone
-        workers[a:0] gone
-        world_of[a:0#2] gone
-        > StopLaunch a
-        > HangUp a nothing was heard of it for 2.5 s
-        > Record fenced host=a reason=nothing was heard of it for 2.5 s
-        > Record struck subject=host a cause=fenced cooldown_s=10 until=113.5
-        .. host=a reason=nothing was heard of it for 2.5 s
-        > Save"""),
+        WITHOUT_A, 1.0, heard("a"), LOST, 2.5, heard("b", "c"), cut_off(2.5, until=113.5, listed=False)),
     "very little, of such a host": (WITHOUT_A, 1.0, heard("a"), LOST, 2.0, heard("b", "c"), NOTHING),
     "longer, of an agent that was told to end": (dismissed, 10.5, heard("b", "c"), CUT_OFF_WITHOUT_A_STRIKE),
     "a little, of a host that is off the list": (WITHOUT_A, 9.0, heard("b", "c"), NOTHING),
     "a little, of a host whose connection is lost": (LOST, 9.0, heard("b", "c"), NOTHING),
     "a little, of a host that was off the list, and whose connection is lost": (
-        WITHOUT_A, WITH_A, LOST, 2.5, heard("b", "c"), """
-        blocked[host a] 1 times, fenced, until 112.5
-        fleet.recovering a
-        fleet.cut_off_live a:0#2
-        fleet.lost[a] -,agent of a
-        fleet.unreachable[a] nothing was heard of it for 2.5 s
-        agents[a] gone
-        workers[a:0] gone
-        world_of[a:0#2] gone
-        > StopLaunch a
-        > HangUp a nothing was heard of it for 2.5 s
-        > Record fenced host=a reason=nothing was heard of it for 2.5 s
-        > Record struck subject=host a cause=fenced cooldown_s=10 until=112.5
-        .. host=a reason=nothing was heard of it for 2.5 s
-        > Save"""),
+        WITHOUT_A, WITH_A, LOST, 2.5, heard("b", "c"), cut_off(2.5, until=112.5)),
     "a little, of a host that was off the list, was heard since, and has lost its connection": (
         WITHOUT_A, WITH_A, 1.0, heard("a"), LOST, 9.0, heard("b", "c"), NOTHING),
     "a little, of a host whose connection is lost, with an empty list": (
@@ -268,48 +235,25 @@ CONTAINERS: dict[str, Case] = {
 }  # fmt: skip
 PROCESSES: dict[str, Case] = {
     "as long as the limit": (silent("a", 10.0), NOTHING),
-    "longer": (silent("a", 10.5), """
-        workers[a:0].killed silent
-        workers[a:0].killed_at 100
-        workers[a:0].silent_then_s 10.5
-        > Record fenced host=a slot=0 reason=its process was silent for 10.5 s
-        > Send a do=kill slot=0"""),
+    "longer": (silent("a", 10.5), ends(10.5)),
     "longer, but planners decide nothing for now": (silent("a", 10.5), decisions_held, NOTHING),
     "longer, but it was killed already": (killed, silent("a", 10.5), NOTHING),
     "a minute, of one that starts: imports on a busy machine": (silent("c", 60.0), NOTHING),
-    "more, of one that starts": (silent("c", 60.5), """
-        workers[c:0].killed silent
-        workers[c:0].killed_at 100
-        workers[c:0].silent_then_s 60.5
-        > Record fenced host=c slot=0 reason=its process was silent for 60.5 s
-        > Send c do=kill slot=0"""),
+    "more, of one that starts": (silent("c", 60.5), ends(60.5, host="c")),
     "a minute, of one that is done with training": (
         of_slot("a", "said", message={"say": "done"}), silent("a", 60.0), NOTHING),
-    "more, of one that is done with training": (of_slot("a", "said", message={"say": "done"}), silent("a", 60.5), """
-        workers[a:0].killed silent
-        workers[a:0].killed_at 100
-        workers[a:0].silent_then_s 60.5
-        > Record fenced host=a slot=0 reason=its process was silent for 60.5 s
-        > Send a do=kill slot=0"""),
+    "more, of one that is done with training": (
+        of_slot("a", "said", message={"say": "done"}), silent("a", 60.5), ends(60.5)),
     "a minute, of one that has left its world": (told_to_leave, next_world, 60.0, silent("a", 57.0), NOTHING),
-    "more, of one that has left its world": (told_to_leave, next_world, 70.0, silent("a", 60.5), """
-        workers[a:0].killed silent
-        workers[a:0].killed_at 170
-        workers[a:0].silent_then_s 60.5
-        > Record fenced host=a slot=0 reason=its process was silent for 60.5 s
-        > Send a do=kill slot=0"""),
-    "longer, of one that is to leave, while its world stands": (told_to_leave, 20.0, silent("a", 10.5), KILLED),
+    "more, of one that has left its world": (told_to_leave, next_world, 70.0, silent("a", 60.5), ends(60.5, at=170)),
+    "longer, of one that is to leave, while its world stands": (
+        told_to_leave, 20.0, silent("a", 10.5), ends(10.5, at=120)),
     "longer, of one that is to leave, while the next world forms": (
-        told_to_leave, forming, 20.0, silent("a", 10.5), KILLED),
+        told_to_leave, forming, 20.0, silent("a", 10.5), ends(10.5, at=120)),
     "longer, of one that was told to leave as it fell silent": (
         told_to_leave, next_world, 10.0, silent("a", 11.0), NOTHING),
     "longer, of one that was silent before it was told to leave": (
-        told_to_leave, next_world, 8.0, silent("a", 10.5), """
-        workers[a:0].killed silent
-        workers[a:0].killed_at 108
-        workers[a:0].silent_then_s 10.5
-        > Record fenced host=a slot=0 reason=its process was silent for 10.5 s
-        > Send a do=kill slot=0"""),
+        told_to_leave, next_world, 8.0, silent("a", 10.5), ends(10.5, at=108)),
 }  # fmt: skip
 UNNAMED: dict[str, Case] = {
     "by its agent, for longer than the limit": (
