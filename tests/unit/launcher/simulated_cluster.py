@@ -13,17 +13,17 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import fields, make_dataclass, replace
+from typing import Any, Final
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import EVENTS, Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.driver.driver import Driver
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.state import options as product
 from hvd_elastic_ext.launcher.state.events import (
     AgentEnded,
     AgentJoined,
@@ -34,39 +34,32 @@ from hvd_elastic_ext.launcher.state.events import (
     News,
 )
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.options import ScaleOptions
 from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
 from tests.unit.launcher.simulated_processes import Process, Processes
 
-
-@dataclass
-class JobOptions:
-    limits: WorldLimits = field(default_factory=lambda: WorldLimits(settle_s=0.1))
-    cooldown_s: tuple[float, float] = (10.0, 300.0)
-    heartbeat_timeout_s: float = 10.0
-    standby_timeout_s: float = 600.0
-    wait_lines_s: float = 4.0
-    orphan_grace_s: float = 60.0
-    commit_wait_s: float = 60.0
-    elastic_timeout_s: float = 600.0
-    grace_s: float = 5.0
-    reset_limit: int | None = None
-    failure_budget: int = 10
-    below_min: str = "wait"
-    progress_timeout_s: float | None = None
-    restart_stalled: bool = False
-    drain_stragglers: bool = False
-    durability: Durability | None = None
-    engine: str = "horovod"
-    commit_every: Cadence | None = None
-    sleep_after_s: float | None = None
-    woken: bool = False
-    restart_from_scratch: bool = False
-    send_code: bool = False
-    all_slots_of: str | None = None
-    misplaced: str | None = None
-    fixed_hosts: bool = False
-    scaling: ScaleOptions | None = None
+GRACE_S: Final = 5.0
+"""Of an agent that is sent a signal."""
+USUAL: Final[Mapping[str, Any]] = {
+    "limits": WorldLimits(settle_s=0.1),
+    "cooldown_s": (10.0, 300.0),
+    "heartbeat_timeout_s": 10.0,
+    "standby_timeout_s": 600.0,
+    "wait_lines_s": 4.0,
+    "orphan_grace_s": 60.0,
+    "commit_wait_s": 60.0,
+    "elastic_timeout_s": 600.0,
+    "reset_limit": None,
+    "failure_budget": 10,
+    "below_min": "wait",
+    "progress_timeout_s": None,
+    "restart_stalled": False,
+    "drain_stragglers": False,
+}
+"""Options that have no value of their own."""
+JobOptions: Any = make_dataclass(
+    "JobOptions", [(each.name, Any, USUAL.get(each.name, each.default)) for each in fields(product.JobOptions)]
+)
+"""The same, and a test may change them while its job runs."""
 
 
 class CheckedDriver(Driver):
@@ -224,7 +217,7 @@ class Cluster(Processes):
 
     def terminate(self, host: str) -> None:
         """Send an agent SIGTERM: it gives notice, starts nothing any more, and ends when its processes have."""
-        grace_s = self.options.grace_s if self.agents[host] else 0.0
+        grace_s = GRACE_S if self.agents[host] else 0.0
         self.finishing.add(host)
         self._notices[host] = self.clock.mono() + grace_s
         notice = {"event": "notice", "reason": "SIGTERM", "grace_s": grace_s}
