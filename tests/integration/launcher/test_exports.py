@@ -12,8 +12,9 @@ import pytest
 
 from tests.integration.agent.test_metrics import read
 from tests.integration.launcher.conftest import COUNTER, Launched
+from tests.support.serving import serving
 from tests.unit.launcher.exports.test_event_file import scalars
-from tests.unit.launcher.exports.test_otlp import ENDPOINT, collector
+from tests.unit.launcher.exports.test_otlp import ENDPOINT, spans
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -24,8 +25,8 @@ def test_a_killed_rank_is_a_span_and_the_series_of_steps_goes_on_behind_it(
     launched.set_hosts("localhost:2")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with collector() as server:
-        monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{server.server_port}")
+    with serving(200) as server:
+        monkeypatch.setenv(ENDPOINT, server.url)
         options = ("-np", "2", "--min-np", "1", "--rsh", "local", "--job", "counts")
         told = ("--agent-metrics", str(port), "--tensorboard", str(tmp_path / "board"))
         with launched.run(*options, *told, sys.executable, COUNTER, str(10**6)) as process:
@@ -38,7 +39,7 @@ def test_a_killed_rank_is_a_span_and_the_series_of_steps_goes_on_behind_it(
             process.wait(100)
     assert figures['hvd_elastic_agent_processes{state="live"}'] == "2.0"
     assert float(figures['hvd_elastic_agent_commit_memory_bytes{slot="0"}']) > 0
-    resizes = [span for span in server.spans() if span.name == "resize"]
+    resizes = [span for span in spans(server) if span.name == "resize"]
     causes = [{pair.key: pair.value for pair in span.attributes}["hvd_elastic.cause"].string_value for span in resizes]
     assert causes[:2] == [record.get("cause") for record in launched.events("resized")[:2]]
     assert all(span.start_time_unix_nano < span.end_time_unix_nano for span in resizes)

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.integration.launcher.conftest import Launched
-from tests.unit.launcher.notify.test_webhook import receiver
+from tests.support.serving import serving
 
 pytestmark = pytest.mark.timeout(200)
 
 
 def test_a_job_that_fails_tells_why_and_its_address_stands_in_no_argument(launched: Launched, tmp_path: Path) -> None:
     launched.set_hosts("localhost:1")
-    with receiver(200) as server:
+    with serving(200) as server:
         address = tmp_path / "url"
-        address.write_text(server.url)
+        address.write_text(f"{server.url}/services/secret")
         options = ("-np", "1", "--rsh", "local", "--failure-budget", "0", "--notify", f"file:{address}")
         with launched.run(*options, sys.executable, "-c", "raise SystemExit(3)") as process:
             assert process.wait(100) != 0
-    [(_, told)] = [each for each in server.got if each[1]["topic"] == "finished"]
+    messages = [json.loads(body) for _, body in server.got]
+    [told] = [each for each in messages if each["topic"] == "finished"]
     [ended] = launched.events("finished")
     assert told["text"].endswith(f"failed with {ended.get('code')}: {ended.get('reason')}")
     assert (told["job"], told["run"]) == (

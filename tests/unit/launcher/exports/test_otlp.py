@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
 import io
 import json
 import logging
@@ -12,8 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -25,6 +23,7 @@ from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.io.threads.follower import Follower
 from hvd_elastic_ext.launcher.exports.otlp import Sender, Tee, followed, why_not
 from tests.support.clock import ManualClock
+from tests.support.serving import Serving, serving
 
 ABOUT = {"job": "digits", "run": "r1"}
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -55,45 +54,9 @@ def at(line: str) -> float:
     return mono
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    server: Collector
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.got.append((self.path, ExportTraceServiceRequest.FromString(body)))
-        self.send_response(self.server.code)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-class Collector(http.server.ThreadingHTTPServer):
-    def __init__(self, code: int) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.code = code
-        self.got: list[tuple[str, ExportTraceServiceRequest]] = []
-
-    def spans(self) -> list[Any]:
-        return [
-            span
-            for _, request in self.got
-            for resource in request.resource_spans
-            for scope in resource.scope_spans
-            for span in scope.spans
-        ]
-
-
-@contextmanager
-def collector(code: int = 200) -> Iterator[Collector]:
-    with Collector(code) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+def spans(server: Serving) -> list[Any]:
+    requests = [ExportTraceServiceRequest.FromString(body) for _, body in server.got]
+    return [span for each in requests for of in each.resource_spans for scope in of.scope_spans for span in scope.spans]
 
 
 def test_a_resize_and_a_checkpoint_are_spans_with_their_phases_as_children() -> None:
@@ -139,15 +102,15 @@ def test_the_standard_variables_name_the_service(monkeypatch: pytest.MonkeyPatch
 def test_a_collector_gets_the_spans_over_http(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with collector() as server:
-        monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{server.server_port}")
+    with serving(200) as server:
+        monkeypatch.setenv(ENDPOINT, server.url)
         follower = followed({ENDPOINT: "set"}, ABOUT)
         assert follower is not None
         for line in lines():
             follower.put((line, at(line)))
         follower.close()
     assert {path for path, _ in server.got} == {"/v1/traces"}
-    assert [span.name for span in server.spans()].count("resize") == 2
+    assert [span.name for span in spans(server)].count("resize") == 2
     assert not caplog.records
 
 
@@ -155,7 +118,7 @@ def test_a_collector_gets_the_spans_over_http(
 def test_a_collector_that_cannot_be_told_is_told_once_and_holds_nothing_up(
     answers: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with collector(400) as server, socket.create_server(("127.0.0.1", 0)) as closed:
+    with serving(400) as server, socket.create_server(("127.0.0.1", 0)) as closed:
         port = server.server_port if answers else closed.getsockname()[1]
         closed.close()
         monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{port}")

@@ -2,69 +2,22 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import logging
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.notify.messages import Message
 from hvd_elastic_ext.launcher.notify.webhook import TRIES, Webhook, webhook_url
+from tests.support.serving import serving
 from tests.support.waiting import wait_until
 
 ABOUT = {"job": "digits", "run": "r1"}
 MESSAGE = Message("finished", "0", "ended: training is done")
-
-
-class Receiver(http.server.ThreadingHTTPServer):
-    """Answers with the ``codes`` in turn, the last one again and again."""
-
-    def __init__(self, *codes: int) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.codes = list(codes)
-        self.got: list[tuple[str, dict[str, Any]]] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/services/secret"
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    server: Receiver
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.got.append((self.path, json.loads(body)))
-        code = self.server.codes.pop(0) if len(self.server.codes) > 1 else self.server.codes[0]
-        self.send_response(code)
-        if code == 302:
-            self.send_header("Location", "/elsewhere")
-        self.end_headers()
-
-    def do_GET(self) -> None:
-        self.server.got.append((self.path, {}))
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def receiver(*codes: int) -> Iterator[Receiver]:
-    with Receiver(*codes) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def sent(url: str) -> list[float]:
@@ -77,22 +30,22 @@ def sent(url: str) -> list[float]:
 
 
 def test_a_message_is_sent_with_the_name_of_its_job_and_in_the_form_of_slack() -> None:
-    with receiver(200) as server:
-        assert sent(server.url) == []
-    [(path, body)] = server.got
+    with serving(200) as server:
+        assert sent(f"{server.url}/services/secret") == []
+    [(path, text)] = server.got
     assert path == "/services/secret"
-    assert body == {"text": "digits: ended: training is done", "topic": "finished", "cause": "0", **ABOUT}
+    assert json.loads(text) == {"text": "digits: ended: training is done", "topic": "finished", "cause": "0", **ABOUT}
 
 
 def test_a_server_that_fails_is_asked_again_and_what_it_refuses_is_not_sent_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with receiver(500, 429, 200) as server:
-        assert sent(server.url) == [1.0, 2.0]
+    with serving(500, 429, 200) as server:
+        assert sent(f"{server.url}/services/secret") == [1.0, 2.0]
     assert len(server.got) == TRIES
     assert not caplog.records
-    with receiver(404) as server:
-        assert sent(server.url) == []
+    with serving(404) as server:
+        assert sent(f"{server.url}/services/secret") == []
     assert len(server.got) == 1
     assert [each.getMessage() for each in caplog.records] == [
         "--notify: 127.0.0.1 cannot be told: it answers 404 Not Found; the job goes on"
@@ -132,8 +85,8 @@ def test_a_server_that_does_not_speak_http_is_told_and_the_next_message_is_sent(
 
 
 def test_a_redirect_is_not_followed(caplog: pytest.LogCaptureFixture) -> None:
-    with receiver(302) as server:
-        sent(server.url)
+    with serving(302) as server:
+        sent(f"{server.url}/services/secret")
     assert [path for path, _ in server.got] == ["/services/secret"]
     assert "answers 302" in caplog.text
 

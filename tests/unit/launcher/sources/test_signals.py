@@ -3,43 +3,24 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.sources import signals
-
-
-class Server(ThreadingHTTPServer):
-    answer: object = None
-    code = 200
+from tests.support.serving import Serving, serving
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(running.code)
-            self.end_headers()
-            self.wfile.write(json.dumps(running.answer).encode())
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with Server(("127.0.0.1", 0), Handler) as running:
-        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
-        thread.start()
+def server() -> Iterator[Serving]:
+    with serving(200) as running:
         yield running
-        running.shutdown()
-        thread.join()
 
 
-def asked(server: Server) -> tuple[dict[str, signals.Value], list[str]]:
-    url = f"http://127.0.0.1:{server.server_address[1]}/api/v1/query?query=sum(queue)"
+def asked(server: Serving) -> tuple[dict[str, signals.Value], list[str]]:
+    url = f"{server.url}/api/v1/query?query=sum(queue)"
     return signals.values(signals.sources([f"queue={url}"]))
 
 
@@ -75,8 +56,8 @@ def test_a_missing_file_does_not_keep_other_signals_back(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "answer", [result("scalar", [1.0, "42"]), result("vector", [{"metric": {}, "value": [1.0, "42"]}])]
 )
-def test_a_query_gives_a_scalar_or_one_sample(server: Server, answer: object) -> None:
-    server.answer = answer
+def test_a_query_gives_a_scalar_or_one_sample(server: Serving, answer: object) -> None:
+    server.body = json.dumps(answer).encode()
     assert asked(server) == ({"queue": 42.0}, [])
 
 
@@ -91,15 +72,15 @@ def test_a_query_gives_a_scalar_or_one_sample(server: Server, answer: object) ->
         ([], "gives no answer of a Prometheus query"),
     ],
 )
-def test_any_other_answer_is_told_in_one_line(server: Server, answer: object, problem: str) -> None:
-    server.answer = answer
+def test_any_other_answer_is_told_in_one_line(server: Serving, answer: object, problem: str) -> None:
+    server.body = json.dumps(answer).encode()
     found, (told,) = asked(server)
     assert found == {}
     assert told.endswith(problem)
 
 
-def test_a_server_that_refuses_is_told_with_its_code(server: Server) -> None:
-    server.code = 403
+def test_a_server_that_refuses_is_told_with_its_code(server: Serving) -> None:
+    server.codes = [403]
     assert "answers 403 Forbidden" in asked(server)[1][0]
 
 

@@ -11,8 +11,9 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.cli.run_options import parse
 from hvd_elastic_ext.launcher.cli.telling.listeners import listeners
 from tests.support.clock import ManualClock
+from tests.support.serving import serving
 from tests.unit.launcher.exports.test_event_file import scalars
-from tests.unit.launcher.exports.test_otlp import ENDPOINT, collector
+from tests.unit.launcher.exports.test_otlp import ENDPOINT, spans
 
 ABOUT = {"job": "digits", "run": "r1"}
 
@@ -26,8 +27,8 @@ def test_nobody_hears_of_a_job_unless_its_options_or_the_environment_say_so() ->
 
 
 def test_each_that_is_named_hears_of_all_and_has_told_it_at_the_end(tmp_path: Path, monkeypatch) -> None:
-    with collector() as server:
-        monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{server.server_port}")
+    with serving(200) as server:
+        monkeypatch.setenv(ENDPOINT, server.url)
         words = ["-np", "1", "--job", "digits", "--metrics", "0", "--tensorboard", str(tmp_path), "true"]
         heard = listeners(parse(words, {}), ManualClock(), ABOUT, {ENDPOINT: "set"})
         assert heard.tally is not None
@@ -37,7 +38,7 @@ def test_each_that_is_named_hears_of_all_and_has_told_it_at_the_end(tmp_path: Pa
         heard.tee(io.StringIO(), ManualClock()).write(line)
         heard.close()
     assert scalars(tmp_path / "digits/r1")["training/loss"] == [(3, 0.5)]
-    assert [span.name for span in server.spans()] == ["checkpoint.write", "checkpoint"]
+    assert [span.name for span in spans(server)] == ["checkpoint.write", "checkpoint"]
     assert "goodput_ratio" in {figure.name for figure in heard.tally.figures()}
 
 

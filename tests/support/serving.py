@@ -1,0 +1,48 @@
+"""An HTTP server of this machine, in a thread, for as long as a test needs it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class Serving(ThreadingHTTPServer):
+    """Answers with the ``codes`` in turn, the last one again and again, and ``body``. ``got``: paths and bodies."""
+
+    def __init__(self, *codes: int) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.codes, self.body = list(codes), b""
+        self.got: list[tuple[str, bytes]] = []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Serving
+
+    def do_GET(self) -> None:
+        codes = self.server.codes
+        self.server.got.append((self.path, self.rfile.read(int(self.headers.get("Content-Length") or 0))))
+        self.send_response(codes.pop(0) if len(codes) > 1 else codes[0])
+        self.send_header("Location", "/elsewhere")  # for those that redirect
+        self.end_headers()
+        self.wfile.write(self.server.body)
+
+    do_POST = do_GET
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def serving(*codes: int) -> Iterator[Serving]:
+    with Serving(*codes) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
