@@ -83,6 +83,19 @@ class WatchStatus:
         return replace(self, problem=why, problem_since=now if over else since)
 
 
+def turns_of(collection: Collection, name: str, turn: Callable[[], float], *, clock: Clock) -> PeriodicThread:
+    """A thread that asks ``collection``. To stop it, the request that it waits for is broken off at once."""
+    return PeriodicThread(
+        name,
+        turn,
+        clock=clock,
+        interrupt=lambda: collection.interrupt(),
+        at_end=collection.close,
+        finish_timeout=0.0,
+        grace=STOP_TIMEOUT,
+    )
+
+
 class Reflector(Generic[V]):
     """Keeps all objects of ``collection`` as they are on the server, in a thread of its own.
 
@@ -118,15 +131,7 @@ class Reflector(Generic[V]):
         self._relist_reason = ""
         self._was_silent = False
         self._lived = 0.0
-        self._thread = PeriodicThread(
-            f"watch-{resource.name}",
-            self.turn,
-            clock=clock,
-            interrupt=lambda: collection.interrupt(),
-            at_end=collection.close,
-            finish_timeout=0.0,
-            grace=STOP_TIMEOUT,
-        )
+        self._thread = turns_of(collection, f"watch-{resource.name}", self.turn, clock=clock)
         self.start, self.begin_stop, self.stop = self._thread.start, self._thread.begin_stop, self._thread.stop
 
     @property

@@ -14,8 +14,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from discover.common.threads import PeriodicThread
-from discover.kube.reflector import STOP_TIMEOUT, Reflector, read_list
+from discover.kube.reflector import Reflector, read_list, turns_of
 from discover.kube.transport import Collection, Ending, Request, RequestFailed, RequestKind
 from discover.kube.views import pod_view
 from discover.selection.objects import Key, PodView, older
@@ -82,15 +81,7 @@ class WatchAudit:
         self._store_listed_at: float | None = None
         self._unknown_versions = 0
         self._beyond_cache = ""
-        self._thread = PeriodicThread(
-            "audit-pods",
-            self.turn,
-            clock=clock,
-            interrupt=lambda: collection.interrupt(),
-            at_end=collection.close,
-            finish_timeout=0.0,
-            grace=STOP_TIMEOUT,
-        )
+        self._thread = turns_of(collection, "audit-pods", self.turn, clock=clock)
         self.start, self.begin_stop, self.stop = self._thread.start, self._thread.begin_stop, self._thread.stop
 
     def turn(self) -> float:
