@@ -63,7 +63,7 @@ class RendezvousProxy(HttpPort):
     def answer(self, number: int, status: int, body: bytes) -> None:
         """Answer a question. Ignored if its client has disconnected."""
         if self._questions.pop(number, None) is not None:
-            self._reply(self._clients[number], response(status, body))
+            self._reply(self._peers[number], response(status, body))
 
     def _admits(self, connection: socket.socket) -> bool:
         """Whether a live process of this user or of root is connected; False where that is unknown."""

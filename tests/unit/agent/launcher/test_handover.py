@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.agent.launcher.handover import ACCEPT_PAUSE_S, HandoverServer
+from hvd_elastic_ext.agent.launcher.handover import HandoverServer
 from hvd_elastic_ext.agent.orders.orders import End, Join
+from hvd_elastic_ext.agent.system.acceptor import PAUSE_S
 from hvd_elastic_ext.agent.system.event_loop import Act, DescriptorLoop
 from tests.support.clock import ManualClock
 
@@ -60,8 +61,8 @@ def test_with_no_descriptor_left_an_agent_looks_again_in_a_second_and_not_all_th
             for _ in range(100):
                 loop.look(0.0)
             assert loop.acts == 1
-            assert server.due() == loop.now() + ACCEPT_PAUSE_S
-            loop.clock.advance(ACCEPT_PAUSE_S)
+            assert server.due() == loop.now() + PAUSE_S
+            loop.clock.advance(PAUSE_S)
             server.tick()
             for _ in range(100):
                 loop.look(0.0)
@@ -69,7 +70,7 @@ def test_with_no_descriptor_left_an_agent_looks_again_in_a_second_and_not_all_th
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, usual)
             os.close(last)
-        loop.clock.advance(ACCEPT_PAUSE_S)
+        loop.clock.advance(PAUSE_S)
         server.tick()
         loop.look(0.0)
         assert b"nonce" in peer.recv(4096)
