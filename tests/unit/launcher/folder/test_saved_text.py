@@ -118,6 +118,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "a ledger that is none": {"ledger": None},
     "a size that is a word": {"scaling": {**to_json(FULL)["scaling"], "wanted": "4"}},
     "steps that take no time that is known": {"scaling": {**to_json(FULL)["scaling"], "steps_s": {"2": ["0.2"]}}},
+    "steps that no float holds": {"scaling": {**to_json(FULL)["scaling"], "steps": 10**400}},
     "a change that is half": {"scaling": {**to_json(FULL)["scaling"], "changes": [[1.0, 2]]}},
 }
 
