@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import socket
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
-from hvd_elastic_ext.agent.system.streams import CHUNK, Lines
+from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, Outbox
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.wire import decode
 
@@ -30,11 +29,10 @@ class SocketLink:
         self._warn = warn
         self._warnings: set[str] = set()
         self._lines = Lines(MAX_LINE_FROM_WORKER)
-        self._waiting: deque[memoryview] = deque()
-        self._size = 0
         self._end, self.theirs = socket.socketpair()
         """``theirs`` is inherited by the process, and then closed here."""
         self._end.setblocking(False)
+        self._unsent = Outbox(self._end.fileno())
 
     def listen(self) -> None:
         """Read what the process sends, from now on."""
@@ -63,11 +61,10 @@ class SocketLink:
     def tell(self, message: Mapping[str, Any]) -> None:
         """Pass ``message`` on as soon as there is room."""
         line = to_text(message).encode("ascii") + b"\n"
-        if self._size + len(line) > MAX_UNREAD:
+        if self._unsent.size + len(line) > MAX_UNREAD:
             self._warn_once("its process does not read its messages: they are dropped")
             return
-        self._waiting.append(memoryview(line))
-        self._size += len(line)
+        self._unsent.add(line)
         self._write()
 
     def close(self) -> None:
@@ -77,21 +74,11 @@ class SocketLink:
         self.theirs.close()
 
     def _write(self) -> None:
-        while self._waiting:
-            first = self._waiting.popleft()
-            try:
-                sent = self._end.send(first)
-            except BlockingIOError:
-                sent = 0
-            except OSError:  # the other end is closed everywhere
-                self._waiting.clear()
-                self._size = 0
-                break
-            self._size -= sent
-            if sent < len(first):
-                self._waiting.appendleft(first[sent:])
-                break
-        self._loop.write(self._end.fileno(), self._write if self._waiting else None)
+        before = -1
+        while self._unsent.size not in (before, 0):  # until the process reads too slowly
+            before = self._unsent.size
+            self._unsent.write()
+        self._loop.write(self._end.fileno(), None if self._unsent.empty else self._write)
 
     def _take(self, line: bytes | None) -> None:
         if line is None:

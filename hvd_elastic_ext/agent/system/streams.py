@@ -44,20 +44,24 @@ class Lines:
 
 
 class Outbox:
-    """Queue of events for ``descriptor``, in order. Without a reader all are dropped."""
+    """Queue of lines for ``descriptor``, in order. Without a reader all are dropped."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self._waiting: collections.deque[memoryview] = collections.deque()
-        self._size = 0
+        self.size = 0
+        """Bytes that wait to be written."""
         self._broken = False
 
     def put(self, event: str, **fields: object) -> None:
-        """Add one line of JSON. Bytes that are no UTF-8 are kept, as lone surrogates."""
-        line = to_text({"event": event, **fields}).encode("ascii") + b"\n"
+        """Add an event as one line of JSON. Bytes that are no UTF-8 are kept, as lone surrogates."""
+        self.add(to_text({"event": event, **fields}).encode("ascii") + b"\n")
+
+    def add(self, line: bytes) -> None:
+        """Add one line."""
         if not self._broken:
             self._waiting.append(memoryview(line))
-            self._size += len(line)
+            self.size += len(line)
 
     @property
     def empty(self) -> bool:
@@ -67,7 +71,7 @@ class Outbox:
     @property
     def full(self) -> bool:
         """True if more than ``FULL`` bytes wait to be written."""
-        return self._size > FULL
+        return self.size > FULL
 
     def write(self) -> None:
         """Write a piece; to be called when poll says that this can be done, and then it does not block."""
@@ -81,14 +85,14 @@ class Outbox:
         except OSError:
             self._drop_all()
             return
-        self._size -= written
+        self.size -= written
         if written < len(first):
             self._waiting.appendleft(first[written:])
 
     def _drop_all(self) -> None:
         self._broken = True
         self._waiting.clear()
-        self._size = 0
+        self.size = 0
 
 
 def heard(connection: socket.socket) -> bytes | None:
