@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 
 import pytest
@@ -29,11 +28,6 @@ from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
 from tests.unit.launcher.simulated_processes import Process
 from tests.unit.launcher.state_changes import small_job
-
-
-@pytest.fixture(autouse=True)
-def info(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
 
 
 def waits(caplog: pytest.LogCaptureFixture) -> list[str]:

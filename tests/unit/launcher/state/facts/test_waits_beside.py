@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 
 import pytest
@@ -21,11 +20,6 @@ from hvd_elastic_ext.launcher.state.facts.waits import (
 )
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
-
-
-@pytest.fixture(autouse=True)
-def info(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
 
 
 def test_what_is_started_and_in_no_world_yet_is_known_by_host() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
 from hvd_elastic_ext.launcher.state.facts.waits import starting, waits_for
@@ -13,11 +11,6 @@ from tests.unit.launcher.state.effects.engines.test_restarting import Restarted,
 from tests.unit.launcher.state_changes import happen, small_job
 
 WORLD = "waiting: for the end of world 1, as the next one begins: "
-
-
-@pytest.fixture(autouse=True)
-def info(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
 
 
 def test_ranks_that_leave_on_purpose_are_neither_busy_nor_lost(caplog: pytest.LogCaptureFixture) -> None:
