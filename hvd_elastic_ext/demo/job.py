@@ -193,7 +193,7 @@ def job_environ(environ: Mapping[str, str], *, temporary: Path) -> dict[str, str
 
 
 class Job:
-    """A launcher under an agent; it implements :class:`hvd_elastic_ext.demo.runner.JobControl`."""
+    """A launcher under an agent, and what a scenario can do to it."""
 
     def __init__(self, folder: Folder, command: Sequence[str], environ: Mapping[str, str]) -> None:
         self._folder = folder
@@ -217,19 +217,18 @@ class Job:
             self._agent.stdin.flush()
 
     def publish(self, text: str) -> None:
-        """Writes into the folder of the demo."""
+        """Replace the hosts file, atomically."""
         self._folder.publish(text)
 
     def kill(self, worker: Worker) -> None:
-        """Only a process below the agent of this job is killed."""
+        """``kill -9``. Raises :class:`Transient` if it is no process below the agent of this job."""
         self._kill(worker.pid, f"process {worker.pid} of {worker.host} is not there")
 
     def kill_launcher(self, pid: int) -> None:
-        """Only a process below the agent of this job is killed."""
+        """The same for the launcher, which restarts."""
         self._kill(pid, f"the launcher, process {pid}, is not there")
 
     def _kill(self, pid: int, absent: str) -> None:
-        """``kill -9``. Raises :class:`Transient` unless the pid belongs to this job."""
         if pid not in process_tree.descendants(self._agent.pid):
             raise Transient(absent)
         with contextlib.suppress(ProcessLookupError):
@@ -266,7 +265,7 @@ class Job:
         raise Transient(f"there is no agent on {host} just now")
 
     def run_fast(self) -> None:
-        """Makes the file that the training script looks for."""
+        """Let training finish without delays: make the file that the script looks for."""
         self._folder.fast.touch()
 
     def ended(self) -> int | None:

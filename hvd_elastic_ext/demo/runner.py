@@ -1,6 +1,6 @@
 """Run a scenario on a job: observe, decide, act. Shows nothing and starts nothing.
 
-It uses only the journal and :class:`JobControl`, so it works with any launcher.
+It uses only the journal, and what :class:`~hvd_elastic_ext.demo.job.Job` can do to a job.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Transient
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Record, parse_line
 from hvd_elastic_ext.core.publication import render_hosts_text
-from hvd_elastic_ext.demo.observed import Observed, Worker, observe
+from hvd_elastic_ext.demo.job import Job
+from hvd_elastic_ext.demo.observed import Observed, observe
 from hvd_elastic_ext.demo.scenario import (
     Action,
     Event,
@@ -38,31 +39,6 @@ from hvd_elastic_ext.demo.scenario import (
 LOOK_EVERY_S: Final = 0.05
 TO_THE_END_S: Final = 300.0
 """Seconds for the job to end by itself after the last event."""
-
-
-class JobControl(Protocol):
-    """What a scenario can do to the job."""
-
-    def publish(self, text: str) -> None:
-        """Replace the hosts file, atomically."""
-
-    def kill(self, worker: Worker) -> None:
-        """``kill -9``. Raises :class:`Transient` if there is no such worker just now."""
-
-    def kill_launcher(self, pid: int) -> None:
-        """``kill -9`` the launcher, which restarts. Raises :class:`Transient` if it is not there now."""
-
-    def notify(self, hosts: Sequence[str], *, in_s: float) -> None:
-        """Give hosts notice. Raises :class:`Transient` if there is no agent to notify now."""
-
-    def take_away(self, hosts: Sequence[str]) -> None:
-        """``kill -9`` everything on these hosts at one moment."""
-
-    def run_fast(self) -> None:
-        """Let training finish without delays."""
-
-    def ended(self) -> int | None:
-        """The exit code of the job, once it has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +93,7 @@ class ScenarioRunner:
         scenario: Sequence[Event],
         tail: Callable[[], Sequence[Record]],
         *,
-        control: JobControl,
+        control: Job,
         clock: Clock,
         watch: Callable[[Frame], None],
     ) -> None:

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.launcher.notify.messages import Message, Quota, message_of, waiting_message
-
-
-class Outlet(Protocol):
-    """Where messages go."""
-
-    def send(self, message: Message) -> None: ...
-    def close(self) -> None: ...
+from hvd_elastic_ext.launcher.notify.webhook import Webhook
 
 
 class Notifier:
     """Gets the events of the journal, and how long the job has waited."""
 
-    def __init__(self, outlet: Outlet, clock: Clock) -> None:
+    def __init__(self, outlet: Webhook, clock: Clock) -> None:
         self._outlet, self._clock = outlet, clock
         self._quota = Quota()
         self._times: dict[str, int] = {}

@@ -23,7 +23,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, Transient
@@ -39,7 +39,10 @@ from hvd_elastic_ext.launcher.rules.suspend.release_policy import (
     ReleaseLimits,
     SleepProgress,
 )
-from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, to_delete
+from hvd_elastic_ext.launcher.rules.suspend.workloads import Seen, to_delete
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.launcher.suspend.replicas import Replicas
 
 log = logging.getLogger(__name__)
 
@@ -48,21 +51,6 @@ FINAL_CALL_S: Final = 10.0
 FILE: Final = "released.json"
 
 T = TypeVar("T")
-
-
-class Workers(Protocol):
-    """The workers of a job in their cluster: see :class:`hvd_elastic_ext.launcher.suspend.replicas.Replicas`.
-
-    Each may wait, and raise ``Transient``.
-    """
-
-    def look(self) -> Seen: ...
-
-    def tell(self, replicas: int, *, before: int | None) -> None: ...
-
-    def suspend(self, replicas: int) -> None: ...
-
-    def delete(self, pods: tuple[Pod, ...]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +125,7 @@ class PodReleases:
 
     def __init__(
         self,
-        workers: Workers,
+        workers: Replicas,
         limits: ReleaseLimits,
         need: Need,
         note_file: NoteFile,
