@@ -6,7 +6,7 @@ Names follow Prometheus' conventions. Labels are slots, devices and states: few,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -15,9 +15,13 @@ from prometheus_client.registry import Collector
 
 from hvd_elastic_ext.agent.launcher.devices import devices
 from hvd_elastic_ext.agent.process.metrics_port import Answer
-from hvd_elastic_ext.agent.slots.slot import STATES, Slot
+from hvd_elastic_ext.agent.slots.slot import STATES
 from hvd_elastic_ext.agent.system.gpus import Gpu, Gpus
 from hvd_elastic_ext.agent.system.usage import Usage
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.agent.process.joined_job import JoinedJob
+    from hvd_elastic_ext.agent.process.loop import Agent
 
 PREFIX: Final = "hvd_elastic_agent_"
 APART_S: Final = 1.0
@@ -26,29 +30,10 @@ APART_S: Final = 1.0
 Samples = Mapping[str, float]
 
 
-class Source(Protocol):
-    """What is told of an agent."""
-
-    def now(self) -> float: ...
-    @property
-    def heartbeats(self) -> int: ...
-    @property
-    def slots(self) -> Mapping[int, Slot]: ...
-
-
-class Membership(Protocol):
-    """What is told of the job that it has joined."""
-
-    @property
-    def names(self) -> tuple[str, str]: ...
-    @property
-    def connected(self) -> bool: ...
-
-
 class Figures(Collector):
     """The figures of one agent. ``usage`` and ``gpus`` look at the host."""
 
-    def __init__(self, agent: Source, job: Membership, *, usage: Usage | None = None, gpus: Gpus | None = None) -> None:
+    def __init__(self, agent: Agent, job: JoinedJob, *, usage: Usage | None = None, gpus: Gpus | None = None) -> None:
         self._agent, self._job = agent, job
         self._usage = Usage() if usage is None else usage
         self._gpus = gpus
