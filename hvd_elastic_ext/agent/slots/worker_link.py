@@ -6,7 +6,7 @@ import binascii
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hvd_elastic_ext.agent.launcher.world_keys import Asker, Key, WorldKeys
-from hvd_elastic_ext.agent.orders.orders import AnswerQuestion, Start
+from hvd_elastic_ext.agent.orders.orders import AnswerQuestion
 from hvd_elastic_ext.agent.slots.rendezvous_proxy import OK, RANK, Question, RendezvousProxy, is_for_a_key
 from hvd_elastic_ext.agent.slots.socket_link import SocketLink
 from hvd_elastic_ext.agent.slots.worker_status import RateLimit, WorkerStatus
@@ -15,13 +15,7 @@ from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.oom import OutOfMemory
 
 if TYPE_CHECKING:
-    from hvd_elastic_ext.agent.slots.supervisor import SupervisorPipes
-
-
-class WarmFork(Protocol):
-    """What a slot uses of the agent's template."""
-
-    def fork(self, order: Start, inheritance: Inheritance, pipes: SupervisorPipes) -> int | None: ...
+    from hvd_elastic_ext.agent.slots.warm_starts import WarmStarts
 
 
 class AgentServices(EventLoop, Protocol):
@@ -31,7 +25,7 @@ class AgentServices(EventLoop, Protocol):
     keys: WorldKeys
 
     @property
-    def warm(self) -> WarmFork: ...
+    def warm(self) -> WarmStarts: ...
 
     def tell(self, event: str, **fields: object) -> None: ...
     def warn(self, problem: str) -> None: ...
