@@ -15,6 +15,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.dashboard.content import advice, host_facts, sentences
 from hvd_elastic_ext.dashboard.content.host_facts import HostFacts
+from hvd_elastic_ext.dashboard.content.scaling import scaling_of
 from hvd_elastic_ext.report.faults import expected
 from hvd_elastic_ext.report.job_report import RESTARTED, JobReport, Row, build_report
 from hvd_elastic_ext.report.series import Rate, World
@@ -32,13 +33,12 @@ MOST_TEXT: Final = 600
 MOST_NAMED: Final = 20
 """Hosts that a row names; of more, how many there are."""
 NEWEST: Final = 50
-"""Checkpoints, and decisions, that are shown."""
+"""Checkpoints that are shown."""
 BEFORE_S, AFTER_S = 10.0, 1.0
 """Ends of processes so near to a fault belong to it."""
 MOST_WHO: Final = 3
 _DETAILS: Final = ("cpu", "memory", "gpu", "gpu_memory", "price", "ranks", "heard_s", "step_s")
 """What the launcher tells of a host that is connected."""
-SCALING: Final = ("scaled", "scale_recommended", "not_scaled")
 _QUIET: Final = frozenset({"stepped", "committed", "spawned", "standby", "parked", "synced", "inherited", "published"})
 
 
@@ -88,7 +88,7 @@ def page_of(facts: Facts) -> Page:
         records=[_told(moment) for moment in moments if moment.record.event not in _QUIET][-MOST_RECORDS:],
         hosts=hosts,
         checkpoints=_checkpoints(facts.records),
-        scaling=_scaling(facts, report),
+        scaling=scaling_of(facts.records, report.speeds, ((facts.live or {}).get("details") or {}).get("scaling")),
     )
 
 
@@ -352,35 +352,3 @@ def _usual_pause(sealed: Sequence[Record]) -> float | None:
     times = [record.t for record in sealed]
     gaps = [after - before for before, after in itertools.pairwise(times) if after > before]
     return statistics.median(gaps) if gaps else None
-
-
-def _scaling(facts: Facts, report: JobReport) -> dict[str, Any]:
-    decisions = [record for record in facts.records if record.event in SCALING][-NEWEST:][::-1]
-    live: Mapping[str, Any] = (facts.live or {}).get("details") or {}
-    return {
-        "unit": _unit(report.throughput),
-        "curve": curve(report),
-        "live": live.get("scaling"),
-        "decisions": [
-            {
-                "t": record.t,
-                "event": record.event.replace("_", " "),
-                "hosts": whole(record.get("hosts")),
-                "before": whole(record.get("before")),
-                "why": text(record.get("reason")),
-            }
-            for record in decisions
-        ],
-    }
-
-
-def curve(report: JobReport) -> list[list[float]]:
-    """How fast training was at each size of the world: ``[size, median throughput, bins it is of]``, by size."""
-    unit, starts = _unit(report.throughput), [point.at for point in report.world]
-    found: dict[int, list[float]] = {}
-    for rate in report.throughput:
-        place = bisect_right(starts, rate.at)
-        within = place and (place == len(starts) or starts[place] >= rate.at + rate.width)
-        if within and report.world[place - 1].size and _value(rate, unit) > 0:
-            found.setdefault(report.world[place - 1].size, []).append(_value(rate, unit))
-    return [[size, _round(statistics.median(speeds)), len(speeds)] for size, speeds in sorted(found.items())]

@@ -169,13 +169,6 @@ def test_checkpoints_tell_the_newest_and_when_the_next_is_due() -> None:
     assert (told["every_s"], told["place"], told["failed"][0]["why"]) == (60.0, "/ck", "the disk is full")
 
 
-def test_the_curve_is_the_throughput_at_each_size() -> None:
-    journal = JournalMaker().add("started", run="r").resized("start", 2).steps(200, every=0.1)
-    curve = page(journal.resized("hosts added", 4).steps(200, every=0.05))["scaling"]["curve"]
-    assert [size for size, *_ in curve] == [2, 4]
-    assert [round(speed) for _, speed, _ in curve] == [10, 20]
-
-
 def test_decisions_about_the_number_of_hosts_are_told_with_their_reasons() -> None:
     journal = running(JournalMaker()).add("scaled", hosts=4, before=2, leaving=[], reason="4 hosts are worth it")
     (decision,) = page(journal)["scaling"]["decisions"]
