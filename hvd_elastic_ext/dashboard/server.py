@@ -170,7 +170,9 @@ class Site:
         start, end = _number(asked.get("start")), _number(asked.get("end"))
 
         def read() -> dict[str, Any]:
-            found = logs[1]
+            folder, found = logs
+            if not folder.is_dir():
+                raise UsageError(f"the output is not here: there is no folder {folder} on this machine")
             if around is not None:
                 part = found.around(name, around)
             else:

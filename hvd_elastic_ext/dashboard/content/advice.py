@@ -34,10 +34,29 @@ FAULTS: Final = _remedies(
         "Install on {host} what the script imports: all hosts need the same packages at the same paths.",
     ),
     (
-        r"[Oo]ut of memory|OutOfMemory",
+        r"out of shared memory|[Bb]us error",
+        "Enlarge /dev/shm on {host} (of a pod: an emptyDir with medium Memory), or use fewer DataLoader workers.",
+    ),
+    (
+        r"[Oo]ut of memory|OutOfMemory|MemoryError|[Cc]an(not|'t) allocate memory|bad_alloc",
         "Give {host} more memory, or train with smaller batches or fewer processes there.",
     ),
-    (r"No space left", "Make room on {host}: a disk, or /dev/shm, is full."),
+    (r"No space left|quota exceeded", "Make room on {host}: a disk, or /dev/shm, is full."),
+    (
+        r"Too many open files",
+        "Raise the limit of open files on {host} (ulimit -n, before the launcher or the pod starts), or open fewer.",
+    ),
+    (
+        r"publickey|Host key verification|HOST IDENTIFICATION",
+        "`ssh {host} true` must work by itself: put this user's key into its authorized_keys, and its host key into "
+        "known_hosts here. Then `hvd-elastic doctor --host {host}`.",
+    ),
+    (r"Address already in use", "End the other program that has this port on {host}, or let the script take another."),
+    (
+        r"CUDA|cuDNN|NCCL|NVIDIA",
+        "Compare the GPUs, the driver and the torch build of {host} with the other hosts': nvidia-smi, and "
+        "`hvd-elastic doctor --host {host}`.",
+    ),
     (r"nothing was heard", _SILENT_HOST),
     (
         r"its agent ended",
@@ -96,6 +115,11 @@ FAULTS: Final = _remedies(
         r"never ready",
         "Mend what the reason names: `hvd-elastic doctor --host {host}` compares it with this machine.",
     ),
+    (
+        r"No such file or directory|FileNotFoundError",
+        "Put the file that it names on {host}, at the same path as on the other hosts.",
+    ),
+    (r"Permission ?[Dd]enied|PermissionError", "Let the job's user read, or write, on {host} what it names."),
     (
         r"crashed|exit code",
         "Mend what the end of its output says. If it is {host} alone, compare its packages, files and devices with "

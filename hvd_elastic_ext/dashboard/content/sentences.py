@@ -28,6 +28,8 @@ STILL: Final = "no step for"
 """What the launcher's line holds as long as that lasts."""
 STOPPED: Final = (129, 130, 143)
 """Exit codes of a launcher that was told to stop: by SIGHUP, SIGINT, SIGTERM."""
+ASLEEP: Final = 75
+"""That of a launcher whose job sleeps."""
 
 KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
@@ -80,6 +82,20 @@ def duration(seconds: float) -> str:
     raise AssertionError("days take everything")
 
 
+AT_FIRST: Final[Mapping[str, str]] = {"done": OK, "failed": BAD, "lost": BAD, "sleeps": WARN, "stopped": WARN}
+"""The level of a job before its journal is read, by its state; of others nothing is known yet."""
+
+
+def at_first(told: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said while a long journal is read, by the line of the list that the job has."""
+    where = [f"step {told['step']:,}"] if told["step"] is not None else []
+    where += [f"a world of {counted(told['size'], 'rank')}"] if told["size"] else []
+    said = f"By the end of its journal: {told['told']}{'; ' if where else ''}{' in '.join(where)}."
+    level = AT_FIRST.get(told["state"], INFO)
+    word = {"word": "READING"} if level == INFO else {}
+    return {"job": told["name"], "level": level, "text": f"{said} The rest is being read.", "do": "", **word}
+
+
 def outcome(report: JobReport) -> Verdict:
     """What happened, of a run with an end."""
     end = next((row for row in reversed(report.rows) if row.event == "finished"), None)
@@ -88,7 +104,7 @@ def outcome(report: JobReport) -> Verdict:
     fault = _newest(report, since=0.0)
     if report.code == 0:
         return Verdict(OK, f"Training is done {after}{reason}. {cost(report)}")
-    if report.code == 75:
+    if report.code == ASLEEP:
         return Verdict(WARN, f"The job sleeps, and its launcher has ended {after}{reason}. {cost(report)}")
     if report.code in STOPPED:
         recent = _newest(report, since=report.duration_s - RECENT_S)

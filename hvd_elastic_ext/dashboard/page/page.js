@@ -157,7 +157,7 @@ function say(text) { document.getElementById("link").textContent = text; }
 /* --- the frame */
 
 function refresh(changed) {
-  const now = state.parts.now;
+  const now = state.parts.now, glance = state.parts.glance;
   const reading = state.parts.reading;
   if (state.parts.error) say(state.parts.error);
   else if (reading !== undefined && reading < 1) say(`reading the journal: ${Math.round(100 * reading)} %`);
@@ -166,7 +166,7 @@ function refresh(changed) {
     const step = state.parts.step;
     if (step && step.step !== null && !now.ended) { now.step = step.step; if (typeof step.values.loss === "number") now.loss = step.values.loss; }
     verdict(now);
-  }
+  } else if (glance) verdict(glance);
   if (state.update && (changed === null || changed.some((part) => part === "step" ? state.view === "now" : PARTS_OF[state.view].includes(part)))) state.update();
 }
 
@@ -176,7 +176,7 @@ function verdict(now) {
   const box = document.getElementById("verdict");
   box.className = now.level;
   const badge = document.getElementById("badge"), sentence = document.getElementById("sentence"), advice = document.getElementById("do");
-  const word = now.ended && now.level === "ok" ? "DONE" : LEVELS[now.level];
+  const word = now.word || (now.ended && now.level === "ok" ? "DONE" : LEVELS[now.level]);
   if (badge.textContent !== word) badge.textContent = word;
   if (sentence.textContent !== now.text) sentence.textContent = now.text;
   const told = now.do ? `What to do: ${now.do}` : "";
@@ -426,26 +426,41 @@ function detailOf(row) {
     el("p", {}, el("strong", { text: "Cost: " }), costs.join(", ") || "nothing that is known"));
   for (const [who, t] of row.who) box.append(outputAround(who, t));
   if (!row.who.length && row.kind === "bad") box.append(el("p", { class: "note", text: "No process ended with an error just before." }));
-  if (!row.who.length) for (const host of row.on) box.append(el("p", {}, el("button", { class: "link", type: "button", text: `output of ${host}`, onclick: () => show("logs", { host }) })));
+  if (!row.who.length && row.on.length) box.append(outputOf(row.on));
   box.append(el("h2", { text: "Journal around it" }), el("pre", { tabindex: 0, "aria-label": "Journal around the event", text: near.slice(-30).map(([at, generation, event, said]) => `${time(wall(at))}  world ${generation}  ${event}\n    ${said.split("\n").join("\n    ")}`).join("\n") || "nothing" }));
   return box;
 }
 
 function outputAround(who, t) {
   const file = `rank.${who}/stderr`, pre = el("pre", { tabindex: 0, "aria-label": `Output of rank ${who}`, text: "…" });
-  const open = el("button", { class: "link", type: "button", text: `open ${file}`, onclick: () => show("logs", { file: open.dataset.file || file }) });
+  const box = el("div", {}, el("h2", { text: `Output of ${who.includes("[") ? who : `rank ${who}`} around it` }), pre);
   const put = (text) => { pre.textContent = text || "nothing was written there"; pre.scrollTop = pre.scrollHeight; };
   const take = (part) => {
     put(part.text);
-    if (part.file) { open.dataset.file = part.file; open.textContent = `open ${part.file}`; }
+    if (part.file && (!offline || offline.logs.ends[part.file])) box.append(el("button", { class: "link", type: "button", text: `open ${part.file}`, onclick: () => show("logs", { file: part.file }) }));
   };
   const kept = offline && offline.logs.around[`${file}@${t}`];
   if (kept) take(kept);
-  else if (offline) put(offline.logs.ends[file] || why(offline.logs.folder));
+  else if (offline && offline.logs.ends[file]) take({ text: offline.logs.ends[file], file });
+  else if (offline) put(why(offline.logs.folder));
   else if (!(state.parts.now || {}).output) put(why(null));
   else ask("log", { file, t }).then(take, (error) => put(error.message));
-  return el("div", {}, el("h2", { text: `Output of ${who.includes("[") ? who : `rank ${who}`} around it` }), pre, open);
+  return box;
 }
+
+/* Leads to the output of hosts, where there is some. */
+function outputOf(hosts) {
+  const box = el("p");
+  const offer = (found) => {
+    for (const host of hosts) if (found.files.some((each) => each.size > 0 && each.hosts.includes(host))) box.append(el("button", { class: "link", type: "button", text: `output of ${host}`, onclick: () => show("logs", { host }) }), " ");
+    if (!found.folder) box.append(why(null));
+  };
+  if (offline) offer(exported()); else ask("logs", {}).then(offer, (error) => box.append(error.message));
+  return box;
+}
+
+/* What a page in one file has of the output. */
+function exported() { return { folder: offline.logs.folder, files: offline.logs.files.filter((each) => offline.logs.ends[each.file]) }; }
 
 function why(folder) {
   return folder ? "not in this file" : "The output of processes was not kept: start the job with --dashboard, or with --output-filename FOLDER.";
@@ -465,7 +480,7 @@ function viewHosts(main) {
     const steps = all.map((host) => host.step_s).filter((step) => step > 0).sort((a, b) => a - b), middle = steps[Math.floor(steps.length / 2)] || 0;
     fill(list,
       el("p", { class: "note", text: `${plural(all.length, "host")}; ${all.filter((host) => host.trains).length} train, ${all.filter((host) => host.state === "blocked").length} blocked. ${(state.parts.now || {}).launcher ? "By the launcher, now." : "By the journal."}` }),
-      table([["Host"], ["Verdict"], ["Strikes", "n"], ["Why"], ["Ranks"], ["CPU", "n"], ["Memory", "n"], ...told.map(([, title]) => [title, "n"]), ["Step", "n"], [offline ? "" : "Change"]], hosts.map((host) => hostCells(host, middle, said, told)), "Hosts"));
+      table([["Host"], ["Verdict"], ["Strikes", "n"], ["Why"], ["Ranks"], ["CPU", "n"], ["Memory", "n"], ...told.map(([, title]) => [title, "n"]), ["Step", "n"], ...(offline ? [] : [["Change"]])], hosts.map((host) => hostCells(host, middle, said, told)), "Hosts"));
   };
   return update;
 }
@@ -482,9 +497,9 @@ function hostCells(host, middle, said, told) {
     known(host.cpu) ? percent(host.cpu) : "", known(host.memory) ? percent(host.memory) : "",
     ...told.map(([key, , shown]) => (known(host[key]) ? shown(host[key]) : "")),
     host.step_s ? dur(host.step_s) : "",
-    offline ? "" : el("span", {},
+    ...(offline ? [] : [el("span", {},
       el("button", { type: "button", "data-key": `block ${host.name}`, "aria-label": `Drain and block ${host.name}`, text: "Block…", onclick: () => confirmed(host, "block", said) }), " ",
-      el("button", { type: "button", "data-key": `clear ${host.name}`, "aria-label": `Clear ${host.name}`, text: "Clear…", onclick: () => confirmed(host, "clear", said) })),
+      el("button", { type: "button", "data-key": `clear ${host.name}`, "aria-label": `Clear ${host.name}`, text: "Clear…", onclick: () => confirmed(host, "clear", said) }))]),
   ];
 }
 
@@ -525,13 +540,13 @@ function viewLogs(main, options) {
     el("form", { class: "tools", role: "search", onsubmit: (event) => { event.preventDefault(); search(); } },
       el("label", { for: "log-search" }, "Find in all output", words), ...(offline ? [] : [el("label", { for: "log-host" }, "of host", host), el("label", { for: "log-world" }, "of world", world)]), el("button", { type: "submit", text: "Find" })),
     told, hits,
-    el("div", { class: "tools" }, el("label", { for: "log-filter" }, "Rank or host", pick), el("label", { for: "log-file" }, "File", select), el("label", { for: "log-part" }, "Part", part),
-      el("button", { type: "button", text: "Earlier", onclick: () => earlier() }), el("label", { for: "log-follow" }, live, "follow")),
+    el("div", { class: "tools" }, el("label", { for: "log-filter" }, "Rank or host", pick), el("label", { for: "log-file" }, "File", select),
+      ...(offline ? [] : [el("label", { for: "log-part" }, "Part", part), el("button", { type: "button", text: "Earlier", onclick: () => earlier() }), el("label", { for: "log-follow" }, live, "follow")])),
     pre);
 
   const list = async () => {
-    const found = offline ? offline.logs : await ask("logs", {});
-    note.textContent = !found.folder ? why(null) : found.files.length ? `${plural(found.files.length, "file")} in ${found.folder}` : `no output yet in ${found.folder}`;
+    const found = offline ? exported() : await ask("logs", {}), ended = (state.parts.now || {}).ended;
+    note.textContent = !found.folder ? why(null) : offline ? `The ends of ${found.files.length} of ${plural(offline.logs.files.length, "file")} of ${found.folder} are in this page.` : found.files.length ? `${plural(found.files.length, "file")} in ${found.folder}` : `no output ${ended ? "" : "yet "}in ${found.folder}`;
     const names = found.files.map((each) => each.file).join("\n"), before = at.all.map((each) => each.file).join("\n");
     at.all = found.files;
     if (names !== before || !select.options.length) files();
@@ -552,7 +567,7 @@ function viewLogs(main, options) {
     if (bottom && !keep) pre.scrollTop = pre.scrollHeight;
   };
   const read = async (where, keep) => {
-    if (offline) { put(offline.logs.ends[at.file] || "not in this file"); return; }
+    if (offline) { put(offline.logs.ends[at.file]); return; }
     const file = at.file;
     try {
       const found = await ask("log", { file, sections: 1, ...where });
@@ -637,15 +652,16 @@ function viewScaling(main) {
     fill(body,
       !live && !newest ? el("p", { class: "note", text: "Nobody decides about the number of hosts: start the job with --autoscale POLICY." }) : null,
       live || newest ? facts([
-        ["Policy", live && live.policy ? live.policy : none],
+        ["Policy", told.policy || none],
         ["Hosts asked for", live && live.wanted !== null ? whole(live.wanted) : newest && newest.event === "scaled" ? whole(newest.hosts) : none, live && live.by_hand ? "by hand" : ""],
         ["Would suit", live && live.recommended !== null ? whole(live.recommended) : newest && newest.event !== "scaled" ? whole(newest.hosts) : none],
         ["A change costs", live ? dur(live.resize_s) : none],
       ]) : null,
       decision ? el("p", {}, el("strong", { text: "Decision: " }), decision) : null,
       el("h2", { text: "How fast each size was" }),
-      told.curve.length ? curve(told) : el("p", { class: "note", text: "no steps in the journal" }),
-      told.curve.length ? table([["Ranks", "n"], [`Throughput (${told.unit})`, "n"], ["A rank", "n"]], told.curve.map(([size, speed]) => [whole(size), num(speed), num(speed / size, 3)]), "Throughput by size") : null,
+      el("p", { class: "note", text: told.curve.length ? told.means : "no size has had enough steps yet" }),
+      told.curve.length ? curve(told) : null,
+      told.curve.length ? table([["Hosts", "n"], [`Throughput (${told.unit})`, "n"], ["A host", "n"], ["A further host added", "n"]], told.curve.map(([size, speed, added]) => [whole(size), num(speed), num(speed / size, 3), added === null ? "" : num(added, 3)]), "Throughput by number of hosts") : null,
       el("h2", { text: "Decisions" }),
       table([["When", "t"], ["What"], ["Hosts", "n"], ["Why"]], told.decisions.map((each) => [time(each.t), each.event, each.before === null ? whole(each.hosts) : `${each.before} → ${each.hosts}`, each.why]), "Decisions"));
   };
@@ -655,7 +671,7 @@ function curve(told) {
   const width = Math.max(280, Math.min(700, document.getElementById("main").clientWidth)), height = 220, left = 50, bottom = 34;
   const most = Math.max(...told.curve.map(([size]) => size)), high = Math.max(...told.curve.map(([, speed]) => speed));
   const x = (size) => left + (width - left - 20) * size / most, y = (speed) => 8 + (height - bottom - 8) * (1 - speed / high);
-  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Throughput by number of ranks; the table below has the numbers" });
+  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Throughput (${told.unit}) by number of hosts; the table below has the numbers` });
   for (const speed of [0, high / 2, high]) svg.append(draw("line", { class: "axis", x1: left, x2: width, y1: y(speed), y2: y(speed) }), draw("text", { x: left - 4, y: y(speed) + 4, "text-anchor": "end" }, num(speed, 3)));
   const best = Math.max(...told.curve.map(([size, speed]) => speed / size));
   const ends = Math.min(most, high / best);
@@ -664,11 +680,19 @@ function curve(told) {
   for (const [size, speed] of told.curve) svg.append(draw("circle", { class: "rate", cx: x(size), cy: y(speed), r: 4 }));
   const step = Math.max(1, Math.ceil(told.curve.length / 8));
   told.curve.forEach(([size], at) => { if (at % step === 0) svg.append(draw("text", { x: x(size), y: height - 18, "text-anchor": "middle" }, whole(size))); });
-  svg.append(draw("text", { x: width / 2, y: height - 3, "text-anchor": "middle" }, "ranks (dashed: each rank adds as much as at best)"));
+  svg.append(draw("text", { x: width / 2, y: height - 3, "text-anchor": "middle" }, `hosts, ${told.unit} (dashed: each adds as much as at best)`));
   return el("figure", { class: "chart" }, svg);
 }
 
 /* --- Jobs */
+
+/* Kind and mark of each state: no two of them differ by their colour alone. */
+const STATES = { trains: ["ok", "▶"], starts: ["info", "…"], sleeps: ["info", "☾"], done: ["ok", "✓"], stopped: ["warn", "■"], failed: ["bad", "✗"], lost: ["warn", "?"] };
+const ON_CLUSTER = { Running: STATES.trains, Suspended: STATES.sleeps, Succeeded: STATES.done, Failed: STATES.failed };
+
+function marked(kind, mark, text) {
+  return el("span", { class: `kind-${kind}` }, el("span", { class: "mark", "aria-hidden": "true", text: mark }), text);
+}
 
 function viewJobs(main) {
   const list = el("div"), cluster = el("div");
@@ -678,7 +702,7 @@ function viewJobs(main) {
       const jobs = await ask("jobs", {});
       fill(list, !jobs.length ? el("p", { class: "note", text: "no job has a journal here" }) : table([["Job"], ["State"], ["Step", "n"], ["Size", "n"], ["Last line", "t"]], jobs.map((job) => [
         el("button", { class: "link", type: "button", "data-key": job.name, text: job.name, onclick: () => choose(job.name) }),
-        el("span", { class: job.code ? "kind-bad" : job.runs ? "kind-ok" : "kind-info", text: job.runs ? "runs" : job.code === null ? "no launcher, and no end" : job.code === 0 ? "done" : job.code === 75 ? `sleeps: ${job.reason}` : [129, 130, 143].includes(job.code) ? `stopped: ${job.reason}` : `failed with ${job.code}: ${job.reason}` }),
+        marked(...STATES[job.state], job.told),
         job.step === null ? "" : whole(job.step), job.size === null ? "" : whole(job.size), `${dur(Math.max(0, nowT() - job.t))} ago`]), "Jobs"));
     } catch (error) { fill(list, el("p", { class: "note", text: error.message })); }
   };
@@ -701,7 +725,7 @@ function viewJobs(main) {
 function clusterJobs(told) {
   const rows = told.jobs.map((job) => [
     job.name, job.kind,
-    el("span", { class: job.failed ? "kind-bad" : job.state === "Running" || job.state === "Succeeded" ? "kind-ok" : "kind-info", text: [job.state, job.message].filter(Boolean).join(": ") }),
+    marked(...(ON_CLUSTER[job.state] || STATES.starts), [job.state, job.message].filter(Boolean).join(": ")),
     `${whole(job.ready)} of ${job.asked === null ? "?" : whole(job.asked)}`, dur(Math.max(0, nowT() - Date.parse(job.created) / 1000)), job.do]);
   return [
     el("h2", { text: `Namespace ${told.namespace}` }),

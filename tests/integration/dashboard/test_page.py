@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,11 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.dashboard.conftest import MARKUP, Served
+from hvd_elastic_ext.dashboard.export import export
+from hvd_elastic_ext.dashboard.jobs import job_of
+from tests.integration.dashboard.conftest import EVIL, MARKUP, Served
 from tests.support.browser import Tab, browser, needs_chromium
 
 pytestmark = [needs_chromium, pytest.mark.timeout(300)]
-VIEWS = ("Now", "Timeline", "Hosts", "Logs", "Checkpoints", "Autoscaling")
+OF_A_JOB = ("Now", "Timeline", "Hosts", "Logs", "Checkpoints", "Autoscaling")
+VIEWS = {"served": (*OF_A_JOB, "Jobs"), "exported": OF_A_JOB}
+CLUSTER = {
+    "namespace": f"ml {MARKUP}",
+    "problem": f"no answer from the API server {MARKUP}",
+    "jobs": [
+        {"name": f"digits-{state}-with-a-long-name", "kind": "MPIJob", "state": state, "failed": state == "Failed",
+         "message": MARKUP, "ready": 1, "asked": 2, "created": "2026-01-01T00:00:00Z",
+         "do": "Its journal is not read here: `hvd-elastic events digits -n ml` tells what happened."}
+        for state in ("Pending", "Running", "Suspended", "Succeeded", "Failed")
+    ],
+}  # fmt: skip
+"""What the server tells of a namespace."""
 CONTRAST = """
 (() => {
   const part = (v) => v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4;
@@ -163,14 +178,30 @@ def test_autoscaling_shows_the_curve_and_the_decision(tab: Tab) -> None:
     assert "Decision: 4 hosts are worth it" in shown(tab)
 
 
+def views_of(tab: Tab) -> tuple[str, ...]:
+    """All that the page has; the list of jobs with those of a cluster."""
+    found = tuple(tab.js("[...document.querySelectorAll('nav button')].map(each => each.textContent)"))
+    assert found == VIEWS["exported" if tab.js("location.protocol") == "file:" else "served"]
+    tab.js(f"(window.fetch = (real => (url, ...more) => String(url).startsWith('api/cluster') ? Promise.resolve("
+           f"new Response({json.dumps(json.dumps(CLUSTER))}, {{headers: {{'content-type': 'application/json'}}}})) "
+           ": real(url, ...more))(window.fetch)) && 1")  # fmt: skip
+    return found
+
+
+def chosen(tab: Tab, view: str) -> None:
+    tab.view(view)
+    if view == "Jobs":
+        tab.wait("document.querySelectorAll('main tbody tr').length >= 13")
+    elif view != "Now":
+        tab.wait("document.getElementById('main').innerText.length > 40")
+
+
 def test_no_text_of_a_job_becomes_markup_and_nothing_foreign_is_loaded(tab: Tab) -> None:
-    for view in VIEWS:
-        tab.view(view)
+    for view in views_of(tab):
+        chosen(tab, view)
         if view == "Timeline":
             tab.click("button.kind-bad")
             tab.wait("document.querySelector('.detail pre').textContent.includes('onerror')")
-        elif view != "Now":
-            tab.wait("document.getElementById('main').innerText.length > 40")
         assert tab.js("document.querySelectorAll('main img, main script, main iframe, main [onerror]').length") == 0
     assert MARKUP in tab.js("document.getElementById('verdict').textContent")
     assert "XSS" not in tab.js("document.title")
@@ -182,9 +213,8 @@ def test_no_text_of_a_job_becomes_markup_and_nothing_foreign_is_loaded(tab: Tab)
 @pytest.mark.parametrize("dark", [False, True])
 def test_every_view_fits_a_phone_has_contrast_and_names_what_one_can_use(tab: Tab, dark: bool) -> None:
     tab.looks(width=375, height=800, dark=dark)
-    for view in VIEWS:
-        tab.view(view)
-        tab.wait("document.getElementById('main').innerText.length > 10")
+    for view in views_of(tab):
+        chosen(tab, view)
         assert tab.js("document.documentElement.scrollWidth") <= 375, view
         assert tab.js(CONTRAST) == [], view
         assert tab.js(UNNAMED) == [], view
@@ -208,6 +238,59 @@ def test_jobs_are_listed_and_chosen(window: Tab, served: Served) -> None:
     window.press("main tbody button", "digits")
     window.wait("document.getElementById('title').textContent === 'digits'")
     window.wait("document.getElementById('main').innerText.includes('Goodput')")
+
+
+def test_jobs_are_told_apart_without_their_colours(window: Tab, served: Served) -> None:
+    window.open(served.url + "/jobs")
+    window.wait("document.querySelectorAll('main tbody tr').length >= 8")
+    rows = window.js("[...document.querySelectorAll('main tbody tr')].map(e => [...e.cells].map(c => c.innerText))")
+    told = {name: state for name, state, *_ in rows}
+    assert {name: told[name].partition(":")[0] for name in told} == {
+        "digits": "✗failed with 1", "bare": "✗failed with 1", "moved": "✗failed with 1", "done": "✓done",
+        "stopped": "■stopped", "asleep": "☾sleeps", "trains": "▶trains", EVIL: "?no launcher, and no end",
+    }  # fmt: skip
+    kinds = window.js("[...document.querySelectorAll('main td > span')].map(e => e.className)")
+    assert len(set(kinds)) == 4
+
+
+@pytest.mark.parametrize("job", ["bare", "moved"])
+@pytest.mark.parametrize("exports", [False, True])
+def test_output_is_offered_only_where_it_is_kept(
+    window: Tab, served: Served, folder: Path, tmp_path: Path, job: str, exports: bool
+) -> None:
+    if exports:
+        export(job_of(folder / ".hvd-elastic" / job / "journal.jsonl"), tmp_path / "job.html")
+    address = (tmp_path / "job.html").as_uri() if exports else f"{served.url}/timeline/{job}"
+    told = "was not kept" if job == "bare" else "not in this file" if exports else "is not here"
+    for event in ("worker failed", "straggler"):
+        window.open(address)
+        window.view("Timeline")
+        window.press("main tbody button", event)
+        window.wait("!!document.querySelector('.detail .cause')")
+        if event == "worker failed" or job == "bare":
+            window.wait(f"document.querySelector('.detail').innerText.includes({json.dumps(told)})")
+        assert window.js("[...document.querySelectorAll('.detail button')].map(e => e.textContent)") == []
+
+
+def test_the_page_in_one_file_has_no_control_that_does_nothing_there(window: Tab, exported: Path) -> None:
+    window.open(exported.as_uri())
+    window.view("Logs")
+    window.wait("document.querySelector('main pre').textContent.includes('step 49')")
+    named = window.js("[...document.querySelectorAll('main label, main .tools button')].map(e => e.textContent)")
+    assert [each for each in named if each in ("Part", "Earlier", "follow")] == []
+    files = "[...document.querySelectorAll('#log-file option')].map(e => e.value)"
+    assert window.js(files) == ["rank.0/stderr", "rank.2/stderr"]
+    assert "The ends of 2 of 2 files of" in shown(window)
+    window.view("Hosts")
+    assert "" not in window.js("[...document.querySelectorAll('main thead th')].map(e => e.textContent)")
+
+
+def test_the_curve_and_the_decision_are_of_hosts_and_name_their_unit(tab: Tab) -> None:
+    tab.view("Autoscaling")
+    told = shown(tab)
+    for words in ("Throughput (steps of one host/s)", "Each host keeps its batch (batch=host)", "A further host added"):
+        assert words in told
+    assert tab.js("[...document.querySelectorAll('main table')][0].querySelector('th').textContent") == "Hosts"
 
 
 def test_a_change_is_confirmed_before_it_is_sent(window: Tab, served: Served) -> None:
