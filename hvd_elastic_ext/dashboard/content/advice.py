@@ -121,6 +121,11 @@ FAULTS: Final = _remedies(
     ),
     (r"Permission ?[Dd]enied|PermissionError", "Let the job's user read, or write, on {host} what it names."),
     (
+        r"exit code (2|126|127)(?![0-9:])",
+        "The script or program was not found on {host}, or refuses its arguments: the end of its output says which. "
+        "Correct the command.",
+    ),
+    (
         r"crashed|exit code",
         "Mend what the end of its output says. If it is {host} alone, compare its packages, files and devices with "
         "another host, then `hvd-elastic hosts clear {host}`.",
@@ -136,6 +141,14 @@ _STORAGE: Final = _remedies(
         "Mend what the reason names. It is tried again; a loss of all hosts costs all since the last one.",
     ),
 )
+ENDS: Final = _remedies(
+    (
+        r"^no host |slots needed|processes ready",
+        "Add hosts to the list, or ask for less: a smaller -np, or --min-np for the start. `hvd-elastic hosts list` "
+        "shows those that are known, and why one gets no work.",
+    ),
+)
+"""By the words of the end of a job that no fault explains."""
 _LISTS: Final = _remedies(
     (r"gave no list within", "Run the discovery script by hand: why does it hang? Known hosts stay until it answers."),
     (r"", "Correct the host list: known hosts stay until one is accepted."),
@@ -209,7 +222,8 @@ def advice(row: Row) -> str:
 
 def of_end(end: Row | None, fault: Row | None) -> str:
     """What to do about a job that failed: by the words of its last line, else by its last fault."""
-    told = "" if end is None else _fitting(FAULTS, end.cause, host_of(end) or ("" if fault is None else host_of(fault)))
+    host = "" if end is None else host_of(end) or ("" if fault is None else host_of(fault))
+    told = "" if end is None else _fitting((*FAULTS, *(ENDS if fault is None else ())), end.cause, host)
     return told or ("" if fault is None else advice(fault)) or MEND
 
 

@@ -14,6 +14,8 @@ from hvd_elastic_ext.report.table import counted
 OK, WARN, BAD, INFO = "ok", "warn", "bad", "info"
 LATE_S: Final = 60.0
 """A journal without a new line for so long is told as that, where no launcher answers."""
+SHORTEST_S: Final = 0.01
+"""Less is told as nothing."""
 NAMED: Final = 3
 """Hosts that a sentence names."""
 RECENT_S: Final = 600.0
@@ -72,7 +74,7 @@ def asks(row: Row) -> bool:
 def duration(seconds: float) -> str:
     """For people: ``9.5 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
     if not 60 <= seconds < math.inf:  # a damaged journal may have any time
-        return f"{seconds:.3g} s"
+        return f"{seconds:.3g} s" if abs(seconds) >= SHORTEST_S or math.isnan(seconds) else "0 s"
     whole = round(seconds)
     for size, high, low, name in ((3600, 60, 1, "min s"), (86400, 3600, 60, "h min"), (0, 86400, 3600, "d h")):
         if whole < size or not size:
@@ -121,7 +123,7 @@ def cost(report: JobReport) -> str:
     lost = sum(row.steps_lost or 0 for row in report.rows if row.event in ("resized", RESTARTED))
     down = sum(row.downtime_s or 0.0 for row in (*resizes, *(row for row in report.rows if row.event == "slept")))
     if not resizes and not down:
-        return "The world never changed."
+        return "The world never changed." if report.resizes else "No world was formed."
     return (
         f"{counted(len(resizes), 'change').capitalize()} of the world cost {duration(down)} without a step, and "
         f"{counted(lost, 'step')} had to be done again."

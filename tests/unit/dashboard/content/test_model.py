@@ -183,6 +183,13 @@ def test_any_journal_gives_a_page_of_plain_json() -> None:
     assert page(journal, live={"said": "x", "ledger": None, "details": None})["now"]["ended"] is False
 
 
+def test_an_end_before_anything_began_took_no_time_and_had_no_world() -> None:
+    journal = JournalMaker().add("started", run="r").add("finished", after=0.0003, code=2, reason="no such file")
+    assert (
+        page(journal)["now"]["text"] == "The job failed with exit code 2 after 0 s: no such file. No world was formed."
+    )
+
+
 def test_a_page_of_no_record_is_a_page() -> None:
     assert page(JournalMaker())["now"]["step"] is None
 
