@@ -54,6 +54,7 @@ def message_of(event: str, fields: Fields) -> Message | None:
 
 def waiting_message(why: str, since_s: float) -> Message | None:
     """The message for a job that is below its minimum since so long. ``why``: what it waits for."""
+    why = why.removeprefix("waiting: ")
     return Message(WAITS, "", f"waits for {since_s:.0f} s: {why}") if since_s >= SHORT_S else None
 
 
