@@ -69,8 +69,8 @@ FAULTS: Final = _remedies(
     ),
     (
         r"SIGKILL",
-        "Find out who killed it: the kernel's log on {host} (dmesg), or the events of its pod. {host} is used again "
-        "after its cooldown.",
+        "Find out who killed it: the kernel's log on {host} (dmesg), or the events of its pod, tell whether memory ran "
+        "out. {host} is used again after its cooldown.",
     ),
     (
         r"SIG(SEGV|BUS|ILL|FPE|ABRT)",
@@ -141,14 +141,14 @@ _STORAGE: Final = _remedies(
         "Mend what the reason names. It is tried again; a loss of all hosts costs all since the last one.",
     ),
 )
-ENDS: Final = _remedies(
+WANTING: Final = _remedies(
     (
-        r"^no host |slots needed|processes ready",
+        r"^no host |slots needed|processes ready|more than all hosts have|for a first host",
         "Add hosts to the list, or ask for less: a smaller -np, or --min-np for the start. `hvd-elastic hosts list` "
         "shows those that are known, and why one gets no work.",
     ),
 )
-"""By the words of the end of a job that no fault explains."""
+"""By the words of a wait, and of the end, of a job that no fault explains."""
 _LISTS: Final = _remedies(
     (r"gave no list within", "Run the discovery script by hand: why does it hang? Known hosts stay until it answers."),
     (r"", "Correct the host list: known hosts stay until one is accepted."),
@@ -223,8 +223,13 @@ def advice(row: Row) -> str:
 def of_end(end: Row | None, fault: Row | None) -> str:
     """What to do about a job that failed: by the words of its last line, else by its last fault."""
     host = "" if end is None else host_of(end) or ("" if fault is None else host_of(fault))
-    told = "" if end is None else _fitting((*FAULTS, *(ENDS if fault is None else ())), end.cause, host)
+    told = "" if end is None else _fitting((*FAULTS, *(WANTING if fault is None else ())), end.cause, host)
     return told or ("" if fault is None else advice(fault)) or MEND
+
+
+def of_wait(said: str) -> str:
+    """What to do while a job waits, and no fault tells why: by its launcher's line; empty if time does it."""
+    return _fitting(WANTING, said, "")
 
 
 def _fitting(remedies: Remedies, words: str, host: str) -> str:

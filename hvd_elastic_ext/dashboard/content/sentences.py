@@ -151,6 +151,8 @@ def of_now(report: JobReport, live: Mapping[str, Any] | None, *, now: float, las
         fault = next((row for row in reversed(report.rows) if row.event == "refused"), None)
     level = BAD if alone else WARN if waits or blocked or fault else OK
     do = "" if fault is None or _is_over(fault, report, said, waits=waits) else _do(fault)
+    if waits and fault is None:
+        do = advice.of_wait(said)
     return Verdict(level, f"{count}{said.removesuffix('.')}.{_told(fault, report)}", do)
 
 

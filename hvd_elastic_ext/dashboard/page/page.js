@@ -477,7 +477,7 @@ function viewHosts(main) {
     const all = state.parts.hosts, text = wanted.value.toLowerCase();
     const hosts = all.filter((host) => !text || `${host.name} ${host.state} ${host.why} ${host.notice}`.toLowerCase().includes(text));
     const told = [["gpu", "GPU", percent], ["gpu_memory", "GPU memory", percent], ["price", "Price/h", num]].filter(([key]) => all.some((host) => known(host[key])));
-    const steps = all.map((host) => host.step_s).filter((step) => step > 0).sort((a, b) => a - b), middle = steps[Math.floor(steps.length / 2)] || 0;
+    const steps = all.map((host) => host.step_s).filter((step) => step > 0).sort((a, b) => a - b), middle = steps[Math.floor((steps.length - 1) / 2)] || 0;
     fill(list,
       el("p", { class: "note", text: `${plural(all.length, "host")}; ${all.filter((host) => host.trains).length} train, ${all.filter((host) => host.state === "blocked").length} blocked. ${(state.parts.now || {}).launcher ? "By the launcher, now." : "By the journal."}` }),
       table([["Host"], ["Verdict"], ["Strikes", "n"], ["Why"], ["Ranks"], ["CPU", "n"], ["Memory", "n"], ...told.map(([, title]) => [title, "n"]), ["Step", "n"], ...(offline ? [] : [["Change"]])], hosts.map((host) => hostCells(host, middle, said, told)), "Hosts"));
@@ -486,7 +486,7 @@ function viewHosts(main) {
 }
 
 function hostCells(host, middle, said, told) {
-  const slow = host.straggler || (middle && host.step_s > 1.5 * middle ? "slower than the others" : "");
+  const slow = host.straggler || (middle && host.step_s > 1.5 * middle ? `${dur(host.step_s)} a step, others ${dur(middle)}` : "");
   const words = [host.trains ? "trains" : host.listed ? "does not train" : "not listed", host.state !== "free" ? host.state : "", host.left_s ? `${dur(host.left_s)} more` : host.state === "blocked" ? "until cleared" : ""].filter(Boolean);
   const kind = host.state === "blocked" || host.gone ? "bad" : host.notice || slow || !host.trains ? "warn" : "ok";
   const ranks = host.ranks || [];

@@ -137,6 +137,15 @@ def test_hosts_are_told_with_verdicts_strikes_and_stragglers(tab: Tab) -> None:
     tab.wait("document.querySelectorAll('main tbody tr').length === 1")
 
 
+def test_of_two_hosts_the_slow_one_is_told(tab: Tab) -> None:
+    tab.js("state.parts.hosts = state.parts.hosts.slice(0, 2)")
+    tab.js("state.parts.hosts.forEach((host, at) => Object.assign(host, {step_s: [0.05, 0.4][at], straggler: ''}))")
+    tab.view("Hosts")
+    tab.wait("document.querySelectorAll('main tbody tr').length === 2")
+    rows = tab.js("[...document.querySelectorAll('main tbody tr')].map(row => row.innerText)")
+    assert ["straggler: 0.4 s a step, others 0.05 s" in row for row in rows] == [False, True]
+
+
 def test_gpus_and_prices_are_shown_where_they_are_known_and_nothing_of_them_otherwise(tab: Tab) -> None:
     tab.view("Now")
     assert "GPU" not in shown(tab)

@@ -183,6 +183,24 @@ def test_any_journal_gives_a_page_of_plain_json() -> None:
     assert page(journal, live={"said": "x", "ledger": None, "details": None})["now"]["ended"] is False
 
 
+@pytest.mark.parametrize(
+    ("said", "do"),
+    [
+        (
+            "waiting: processes ready: 0, needed: 2; -np 2 is more than all hosts have (slots: 1)",
+            "Add hosts to the list",
+        ),
+        ("waiting: for a first host: no host in hosts; at most 7 s more", "Add hosts to the list"),
+        ("waiting: for the first step of world 1", ""),
+        ("world 1, size 2, step 30, 10 steps/s", ""),
+    ],
+)
+def test_a_job_that_waits_for_hosts_says_what_to_do(said: str, do: str) -> None:
+    told = page(running(JournalMaker()), live={**LIVE, "said": said})["now"]["do"]
+    assert told.startswith(do)
+    assert bool(told) == bool(do)
+
+
 def test_an_end_before_anything_began_took_no_time_and_had_no_world() -> None:
     journal = JournalMaker().add("started", run="r").add("finished", after=0.0003, code=2, reason="no such file")
     assert (
