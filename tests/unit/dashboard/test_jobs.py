@@ -50,5 +50,5 @@ def test_a_job_that_was_started_again_has_no_end(tmp_path: Path) -> None:
 
 def test_missing_libraries_give_the_remedy_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"needs starlette and uvicorn; pip install starlette uvicorn"):
+    with pytest.raises(UsageError, match=r"needs starlette, uvicorn, bokeh; pip install starlette uvicorn bokeh"):
         command.check_libraries()
