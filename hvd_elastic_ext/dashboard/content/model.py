@@ -14,13 +14,14 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.dashboard.content import advice, host_facts, sentences
+from hvd_elastic_ext.dashboard.content.gaps import broken, gaps, trained
 from hvd_elastic_ext.dashboard.content.host_facts import HostFacts
 from hvd_elastic_ext.dashboard.content.scaling import scaling_of
 from hvd_elastic_ext.report.faults import expected
 from hvd_elastic_ext.report.job_report import RESTARTED, JobReport, Row, build_report
 from hvd_elastic_ext.report.series import Rate, World
 from hvd_elastic_ext.report.table import hosts_text
-from hvd_elastic_ext.report.timeline import Moment, number, text, timeline, values, whole
+from hvd_elastic_ext.report.timeline import Moment, number, select, text, timeline, values, whole
 
 DAY_S: Final = 86_400.0
 BINS: Final = 480
@@ -211,6 +212,9 @@ def _process_s(world: Sequence[World], end: float) -> float:
 def _timeline(report: JobReport, moments: Sequence[Moment]) -> dict[str, Any]:
     unit = _unit(report.throughput)
     every = max(1, -(-len(report.loss) // MOST_LOSSES))
+    pauses = gaps(moments)
+    losses = broken(report.loss[::every], pauses)
+    rates = trained([(rate.at, rate.width, _value(rate, unit)) for rate in report.throughput], pauses)
     first = max(0, len(report.rows) - MOST_ROWS)
     wall = _walls(moments)
     exits = [moment for moment in moments if moment.record.event == "exited" and not expected(moment.record)]
@@ -219,8 +223,11 @@ def _timeline(report: JobReport, moments: Sequence[Moment]) -> dict[str, Any]:
         "wall": wall,
         "world": [[round(point.at, 2), point.size] for point in report.world[-5000:]],
         "unit": unit,
-        "rate": [[round(rate.at, 2), round(rate.width, 3), _round(_value(rate, unit))] for rate in report.throughput],
-        "loss": [[round(point.at, 2), _round(point.loss)] for point in report.loss[::every]],
+        "rate": [[round(at, 2), round(width, 3), _round(value)] for at, width, value in rates],
+        "loss": [[round(at, 2), None if loss is None else _round(loss)] for at, loss in losses],
+        "sealed": [
+            [round(moment.at, 2), whole(moment.record.get("step"))] for moment in select(moments, "sealed")[-MOST_ROWS:]
+        ],
         "first": first,
         "rows": [_row(row, at, exits) for at, row in enumerate(report.rows) if at >= first],
     }

@@ -12,8 +12,9 @@ import pytest
 
 from hvd_elastic_ext.dashboard.export import export
 from hvd_elastic_ext.dashboard.jobs import job_of
-from tests.integration.dashboard.conftest import EVIL, MARKUP, Served
+from tests.integration.dashboard.conftest import EVIL, MARKUP, Served, write_job
 from tests.support.browser import Tab, browser, needs_chromium
+from tests.support.journals import JournalMaker
 
 pytestmark = [needs_chromium, pytest.mark.timeout(300)]
 OF_A_JOB = ("Now", "Timeline", "Hosts", "Logs", "Checkpoints", "Autoscaling")
@@ -46,7 +47,7 @@ CONTRAST = """
   const bad = [];
   for (const e of document.querySelectorAll('main *, header *, nav *, #verdict *')) {
     const told = [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim());
-    if (!told || e.closest('svg') || !e.offsetParent) continue;
+    if (!told || !e.offsetParent) continue;
     const [a, b] = [light(getComputedStyle(e).color), light(ground(e))].sort((x, y) => y - x);
     if ((a + 0.05) / (b + 0.05) < 4.5) bad.push(`${e.tagName} ${e.className} ${e.textContent.slice(0, 30)}`);
   }
@@ -55,12 +56,29 @@ CONTRAST = """
 """
 """Texts with less contrast to what is behind them than WCAG 2 asks for (AA)."""
 UNNAMED = """
-[...document.querySelectorAll('button, input, select, svg[role=img], pre[tabindex]')]
-  .filter(e => e.offsetParent !== null || e.tagName === 'svg')
+[...document.querySelectorAll('button, input, select, [role=img], pre[tabindex]')]
+  .filter(e => e.offsetParent !== null)
   .filter(e => !(e.getAttribute('aria-label') || e.textContent.trim() || (e.labels && e.labels.length)))
   .map(e => e.outerHTML)
 """
 """What can be used, or looked at, and has no name for a screen reader."""
+
+CHART = """
+window.chart = (name) => charts.views.find(view => view.model.name === name);
+window.held = (name, by) => chart(name).model.renderers.find(each => each.name === by).data_source.data;
+window.deep = (root) => [...root.querySelectorAll('*')].flatMap(e => e.shadowRoot ? [e.shadowRoot, ...deep(e.shadowRoot)] : []);
+window.place = (name, by, at) => {
+  const {canvas_view, frame} = chart(name), data = held(name, by);
+  canvas_view.el.scrollIntoView({block: 'center'});
+  const box = canvas_view.events_el.getBoundingClientRect();
+  const share = by === 'sealed' ? frame.bbox.bottom - data.y[at] * frame.bbox.height : frame.bbox.vcenter;
+  const y = by === 'line' ? frame.y_scale.compute(data.y[at]) : share;
+  return [box.x + frame.x_scale.compute(data.x[at]), box.y + y];
+};
+window.tips = () => deep(document).flatMap(root => [...root.querySelectorAll('div')])
+  .filter(e => e.shadowRoot === null && e.style.maxWidth === '18rem').map(e => e.innerText).join(' | ');
+"""
+"""What a chart holds, by its name and that of a line or of marks; where one of these is on the screen."""
 
 
 @pytest.fixture(scope="module")
@@ -111,19 +129,112 @@ def test_now_tells_size_step_loss_goodput_and_cost(tab: Tab) -> None:
         assert words in told
 
 
-def test_the_timeline_has_three_charts_that_zoom_and_an_event_that_opens(tab: Tab) -> None:
+def timeline(tab: Tab) -> None:
+    """Open it, and wait for its charts."""
     tab.view("Timeline")
-    assert tab.js("document.querySelectorAll('main svg').length") == 3
-    lines = "document.querySelectorAll('main svg .event').length"
-    before = tab.js(lines)
+    tab.js("state.chosen = null, state.zoom = null, state.update()")
+    tab.wait("charts.views.length === 3 && charts.views.every(view => view.has_finished())")
+    tab.js(CHART)
+
+
+def mouse(tab: Tab, kind: str, x: float, y: float, **more: object) -> None:
+    tab.call("Input.dispatchMouseEvent", type=f"mouse{kind}", x=x, y=y, **more)
+
+
+def click(tab: Tab, name: str, by: str, at: int) -> None:
+    x, y = tab.js(f"place('{name}', '{by}', {at})")
+    mouse(tab, "Moved", x, y)
+    for kind in ("Pressed", "Released"):
+        mouse(tab, kind, x, y, button="left", clickCount=1)
+
+
+def test_the_timeline_draws_world_size_throughput_and_loss_with_gaps_where_nothing_was_trained(tab: Tab) -> None:
+    timeline(tab)
+    assert tab.js("charts.views.map(view => view.model.name)") == ["world", "rate", "loss"]
+    assert tab.js("[...new Set(held('world', 'line').y)]") == [0, 3, 2]
+    for name in ("rate", "loss"):  # the world is lost twice, the second time for good
+        assert tab.js(f"Array.from(held('{name}', 'line').y).filter(Number.isNaN).length") == 1, name
+    for name, words in (("world", "from 0 to 3, last 0 ranks"), ("rate", "steps/s"), ("loss", "Loss over time")):
+        assert words in tab.js(f"chart('{name}').el.getAttribute('aria-label')")
+
+
+def test_the_timeline_zooms_all_charts_and_the_list_and_goes_back(tab: Tab) -> None:
+    timeline(tab)
+    spans = "[...new Set(charts.views.map(view => view.model.x_range.end - view.model.x_range.start))]"
+    rows = "document.querySelectorAll('main tbody tr').length"
+    [whole], many = tab.js(spans), tab.js(rows)
     tab.press(".tools button", "Zoom in")
-    tab.wait(f"{lines} < {before}")
+    tab.wait(f"Math.abs({spans}[0] - {whole} / 2) < 1")
+    assert len(tab.js(spans)) == 1
+    assert tab.js(rows) < many
     tab.press(".tools button", "Whole run")
-    tab.wait(f"{lines} === {before}")
-    tab.js("document.querySelector('main svg .e-bad').dispatchEvent(new MouseEvent('click', {bubbles: true}))")
+    tab.wait(f"{spans}[0] === {whole} && {rows} === {many}")
+    x, y = tab.js("place('loss', 'line', 10)")
+    mouse(tab, "Pressed", x, y, button="left", clickCount=1)
+    mouse(tab, "Moved", x + 100, y, button="left", buttons=1)
+    mouse(tab, "Moved", x + 200, y, button="left", buttons=1)
+    mouse(tab, "Released", x + 200, y, button="left", clickCount=1)
+    tab.wait(f"{spans}[0] < {whole} / 2 && {rows} < {many} && state.zoom !== null")
+    assert len(tab.js(spans)) == 1
+
+
+@pytest.mark.parametrize("name", ["world", "rate", "loss"])
+def test_a_mark_that_is_clicked_opens_its_cause(tab: Tab, name: str) -> None:
+    timeline(tab)
+    bad = tab.js(f"held('{name}', 'events').id.findIndex(id => state.parts.timeline.rows[id].kind === 'bad')")
+    click(tab, name, "events", bad)
     tab.wait("document.querySelector('.detail .cause').textContent.includes('crashed')")
+    assert tab.js("held('world', 'events').width.filter(each => each > 2).length") == 1
+    assert tab.js("document.querySelector('tr.chosen button').getAttribute('aria-pressed')") == "true"
+
+
+def test_checkpoints_are_marked_and_a_click_opens_theirs(tab: Tab) -> None:
+    timeline(tab)
+    assert tab.js("held('loss', 'sealed').step") == [40]
+    click(tab, "loss", "sealed", 0)
+    tab.wait("document.querySelector('.detail h2').textContent.includes('sealed')")
+
+
+def test_all_that_a_click_on_a_chart_opens_is_in_the_list_for_the_keyboard(tab: Tab) -> None:
+    timeline(tab)
+    ids = set(tab.js("[...held('world', 'events').id, ...held('world', 'sealed').id]"))
+    assert ids <= set(tab.js("[...document.querySelectorAll('button[data-key^=row]')].map(e => +e.dataset.key.slice(3))"))
+    tab.js("document.querySelector('button.kind-bad').focus()")
+    for kind in ("rawKeyDown", "char", "keyUp"):
+        tab.call("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r")
+    tab.wait("document.querySelector('.detail h2').textContent.includes('finished')")
+
+
+def test_faults_alone_are_listed_if_wanted(tab: Tab) -> None:
+    timeline(tab)
     tab.click("#faults")
     tab.wait("![...document.querySelectorAll('main tbody tr')].some(r => r.innerText.includes('scaled'))")
+    tab.click("#faults")
+
+
+def test_charts_take_the_colours_of_the_page_also_when_these_change(tab: Tab) -> None:
+    timeline(tab)
+    assert tab.js("chart('loss').model.background_fill_color") == "#ffffff"
+    tab.looks(width=1100, height=900, dark=True)
+    tab.wait("charts.views.length === 3 && chart('loss').model.background_fill_color === '#14171b'")
+    assert tab.js("held('loss', 'line').y.length") > 50
+    assert tab.js("document.querySelectorAll('main [role=img]').length") == 3
+
+
+def test_a_tooltip_tells_values_and_events_and_reads_no_markup(tab: Tab) -> None:
+    timeline(tab)
+    x, y = tab.js("place('loss', 'line', 20)")
+    mouse(tab, "Moved", x - 3, y)
+    mouse(tab, "Moved", x, y)
+    tab.wait("tips().includes('Loss: ')")
+    x, y = tab.js("place('world', 'events', held('world', 'events').id.findIndex(id => state.parts.timeline.rows[id].hosts.join('').includes('<')))")
+    mouse(tab, "Moved", x - 3, y)
+    mouse(tab, "Moved", x, y)
+    tab.wait("tips().includes('onerror')")
+    assert "<script>" in tab.js("tips()")
+    assert tab.js("deep(document).flatMap(e => [...e.querySelectorAll('img, script, iframe, [onerror]')]).length") == 0
+    assert "XSS" not in tab.js("document.title")
+    assert tab.problems == []
 
 
 def test_hosts_are_told_with_verdicts_strikes_and_stragglers(tab: Tab) -> None:
@@ -183,7 +294,11 @@ def test_checkpoints_tell_what_is_whole_and_how_old(tab: Tab) -> None:
 
 def test_autoscaling_shows_the_curve_and_the_decision(tab: Tab) -> None:
     tab.view("Autoscaling")
-    assert tab.js("document.querySelectorAll('main svg circle').length") >= 1
+    tab.wait("charts.views.length === 1")
+    tab.js(CHART)
+    curve = tab.js("state.parts.scaling.curve")
+    assert [size for size, *_ in curve] == [2, 3]
+    assert tab.js("held('curve', 'sizes')") == {"x": [2, 3], "y": [speed for _, speed, _ in curve]}
     assert "Decision: 4 hosts are worth it" in shown(tab)
 
 
@@ -232,7 +347,7 @@ def test_every_view_fits_a_phone_has_contrast_and_names_what_one_can_use(tab: Ta
 def test_views_are_reached_by_keyboard(tab: Tab) -> None:
     tab.js("document.querySelector('nav button').focus()")
     tab.js("document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}))")
-    tab.wait("document.activeElement.textContent === 'Timeline' && !!document.querySelector('main svg')")
+    tab.wait("document.activeElement.textContent === 'Timeline' && charts.views.length === 3")
 
 
 def test_a_page_without_the_token_says_what_to_open(window: Tab, served: Served) -> None:
@@ -315,3 +430,37 @@ def test_a_change_is_confirmed_before_it_is_sent(window: Tab, served: Served) ->
     window.click("button[data-key='block h1']")
     window.click("#confirm")
     window.wait("document.querySelector('main [role=status]').textContent.length > 5")
+
+
+def test_what_comes_is_added_to_the_charts_that_are_there_and_leaves_the_zoom(
+    window: Tab, served: Served, folder: Path
+) -> None:
+    journal = JournalMaker().add("started", run="r").resized("start", 2, hosts={"a": 2}, added=["a"]).steps(40, every=1)
+    path = write_job(folder, "growing", journal)
+    window.looks(width=1100, height=900, dark=False)
+    window.open(f"{served.url}/timeline/growing")
+    window.wait("charts.views.length === 3")
+    window.js(CHART)
+    window.press(".tools button", "Zoom in")
+    zoom = window.js("window.before = charts.views[2], window.source = chart('loss').model.renderers[0].data_source, state.zoom")
+    assert window.js("[chart('loss').model.x_range.start, chart('loss').model.x_range.end]") == zoom
+    count, written = window.js("held('loss', 'line').y.length"), len(journal.lines)
+    journal.add("slept", after=1, reason="no hosts").add("woke", after=60)
+    journal.resized("start", 1, hosts={"a": 1}, added=["a"], generation=1).steps(20, every=1, generation=1)
+    with path.open("a") as file:
+        file.write("".join(line + "\n" for line in journal.lines[written:]))
+    window.wait(f"held('loss', 'line').y.length === {count} + 21")  # 20 steps and a gap
+    assert window.js("Array.from(held('loss', 'line').y).filter(Number.isNaN).length") == 1
+    assert window.js("charts.views[2] === window.before && window.source === chart('loss').model.renderers[0].data_source")
+    assert window.js("[chart('loss').model.x_range.start, chart('loss').model.x_range.end]") == zoom
+
+
+def test_charts_are_loaded_after_the_first_sentence_and_once(window: Tab, served: Served) -> None:
+    window.requests.clear()
+    window.open(served.url)
+    window.wait("document.getElementById('sentence').textContent")
+    assert not [url for url in window.requests if "bokeh" in url]
+    for view in ("Timeline", "Autoscaling", "Timeline"):
+        window.view(view)
+        window.wait(f"charts.views.length === {1 if view == 'Autoscaling' else 3}")
+    assert len([url for url in window.requests if "bokeh" in url]) == 2

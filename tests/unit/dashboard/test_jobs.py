@@ -100,5 +100,5 @@ def test_a_job_elsewhere_trains_while_its_journal_grows(tmp_path: Path) -> None:
 
 def test_missing_libraries_give_the_remedy_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"needs starlette and uvicorn; pip install starlette uvicorn"):
+    with pytest.raises(UsageError, match=r"needs starlette, uvicorn, bokeh; pip install starlette uvicorn bokeh"):
         command.check_libraries()
