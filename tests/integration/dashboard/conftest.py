@@ -89,7 +89,7 @@ def failed_job(folder: Path) -> JournalMaker:
     journal.steps(40, every=1.0).add("sealed", step=40, path="/ck/40", bytes=5_000_000, seconds=2.5)
     journal.add("interval", seconds=60.0, reason=f"a save takes 2.5 s {MARKUP}")
     for generation in (2, 3):
-        journal.steps(10, every=1.0)
+        journal.steps(10, every=1.0, generation=0 if generation == 2 else 2)
         why = f"crashed: exit code 1: ModuleNotFoundError: no module named 'nmupy' {MARKUP}"
         journal.add("exited", after=0.5, host=evil, slot=0, rank=2, code=1, cause="crashed", reason=why)
         write_output(output, "2", "epoch 1", f"ModuleNotFoundError: nmupy {MARKUP}", host=evil, generation=generation,
