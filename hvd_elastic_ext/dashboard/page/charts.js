@@ -125,14 +125,14 @@ const charts = (() => {
     const points = [];
     let end = null;
     for (const [at, width, value] of told.rate) {
-      if (end !== null && at > end + APART_S) points.push([(at + end) / 2, NaN]);
+      if (end !== null && at > end + APART_S) points.push([end, NaN], [at, NaN]);
       points.push([at, value], [at + width, value]);
       end = at + width;
     }
     return columns(points, x);
   }
   function losses(told, x) { return columns(told.loss.map(([at, value]) => [at, value === null ? NaN : value]), x); }
-  function columns(points, x) { return { x: points.map(([at]) => x(at)), y: points.map(([, value]) => value), low: points.map(() => 0) }; }
+  function columns(points, x) { return { x: points.map(([at]) => x(at)), y: points.map(([, value]) => value), top: points.map(([, value]) => value || 0), low: points.map(() => 0) }; }
 
   function marks(told, x, chosen) {
     const rows = told.rows.filter((row) => row.event !== "sealed");
@@ -246,13 +246,13 @@ const charts = (() => {
 
   function chart(panel, x_range, { events, sealed, now, choose }) {
     const { ColumnDataSource, DataRange1d, TapTool } = Bokeh.Models;
-    const source = new ColumnDataSource({ data: { x: [], y: [], low: [] } }), y_range = new DataRange1d({ start: 0 });
+    const source = new ColumnDataSource({ data: { x: [], y: [], top: [], low: [] } }), y_range = new DataRange1d({ start: 0 });
     const last = panel.name === "loss", extra_y_ranges = { share: new Bokeh.Models.Range1d({ start: 0, end: 1 }) };
     const made = figure({ name: panel.name, title: panel.title, x_range, y_range, extra_y_ranges, x_axis_type: "datetime", height: last ? 180 : 160, window_axis: "x" });
     made.xaxes[0].formatter = new Bokeh.Models.DatetimeTickFormatter(TIMES);
     if (!last) made.xaxes[0].major_label_text_font_size = "0px";
     if (panel.name === "world") made.yaxes[0].ticker = new Bokeh.Models.BasicTicker({ min_interval: 1 });
-    if (panel.area) add(made, "VArea", { x: { field: "x" }, y1: { field: "low" }, y2: { field: "y" }, fill_color: colour(panel.name), fill_alpha: 0.15 }, source, "area");
+    if (panel.area) add(made, "VArea", { x: { field: "x" }, y1: { field: "low" }, y2: { field: "top" }, fill_color: colour(panel.name), fill_alpha: 0.15 }, source, "area");
     const line = add(made, "Line", { x: { field: "x" }, y: { field: "y" }, line_color: colour(panel.name), line_width: 1.8 }, source, "line");
     const mark = { x: { field: "x" }, line_color: { field: "color" }, line_width: { field: "width" }, line_alpha: { field: "alpha" }, line_dash: { field: "dash" } };
     add(made, "VSpan", mark, events, "events");
@@ -297,6 +297,7 @@ const charts = (() => {
       const { ColumnDataSource, DataRange1d } = Bokeh.Models, source = new ColumnDataSource({ data: { x: [], y: [] } }), best = new ColumnDataSource({ data: { x: [], y: [] } });
       const made = figure({ name: "curve", x_axis_label: "hosts (dashed: each adds as much as at best)", y_axis_label: told.unit, height: 250, x_range: new DataRange1d({ start: 0 }), y_range: new DataRange1d({ start: 0 }) });
       made.title.visible = false;
+      made.xaxes[0].ticker = new Bokeh.Models.BasicTicker({ min_interval: 1 });
       add(made, "Line", { x: { field: "x" }, y: { field: "y" }, line_color: colour("soft"), line_dash: "dashed" }, best, "best");
       add(made, "Line", { x: { field: "x" }, y: { field: "y" }, line_color: colour("rate"), line_width: 1.8 }, source, "line");
       const points = add(made, "Scatter", { x: { field: "x" }, y: { field: "y" }, size: 9, fill_color: colour("rate"), line_color: colour("rate") }, source, "sizes");

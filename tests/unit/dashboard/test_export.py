@@ -98,11 +98,14 @@ def test_without_the_library_a_file_is_written_that_lacks_the_charts_alone(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     path = JournalMaker().add("started", run="a").add("finished", code=1, reason="no").write(tmp_path / "journal.jsonl")
     assert main([str(path), "--export", str(tmp_path / "x.html")]) == 0
-    told = capsys.readouterr().err
-    assert told == f"hvd-elastic dashboard: wrote {tmp_path}/x.html, without charts, which need bokeh: pip install bokeh\n"
+    wrote = f"hvd-elastic dashboard: wrote {tmp_path}/x.html, "
+    assert capsys.readouterr().err == f"{wrote}without charts, which need bokeh: pip install bokeh\n"
     assert '<script type="text/plain" class="library"></script>' in (tmp_path / "x.html").read_text()
 
 
 def test_reading_the_library_imports_nothing_of_it() -> None:
-    code = "import sys; from hvd_elastic_ext.dashboard import files; files.read('page.html'); files.in_one({}); print('bokeh' in sys.modules)"
+    code = (
+        "import sys; from hvd_elastic_ext.dashboard import files; "
+        "files.read('page.html'); files.in_one({}); print('bokeh' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
