@@ -55,7 +55,7 @@ setup(
         "horovod": ["horovod==0.28.1", "numpy", "setuptools<81; python_version >= '3.12'"],
         "kubernetes": ["kubernetes>=31,<38,!=36.0.0", "websocket-client>=1.6"],
         "mpi": ["mpi4py>=3.1"],
-        "dashboard": ["starlette>=0.40", "uvicorn>=0.30"],
+        "dashboard": ["starlette>=0.40", "uvicorn>=0.30", "bokeh>=3.9"],
         "gpu": ["nvidia-ml-py>=12"],
         "tracing": ["opentelemetry-sdk>=1.25", "opentelemetry-exporter-otlp-proto-http>=1.25"],
         "tensorboard": ["tensorboard>=2.15"],

@@ -38,6 +38,13 @@ class Chosen:
         policy = self.policy(0.0)
         return tuple(mark.signal for mark in policy.marks) if isinstance(policy, Threshold) else ()
 
+    @property
+    def batch(self) -> str:
+        """Whose batch stays, of :data:`BATCHES`, where it goes by how fast training is."""
+        policy = self.policy(0.0)
+        learn = policy.learn if isinstance(policy, Deadline | Cost) else policy
+        return learn.batch if isinstance(learn, Efficiency) else HOST
+
 
 LIMITS: Final[Mapping[str, str]] = {
     "changes": "changes",

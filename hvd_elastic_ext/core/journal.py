@@ -23,7 +23,7 @@ FILE: Final = "journal.jsonl"
 
 EVENTS: Final[Mapping[str, str]] = {
     "started": "the launcher began; run (another name than before: a new run begins), job, command, version, "
-    "checkpoints (where they go; null: none are made), "
+    "checkpoints (where they go; null: none are made), autoscale (the policy, or null), "
     "output (the folder of processes' output; null: it is not kept)",
     "published": "a new host list was accepted; number, hosts, departing, added, removed, grown, shrunk",
     "refused": "a host list was read and not accepted; reason, kept: whether earlier hosts stay in use",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.dashboard import guard
+from hvd_elastic_ext.dashboard.files import CHARTS, LIBRARY, library
 from hvd_elastic_ext.dashboard.jobs import Jobs
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.cli.dashboard import PORT, VARIABLE, listening, page_url
@@ -69,7 +70,8 @@ def main(argv: Sequence[str]) -> int:
         if options.run is not None and options.run < 1:
             raise UsageError(f"--run {options.run}: runs are counted from 1")
         said = export(jobs.get(""), options.export, run=options.run)
-        sys.stderr.write(f"hvd-elastic dashboard: wrote {options.export}\n")
+        charts = "" if library(LIBRARY[0]) else f", without charts, which need {CHARTS}: pip install {CHARTS}"
+        sys.stderr.write(f"hvd-elastic dashboard: wrote {options.export}{charts}\n")
         sys.stdout.write(said + "\n")
         return 0
     check_libraries()
@@ -93,12 +95,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def check_libraries() -> None:
-    """Raises :class:`UsageError` if what serves the page is not installed."""
-    missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
+    """Raises :class:`UsageError` if what serves the page, or its charts, is not installed."""
+    missing = [name for name in ("starlette", "uvicorn", CHARTS) if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(
-            f"the dashboard needs {' and '.join(missing)}; pip install {' '.join(missing)} "
-            "(--export FILE.html needs neither)"
+            f"the dashboard needs {', '.join(missing)}; pip install {' '.join(missing)} "
+            "(--export FILE.html needs none of them, and has no charts without bokeh)"
         )
 
 

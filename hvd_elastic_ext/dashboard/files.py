@@ -1,7 +1,12 @@
-"""The page: one text of HTML, one of JavaScript, one of CSS, which lie beside this module."""
+"""The page: one text of HTML, two of JavaScript, one of CSS, which lie beside this module; and Bokeh's own JavaScript.
+
+Of the package bokeh only files are read: nothing of it is imported, which would cost the server memory and its start.
+"""
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 from pathlib import Path
 from typing import Final
 
@@ -9,30 +14,54 @@ from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.dashboard.guard import policy_of_file
 
 FOLDER: Final = Path(__file__).parent / "page"
+SCRIPT_TYPE: Final = "text/javascript; charset=utf-8"
 TYPES: Final = {
     "page.html": "text/html; charset=utf-8",
-    "page.js": "text/javascript; charset=utf-8",
+    "charts.js": SCRIPT_TYPE,
+    "page.js": SCRIPT_TYPE,
     "page.css": "text/css; charset=utf-8",
 }
+CHARTS: Final = "bokeh"
+"""The package with the charts."""
+LIBRARY: Final = ("bokeh.min.js", "bokeh-api.min.js")
+"""What a browser loads of it, in this order, once the first chart is wanted."""
 _STYLE: Final = '<link rel="stylesheet" href="page.css">'
-_SCRIPT: Final = '<script src="page.js" defer></script>'
+_SCRIPTS: Final = ("charts.js", "page.js")
 _META: Final = '<meta name="referrer" content="no-referrer">'
 
 
 def read(name: str) -> str:
-    """One of :data:`TYPES`."""
-    return (FOLDER / name).read_text(encoding="utf-8")
+    """One of :data:`TYPES`. The page names the version of the library: a browser keeps that for long."""
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    if name != "page.html":
+        return text
+    version = importlib.metadata.version(CHARTS)
+    for part in LIBRARY:
+        text = text.replace(f'data-src="{part}"', f'data-src="{part}?v={version}"')
+    return text
+
+
+def library(name: str) -> Path | None:
+    """Where one of :data:`LIBRARY` lies; None if the package is not installed."""
+    found = importlib.util.find_spec(CHARTS)
+    if found is None or found.origin is None:
+        return None
+    file = Path(found.origin).parent / "server/static/js" / name
+    return file if file.exists() else None
 
 
 def in_one(data: object) -> str:
-    """The page in one file, with the ``data`` that a server would send."""
-    script, style = read("page.js"), read("page.css")
-    policy = f'<meta http-equiv="Content-Security-Policy" content="{policy_of_file(script=script, style=style)}">'
+    """The page in one file, with the ``data`` that a server would send; without Bokeh it has no charts."""
+    html, style = (FOLDER / "page.html").read_text(encoding="utf-8"), read("page.css")
+    scripts = {name: read(name) for name in _SCRIPTS}
+    parts = {name: "" if (file := library(name)) is None else file.read_text(encoding="utf-8") for name in LIBRARY}
+    policy = policy_of_file(scripts=[*scripts.values(), *parts.values()])
+    html = html.replace(_META, f'{_META}\n<meta http-equiv="Content-Security-Policy" content="{policy}">')
+    html = html.replace(_STYLE, f"<style>{style}</style>")
+    for name, text in parts.items():
+        html = html.replace(f' data-src="{name}"></script>', f">{text}</script>")
+    for name, text in scripts.items():
+        html = html.replace(f'<script src="{name}" defer></script>', f"<script>{text}</script>")
     # In a script of HTML "<" alone has a meaning: without it no text can end the element.
-    text = to_text(data, default=str).replace("<", "\\u003c")
-    return (
-        read("page.html")
-        .replace(_META, f"{_META}\n{policy}")
-        .replace(_STYLE, f"<style>{style}</style>")
-        .replace(_SCRIPT, f'<script type="application/json" id="data">{text}</script>\n<script>{script}</script>')
-    )
+    told = to_text(data, default=str).replace("<", "\\u003c")
+    return html.replace("<script>", f'<script type="application/json" id="data">{told}</script>\n<script>', 1)

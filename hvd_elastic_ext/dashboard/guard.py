@@ -24,11 +24,17 @@ HEADERS: Final[Mapping[str, str]] = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
+FOREVER: Final = "public, max-age=31536000, immutable"
+"""How long a browser may keep a file of a library, whose address has its version."""
 POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; style-src-attr 'none'; "
+    "connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""What a browser lets the page load: its own files, and nothing of anybody else."""
+"""What a browser lets the page load: its own files, and nothing of anybody else.
+
+Bokeh puts elements of style, whose text it computes, into the charts, hence 'unsafe-inline'; markup may still bring no
+style of its own. Scripts are never made of text.
+"""
 LOCAL: Final = frozenset({"localhost", "ip6-localhost"})
 _SCHEME: Final = "bearer "
 _HOST: Final = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(:\d*)?", re.ASCII)
@@ -65,10 +71,11 @@ def is_own(origin: str | None, host: str | None) -> bool:
     return origin is None or origin.partition("://")[2].lower() == (host or "").lower()
 
 
-def policy_of_file(*, script: str, style: str) -> str:
-    """The policy of a page in one file: these two texts, nothing else, and no connection at all."""
-    own = f"script-src '{_hash(script)}'; style-src '{_hash(style)}'"
-    return f"default-src 'none'; {own}; img-src data:; base-uri 'none'; form-action 'none'"
+def policy_of_file(*, scripts: Collection[str]) -> str:
+    """The policy of a page in one file: these scripts, nothing else, and no connection at all."""
+    own = " ".join(f"'{_hash(script)}'" for script in scripts)
+    style = "style-src 'unsafe-inline'; style-src-attr 'none'"
+    return f"default-src 'none'; script-src {own}; {style}; img-src data:; base-uri 'none'; form-action 'none'"
 
 
 def _hash(text: str) -> str:

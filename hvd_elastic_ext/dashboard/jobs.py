@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.journal import FILE, FOLDERS, parse_line
+from hvd_elastic_ext.core.journal import FILE, FOLDERS, Record, parse_line
+from hvd_elastic_ext.dashboard.content import sentences
+from hvd_elastic_ext.dashboard.content.sentences import LATE_S
 from hvd_elastic_ext.io.job_folders import find_journal
 from hvd_elastic_ext.launcher.folder import state_folder
 from hvd_elastic_ext.report.timeline import text, whole
@@ -16,6 +19,19 @@ from hvd_elastic_ext.report.timeline import text, whole
 TAIL: Final = 64 << 10
 """Bytes at the end of a journal in which its newest state is looked for."""
 MOST: Final = 500
+TRAINS, STARTS, SLEEPS, DONE, STOPPED, FAILED, LOST = "trains", "starts", "sleeps", "done", "stopped", "failed", "lost"
+STATES: Final[Mapping[str, str]] = {
+    **{state: state for state in (TRAINS, STARTS, SLEEPS, DONE, STOPPED, FAILED)},
+    LOST: "no launcher, and no end",
+}
+"""How a job is, and the words for it. The page has a mark for each."""
+_TELLS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("started", "woke"), STARTS),
+    **dict.fromkeys(("resized", "stepped"), TRAINS),
+    "slept": SLEEPS,
+    "finished": "",
+}
+"""Events of which the newest tells how a job is; of an end its exit code does."""
 
 
 class Job(NamedTuple):
@@ -68,23 +84,45 @@ def job_of(journal: Path, folder: Path | None = None) -> Job:
 
 
 def summary(job: Job) -> dict[str, Any]:
-    """One line of the list: from the end of the journal, and from who holds the folder."""
-    found: dict[str, Any] = {"name": job.name, "t": _written(job.journal), "runs": False, "code": None, "step": None}
-    found |= {"reason": "", "size": None}
-    runs = job.folder is not None and state_folder.holder(job.folder) is not None
+    """One line of the list: from the end of the journal, and from who holds the folder.
+
+    ``state``: one of :data:`STATES`; ``told``: the same in words.
+    """
+    found: dict[str, Any] = {"name": job.name, "t": _written(job.journal), "step": None, "size": None}
+    newest: Record | None = None
     for line in reversed(_tail(job.journal)):
         record = parse_line(line)
         if record is None:
             continue
-        if record.event == "finished" and found["step"] is None and found["size"] is None:
-            found["code"], found["reason"] = whole(record.get("code")), text(record.get("reason"))
+        if record.event in _TELLS and newest is None:
+            newest = record
         if record.event in ("stepped", "committed", "sealed") and found["step"] is None:
             found["step"] = whole(record.get("step"))
         if record.event in ("resized", "stepped") and found["size"] is None:
             found["size"] = whole(record.get("size"))
-        if found["step"] is not None and found["size"] is not None:
-            break
-    return {**found, "runs": runs}
+        if record.event == "started" or None not in (newest, found["step"], found["size"]):
+            break  # what stands before is of another launcher, or known
+    runs = job.folder is not None and state_folder.holder(job.folder) is not None
+    grows = runs or (job.folder is None and time.time() - found["t"] < LATE_S)
+    ended = newest is not None and newest.event == "finished"
+    code = whole(newest.get("code")) if newest is not None and ended else None
+    reason = text(newest.get("reason")) if newest is not None else ""
+    state = _state_of_end(code) if ended else _TELLS.get(newest.event if newest else "started", "") if grows else LOST
+    return {**found, "runs": runs, "code": code, "reason": reason, "state": state, "told": told(state, code, reason)}
+
+
+def told(state: str, code: int | None, reason: str) -> str:
+    """A state in words. Pure."""
+    words = STATES[state]
+    if state == FAILED and code is not None:
+        words = f"{words} with {code}"
+    return f"{words}: {reason}" if reason and state in (SLEEPS, STOPPED, FAILED) else words
+
+
+def _state_of_end(code: int | None) -> str:
+    if code in sentences.STOPPED:
+        return STOPPED
+    return {0: DONE, sentences.ASLEEP: SLEEPS}.get(code if code is not None else -1, FAILED)
 
 
 def _written(journal: Path) -> float:

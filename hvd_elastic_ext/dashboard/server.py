@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -65,7 +65,7 @@ class Guarded:
         if not guard.is_named(host, self._names):
             return PlainTextResponse("this server has another name; open the address that the command printed\n", 421)
         # As routes see it: the path of ``request.url`` may begin in ``Host``.
-        if request.scope["path"].lstrip("/") in ("", *files.TYPES):
+        if request.scope["path"].lstrip("/") in ("", *files.TYPES, *files.LIBRARY):
             return None
         if not guard.knows(self._token, headers.get("authorization")):
             return PlainTextResponse("open the whole address that the command printed: it holds the token\n", 401)
@@ -79,7 +79,7 @@ def _with_headers(send: Send) -> Send:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             for name, value in guard.HEADERS.items():
-                headers[name] = value
+                headers.setdefault(name, value)
             headers["Content-Security-Policy"] = guard.POLICY
         await send(message)
 
@@ -125,6 +125,9 @@ class Site:
     async def file(self, request: Request) -> Response:
         """The page's own files; they hold nothing of a job."""
         name = request.path_params.get("name", "page.html")
+        if name in files.LIBRARY and (part := files.library(name)) is not None:
+            headers = {"Content-Type": files.SCRIPT_TYPE, "Cache-Control": guard.FOREVER}
+            return FileResponse(part, headers=headers)
         if name not in files.TYPES:
             return PlainTextResponse("there is no such file\n", 404)
         return Response(files.read(name), headers={"Content-Type": files.TYPES[name]})
@@ -170,7 +173,9 @@ class Site:
         start, end = _number(asked.get("start")), _number(asked.get("end"))
 
         def read() -> dict[str, Any]:
-            found = logs[1]
+            folder, found = logs
+            if not folder.is_dir():
+                raise UsageError(f"the output is not here: there is no folder {folder} on this machine")
             if around is not None:
                 part = found.around(name, around)
             else:

@@ -13,7 +13,8 @@ from typing import Any, Final
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.dashboard.asking import Launcher
 from hvd_elastic_ext.dashboard.content.model import Facts, page_of
-from hvd_elastic_ext.dashboard.jobs import Job
+from hvd_elastic_ext.dashboard.content.sentences import at_first
+from hvd_elastic_ext.dashboard.jobs import Job, summary
 from hvd_elastic_ext.dashboard.logs import Logs
 from hvd_elastic_ext.dashboard.reading import Reading
 from hvd_elastic_ext.report.timeline import values, whole
@@ -26,6 +27,8 @@ SELDOM_S: Final = 2.0
 """So often a page is made anew for steps alone."""
 SHARE: Final = 10.0
 """Between two pages for steps alone lie so many times what one takes."""
+LONG: Final = 2 << 20
+"""Of a journal of more bytes something is told before it is read."""
 ALIVE_S: Final = 10.0
 """So often something is sent: a browser that is gone is noticed by that."""
 
@@ -54,6 +57,11 @@ def parts_of(reading: Reading, job: Job, live: Mapping[str, Any] | None) -> dict
     for each in parts["checkpoints"]["sealed"]:
         each["there"] = on_storage(each["path"])
     return {name: to_text(part, default=str) for name, part in parts.items()}
+
+
+def _is_long(journal: Path) -> bool:
+    """Whether it takes a while to read it."""
+    return journal.stat().st_size > LONG
 
 
 def on_storage(path: str) -> bool | None:
@@ -141,6 +149,8 @@ class Watch:
             await asyncio.sleep(LOOK_S)
 
     async def _read_on(self) -> None:
+        if not self.parts and await asyncio.to_thread(_is_long, self.job.journal):
+            self._publish(glance=to_text(at_first(await asyncio.to_thread(summary, self.job))))
         pieces = self.reading.read_on()
         while (offset := await asyncio.to_thread(next, pieces, None)) is not None:
             if offset < self.reading.size:

@@ -19,7 +19,7 @@ from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.demo.job import Folder
 from hvd_elastic_ext.io import process_tree
 
-NEEDED: Final = ("starlette", "uvicorn")
+NEEDED: Final = ("starlette", "uvicorn", "bokeh")
 VARIABLE: Final = "HVD_ELASTIC_DASHBOARD_TOKEN"
 ENDS_S: Final = 5.0
 EXPORT_S: Final = 60.0

@@ -112,7 +112,7 @@ def speeds(moments: Sequence[Moment]) -> tuple[Speed, ...]:
     for moment in select(moments, "resized", "stepped"):
         generation = moment.record.generation
         if moment.record.event == "resized":
-            hosts[generation] = len(set(names(moment.record.get("hosts"))))
+            hosts[generation] = host_count(moment.record.get("hosts"))
             newest.pop(generation, None)
             continue
         before, newest[generation] = newest.get(generation), moment
@@ -122,6 +122,11 @@ def speeds(moments: Sequence[Moment]) -> tuple[Speed, ...]:
         if done > 0 and moment.at - before.at >= done * SHORTEST_STEP_S and moment.clock == before.clock:
             found.setdefault(hosts[generation], []).append(((moment.at - before.at) / done, _samples(moment)))
     return tuple(_speed(size, found[size]) for size in sorted(found) if len(found[size]) >= FEWEST_STEPS)
+
+
+def host_count(hosts: object) -> int:
+    """How many hosts a world has, by its ``hosts``: names, or their number where these were left out."""
+    return len(set(names(hosts))) or whole(hosts) or 0
 
 
 def _speed(hosts: int, steps: Sequence[tuple[float, float | None]]) -> Speed:

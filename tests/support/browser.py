@@ -54,6 +54,8 @@ class Tab:
 
     def open(self, url: str) -> None:
         self.call("Page.navigate", url="about:blank")
+        # A navigation that begins before the one before has ended may be dropped.
+        self.wait("location.href === 'about:blank' && document.readyState === 'complete'")
         self.call("Page.navigate", url=url)
 
     def js(self, expression: str) -> Any:

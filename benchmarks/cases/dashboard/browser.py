@@ -17,10 +17,11 @@ FIRST_PAINT: Final = "performance.getEntriesByType('paint').find(e => e.name ===
 WATCH: Final = """
 (() => {
   window.seen = {};
+  const told = () => { try { return state.parts.now; } catch { return null; } };
   const look = () => {
-    const sentence = document.getElementById('sentence'), link = document.getElementById('link');
-    if (sentence && sentence.textContent) window.seen.whole = performance.now();
-    if (window.seen.whole || (link && link.textContent.startsWith('reading'))) window.seen.word ??= performance.now();
+    const sentence = document.getElementById('sentence');
+    if (sentence && sentence.textContent) window.seen.word ??= performance.now();
+    if (window.seen.word && told()) window.seen.whole = performance.now();
     if (!window.seen.whole) requestAnimationFrame(look);
   };
   requestAnimationFrame(look);

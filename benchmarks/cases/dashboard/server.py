@@ -73,7 +73,7 @@ class Page:
         parts = urlsplit(url)
         self.asked = time.perf_counter()
         self._connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=DEADLINE_S)
-        for name in ("/", "/page.js", "/page.css"):
+        for name in ("/", "/charts.js", "/page.js", "/page.css"):
             self._connection.request("GET", name)
             self._connection.getresponse().read()
         path, headers = f"/api/live?job={job}", {"Authorization": f"Bearer {parts.fragment}"}

@@ -58,7 +58,7 @@ class Figures(Collector):
         yield from self._of_the_host()
 
     def _of_the_agent(self) -> Iterator[Metric]:
-        told = GaugeMetricFamily(f"{PREFIX}info", "The job and the host of this agent", labels=("job", "host"))
+        told = GaugeMetricFamily(f"{PREFIX}info", "The job and the host of this agent", labels=("name", "host"))
         told.add_metric(self._job.names, 1)
         yield told
         yield GaugeMetricFamily(f"{PREFIX}connected", "1 while a launcher is connected", float(self._job.connected))

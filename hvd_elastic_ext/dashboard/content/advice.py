@@ -34,10 +34,29 @@ FAULTS: Final = _remedies(
         "Install on {host} what the script imports: all hosts need the same packages at the same paths.",
     ),
     (
-        r"[Oo]ut of memory|OutOfMemory",
+        r"out of shared memory|[Bb]us error",
+        "Enlarge /dev/shm on {host} (of a pod: an emptyDir with medium Memory), or use fewer DataLoader workers.",
+    ),
+    (
+        r"[Oo]ut of memory|OutOfMemory|MemoryError|[Cc]an(not|'t) allocate memory|bad_alloc",
         "Give {host} more memory, or train with smaller batches or fewer processes there.",
     ),
-    (r"No space left", "Make room on {host}: a disk, or /dev/shm, is full."),
+    (r"No space left|quota exceeded", "Make room on {host}: a disk, or /dev/shm, is full."),
+    (
+        r"Too many open files",
+        "Raise the limit of open files on {host} (ulimit -n, before the launcher or the pod starts), or open fewer.",
+    ),
+    (
+        r"publickey|Host key verification|HOST IDENTIFICATION",
+        "`ssh {host} true` must work by itself: put this user's key into its authorized_keys, and its host key into "
+        "known_hosts here. Then `hvd-elastic doctor --host {host}`.",
+    ),
+    (r"Address already in use", "End the other program that has this port on {host}, or let the script take another."),
+    (
+        r"CUDA|cuDNN|NCCL|NVIDIA",
+        "Compare the GPUs, the driver and the torch build of {host} with the other hosts': nvidia-smi, and "
+        "`hvd-elastic doctor --host {host}`.",
+    ),
     (r"nothing was heard", _SILENT_HOST),
     (
         r"its agent ended",
@@ -50,8 +69,8 @@ FAULTS: Final = _remedies(
     ),
     (
         r"SIGKILL",
-        "Find out who killed it: the kernel's log on {host} (dmesg), or the events of its pod. {host} is used again "
-        "after its cooldown.",
+        "Find out who killed it: the kernel's log on {host} (dmesg), or the events of its pod, tell whether memory ran "
+        "out. {host} is used again after its cooldown.",
     ),
     (
         r"SIG(SEGV|BUS|ILL|FPE|ABRT)",
@@ -97,6 +116,16 @@ FAULTS: Final = _remedies(
         "Mend what the reason names: `hvd-elastic doctor --host {host}` compares it with this machine.",
     ),
     (
+        r"No such file or directory|FileNotFoundError",
+        "Put the file that it names on {host}, at the same path as on the other hosts.",
+    ),
+    (r"Permission ?[Dd]enied|PermissionError", "Let the job's user read, or write, on {host} what it names."),
+    (
+        r"exit code (2|126|127)(?![0-9:])",
+        "The script or program was not found on {host}, or refuses its arguments: the end of its output says which. "
+        "Correct the command.",
+    ),
+    (
         r"crashed|exit code",
         "Mend what the end of its output says. If it is {host} alone, compare its packages, files and devices with "
         "another host, then `hvd-elastic hosts clear {host}`.",
@@ -112,6 +141,14 @@ _STORAGE: Final = _remedies(
         "Mend what the reason names. It is tried again; a loss of all hosts costs all since the last one.",
     ),
 )
+WANTING: Final = _remedies(
+    (
+        r"^no host |slots needed|processes ready|more than all hosts have|for a first host",
+        "Add hosts to the list, or ask for less: a smaller -np, or --min-np for the start. `hvd-elastic hosts list` "
+        "shows those that are known, and why one gets no work.",
+    ),
+)
+"""By the words of a wait, and of the end, of a job that no fault explains."""
 _LISTS: Final = _remedies(
     (r"gave no list within", "Run the discovery script by hand: why does it hang? Known hosts stay until it answers."),
     (r"", "Correct the host list: known hosts stay until one is accepted."),
@@ -185,8 +222,14 @@ def advice(row: Row) -> str:
 
 def of_end(end: Row | None, fault: Row | None) -> str:
     """What to do about a job that failed: by the words of its last line, else by its last fault."""
-    told = "" if end is None else _fitting(FAULTS, end.cause, host_of(end) or ("" if fault is None else host_of(fault)))
+    host = "" if end is None else host_of(end) or ("" if fault is None else host_of(fault))
+    told = "" if end is None else _fitting((*FAULTS, *(WANTING if fault is None else ())), end.cause, host)
     return told or ("" if fault is None else advice(fault)) or MEND
+
+
+def of_wait(said: str) -> str:
+    """What to do while a job waits, and no fault tells why: by its launcher's line; empty if time does it."""
+    return _fitting(WANTING, said, "")
 
 
 def _fitting(remedies: Remedies, words: str, host: str) -> str:

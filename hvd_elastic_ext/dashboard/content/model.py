@@ -14,12 +14,14 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.dashboard.content import advice, host_facts, sentences
+from hvd_elastic_ext.dashboard.content.gaps import broken, gaps, trained
 from hvd_elastic_ext.dashboard.content.host_facts import HostFacts
+from hvd_elastic_ext.dashboard.content.scaling import scaling_of
 from hvd_elastic_ext.report.faults import expected
 from hvd_elastic_ext.report.job_report import RESTARTED, JobReport, Row, build_report
 from hvd_elastic_ext.report.series import Rate, World
 from hvd_elastic_ext.report.table import hosts_text
-from hvd_elastic_ext.report.timeline import Moment, number, text, timeline, values, whole
+from hvd_elastic_ext.report.timeline import Moment, number, select, text, timeline, values, whole
 
 DAY_S: Final = 86_400.0
 BINS: Final = 480
@@ -32,13 +34,12 @@ MOST_TEXT: Final = 600
 MOST_NAMED: Final = 20
 """Hosts that a row names; of more, how many there are."""
 NEWEST: Final = 50
-"""Checkpoints, and decisions, that are shown."""
+"""Checkpoints that are shown."""
 BEFORE_S, AFTER_S = 10.0, 1.0
 """Ends of processes so near to a fault belong to it."""
 MOST_WHO: Final = 3
 _DETAILS: Final = ("cpu", "memory", "gpu", "gpu_memory", "price", "ranks", "heard_s", "step_s")
 """What the launcher tells of a host that is connected."""
-SCALING: Final = ("scaled", "scale_recommended", "not_scaled")
 _QUIET: Final = frozenset({"stepped", "committed", "spawned", "standby", "parked", "synced", "inherited", "published"})
 
 
@@ -88,7 +89,7 @@ def page_of(facts: Facts) -> Page:
         records=[_told(moment) for moment in moments if moment.record.event not in _QUIET][-MOST_RECORDS:],
         hosts=hosts,
         checkpoints=_checkpoints(facts.records),
-        scaling=_scaling(facts, report),
+        scaling=scaling_of(facts.records, report.speeds, ((facts.live or {}).get("details") or {}).get("scaling")),
     )
 
 
@@ -211,6 +212,9 @@ def _process_s(world: Sequence[World], end: float) -> float:
 def _timeline(report: JobReport, moments: Sequence[Moment]) -> dict[str, Any]:
     unit = _unit(report.throughput)
     every = max(1, -(-len(report.loss) // MOST_LOSSES))
+    pauses = gaps(moments)
+    losses = broken(report.loss[::every], pauses)
+    rates = trained([(rate.at, rate.width, _value(rate, unit)) for rate in report.throughput], pauses)
     first = max(0, len(report.rows) - MOST_ROWS)
     wall = _walls(moments)
     exits = [moment for moment in moments if moment.record.event == "exited" and not expected(moment.record)]
@@ -219,8 +223,11 @@ def _timeline(report: JobReport, moments: Sequence[Moment]) -> dict[str, Any]:
         "wall": wall,
         "world": [[round(point.at, 2), point.size] for point in report.world[-5000:]],
         "unit": unit,
-        "rate": [[round(rate.at, 2), round(rate.width, 3), _round(_value(rate, unit))] for rate in report.throughput],
-        "loss": [[round(point.at, 2), _round(point.loss)] for point in report.loss[::every]],
+        "rate": [[round(at, 2), round(width, 3), _round(value)] for at, width, value in rates],
+        "loss": [[round(at, 2), None if loss is None else _round(loss)] for at, loss in losses],
+        "sealed": [
+            [round(moment.at, 2), whole(moment.record.get("step"))] for moment in select(moments, "sealed")[-MOST_ROWS:]
+        ],
         "first": first,
         "rows": [_row(row, at, exits) for at, row in enumerate(report.rows) if at >= first],
     }
@@ -352,35 +359,3 @@ def _usual_pause(sealed: Sequence[Record]) -> float | None:
     times = [record.t for record in sealed]
     gaps = [after - before for before, after in itertools.pairwise(times) if after > before]
     return statistics.median(gaps) if gaps else None
-
-
-def _scaling(facts: Facts, report: JobReport) -> dict[str, Any]:
-    decisions = [record for record in facts.records if record.event in SCALING][-NEWEST:][::-1]
-    live: Mapping[str, Any] = (facts.live or {}).get("details") or {}
-    return {
-        "unit": _unit(report.throughput),
-        "curve": curve(report),
-        "live": live.get("scaling"),
-        "decisions": [
-            {
-                "t": record.t,
-                "event": record.event.replace("_", " "),
-                "hosts": whole(record.get("hosts")),
-                "before": whole(record.get("before")),
-                "why": text(record.get("reason")),
-            }
-            for record in decisions
-        ],
-    }
-
-
-def curve(report: JobReport) -> list[list[float]]:
-    """How fast training was at each size of the world: ``[size, median throughput, bins it is of]``, by size."""
-    unit, starts = _unit(report.throughput), [point.at for point in report.world]
-    found: dict[int, list[float]] = {}
-    for rate in report.throughput:
-        place = bisect_right(starts, rate.at)
-        within = place and (place == len(starts) or starts[place] >= rate.at + rate.width)
-        if within and report.world[place - 1].size and _value(rate, unit) > 0:
-            found.setdefault(report.world[place - 1].size, []).append(_value(rate, unit))
-    return [[size, _round(statistics.median(speeds)), len(speeds)] for size, speeds in sorted(found.items())]

@@ -14,6 +14,8 @@ from hvd_elastic_ext.report.table import counted
 OK, WARN, BAD, INFO = "ok", "warn", "bad", "info"
 LATE_S: Final = 60.0
 """A journal without a new line for so long is told as that, where no launcher answers."""
+SHORTEST_S: Final = 0.01
+"""Less is told as nothing."""
 NAMED: Final = 3
 """Hosts that a sentence names."""
 RECENT_S: Final = 600.0
@@ -28,6 +30,8 @@ STILL: Final = "no step for"
 """What the launcher's line holds as long as that lasts."""
 STOPPED: Final = (129, 130, 143)
 """Exit codes of a launcher that was told to stop: by SIGHUP, SIGINT, SIGTERM."""
+ASLEEP: Final = 75
+"""That of a launcher whose job sleeps."""
 
 KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
@@ -70,7 +74,7 @@ def asks(row: Row) -> bool:
 def duration(seconds: float) -> str:
     """For people: ``9.5 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
     if not 60 <= seconds < math.inf:  # a damaged journal may have any time
-        return f"{seconds:.3g} s"
+        return f"{seconds:.3g} s" if abs(seconds) >= SHORTEST_S or math.isnan(seconds) else "0 s"
     whole = round(seconds)
     for size, high, low, name in ((3600, 60, 1, "min s"), (86400, 3600, 60, "h min"), (0, 86400, 3600, "d h")):
         if whole < size or not size:
@@ -78,6 +82,20 @@ def duration(seconds: float) -> str:
             rest = whole % high // low
             return f"{whole // high} {first}" + (f" {rest} {second}" if rest else "")
     raise AssertionError("days take everything")
+
+
+AT_FIRST: Final[Mapping[str, str]] = {"done": OK, "failed": BAD, "lost": BAD, "sleeps": WARN, "stopped": WARN}
+"""The level of a job before its journal is read, by its state; of others nothing is known yet."""
+
+
+def at_first(told: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said while a long journal is read, by the line of the list that the job has."""
+    where = [f"step {told['step']:,}"] if told["step"] is not None else []
+    where += [f"a world of {counted(told['size'], 'rank')}"] if told["size"] else []
+    said = f"By the end of its journal: {told['told']}{'; ' if where else ''}{' in '.join(where)}."
+    level = AT_FIRST.get(told["state"], INFO)
+    word = {"word": "READING"} if level == INFO else {}
+    return {"job": told["name"], "level": level, "text": f"{said} The rest is being read.", "do": "", **word}
 
 
 def outcome(report: JobReport) -> Verdict:
@@ -88,7 +106,7 @@ def outcome(report: JobReport) -> Verdict:
     fault = _newest(report, since=0.0)
     if report.code == 0:
         return Verdict(OK, f"Training is done {after}{reason}. {cost(report)}")
-    if report.code == 75:
+    if report.code == ASLEEP:
         return Verdict(WARN, f"The job sleeps, and its launcher has ended {after}{reason}. {cost(report)}")
     if report.code in STOPPED:
         recent = _newest(report, since=report.duration_s - RECENT_S)
@@ -105,7 +123,7 @@ def cost(report: JobReport) -> str:
     lost = sum(row.steps_lost or 0 for row in report.rows if row.event in ("resized", RESTARTED))
     down = sum(row.downtime_s or 0.0 for row in (*resizes, *(row for row in report.rows if row.event == "slept")))
     if not resizes and not down:
-        return "The world never changed."
+        return "The world never changed." if report.resizes else "No world was formed."
     return (
         f"{counted(len(resizes), 'change').capitalize()} of the world cost {duration(down)} without a step, and "
         f"{counted(lost, 'step')} had to be done again."
@@ -133,6 +151,8 @@ def of_now(report: JobReport, live: Mapping[str, Any] | None, *, now: float, las
         fault = next((row for row in reversed(report.rows) if row.event == "refused"), None)
     level = BAD if alone else WARN if waits or blocked or fault else OK
     do = "" if fault is None or _is_over(fault, report, said, waits=waits) else _do(fault)
+    if waits and fault is None:
+        do = advice.of_wait(said)
     return Verdict(level, f"{count}{said.removesuffix('.')}.{_told(fault, report)}", do)
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from hvd_elastic_ext.core.journal import Record, parse_line
 from hvd_elastic_ext.report.faults import explains
 from hvd_elastic_ext.report.job_report import TOGETHER_S, TOLD
+from hvd_elastic_ext.report.series import host_count
 from hvd_elastic_ext.report.timeline import whole
 
 MOST_STEPS: Final = 3000
@@ -193,7 +194,7 @@ class Thinned:
             return
         if kept and record.event in ("resized", "published"):
             place, before = kept[-1]
-            kept[-1] = place, _without(before, *(() if before.get("cause") == "start" else _BULKY))
+            kept[-1] = place, before if before.get("cause") == "start" else _without_names(before)
         kept.append((self.lines, _compact(record)))
 
 
@@ -216,8 +217,10 @@ def _tells_no_more(before: Record, record: Record) -> bool:
     return near and (lost is None or (known is not None and lost <= known))
 
 
-def _without(record: Record, *names: str) -> Record:
-    return replace(record, fields={key: value for key, value in record.fields.items() if key not in names})
+def _without_names(record: Record) -> Record:
+    """Of the hosts of an old world their number, which tells how fast so many were."""
+    fields = {key: value for key, value in record.fields.items() if key not in _BULKY}
+    return replace(record, fields={**fields, "hosts": host_count(record.get("hosts"))})
 
 
 def _compact(record: Record) -> Record:

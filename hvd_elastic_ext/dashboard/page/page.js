@@ -1,14 +1,13 @@
 "use strict";
 /* The page of a job. Whatever comes from a job is put in as text, never as markup. */
 
-const SVG = "http://www.w3.org/2000/svg";
 const LEVELS = { ok: "ALL RIGHT", warn: "LOOK", bad: "NOT ALL RIGHT", info: "UNKNOWN" };
 const VIEWS = [["now", "Now"], ["timeline", "Timeline"], ["hosts", "Hosts"], ["logs", "Logs"], ["checkpoints", "Checkpoints"], ["scaling", "Autoscaling"], ["jobs", "Jobs"]];
 const PARTS_OF = { now: ["now", "timeline", "checkpoints"], timeline: ["timeline", "records"], hosts: ["hosts"], logs: [], checkpoints: ["checkpoints"], scaling: ["scaling"], jobs: [] };
 const MOST_ROWS = 300, MOST_SHOWN = 400000, AROUND_S = 10;
 
 const offline = document.getElementById("data") ? JSON.parse(document.getElementById("data").textContent) : null;
-const state = { token: "", view: "now", job: "", parts: {}, update: null, chosen: null, zoom: null, faults: false, abort: null, timers: [] };
+const state = { token: "", view: "now", job: "", parts: {}, update: null, chosen: null, zoom: null, faults: false, abort: null, leave: [] };
 
 /* --- making elements */
 
@@ -22,13 +21,6 @@ function el(name, props, ...children) {
     else if (value !== false && value !== null && value !== undefined) made.setAttribute(key, value);
   }
   made.append(...children.filter((child) => child !== null && child !== undefined));
-  return made;
-}
-
-function draw(name, attributes, text) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (text !== undefined) made.textContent = text;
   return made;
 }
 
@@ -157,7 +149,7 @@ function say(text) { document.getElementById("link").textContent = text; }
 /* --- the frame */
 
 function refresh(changed) {
-  const now = state.parts.now;
+  const now = state.parts.now, glance = state.parts.glance;
   const reading = state.parts.reading;
   if (state.parts.error) say(state.parts.error);
   else if (reading !== undefined && reading < 1) say(`reading the journal: ${Math.round(100 * reading)} %`);
@@ -166,7 +158,7 @@ function refresh(changed) {
     const step = state.parts.step;
     if (step && step.step !== null && !now.ended) { now.step = step.step; if (typeof step.values.loss === "number") now.loss = step.values.loss; }
     verdict(now);
-  }
+  } else if (glance) verdict(glance);
   if (state.update && (changed === null || changed.some((part) => part === "step" ? state.view === "now" : PARTS_OF[state.view].includes(part)))) state.update();
 }
 
@@ -176,7 +168,7 @@ function verdict(now) {
   const box = document.getElementById("verdict");
   box.className = now.level;
   const badge = document.getElementById("badge"), sentence = document.getElementById("sentence"), advice = document.getElementById("do");
-  const word = now.ended && now.level === "ok" ? "DONE" : LEVELS[now.level];
+  const word = now.word || (now.ended && now.level === "ok" ? "DONE" : LEVELS[now.level]);
   if (badge.textContent !== word) badge.textContent = word;
   if (sentence.textContent !== now.text) sentence.textContent = now.text;
   const told = now.do ? `What to do: ${now.do}` : "";
@@ -185,8 +177,8 @@ function verdict(now) {
 
 function show(view, options) {
   state.view = view;
-  state.timers.forEach(clearInterval);
-  state.timers = [];
+  state.leave.forEach((ends) => ends());
+  state.leave = [];
   for (const button of document.querySelectorAll("nav button")) {
     const selected = button.dataset.view === view;
     button.setAttribute("aria-selected", String(selected));
@@ -205,7 +197,10 @@ function remember() {
   history.replaceState(null, "", `#${words.join("/")}`);
 }
 
-function every(seconds, does) { state.timers.push(setInterval(does, 1000 * seconds)); }
+function every(seconds, does) {
+  const timer = setInterval(does, 1000 * seconds);
+  state.leave.push(() => clearInterval(timer));
+}
 
 function tabs() {
   const nav = document.getElementById("views");
@@ -272,132 +267,51 @@ function reasonRows(now) {
 /* --- Timeline */
 
 function viewTimeline(main, options) {
-  const charts = el("div"), detail = el("div", { class: "details" }), list = el("div");
+  const holder = el("div", { class: "chart" }), detail = el("div", { class: "details" }), list = el("div");
   const faults = el("input", { type: "checkbox", id: "faults", onchange: () => { state.faults = faults.checked; update(); } });
+  const moves = el("input", { type: "checkbox", id: "moves", onchange: () => update() });
   faults.checked = state.faults;
   const zoom = (name, does) => el("button", { type: "button", text: name, onclick: () => { does(); update(); } });
   main.append(
     el("div", { class: "tools", role: "group", "aria-label": "Zoom" },
       zoom("Zoom in", () => scaled(0.5)), zoom("Zoom out", () => scaled(2)), zoom("◀ Earlier", () => moved(-0.5)), zoom("Later ▶", () => moved(0.5)),
-      zoom("Whole run", () => { state.zoom = null; })),
-    el("p", { class: "note", text: "Drag over a chart to zoom; select a line or a row to see its cause, what it cost and the output around it." }),
-    charts, detail, el("h2", { text: "Events" }), el("label", { for: "faults" }, faults, " faults only"), list);
-  let drawn = null;
+      zoom("Whole run", () => { state.zoom = null; }), el("label", { for: "moves", class: "fine" }, moves, "drag to move")),
+    el("p", { class: "note", text: "Drag over a chart, or turn the wheel with Ctrl, to zoom. Select a line, a checkpoint (▲) or a row to see its cause, what it cost and the output around it." }),
+    holder, detail, el("h2", { text: "Events" }), el("label", { for: "faults" }, faults, " faults only"), list);
+  let drawn = null, soon = null;
+  const choose = (id) => { state.chosen = id; update(); detail.scrollIntoView({ block: "nearest" }); };
+  const plots = charts.timeline(holder, { choose, zoomed: (part) => { zoomTo(...part); soon ??= requestAnimationFrame(() => { soon = null; listed(); }); } });
+  state.leave.push(plots.remove);
+  const listed = () => fill(list, rowsTable(state.parts.timeline, choose));
   const update = () => {
     if (waitingFor(list, "timeline")) return;
     const told = state.parts.timeline;
-    fill(charts, ...panels(told, update));
+    plots.update(told, state.chosen, state.zoom, moves.checked);
     const row = told.rows.find((each) => each.id === state.chosen);
     const key = row ? `${row.id} ${row.down} ${row.text}` : "";
     if (key !== drawn) { fill(detail, row ? detailOf(row) : null); drawn = key; }
-    fill(list, rowsTable(told, (id) => { state.chosen = id; update(); detail.scrollIntoView({ block: "nearest" }); }));
+    listed();
   };
-  let width = innerWidth;
-  window.onresize = () => { if (state.view === "timeline" && innerWidth !== width) { width = innerWidth; update(); } };
   if (options.toDetail) setTimeout(() => { detail.scrollIntoView({ block: "start" }); }, 0);
   return update;
 }
 
-function range(told) { return state.zoom || [0, Math.max(told.duration_s, 1)]; }
+/* What is zoomed to, on the axis of the charts. */
+function range(told) { return state.zoom || charts.clock(told).whole; }
 function scaled(by) {
-  const told = state.parts.timeline, [from, to] = range(told), middle = (from + to) / 2, half = Math.max(1, by * (to - from) / 2);
+  const [from, to] = range(state.parts.timeline), middle = (from + to) / 2, half = Math.max(500, by * (to - from) / 2);
   zoomTo(middle - half, middle + half);
 }
 function moved(by) { const [from, to] = range(state.parts.timeline); zoomTo(from + by * (to - from), to + by * (to - from)); }
 function zoomTo(from, to) {
-  const end = Math.max(state.parts.timeline.duration_s, 1), span = Math.min(to - from, end);
-  const begin = Math.max(0, Math.min(from, end - span));
-  state.zoom = span >= end ? null : [begin, begin + span];
-}
-
-function panels(told, update) {
-  const sizes = [], end = told.duration_s;
-  told.world.forEach(([at, size], place) => { sizes.push([at, size], [place + 1 < told.world.length ? told.world[place + 1][0] : end, size]); });
-  const rates = [];
-  told.rate.forEach(([at, width, value]) => rates.push([at, value], [at + width, value]));
-  return [
-    panel("World size", "world", sizes, told, update, { area: true, floor: 0, more: told.world.length ? "" : "no world yet" }),
-    panel(`Throughput (${told.unit})`, "rate", rates, told, update, { area: true, floor: 0, more: rates.length ? "" : "no steps in the journal" }),
-    panel("Loss", "loss", told.loss, told, update, { floor: told.loss.some(([, value]) => value < 0) ? undefined : 0, more: told.loss.length ? "" : "no loss in the journal", last: true }),
-  ];
-}
-
-function panel(name, kind, points, told, update, how) {
-  const width = Math.max(280, document.getElementById("main").clientWidth), height = how.last ? 150 : 130, left = 46, bottom = how.last ? 22 : 6, top = 8;
-  const [from, to] = range(told);
-  const seen = points.filter(([at]) => at >= from && at <= to);
-  const values = (seen.length ? seen : points).map(([, value]) => value);
-  let low = how.floor !== undefined ? how.floor : Math.min(...values), high = Math.max(...values);
-  if (!values.length) { low = 0; high = 1; }
-  if (high <= low) high = low + 1;
-  const x = (at) => left + (width - left - 6) * (at - from) / (to - from), y = (value) => top + (height - top - bottom) * (1 - (value - low) / (high - low));
-  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${name} over time; ${how.more || `from ${num(low)} to ${num(high)}`}` });
-  const clip = `clip-${kind}`;
-  const hole = draw("clipPath", { id: clip });
-  hole.append(draw("rect", { x: left, y: 0, width: width - left, height }));
-  svg.append(hole);
-  for (const value of [low, (low + high) / 2, high]) {
-    svg.append(draw("line", { class: "axis", x1: left, x2: width, y1: y(value), y2: y(value) }), draw("text", { x: left - 4, y: y(value) + 4, "text-anchor": "end" }, num(value, 3)));
-  }
-  if (points.length) svg.append(...lines(points, kind, { x, y, low, from, to, clip, how }));
-  for (const row of told.rows) if (row.at >= from && row.at <= to && row.event !== "sealed") svg.append(eventLine(row, x(row.at), height - bottom, update));
-  if (how.last) {
-    const marks = Math.max(2, Math.floor(width / 160));
-    for (let at = 0; at <= marks; at += 1) {
-      const when = from + (to - from) * at / marks, anchor = at === 0 ? "start" : at === marks ? "end" : "middle";
-      svg.append(draw("text", { x: x(when), y: height - 6, "text-anchor": anchor }, `${time(wall(when))}`));
-    }
-  }
-  brush(svg, { left, width, height, from, to }, update);
-  return el("figure", { class: "chart" }, el("figcaption", { text: `${name}${how.more ? `: ${how.more}` : ""}` }), svg);
-}
-
-function lines(points, kind, { x, y, low, from, to, clip, how }) {
-  const first = Math.max(0, points.findIndex(([at]) => at >= from) - 2);
-  let last = points.length - 1;
-  while (last > first && points[last - 1][0] > to) last -= 1;
-  const path = points.slice(first, last + 1).map(([at, value]) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`);
-  if (!path.length) return [];
-  const made = [draw("polyline", { class: `curve ${kind}`, points: path.join(" "), "clip-path": `url(#${clip})`, fill: "none" })];
-  if (how.area) {
-    const closed = `${x(points[first][0]).toFixed(1)},${y(low)} ${path.join(" ")} ${x(points[last][0]).toFixed(1)},${y(low)}`;
-    made.unshift(draw("polygon", { class: `area ${kind}`, points: closed, "clip-path": `url(#${clip})` }));
-  }
-  return made;
-}
-
-function eventLine(row, x, height, update) {
-  const line = draw("line", { class: `event e-${row.kind}${row.id === state.chosen ? " chosen" : ""}`, x1: x, x2: x, y1: 0, y2: height });
-  line.append(draw("title", {}, `${row.event} ${row.hosts.join(" ")} ${row.text}`));
-  line.addEventListener("click", () => { state.chosen = row.id; update(); });
-  return line;
-}
-
-function brush(svg, { left, width, height, from, to }, update) {
-  let begun = null, shape = null;
-  const at = (event) => {
-    const box = svg.getBoundingClientRect(), share = (event.clientX - box.left) * width / box.width;
-    return Math.max(left, Math.min(width - 6, share));
-  };
-  const when = (x) => from + (to - from) * (x - left) / (width - left - 6);
-  svg.addEventListener("pointerdown", (event) => { if (event.target.classList.contains("event") || event.pointerType === "touch") return; begun = at(event); svg.setPointerCapture(event.pointerId); });
-  svg.addEventListener("pointermove", (event) => {
-    if (begun === null) return;
-    if (!shape) { shape = draw("rect", { class: "brush", y: 0, height }); svg.append(shape); }
-    shape.setAttribute("x", Math.min(begun, at(event)));
-    shape.setAttribute("width", Math.abs(at(event) - begun));
-  });
-  svg.addEventListener("pointerup", (event) => {
-    if (begun === null) return;
-    const [one, other] = [when(begun), when(at(event))].sort((a, b) => a - b), wide = Math.abs(at(event) - begun) > 4;
-    begun = null;
-    if (wide) { zoomTo(one, other); update(); }
-  });
+  const [first, last] = charts.clock(state.parts.timeline).whole, span = Math.min(to - from, last - first);
+  const begin = Math.max(first, Math.min(from, last - span));
+  state.zoom = span >= last - first ? null : [begin, begin + span];
 }
 
 function rowsTable(told, choose) {
-  const [from, to] = range(told);
-  const rows = told.rows.filter((row) => row.at >= from && row.at <= to && (!state.faults || row.kind === "bad")).reverse();
+  const [from, to] = range(told), { x } = charts.clock(told), inside = (row) => x(row.at) >= from && x(row.at) <= to;
+  const rows = told.rows.filter((row) => inside(row) && (!state.faults || row.kind === "bad")).reverse();
   const shown = rows.slice(0, MOST_ROWS).map((row) => {
     const cells = [
       time(wall(row.at)),
@@ -426,26 +340,41 @@ function detailOf(row) {
     el("p", {}, el("strong", { text: "Cost: " }), costs.join(", ") || "nothing that is known"));
   for (const [who, t] of row.who) box.append(outputAround(who, t));
   if (!row.who.length && row.kind === "bad") box.append(el("p", { class: "note", text: "No process ended with an error just before." }));
-  if (!row.who.length) for (const host of row.on) box.append(el("p", {}, el("button", { class: "link", type: "button", text: `output of ${host}`, onclick: () => show("logs", { host }) })));
+  if (!row.who.length && row.on.length) box.append(outputOf(row.on));
   box.append(el("h2", { text: "Journal around it" }), el("pre", { tabindex: 0, "aria-label": "Journal around the event", text: near.slice(-30).map(([at, generation, event, said]) => `${time(wall(at))}  world ${generation}  ${event}\n    ${said.split("\n").join("\n    ")}`).join("\n") || "nothing" }));
   return box;
 }
 
 function outputAround(who, t) {
   const file = `rank.${who}/stderr`, pre = el("pre", { tabindex: 0, "aria-label": `Output of rank ${who}`, text: "…" });
-  const open = el("button", { class: "link", type: "button", text: `open ${file}`, onclick: () => show("logs", { file: open.dataset.file || file }) });
+  const box = el("div", {}, el("h2", { text: `Output of ${who.includes("[") ? who : `rank ${who}`} around it` }), pre);
   const put = (text) => { pre.textContent = text || "nothing was written there"; pre.scrollTop = pre.scrollHeight; };
   const take = (part) => {
     put(part.text);
-    if (part.file) { open.dataset.file = part.file; open.textContent = `open ${part.file}`; }
+    if (part.file && (!offline || offline.logs.ends[part.file])) box.append(el("button", { class: "link", type: "button", text: `open ${part.file}`, onclick: () => show("logs", { file: part.file }) }));
   };
   const kept = offline && offline.logs.around[`${file}@${t}`];
   if (kept) take(kept);
-  else if (offline) put(offline.logs.ends[file] || why(offline.logs.folder));
+  else if (offline && offline.logs.ends[file]) take({ text: offline.logs.ends[file], file });
+  else if (offline) put(why(offline.logs.folder));
   else if (!(state.parts.now || {}).output) put(why(null));
   else ask("log", { file, t }).then(take, (error) => put(error.message));
-  return el("div", {}, el("h2", { text: `Output of ${who.includes("[") ? who : `rank ${who}`} around it` }), pre, open);
+  return box;
 }
+
+/* Leads to the output of hosts, where there is some. */
+function outputOf(hosts) {
+  const box = el("p");
+  const offer = (found) => {
+    for (const host of hosts) if (found.files.some((each) => each.size > 0 && each.hosts.includes(host))) box.append(el("button", { class: "link", type: "button", text: `output of ${host}`, onclick: () => show("logs", { host }) }), " ");
+    if (!found.folder) box.append(why(null));
+  };
+  if (offline) offer(exported()); else ask("logs", {}).then(offer, (error) => box.append(error.message));
+  return box;
+}
+
+/* What a page in one file has of the output. */
+function exported() { return { folder: offline.logs.folder, files: offline.logs.files.filter((each) => offline.logs.ends[each.file]) }; }
 
 function why(folder) {
   return folder ? "not in this file" : "The output of processes was not kept: start the job with --dashboard, or with --output-filename FOLDER.";
@@ -462,16 +391,16 @@ function viewHosts(main) {
     const all = state.parts.hosts, text = wanted.value.toLowerCase();
     const hosts = all.filter((host) => !text || `${host.name} ${host.state} ${host.why} ${host.notice}`.toLowerCase().includes(text));
     const told = [["gpu", "GPU", percent], ["gpu_memory", "GPU memory", percent], ["price", "Price/h", num]].filter(([key]) => all.some((host) => known(host[key])));
-    const steps = all.map((host) => host.step_s).filter((step) => step > 0).sort((a, b) => a - b), middle = steps[Math.floor(steps.length / 2)] || 0;
+    const steps = all.map((host) => host.step_s).filter((step) => step > 0).sort((a, b) => a - b), middle = steps[Math.floor((steps.length - 1) / 2)] || 0;
     fill(list,
       el("p", { class: "note", text: `${plural(all.length, "host")}; ${all.filter((host) => host.trains).length} train, ${all.filter((host) => host.state === "blocked").length} blocked. ${(state.parts.now || {}).launcher ? "By the launcher, now." : "By the journal."}` }),
-      table([["Host"], ["Verdict"], ["Strikes", "n"], ["Why"], ["Ranks"], ["CPU", "n"], ["Memory", "n"], ...told.map(([, title]) => [title, "n"]), ["Step", "n"], [offline ? "" : "Change"]], hosts.map((host) => hostCells(host, middle, said, told)), "Hosts"));
+      table([["Host"], ["Verdict"], ["Strikes", "n"], ["Why"], ["Ranks"], ["CPU", "n"], ["Memory", "n"], ...told.map(([, title]) => [title, "n"]), ["Step", "n"], ...(offline ? [] : [["Change"]])], hosts.map((host) => hostCells(host, middle, said, told)), "Hosts"));
   };
   return update;
 }
 
 function hostCells(host, middle, said, told) {
-  const slow = host.straggler || (middle && host.step_s > 1.5 * middle ? "slower than the others" : "");
+  const slow = host.straggler || (middle && host.step_s > 1.5 * middle ? `${dur(host.step_s)} a step, others ${dur(middle)}` : "");
   const words = [host.trains ? "trains" : host.listed ? "does not train" : "not listed", host.state !== "free" ? host.state : "", host.left_s ? `${dur(host.left_s)} more` : host.state === "blocked" ? "until cleared" : ""].filter(Boolean);
   const kind = host.state === "blocked" || host.gone ? "bad" : host.notice || slow || !host.trains ? "warn" : "ok";
   const ranks = host.ranks || [];
@@ -482,9 +411,9 @@ function hostCells(host, middle, said, told) {
     known(host.cpu) ? percent(host.cpu) : "", known(host.memory) ? percent(host.memory) : "",
     ...told.map(([key, , shown]) => (known(host[key]) ? shown(host[key]) : "")),
     host.step_s ? dur(host.step_s) : "",
-    offline ? "" : el("span", {},
+    ...(offline ? [] : [el("span", {},
       el("button", { type: "button", "data-key": `block ${host.name}`, "aria-label": `Drain and block ${host.name}`, text: "Block…", onclick: () => confirmed(host, "block", said) }), " ",
-      el("button", { type: "button", "data-key": `clear ${host.name}`, "aria-label": `Clear ${host.name}`, text: "Clear…", onclick: () => confirmed(host, "clear", said) })),
+      el("button", { type: "button", "data-key": `clear ${host.name}`, "aria-label": `Clear ${host.name}`, text: "Clear…", onclick: () => confirmed(host, "clear", said) }))]),
   ];
 }
 
@@ -525,13 +454,13 @@ function viewLogs(main, options) {
     el("form", { class: "tools", role: "search", onsubmit: (event) => { event.preventDefault(); search(); } },
       el("label", { for: "log-search" }, "Find in all output", words), ...(offline ? [] : [el("label", { for: "log-host" }, "of host", host), el("label", { for: "log-world" }, "of world", world)]), el("button", { type: "submit", text: "Find" })),
     told, hits,
-    el("div", { class: "tools" }, el("label", { for: "log-filter" }, "Rank or host", pick), el("label", { for: "log-file" }, "File", select), el("label", { for: "log-part" }, "Part", part),
-      el("button", { type: "button", text: "Earlier", onclick: () => earlier() }), el("label", { for: "log-follow" }, live, "follow")),
+    el("div", { class: "tools" }, el("label", { for: "log-filter" }, "Rank or host", pick), el("label", { for: "log-file" }, "File", select),
+      ...(offline ? [] : [el("label", { for: "log-part" }, "Part", part), el("button", { type: "button", text: "Earlier", onclick: () => earlier() }), el("label", { for: "log-follow" }, live, "follow")])),
     pre);
 
   const list = async () => {
-    const found = offline ? offline.logs : await ask("logs", {});
-    note.textContent = !found.folder ? why(null) : found.files.length ? `${plural(found.files.length, "file")} in ${found.folder}` : `no output yet in ${found.folder}`;
+    const found = offline ? exported() : await ask("logs", {}), ended = (state.parts.now || {}).ended;
+    note.textContent = !found.folder ? why(null) : offline ? `The ends of ${found.files.length} of ${plural(offline.logs.files.length, "file")} of ${found.folder} are in this page.` : found.files.length ? `${plural(found.files.length, "file")} in ${found.folder}` : `no output ${ended ? "" : "yet "}in ${found.folder}`;
     const names = found.files.map((each) => each.file).join("\n"), before = at.all.map((each) => each.file).join("\n");
     at.all = found.files;
     if (names !== before || !select.options.length) files();
@@ -552,7 +481,7 @@ function viewLogs(main, options) {
     if (bottom && !keep) pre.scrollTop = pre.scrollHeight;
   };
   const read = async (where, keep) => {
-    if (offline) { put(offline.logs.ends[at.file] || "not in this file"); return; }
+    if (offline) { put(offline.logs.ends[at.file]); return; }
     const file = at.file;
     try {
       const found = await ask("log", { file, sections: 1, ...where });
@@ -628,8 +557,9 @@ function viewCheckpoints(main) {
 /* --- Autoscaling */
 
 function viewScaling(main) {
-  const body = el("div");
-  main.append(body);
+  const body = el("div"), holder = el("div", { class: "chart" }), more = el("div"), plot = charts.curve(holder);
+  main.append(body, holder, more);
+  state.leave.push(plot.remove);
   return () => {
     if (waitingFor(body, "scaling")) return;
     const told = state.parts.scaling, live = told.live, newest = told.decisions[0];
@@ -637,38 +567,31 @@ function viewScaling(main) {
     fill(body,
       !live && !newest ? el("p", { class: "note", text: "Nobody decides about the number of hosts: start the job with --autoscale POLICY." }) : null,
       live || newest ? facts([
-        ["Policy", live && live.policy ? live.policy : none],
+        ["Policy", told.policy || none],
         ["Hosts asked for", live && live.wanted !== null ? whole(live.wanted) : newest && newest.event === "scaled" ? whole(newest.hosts) : none, live && live.by_hand ? "by hand" : ""],
         ["Would suit", live && live.recommended !== null ? whole(live.recommended) : newest && newest.event !== "scaled" ? whole(newest.hosts) : none],
         ["A change costs", live ? dur(live.resize_s) : none],
       ]) : null,
       decision ? el("p", {}, el("strong", { text: "Decision: " }), decision) : null,
       el("h2", { text: "How fast each size was" }),
-      told.curve.length ? curve(told) : el("p", { class: "note", text: "no steps in the journal" }),
-      told.curve.length ? table([["Ranks", "n"], [`Throughput (${told.unit})`, "n"], ["A rank", "n"]], told.curve.map(([size, speed]) => [whole(size), num(speed), num(speed / size, 3)]), "Throughput by size") : null,
+      el("p", { class: "note", text: told.curve.length ? told.means : "no size has had enough steps yet" }));
+    if (told.curve.length) plot.update(told);
+    fill(more,
+      told.curve.length ? table([["Hosts", "n"], [`Throughput (${told.unit})`, "n"], ["A host", "n"], ["A further host added", "n"]], told.curve.map(([size, speed, added]) => [whole(size), num(speed), num(speed / size, 3), added === null ? "" : num(added, 3)]), "Throughput by number of hosts") : null,
       el("h2", { text: "Decisions" }),
       table([["When", "t"], ["What"], ["Hosts", "n"], ["Why"]], told.decisions.map((each) => [time(each.t), each.event, each.before === null ? whole(each.hosts) : `${each.before} → ${each.hosts}`, each.why]), "Decisions"));
   };
 }
 
-function curve(told) {
-  const width = Math.max(280, Math.min(700, document.getElementById("main").clientWidth)), height = 220, left = 50, bottom = 34;
-  const most = Math.max(...told.curve.map(([size]) => size)), high = Math.max(...told.curve.map(([, speed]) => speed));
-  const x = (size) => left + (width - left - 20) * size / most, y = (speed) => 8 + (height - bottom - 8) * (1 - speed / high);
-  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Throughput by number of ranks; the table below has the numbers" });
-  for (const speed of [0, high / 2, high]) svg.append(draw("line", { class: "axis", x1: left, x2: width, y1: y(speed), y2: y(speed) }), draw("text", { x: left - 4, y: y(speed) + 4, "text-anchor": "end" }, num(speed, 3)));
-  const best = Math.max(...told.curve.map(([size, speed]) => speed / size));
-  const ends = Math.min(most, high / best);
-  svg.append(draw("line", { class: "axis", x1: x(0), y1: y(0), x2: x(ends), y2: y(best * ends), "stroke-dasharray": "4 3" }));
-  svg.append(draw("polyline", { class: "curve rate", fill: "none", points: told.curve.map(([size, speed]) => `${x(size)},${y(speed)}`).join(" ") }));
-  for (const [size, speed] of told.curve) svg.append(draw("circle", { class: "rate", cx: x(size), cy: y(speed), r: 4 }));
-  const step = Math.max(1, Math.ceil(told.curve.length / 8));
-  told.curve.forEach(([size], at) => { if (at % step === 0) svg.append(draw("text", { x: x(size), y: height - 18, "text-anchor": "middle" }, whole(size))); });
-  svg.append(draw("text", { x: width / 2, y: height - 3, "text-anchor": "middle" }, "ranks (dashed: each rank adds as much as at best)"));
-  return el("figure", { class: "chart" }, svg);
-}
-
 /* --- Jobs */
+
+/* Kind and mark of each state: no two of them differ by their colour alone. */
+const STATES = { trains: ["ok", "▶"], starts: ["info", "…"], sleeps: ["info", "☾"], done: ["ok", "✓"], stopped: ["warn", "■"], failed: ["bad", "✗"], lost: ["warn", "?"] };
+const ON_CLUSTER = { Running: STATES.trains, Suspended: STATES.sleeps, Succeeded: STATES.done, Failed: STATES.failed };
+
+function marked(kind, mark, text) {
+  return el("span", { class: `kind-${kind}` }, el("span", { class: "mark", "aria-hidden": "true", text: mark }), text);
+}
 
 function viewJobs(main) {
   const list = el("div"), cluster = el("div");
@@ -678,7 +601,7 @@ function viewJobs(main) {
       const jobs = await ask("jobs", {});
       fill(list, !jobs.length ? el("p", { class: "note", text: "no job has a journal here" }) : table([["Job"], ["State"], ["Step", "n"], ["Size", "n"], ["Last line", "t"]], jobs.map((job) => [
         el("button", { class: "link", type: "button", "data-key": job.name, text: job.name, onclick: () => choose(job.name) }),
-        el("span", { class: job.code ? "kind-bad" : job.runs ? "kind-ok" : "kind-info", text: job.runs ? "runs" : job.code === null ? "no launcher, and no end" : job.code === 0 ? "done" : job.code === 75 ? `sleeps: ${job.reason}` : [129, 130, 143].includes(job.code) ? `stopped: ${job.reason}` : `failed with ${job.code}: ${job.reason}` }),
+        marked(...STATES[job.state], job.told),
         job.step === null ? "" : whole(job.step), job.size === null ? "" : whole(job.size), `${dur(Math.max(0, nowT() - job.t))} ago`]), "Jobs"));
     } catch (error) { fill(list, el("p", { class: "note", text: error.message })); }
   };
@@ -701,7 +624,7 @@ function viewJobs(main) {
 function clusterJobs(told) {
   const rows = told.jobs.map((job) => [
     job.name, job.kind,
-    el("span", { class: job.failed ? "kind-bad" : job.state === "Running" || job.state === "Succeeded" ? "kind-ok" : "kind-info", text: [job.state, job.message].filter(Boolean).join(": ") }),
+    marked(...(ON_CLUSTER[job.state] || STATES.starts), [job.state, job.message].filter(Boolean).join(": ")),
     `${whole(job.ready)} of ${job.asked === null ? "?" : whole(job.asked)}`, dur(Math.max(0, nowT() - Date.parse(job.created) / 1000)), job.do]);
   return [
     el("h2", { text: `Namespace ${told.namespace}` }),

@@ -25,6 +25,7 @@ from hvd_elastic_ext.launcher.options.listening import LOOPBACK, ListenAddress
 log = logging.getLogger(__name__)
 
 PORT: Final = 8265
+NEEDED: Final = ("starlette", "uvicorn", "bokeh")
 VARIABLE: Final = "HVD_ELASTIC_DASHBOARD_TOKEN"
 """The variable with the token: other users see command lines, and no variables."""
 ENDS_S: Final = 5.0
@@ -37,8 +38,8 @@ def beside(address: ListenAddress | None, folder: Path, journal: Path) -> Iterat
     if address is None:
         yield
         return
-    if missing := [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]:
-        raise UsageError(f"--dashboard needs {' and '.join(missing)}; pip install {' '.join(missing)}")
+    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        raise UsageError(f"--dashboard needs {', '.join(missing)}; pip install {' '.join(missing)}")
     token = secrets.token_urlsafe(24)
     with listening(address, where="--dashboard") as served:
         command = [sys.executable, "-m", "hvd_elastic_ext.cli", "dashboard", str(journal.absolute())]

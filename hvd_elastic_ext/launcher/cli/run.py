@@ -128,7 +128,8 @@ def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, save
             place = None if settings.durability is None else settings.durability.place
             name |= {"pid": os.getpid(), "version": __version__, "command": settings.command[0], "checkpoints": place}
             output = None if settings.output_dir is None else str(settings.output_dir.absolute())
-            journal.record("started", generation=0, **name, output=output)
+            policy = None if settings.scaling is None else settings.scaling.policy
+            journal.record("started", generation=0, **name, autoscale=policy, output=output)
             _run_job(settings, folder, saved, outlets, journal, heard)
     finally:
         heard.close()

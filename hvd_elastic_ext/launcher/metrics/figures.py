@@ -1,7 +1,8 @@
 """The figures of a job at one moment, by its state. Pure.
 
 Names and units follow Prometheus' conventions (https://prometheus.io/docs/practices/naming/). Labels are hosts of the
-job, and words of closed lists: no step, rank or reason is one.
+job, and words of closed lists: no step, rank or reason is one, and neither ``job`` nor ``instance``, which Prometheus
+sets itself. Of more than :data:`MOST_HOSTS` hosts none has samples of its own.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ OWN: Final = frozenset({
     "progress_age_seconds", "hosts_listed", "slots_listed", "hosts_connected", "hosts_blocked", "hosts_with_notice",
     "processes", "heartbeat_age_seconds", "host_cpu_ratio", "host_gpu_ratio", "host_memory_ratio", "processes_wanted",
     "hosts_desired", "job_info", "checkpoint_timestamp_seconds", "checkpoint_step",
-    "goodput_ratio", "host_gpu_memory_ratio",
+    "goodput_ratio", "host_gpu_memory_ratio", "oldest_heartbeat_age_seconds",
 })  # fmt: skip
 """Names that no observed signal can have."""
+MOST_HOSTS: Final = 1000
+"""Connected hosts that are told one by one: each has five samples. Agents tell their own (``--agent-metrics``)."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*(?<!_total)")
 """Names of counters end in ``_total``."""
 
@@ -89,6 +92,11 @@ def _hosts(job: JobState, now: float, listed: HostSet) -> Iterator[Figure]:
     yield Figure(
         "processes", "Training processes", {(str(s.value),): float(n) for s, n in processes.items()}, ("stage",)
     )
+    if agents:
+        oldest = now - min(agent.heard for agent in agents.values())
+        yield _one("oldest_heartbeat_age_seconds", "Since the host that is silent longest was heard", oldest)
+    if len(agents) > MOST_HOSTS:
+        agents = {}
     heard: Samples = {(name,): now - agent.heard for name, agent in agents.items()}
     yield Figure("heartbeat_age_seconds", "Since a host's agent was heard", heard, ("host",))
     busy = ("processors that are busy", "time in which GPUs compute", "GPUs' memory in use", "memory in use")

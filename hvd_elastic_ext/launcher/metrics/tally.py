@@ -95,7 +95,7 @@ class Tally:
     def _figures(self) -> Iterator[Figure]:
         if self._names:
             words = "The job, its run, and the version of the launcher"
-            yield Figure("job_info", words, {self._names: 1}, ("job", "run", "version"))
+            yield Figure("job_info", words, {self._names: 1}, ("name", "run", "version"))
         for each in _COUNTERS:
             labels = ("cause",) if each.causes else ()
             yield Figure(each.name, each.help, dict(self._counts[each.name]), labels, counter=True)

@@ -54,6 +54,7 @@ def message_of(event: str, fields: Fields) -> Message | None:
 
 def waiting_message(why: str, since_s: float) -> Message | None:
     """The message for a job that is below its minimum since so long. ``why``: what it waits for."""
+    why = why.removeprefix("waiting: ")
     return Message(WAITS, "", f"waits for {since_s:.0f} s: {why}") if since_s >= SHORT_S else None
 
 
@@ -99,10 +100,13 @@ class Quota:
     _dropped: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def passes(self, message: Message, now: float) -> Message | None:
-        """The message to send now, with how many were left out before it; None if it is too early. ``now``: mono."""
+        """The message to send now, with how many were left out before it; None if it is too early. ``now``: mono.
+
+        A wait is looked at again and again, and is one all the while.
+        """
         key = message.topic, message.cause
         if now < self._sent_at.get(key, -PERIOD_S) + PERIOD_S:
-            self._dropped[key] = self._dropped.get(key, 0) + 1
+            self._dropped[key] = self._dropped.get(key, 0) + (message.topic != WAITS)
             return None
         self._sent_at[key] = now
         dropped = self._dropped.pop(key, 0)

@@ -20,7 +20,8 @@ from tests.support.waiting import wait_until
 def test_the_list_has_the_jobs_of_the_namespace_and_says_how_to_see_more(
     cluster: Cluster, config: Path, tmp_path: Path
 ) -> None:
-    pytest.importorskip("starlette", reason="the dashboard needs it; pip install starlette uvicorn")
+    for name in ("starlette", "bokeh"):
+        pytest.importorskip(name, reason="the dashboard needs it; pip install starlette uvicorn bokeh")
     made(cluster, "mpijob")
     words = ("dashboard", "--listen", "0", "-n", cluster.namespace, "--kubeconfig", str(config))
     with run_process([sys.executable, "-m", "hvd_elastic_ext.cli", *words], cwd=tmp_path) as process:

@@ -78,7 +78,7 @@ def test_a_real_agent_answers_with_what_runs_there(tmp_path: Path, monkeypatch: 
         await agents.start("h1", "127.0.0.1:0")
         port = int(await agents.remark(r"host h1 answers Prometheus at port (\d+)"))
         first = await asyncio.to_thread(read, port)
-        assert first['hvd_elastic_agent_info{host="h1",job="job-1"}'] == "1.0"
+        assert first['hvd_elastic_agent_info{host="h1",name="job-1"}'] == "1.0"
         assert first["hvd_elastic_agent_connected"] == "1.0"
         assert 0 < float(first["hvd_elastic_agent_memory_ratio"]) < 1
         argv = ["sh", "-c", "read line"]
@@ -106,7 +106,7 @@ def test_two_agents_with_one_port_go_on_and_the_second_says_so_in_one_line(
         await agents.start("h2", f"127.0.0.1:{port}")
         await agents.remark("(Address already in use)")
         told = await asyncio.to_thread(read, port)
-        assert told['hvd_elastic_agent_info{host="h1",job="job-1"}'] == "1.0"
+        assert told['hvd_elastic_agent_info{host="h1",name="job-1"}'] == "1.0"
         assert agents.control.send("h2", {"do": "start", "slot": 0, "argv": ["true"], "life": 1})
         await agents.end()
         [line] = agents.remarks

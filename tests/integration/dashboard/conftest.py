@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pytest
 
 from hvd_elastic_ext.io.output_files import INDEX, Indexer, file_of
+from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 from tests.support.journals import JournalMaker
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until
@@ -87,7 +89,7 @@ def failed_job(folder: Path) -> JournalMaker:
     journal.steps(40, every=1.0).add("sealed", step=40, path="/ck/40", bytes=5_000_000, seconds=2.5)
     journal.add("interval", seconds=60.0, reason=f"a save takes 2.5 s {MARKUP}")
     for generation in (2, 3):
-        journal.steps(10, every=1.0)
+        journal.steps(10, every=1.0, generation=0 if generation == 2 else 2)
         why = f"crashed: exit code 1: ModuleNotFoundError: no module named 'nmupy' {MARKUP}"
         journal.add("exited", after=0.5, host=evil, slot=0, rank=2, code=1, cause="crashed", reason=why)
         write_output(output, "2", "epoch 1", f"ModuleNotFoundError: nmupy {MARKUP}", host=evil, generation=generation,
@@ -102,12 +104,44 @@ def failed_job(folder: Path) -> JournalMaker:
     return journal.add("finished", after=1, code=1, reason=f"slot 0 of {evil} has failed too often")
 
 
+EVIL: Final = "<img src=x onerror=alert(1)>"
+"""A folder may have this name."""
+
+
+def other_jobs(folder: Path) -> None:
+    """Jobs that are as a job can be, older than the failed one. ``bare`` keeps no output; that of ``moved`` is gone."""
+
+    def begun(name: str, output: Path | None = None) -> JournalMaker:
+        journal = JournalMaker().add("started", run="r", job=name, output=output and str(output))
+        return journal.resized("start", 2, hosts={"h1": 1, "h2": 1}, added=["h1", "h2"], failed={}).steps(20)
+
+    def crashed(journal: JournalMaker) -> JournalMaker:
+        journal.add("exited", host="h2", slot=0, rank=1, code=1, cause="crashed", reason="crashed: exit code 1")
+        journal.resized("worker failed", 1, after=1, hosts={"h1": 1}, failed={"h2": 1}, added=[], removed=[])
+        journal.add("straggler", host="h1", slot=0, rank=0, step_s=2.0, median_s=1.0, drained=False, reason="2 s")
+        return journal.steps(5).add("finished", code=1, reason=f"no such module {MARKUP}")
+
+    jobs = {
+        "done": begun("done").add("finished", code=0, reason="training is done"),
+        "stopped": begun("stopped").add("finished", code=130, reason="stopped by SIGINT"),
+        "asleep": begun("asleep").add("finished", code=75, reason=f"fewer hosts than --min-np {MARKUP}"),
+        EVIL: begun("evil"),
+        "trains": begun("trains"),
+        "bare": crashed(begun("bare")),
+        "moved": crashed(begun("moved", folder / "nowhere")),
+    }
+    for at, (name, journal) in enumerate(jobs.items()):
+        os.utime(write_job(folder, name, journal), (1e9 + at, 1e9 + at))
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with one job, which has failed."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a job that has failed; and older ones, of which one has a launcher."""
     made = tmp_path_factory.mktemp("jobs")
+    other_jobs(made)
     write_job(made, "digits", failed_job(made))
-    return made
+    with StateDir(made / ".hvd-elastic" / "trains"):
+        yield made
 
 
 @pytest.fixture(scope="module")

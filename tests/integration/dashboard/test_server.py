@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import http.client
+import importlib.metadata
 import json
+import re
 import signal
 import time
 from pathlib import Path
@@ -45,6 +47,20 @@ def test_without_the_token_there_is_the_empty_page_alone(served: Served) -> None
     assert (status, "digits" in text) == (200, False)
     assert {name: headers[name.lower()] for name in HEADERS} == dict(HEADERS)
     assert "default-src 'none'" in headers["content-security-policy"]
+
+
+def test_the_library_of_the_charts_comes_from_here_and_is_kept_by_the_browser(served: Served) -> None:
+    _, page, _ = served.ask("/", token=None)
+    addresses = re.findall(r'class="library" data-src="([^"]+)"', page)
+    assert [each.partition("?v=")[0] for each in addresses] == ["bokeh.min.js", "bokeh-api.min.js"]
+    for each in addresses:
+        assert each.partition("?v=")[2] == importlib.metadata.version("bokeh")
+        status, text, headers = served.ask(f"/{each}", token=None)
+        assert (status, headers["cache-control"]) == (200, "public, max-age=31536000, immutable")
+        assert headers["content-type"].startswith("text/javascript")
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "Bokeh Contributors" in text[:1000]
+    assert served.ask("/bokeh-gl.min.js")[0] == 404
 
 
 @pytest.mark.parametrize("host", ["[::1]/x?", "[::1]?", "[::1]#"])

@@ -52,6 +52,7 @@ def test_a_queue_brings_a_host_and_its_end_gives_the_host_back_without_a_lost_st
     with launched.run(*words, sys.executable, COUNTER, 10**6):
         launched.wait_for_steps(2, timeout=200)
         assert scaled(launched) == [(2, [])]
+        assert launched.events("started")[0].get("autoscale") == "threshold:queue=10,down=1"
         queue.write_text("0")
         launched.wait_for("the smaller world", lambda: len(scaled(launched)) == 2, timeout=60)
         launched.wait_for_steps(1, timeout=60)
@@ -96,3 +97,4 @@ def test_a_job_that_asks_nobody_says_how_to_be_asked(launched: Launched, tmp_pat
         assert answer.returncode == 2
         assert "start it with --autoscale POLICY --scale-with KIND/NAME" in answer.stderr
         assert scaled(launched) == []
+        assert launched.events("started")[0].get("autoscale") is None

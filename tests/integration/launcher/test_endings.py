@@ -185,3 +185,24 @@ def test_an_error_before_training_that_is_the_same_everywhere_ends_the_job_at_on
     why = Answer("", error, "Install on ", output=error)
     read_back(launched.journal, why)
     read_in_browser(launched.journal, why, folder=launched.directory)
+
+
+def test_a_script_that_is_nowhere_is_found_out_by_the_page(launched: Launched) -> None:
+    launched.set_hosts("localhost:1", "127.0.0.1:1")
+    options = ("--blacklist-cooldown-range", "600", "600", "--output-filename", launched.directory / "output")
+    with launched.run(*QUICK, *options, sys.executable, "nowhere.py") as process:
+        assert process.wait(60) == 1, process.output
+    why = Answer("", "exit code 2", "Correct the command", output="can't open file")
+    read_back(launched.journal, why)
+    read_in_browser(launched.journal, why, folder=launched.directory)
+
+
+def test_a_line_of_another_programs_hosts_file_is_told_by_the_page_with_what_to_write(launched: Launched) -> None:
+    launched.hosts.write_text("localhost slots=2\n")
+    with launched.run(*QUICK, sys.executable, "train.py") as process:
+        assert process.wait(60) == 2, process.output
+    now = page(launched.journal)["now"]
+    assert (
+        "'localhost slots=2' is a line for mpirun or --hostfile; write localhost:2. No world was formed." in now["text"]
+    )
+    assert now["do"].startswith("Mend what the reason names")

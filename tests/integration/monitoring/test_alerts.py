@@ -15,13 +15,15 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
 from hvd_elastic_ext.agent.slots.slot import Slot
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal, read
 from hvd_elastic_ext.launcher.metrics.endpoint import _family
-from hvd_elastic_ext.launcher.metrics.figures import OWN, PREFIX, of_job
+from hvd_elastic_ext.launcher.metrics.figures import OWN, PREFIX, Figure, of_job
 from hvd_elastic_ext.launcher.metrics.tally import Tally
+from hvd_elastic_ext.launcher.state.roster import USAGE
 from tests.support.clock import ManualClock
 from tests.unit.agent.process.test_metrics import figures
 from tests.unit.launcher.simulated_cluster import running
@@ -53,6 +55,7 @@ class Story(NamedTuple):
 
 
 SEALED = ("sealed", {"step": 7, "seconds": 1.0, "bytes": 10})
+GIVEN_UP = ("not_sealed", {"reason": "No space left on device"})
 STORIES = {
     "HvdElasticWaits": Story(gauges={"waiting": 1.0}),
     "HvdElasticNoProgress": Story(gauges={"progress_age_seconds": 90.0}),
@@ -61,6 +64,7 @@ STORIES = {
     "HvdElasticBeginsFromScratch": Story({30: ("training_restarted", {"reason": "nothing is left"})}),
     "HvdElasticDowntime": Story(dict.fromkeys((20, 25, 30, 35), ("resized", PAUSE))),
     "HvdElasticCheckpointOld": Story({5: SEALED}, at=80),
+    "HvdElasticCheckpointsFail": Story({10: SEALED, **dict.fromkeys((52, 55, 58), GIVEN_UP)}, at=62),
     "HvdElasticGetsNoHosts": Story({minute: ("not_scaled", {"reason": "quota"}) for minute in (30, 33, 36, 39)}),
     "HvdElasticAgentAlone": Story(gauges={"agent_connected": 0.0}),
 }
@@ -73,6 +77,7 @@ QUIET = {
         }
     ),
     "a host that crashes twice": Story({30: ("struck", CRASH), 35: ("struck", CRASH)}),
+    "checkpoints of which some fail": Story({20: SEALED, 25: GIVEN_UP, 28: GIVEN_UP, 31: GIVEN_UP, 35: SEALED}, at=40),
     "a job that sleeps": Story({5: SEALED}, {"waiting": 1.0, "asleep": 1.0}, at=80),
     "a short wait": Story(gauges={"waiting": 1.0}, at=25),
 }
@@ -189,6 +194,28 @@ def test_every_expression_of_the_dashboard_is_one(tmp_path: Path) -> None:
 
 
 @needs_promtool
+def test_every_expression_of_the_dashboard_finds_what_launcher_and_agents_tell(tmp_path: Path) -> None:
+    read = [
+        {"series": f"{sample.name}{{{inside}}}", "values": f"{sample.value}+{sample.value}x{SCRAPES}"}
+        for family in text_string_to_metric_families(exposed())
+        for sample in family.samples
+        if (inside := ",".join(f'{name}="{word}"' for name, word in {**TARGET, **sample.labels}.items()))
+    ]
+    texts = [target["expr"] for panel in panels() for target in panel.get("targets", ())]
+    for name, value in {"$__range_s": "3600", "$__range": "1h", "$__rate_interval": "5m", "$instance": ".*"}.items():
+        texts = [text.replace(name, value) for text in texts]
+    asked = [{"expr": f"absent({each})", "eval_time": "80m", "exp_samples": []} for each in texts]
+    tests = [{"interval": "1m", "input_series": read, "promql_expr_test": asked}]
+    done = promtool(tmp_path, "test", "rules", "panels.yaml", panels={"rule_files": [], "tests": tests})
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_label_is_one_that_prometheus_sets_itself() -> None:
+    samples = [sample for family in text_string_to_metric_families(exposed()) for sample in family.samples]
+    assert {name for sample in samples for name in sample.labels}.isdisjoint(TARGET)
+
+
+@needs_promtool
 def test_every_amount_that_the_docs_compute_has_a_value(tmp_path: Path) -> None:
     text = (FOLDER.parents[1] / "docs/metrics.md").read_text().partition("| question | expression |")[2]
     found: list[str] = re.findall(r"^\|[^|]*\| `(.*)` \|$", text.partition("\n##")[0], re.MULTILINE)
@@ -201,20 +228,31 @@ def test_every_amount_that_the_docs_compute_has_a_value(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@needs_promtool
-def test_names_and_types_are_as_prometheus_has_them() -> None:
+def exposed() -> str:
+    """What Prometheus reads from a launcher and an agent of a job that has all that can be told."""
     cluster = running("a", "b")
     cluster.run(5.0)
     job, tally = cluster.driver.job, Tally(lambda: 0.0, lambda: 0.0)
+    job.scaling.wanted = 3
+    for agent in job.roster.agents.values():
+        agent.usage = dict.fromkeys(USAGE, 0.5)
+    for worker in job.roster.workers.values():
+        worker.step_s, worker.commit_s = 0.2, 0.1
     for event, fields in (("started", {"job": "j", "run": "r", "version": "v"}), SEALED, ("stepped", {"step": 1})):
         tally.note(event, fields)
     of_launcher: Any = CollectorRegistry()
-    families = [_family(figure) for figure in (*of_job(job, job.now, HostSet.of({"a": 1})), *tally.figures())]
-    of_launcher.collect = lambda: families
+    asleep = Figure("asleep", "1 while the job sleeps", {(): 1.0})  # the job's, as it has no state then
+    told = (asleep, *of_job(job, job.now, HostSet.of({"a": 1})), *tally.figures())
+    of_launcher.collect = lambda: [_family(figure) for figure in told]
     with figures() as (agent, of_agent):
         agent.slots[0] = Slot(0, agent)
         of_agent.answer()
         agent.time = 10.0
-        text = generate_latest(of_launcher).decode() + of_agent.answer()[1].decode()
-    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+        return generate_latest(of_launcher).decode() + of_agent.answer()[1].decode()
+
+
+@needs_promtool
+def test_names_and_types_are_as_prometheus_has_them() -> None:
+    words = ["promtool", "check", "metrics"]
+    done = subprocess.run(words, input=exposed(), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.dashboard import files
+from hvd_elastic_ext.dashboard.command import main
 from hvd_elastic_ext.dashboard.export import MOST_BYTES, export
 from hvd_elastic_ext.dashboard.jobs import job_of
 from tests.support.journals import JournalMaker
@@ -50,7 +54,7 @@ def test_text_of_a_job_cannot_end_the_element_in_which_it_stands(tmp_path: Path)
     export(job_of(journal.write(tmp_path / "journal.jsonl")), tmp_path / "x.html")
     text = (tmp_path / "x.html").read_text()
     assert "alert(1)</script>" not in text
-    assert text.count("<script") == text.count("</script>") == 2
+    assert text.count("<script") == text.count("</script>") == 5  # two of ours, two of Bokeh, and the data
     assert evil in json.dumps(data_of(tmp_path / "x.html")["parts"])
 
 
@@ -75,3 +79,33 @@ def test_a_journal_or_a_file_that_cannot_be_used_gives_one_line(tmp_path: Path) 
     path = JournalMaker().add("started", run="a").write(tmp_path / "journal.jsonl")
     with pytest.raises(UsageError, match="cannot be written"):
         export(job_of(path), tmp_path / "no-folder" / "x.html")
+
+
+def test_the_library_is_in_the_file_as_it_is_installed(tmp_path: Path) -> None:
+    journal = JournalMaker().add("started", run="a").write(tmp_path / "journal.jsonl")
+    export(job_of(journal), tmp_path / "x.html")
+    text = (tmp_path / "x.html").read_text()
+    for name in files.LIBRARY:
+        found = files.library(name)
+        assert found is not None
+        assert f'<script type="text/plain" class="library">{found.read_text()}</script>' in text
+    assert "src=" not in "".join(re.findall(r"<script[^>]*>", text))
+
+
+def test_without_the_library_a_file_is_written_that_lacks_the_charts_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    path = JournalMaker().add("started", run="a").add("finished", code=1, reason="no").write(tmp_path / "journal.jsonl")
+    assert main([str(path), "--export", str(tmp_path / "x.html")]) == 0
+    wrote = f"hvd-elastic dashboard: wrote {tmp_path}/x.html, "
+    assert capsys.readouterr().err == f"{wrote}without charts, which need bokeh: pip install bokeh\n"
+    assert '<script type="text/plain" class="library"></script>' in (tmp_path / "x.html").read_text()
+
+
+def test_reading_the_library_imports_nothing_of_it() -> None:
+    code = (
+        "import sys; from hvd_elastic_ext.dashboard import files; "
+        "files.read('page.html'); files.in_one({}); print('bokeh' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

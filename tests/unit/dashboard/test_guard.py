@@ -49,10 +49,18 @@ def test_another_origin_changes_nothing() -> None:
     assert not guard.is_own("null", "127.0.0.1:1")
 
 
-def test_a_page_in_one_file_may_run_its_own_script_and_connect_nowhere() -> None:
-    policy = guard.policy_of_file(script="one()", style="a{}")
-    digest = base64.b64encode(hashlib.sha256(b"one()").digest()).decode()
-    assert f"script-src 'sha256-{digest}'" in policy
+def test_a_page_in_one_file_may_run_its_own_scripts_and_connect_nowhere() -> None:
+    policy = guard.policy_of_file(scripts=["one()", "two()"])
+    one, two = (base64.b64encode(hashlib.sha256(each).digest()).decode() for each in (b"one()", b"two()"))
+    assert f"script-src 'sha256-{one}' 'sha256-{two}';" in policy
     assert policy.startswith("default-src 'none'")
     assert "connect-src" not in policy
-    assert "unsafe" not in policy + guard.POLICY
+
+
+def test_no_script_is_made_of_text_and_markup_brings_no_style() -> None:
+    for policy in (guard.POLICY, guard.policy_of_file(scripts=["one()"])):
+        rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+        assert "unsafe" not in rules.pop("script-src")
+        assert rules.pop("style-src-attr") == "'none'"
+        assert "'unsafe-inline'" in rules.pop("style-src")
+        assert "unsafe" not in " ".join(rules.values())

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hvd_elastic_ext.dashboard.jobs import Job
-from hvd_elastic_ext.dashboard.watch import Watch
+from hvd_elastic_ext.dashboard.watch import LONG, Watch
+from tests.support.journals import JournalMaker
 
 
 async def test_a_page_that_an_error_of_ours_stops_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,3 +26,38 @@ async def test_a_page_that_an_error_of_ours_stops_says_so(tmp_path: Path, monkey
     async for told in watch.stream():
         assert "this page has stopped: ValueError: no such page" in told
         break
+
+
+def parts_in(events: str) -> dict[str, Any]:
+    return {name: json.loads(data) for name, data in re.findall(r"event: (\w+)\ndata: (.*)\n", events)}
+
+
+async def told_until(watch: Watch, name: str) -> list[str]:
+    """The names of the parts that come, up to one."""
+    names: list[str] = []
+    async with contextlib.aclosing(watch.stream()) as stream:
+        async for told in stream:
+            names += parts_in(told)
+            if name in names:
+                return names
+    raise AssertionError(names)
+
+
+async def test_of_a_long_journal_the_end_is_told_before_it_is_read(tmp_path: Path) -> None:
+    journal = JournalMaker().add("started", run="r", command="x" * LONG).resized("start", 4).steps(5000)
+    path = journal.add("finished", code=1, reason="no such module").write(tmp_path / "journal.jsonl")
+    watch = Watch(Job("digits", path, None))
+    async with contextlib.aclosing(watch.stream()) as stream:
+        first = parts_in(await anext(stream))
+    assert list(first) == ["glance"]
+    assert (first["glance"]["level"], first["glance"]["text"]) == (
+        "bad",
+        "By the end of its journal: failed with 1: no such module; step 5,000 in a world of 4 ranks. "
+        "The rest is being read.",
+    )
+    assert "now" in await told_until(watch, "now")
+
+
+async def test_a_short_journal_is_told_as_a_whole_at_once(tmp_path: Path) -> None:
+    path = JournalMaker().add("started", run="r").resized("start", 4).steps(50).write(tmp_path / "journal.jsonl")
+    assert "glance" not in await told_until(Watch(Job("digits", path, None)), "now")

@@ -30,7 +30,8 @@ def answer(address: str, token: str) -> str:
 
 
 def test_the_address_that_is_printed_opens_the_page_of_the_job_until_the_demo_ends(tmp_path: Path) -> None:
-    pytest.importorskip("starlette", reason="the page needs it; pip install starlette uvicorn")
+    for name in ("starlette", "bokeh"):
+        pytest.importorskip(name, reason="the page needs it; pip install starlette uvicorn bokeh")
     said, others = io.StringIO(), psutil.Process().children()  # of earlier tests in this process, such as trackers
     with Folder(tmp_path) as folder:
         job(folder)

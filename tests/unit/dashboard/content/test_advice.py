@@ -46,6 +46,18 @@ def _row(name: str) -> Row:
         (ending(-11).text, "A library crashed"),
         ("crashed: exit code 1: OSError: [Errno 28] No space left on device", "Make room on h3"),
         ("unreachable: ssh: connect to host h3 port 22: Connection refused", "`hvd-elastic doctor --host h3`"),
+        ("crashed: exit code 1: MemoryError", "Give h3 more memory"),
+        ("crashed: exit code 1: RuntimeError: can't allocate memory: you tried to allocate 9 bytes", "Give h3 more"),
+        ("crashed: exit code 1: DataLoader worker (pid 7) is killed by signal: Bus error", "Enlarge /dev/shm on h3"),
+        ("crashed: exit code 1: OSError: [Errno 24] Too many open files: '/dev/null'", "limit of open files on h3"),
+        ("unreachable: h3: Permission denied (publickey,password).", "`ssh h3 true` must work by itself"),
+        ("unreachable: ssh: Host key verification failed.", "known_hosts"),
+        ("crashed: exit code 1: OSError: [Errno 98] Address already in use", "has this port on h3"),
+        ("crashed: exit code 1: RuntimeError: No CUDA GPUs are available", "Compare the GPUs"),
+        ("crashed: exit code 1: FileNotFoundError: [Errno 2] No such file or directory: '/data'", "Put the file"),
+        ("crashed: exit code 1: PermissionError: [Errno 13] Permission denied: '/out'", "Let the job's user read"),
+        (ending(2).text, "was not found on h3, or refuses its arguments"),
+        (ending(2).text + ": ValueError: no", "Mend what the end of its output says"),
         (ending(3).text, "Mend what the end of its output says"),
     ],
 )
@@ -54,8 +66,19 @@ def test_the_words_of_an_end_choose_the_remedy(reason: str, words: str) -> None:
     assert words in advice.of_end(Row(1.0, "finished", f"rank 1 on h3[0] {reason}; 1 of 2 processes ended well"), None)
 
 
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "slots needed: 2, published: 1 (a) after 600 s, --elastic-timeout",
+        "no host in --elastic-timeout 8 s: the list of hosts is empty, or none has come",
+    ],
+)
+def test_a_job_that_ends_for_want_of_hosts_needs_more_or_asks_for_less(reason: str) -> None:
+    assert advice.of_end(Row(1.0, "finished", reason), None).startswith("Add hosts to the list, or ask for less")
+
+
 def test_a_job_that_fails_for_no_fault_of_a_host_is_mended_by_its_reason() -> None:
-    end = Row(1.0, "finished", "slots needed: 2, published: 1 (a) after 600 s, --elastic-timeout")
+    end = Row(1.0, "finished", "hosts:1: 'localhost slots=2' is a line for mpirun or --hostfile; write localhost:2")
     assert advice.of_end(end, None) == advice.MEND
 
 

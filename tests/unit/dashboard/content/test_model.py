@@ -169,13 +169,6 @@ def test_checkpoints_tell_the_newest_and_when_the_next_is_due() -> None:
     assert (told["every_s"], told["place"], told["failed"][0]["why"]) == (60.0, "/ck", "the disk is full")
 
 
-def test_the_curve_is_the_throughput_at_each_size() -> None:
-    journal = JournalMaker().add("started", run="r").resized("start", 2).steps(200, every=0.1)
-    curve = page(journal.resized("hosts added", 4).steps(200, every=0.05))["scaling"]["curve"]
-    assert [size for size, *_ in curve] == [2, 4]
-    assert [round(speed) for _, speed, _ in curve] == [10, 20]
-
-
 def test_decisions_about_the_number_of_hosts_are_told_with_their_reasons() -> None:
     journal = running(JournalMaker()).add("scaled", hosts=4, before=2, leaving=[], reason="4 hosts are worth it")
     (decision,) = page(journal)["scaling"]["decisions"]
@@ -188,6 +181,31 @@ def test_any_journal_gives_a_page_of_plain_json() -> None:
     journal.add("stepped", step="x", values=[]).add("scaled", hosts="many").add("published", hosts="none")
     journal.add("blocked", host={}, for_s="x").add("interval", seconds="x").add("finished", code="x")
     assert page(journal, live={"said": "x", "ledger": None, "details": None})["now"]["ended"] is False
+
+
+@pytest.mark.parametrize(
+    ("said", "do"),
+    [
+        (
+            "waiting: processes ready: 0, needed: 2; -np 2 is more than all hosts have (slots: 1)",
+            "Add hosts to the list",
+        ),
+        ("waiting: for a first host: no host in hosts; at most 7 s more", "Add hosts to the list"),
+        ("waiting: for the first step of world 1", ""),
+        ("world 1, size 2, step 30, 10 steps/s", ""),
+    ],
+)
+def test_a_job_that_waits_for_hosts_says_what_to_do(said: str, do: str) -> None:
+    told = page(running(JournalMaker()), live={**LIVE, "said": said})["now"]["do"]
+    assert told.startswith(do)
+    assert bool(told) == bool(do)
+
+
+def test_an_end_before_anything_began_took_no_time_and_had_no_world() -> None:
+    journal = JournalMaker().add("started", run="r").add("finished", after=0.0003, code=2, reason="no such file")
+    assert (
+        page(journal)["now"]["text"] == "The job failed with exit code 2 after 0 s: no such file. No world was formed."
+    )
 
 
 def test_a_page_of_no_record_is_a_page() -> None:

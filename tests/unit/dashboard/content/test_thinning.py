@@ -67,7 +67,7 @@ def test_what_is_kept_has_a_bound_for_thousands_of_worlds() -> None:
         journal.resized("hosts added", 4, after=1, hosts={f"h{n}": 1 for n in range(50)}).steps(5)
     kept = thinned_to(journal, 100)
     assert len(kept.records()) < 13_000
-    assert sum("hosts" in record.fields for record in kept.records()) == 1
+    assert sum(isinstance(record.get("hosts"), dict) for record in kept.records()) == 1
 
 
 def test_a_roll_back_of_thousands_of_ranks_is_one_with_the_most_that_any_lost() -> None:

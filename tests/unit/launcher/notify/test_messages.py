@@ -62,7 +62,7 @@ def test_a_message_is_of_an_event_that_the_journal_knows() -> None:
 
 def test_a_job_that_waits_long_for_its_minimum_is_worth_a_message() -> None:
     assert messages.waiting_message("2 hosts are missing", SHORT_S - 0.1) is None
-    assert messages.waiting_message("2 hosts are missing", 75.2) == Message(
+    assert messages.waiting_message("waiting: 2 hosts are missing", 75.2) == Message(
         "waits", "", "waits for 75 s: 2 hosts are missing"
     )
 

@@ -30,3 +30,12 @@ def test_a_crash_loop_is_told_where_strikes_are_counted_to_two_only() -> None:
     notifier.note("struck", {**strike, "again": None})  # after a time without failure
     notifier.note("struck", {**strike, "again": 2})
     assert len(outlet.sent) == 1
+
+
+def test_one_long_wait_is_told_once_a_period_and_is_no_further_one_at_each_look() -> None:
+    clock, outlet = ManualClock(mono=0.0), Outlet()
+    notifier = Notifier(outlet, clock)
+    for _ in range(350):  # of 4 s each
+        clock.advance(4.0)
+        notifier.waits("for hosts", clock.mono())
+    assert outlet.sent == [f"waits for {seconds} s: for hosts" for seconds in (60, 660, 1260)]

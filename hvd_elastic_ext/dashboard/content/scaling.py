@@ -1,0 +1,86 @@
+"""The view of how many hosts a job is worth: what was decided, and how fast each size was, in one unit. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from hvd_elastic_ext.autoscale.curve import GLOBAL, HOST
+from hvd_elastic_ext.autoscale.policies import parse
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.journal import Record
+from hvd_elastic_ext.report.series import Speed
+from hvd_elastic_ext.report.timeline import text, whole
+
+DECIDED: Final = ("scaled", "scale_recommended", "not_scaled")
+NEWEST: Final = 50
+"""Decisions that are shown."""
+SAMPLES: Final = "samples/s"
+UNITS: Final[Mapping[str, str]] = {GLOBAL: "steps/s", HOST: "steps of one host/s"}
+"""Of the work that a policy goes by, by whose batch stays (:mod:`hvd_elastic_ext.autoscale.curve`)."""
+MEANS: Final[Mapping[str, str]] = {
+    GLOBAL: "All hosts share one batch (batch=global): a step is the same work at each size.",
+    HOST: "Each host keeps its batch (batch=host): a step of 4 hosts is the work of 4 steps of one host.",
+    SAMPLES: "By the samples that the script reports.",
+}
+
+
+def scaling_of(records: Sequence[Record], speeds: Sequence[Speed], live: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The view. ``live``: what the launcher tells of ``--autoscale``, None without one."""
+    policy = _policy(records, live)
+    batch = _batch(policy)
+    sampled = all(speed.samples_per_s is not None for speed in speeds)
+    unit = SAMPLES if speeds and sampled else UNITS[batch]
+    return {
+        "policy": policy,
+        "unit": unit,
+        "means": MEANS[SAMPLES if unit == SAMPLES else batch] if speeds else "",
+        "curve": curve(speeds, unit),
+        "live": live,
+        "decisions": [
+            {
+                "t": record.t,
+                "event": record.event.replace("_", " "),
+                "hosts": whole(record.get("hosts")),
+                "before": whole(record.get("before")),
+                "why": text(record.get("reason")),
+            }
+            for record in records
+            if record.event in DECIDED
+        ][-NEWEST:][::-1],
+    }
+
+
+def curve(speeds: Sequence[Speed], unit: str) -> list[list[Any]]:
+    """By number of hosts: ``[hosts, work in a second, what each host beyond the size before has added]``."""
+    work = [(speed.hosts, _work(speed, unit)) for speed in speeds]
+    steps = [(hosts - fewer, more - less) for (fewer, less), (hosts, more) in itertools.pairwise(work)]
+    added = [None, *(_round(more / hosts) for hosts, more in steps)]
+    return [[hosts, _round(rate), each] for (hosts, rate), each in zip(work, added, strict=False)]
+
+
+def _work(speed: Speed, unit: str) -> float:
+    if unit == SAMPLES:
+        return speed.samples_per_s or 0.0
+    return speed.steps_per_s * (speed.hosts if unit == UNITS[HOST] else 1)
+
+
+def _round(value: float) -> float:
+    """Four digits are more than a chart shows."""
+    return float(f"{value:.4g}")
+
+
+def _policy(records: Sequence[Record], live: Mapping[str, Any] | None) -> str:
+    if live is not None:
+        return text(live.get("policy"))
+    started = (record for record in reversed(records) if record.event == "started")
+    return text(next((record.get("autoscale") for record in started), None))
+
+
+def _batch(policy: str) -> str:
+    """Whose batch stays; a policy of a journal may be any text, and there may be none."""
+    try:
+        return parse(policy).batch
+    except UsageError:
+        return HOST
