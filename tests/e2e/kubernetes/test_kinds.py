@@ -37,7 +37,7 @@ def test_a_statefulset_trains_and_obeys_every_command(newcomer: Newcomer, steps:
     assert (seen(newcomer)["kind"], seen(newcomer)["asked"], seen(newcomer)["ready"]) == ("Job", 2, 2)
     table = newcomer.types("hvd-elastic get digits")
     assert all(each in table for each in ("digits-launcher-1", "digits-worker-0", "digits-worker-1"))
-    assert "world 1: size 2" in newcomer.types("hvd-elastic logs digits")
+    newcomer.waits_for_world("digits", 2)
     assert newcomer.types("hvd-elastic attach digits -- echo hello") == "hello\n"
 
     assert newcomer.types("hvd-elastic scale digits 3 -n default") == "digits scaled to 3\n"

@@ -219,8 +219,8 @@ class PodRun:
         self._tell({"phase": "Failed" if code else "Succeeded", "containerStatuses": [self._status(code)]})
 
     def _log(self, process: RunningProcess, *, ended: bool) -> None:
-        lines = process.output.splitlines()
-        whole = lines if ended else lines[:-1]
+        lines = process.output.splitlines(keepends=True)
+        whole = [line.rstrip("\n") for line in lines if ended or line.endswith("\n")]
         self._kube.logs.write(self.name, *whole[self._logged :])
         self._logged = max(self._logged, len(whole))
 
