@@ -114,9 +114,9 @@ class OneMachine(Controller):
             if error.code != HTTPStatus.CONFLICT:  # its job was deleted and submitted again
                 raise
 
-    def _delete(self, plural: str, name: str) -> None:
+    def _delete(self, plural: str, name: str, *, grace: int | None = None) -> None:
         with contextlib.suppress(KeyError):  # by somebody else meanwhile
-            self.kube.delete(plural, name)
+            self.kube.delete(plural, name, grace=grace)
 
     def _tell(self, owner: Owner, own: Sequence[Body]) -> None:
         status = None if owner.ended else owner.told(own)
@@ -148,8 +148,8 @@ class OneMachine(Controller):
         for uid in {*self._runs} - there:
             run = self._runs[uid]
             run.gone_since = run.gone_since or time.monotonic()
-            run.ask_to_end()
-            if run.alive and time.monotonic() - run.gone_since > LEAVES_S:
+            run.ask_to_end(by=self.kube.clock.now())
+            if run.alive and (run.is_name or time.monotonic() - run.gone_since > LEAVES_S):
                 run.kill()
             if not run.alive:
                 del self._runs[uid]
@@ -160,7 +160,8 @@ class OneMachine(Controller):
         if not body["spec"].get("nodeName"):
             if not has_gates(body) and not leaving:
                 placed = {"conditions": [bodies.condition("PodScheduled")]}
-                self.kube.change("pods", metadata["name"], {"spec": {"nodeName": NODE}, "status": placed})
+                with contextlib.suppress(KeyError):
+                    self.kube.change("pods", metadata["name"], {"spec": {"nodeName": NODE}, "status": placed})
             return
         run = self._runs.get(metadata["uid"])
         if run is None:
@@ -168,10 +169,11 @@ class OneMachine(Controller):
         if not leaving:
             run.step()
             return
-        run.ask_to_end()
-        over = unix(leaving) <= self.kube.clock.now() if run.is_name else not run.alive
-        if over:
-            self.kube.delete("pods", metadata["name"], grace=0)
+        run.ask_to_end(by=unix(leaving))
+        if run.is_name and unix(leaving) <= self.kube.clock.now():
+            run.kill()
+        if not run.alive:
+            self._delete("pods", metadata["name"], grace=0)
 
     def _placed(self, pod: Key, words: list[str]) -> list[str]:
         record = self.kube.store.get(resource("pods"), pod)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.kube import bodies
+from tests.support.kube import agents_here, bodies
 from tests.support.kube.server import KubeServer
 from tests.support.ports import free_port
 from tests.support.processes import RUN_MARK, RunningProcess
@@ -47,6 +47,8 @@ class Machine:
     env: Mapping[str, str]
     home: Path
     ports: dict[str, int] = field(default_factory=dict)
+    marks: set[str] = field(default_factory=set)
+    """Of all that was started."""
 
     def claim(self, name: str) -> Path:
         """The folder of a PersistentVolumeClaim."""
@@ -81,6 +83,8 @@ class PodRun:
         self._main: RunningProcess | None = None
         self._logged, self._restarts, self._again_at = 0, 0, 0.0
         self._ending = self._over = self._named = False
+        self._agents: list[int] = []
+        """What a launcher has started in it, once it is to end."""
         self._mount()
 
     # --- its life
@@ -94,7 +98,8 @@ class PodRun:
     def alive(self) -> bool:
         """Whether a process of it may still run."""
         first = self._waiting is not None and self._waiting.poll() is None
-        return first or (self._main is not None and self._main.returncode is None)
+        main = self._main is not None and self._main.returncode is None
+        return first or main or agents_here.run(self._agents)
 
     def step(self) -> None:
         """Go on with what comes next."""
@@ -114,10 +119,13 @@ class PodRun:
         else:
             self._see(self._main)
 
-    def ask_to_end(self) -> None:
-        """As a kubelet does: SIGTERM to process 1, then the daemon's turn."""
+    def ask_to_end(self, *, by: float) -> None:
+        """As a kubelet does: ``preStop``, SIGTERM to process 1, then the daemon's turn. ``by``: Unix seconds."""
         if not self._ending:
             self._ending = True
+            if self.is_name:
+                self._agents = agents_here.of_pod(self.name, self._machine.marks)
+                agents_here.tell(self._agents, deadline=by)
             if self._waiting is not None and self._waiting.poll() is None:
                 os.killpg(self._waiting.pid, signal.SIGKILL)
             if self._main is not None and self._main.returncode is None:
@@ -129,6 +137,7 @@ class PodRun:
 
     def kill(self) -> None:
         """End all of it now."""
+        agents_here.kill(self._agents)
         if self._waiting is not None and self._waiting.poll() is None:
             os.killpg(self._waiting.pid, signal.SIGKILL)
             self._waiting.wait()
@@ -186,6 +195,7 @@ class PodRun:
 
     def _popen(self, what: str, words: list[str], environment: Mapping[str, str]) -> RunningProcess:
         mark = f"pod-{self.uid}-{what}"
+        self._machine.marks.add(mark)
         where = self._container.get("workingDir")
         pipe = subprocess.PIPE
         process = subprocess.Popen(
