@@ -26,6 +26,8 @@ KINDS: Final = {
     "jobs": ("batch/v1", "Job"),
     "statefulsets": ("apps/v1", "StatefulSet"),
 }
+SSHD: Final = ("/usr/sbin/sshd", "-De")
+"""What workers run that are not told."""
 BACKOFF: Final = 6
 """How often a job's container is started again, unless the job says otherwise."""
 _TRAINING: Final = "training.kubeflow.org"
@@ -90,8 +92,8 @@ class Owner:
             return self._pod(name, self.body["spec"]["template"], {"batch.kubernetes.io/job-name": self.name})
         role = self._role(1)
         labels = {f"{_TRAINING}/job-name": self.name, f"{_TRAINING}/job-role": "launcher"}
-        policy = {"restartPolicy": role["restartPolicy"]} if "restartPolicy" in role else {}
-        return self._pod(name, role["template"], labels, **policy)
+        policy = role.get("restartPolicy", "OnFailure" if self.plural == "mpijobs" else "Never")
+        return self._pod(name, role["template"], labels, restartPolicy=policy)
 
     def workers(self) -> dict[str, Body]:
         """Worker pods, by name."""
@@ -115,7 +117,12 @@ class Owner:
             body["spec"] = {**body["spec"], "containers": containers}
             return body
         own = bodies.mpi_worker_labels(self.name)
-        return self._pod(name, role["template"], own, hostname=name, subdomain=self.name)
+        body = self._pod(name, role["template"], own, hostname=name, subdomain=self.name)
+        first, *others = body["spec"]["containers"]
+        if "command" not in first and "args" not in first:
+            first = {**first, "command": list(SSHD)}
+        body["spec"] = {**body["spec"], "containers": [first, *others]}
+        return body
 
     def _pod(self, name: str, template: Mapping[str, Any], labels: Mapping[str, str], **spec: Any) -> Body:
         metadata = template.get("metadata") or {}

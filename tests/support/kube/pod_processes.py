@@ -69,7 +69,8 @@ class PodRun:
     def __init__(self, machine: Machine, body: Body) -> None:
         metadata, spec = body["metadata"], body["spec"]
         self.name, self.uid = str(metadata["name"]), str(metadata["uid"])
-        self.job = str((metadata.get("labels") or {}).get("hvd-elastic-job") or self.name)
+        labels = metadata.get("labels") or {}
+        self.job = str(labels.get("hvd-elastic-job") or labels.get("training.kubeflow.org/job-name") or self.name)
         self.owners = {str(each["uid"]) for each in metadata.get("ownerReferences") or ()}
         self.gone_since: float | None = None
         self._machine, self._kube, self._spec = machine, machine.kube, spec
