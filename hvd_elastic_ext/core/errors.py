@@ -14,7 +14,8 @@
     │   └── Unreadable, Refused, Unanswered   credentials of a cluster           io/kube_access.py
     └── Permanent                   stop; trying again cannot help
         ├── UsageError              a command line, a setting or a call is wrong (exit 2)
-        │   └── NoSuchJob           there is no such job on a cluster (exit 1)   jobs/cluster/changes.py
+        │   ├── NoSuchJob           there is no such job on a cluster (exit 1)   jobs/cluster/changes.py
+        │   └── WrongState          a job or pod is not as it must be (exit 1)   jobs/cluster/api.py
         ├── StateError              a State cannot be made, kept or brought back as the script has it
         ├── DataError               training data is not what it was when the job began
         ├── BadHosts                a host list was read, and is not one

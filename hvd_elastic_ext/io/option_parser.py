@@ -16,6 +16,10 @@ MISSING: Final = "the following arguments are required: "
 """How ``argparse`` begins its error for words that are missing."""
 NO_NUMBER: Final = re.compile(r"argument (-[^/: ]+)[^:]*: invalid (int|float) value: (.*)", re.DOTALL)
 """Its error for a value that is no number: the option by its first name, what it takes, the value."""
+NO_NUMBER_WORD: Final = re.compile(r"argument ([^-:][^:]*): invalid (int|float) value: (.*)", re.DOTALL)
+"""The same for a word that is no option."""
+NO_VALUE: Final = re.compile(r"argument ([^:]*): ignored explicit argument (.*)", re.DOTALL)
+"""Its error for a switch with a value."""
 NUMBERS: Final[Mapping[str, str]] = {"int": "a whole number, such as {} 2", "float": "a number, such as {} 10"}
 
 
@@ -79,9 +83,16 @@ def parser_of(command: Callable[[], object]) -> argparse.ArgumentParser:
 
 def worded(message: str) -> str:
     """``argparse``'s error, with what to write in place of a value that is no number. Pure."""
+    found = NO_VALUE.fullmatch(message)
+    if found is not None:
+        return f"{found[1]} has no value; leave {found[2]} out"
     found = NO_NUMBER.fullmatch(message)
     if found is None:
-        return message
+        found = NO_NUMBER_WORD.fullmatch(message)
+        if found is None:
+            return message
+        name, kind, value = found.groups()
+        return f"{name} {value}: write {NUMBERS[kind].replace('{} ', '')}"
     option, kind, value = found.groups()
     return f"{option} {value}: write {NUMBERS[kind].format(option)}"
 

@@ -55,9 +55,13 @@ def get(name: str, *, namespace: str = "", kubeconfig: Path | None = None) -> Jo
     return changes.look(api.found(kubeconfig, os.environ, namespace), name)
 
 
-def all_jobs(*, namespace: str = "", kubeconfig: Path | None = None) -> list[JobSeen]:
-    """Every job that was submitted to the namespace."""
-    return changes.all_of(api.found(kubeconfig, os.environ, namespace))
+def all_jobs(
+    *, labels: str = "", everywhere: bool = False, namespace: str = "", kubeconfig: Path | None = None
+) -> list[JobSeen]:
+    """Every job that was submitted to the namespace, or to any (``everywhere``). ``labels``: those with these, such as
+    ``team=a,tier!=b``."""
+    cluster = api.found(kubeconfig, os.environ, namespace)
+    return changes.all_of(cluster.within("") if everywhere else cluster, labels)
 
 
 def logs(
@@ -67,12 +71,14 @@ def logs(
     rank: int | None = None,
     previous: bool = False,
     tail: int | None = None,
+    since_s: int | None = None,
     namespace: str = "",
     kubeconfig: Path | None = None,
 ) -> Iterator[str]:
-    """Lines of a job's output, with their ends, of all ranks or of one. ``follow``: until its pods have ended."""
+    """Lines of a job's output, with their ends, of all ranks or of one. ``follow``: until its pods have ended;
+    ``since_s``: of the last seconds only."""
     cluster = api.found(kubeconfig, os.environ, namespace)
-    return job_logs.lines(cluster, name, job_logs.Wanted(follow, rank, previous, tail))
+    return job_logs.lines(cluster, name, job_logs.Wanted(follow, rank, previous, tail, since_s=since_s))
 
 
 def events(name: str, *, namespace: str = "", kubeconfig: Path | None = None) -> list[Told]:

@@ -20,13 +20,15 @@ from hvd_elastic_ext.core import journal
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.report.runs import runs
-from hvd_elastic_ext.simulate.cluster.times import Times
+from hvd_elastic_ext.simulate.cluster.times import LATENCY_S, Times
 from hvd_elastic_ext.simulate.traces.rows import Row, Trace, checked
 
 PROMPT_S: Final = 120.0
 """A process that starts later after its host was listed has waited for something else."""
 FEW: Final = 4
 """So many values say how much they vary."""
+ASKED_S: Final = 2 * LATENCY_S
+"""A rank is asked for, and given."""
 LEAVES_S: Final = 60.0
 """A host whose processes leave within this time of its removal from the list was announced."""
 TOGETHER_S: Final = 5.0
@@ -92,7 +94,7 @@ def _first(records: Sequence[Record]) -> float:
 
 
 class _Change(NamedTuple):
-    """Of the world. ``failed``: somebody was lost."""
+    """Of the world. ``failed``: somebody was lost, or steps were."""
 
     failed: bool
     downtime_s: float
@@ -103,7 +105,8 @@ def _changes(records: Sequence[Record]) -> Iterator[_Change]:
     for each in _of(records, "resized"):
         downtime_s, lost = each.get("downtime_s"), each.get("steps_lost")
         if each.get("cause") != "start" and isinstance(downtime_s, int | float):
-            yield _Change(bool(each.get("failed")), float(downtime_s), lost if isinstance(lost, int) else 0)
+            lost = lost if isinstance(lost, int) else 0
+            yield _Change(bool(each.get("failed") or lost), float(downtime_s), lost)
 
 
 def _kept(records: Sequence[Record]) -> int:
@@ -150,14 +153,18 @@ def _times(records: Sequence[Record], paces: Mapping[int, tuple[float, int]], ch
 
 
 def _of_changes(changes: Sequence[_Change], usual: Times, step_s: float) -> dict[str, float]:
-    """Time without a step: the part that all changes have, and what a loss adds beside half a step, cut short."""
-    planned = [each.downtime_s for each in changes if not each.failed]
-    failed = [max(0.0, each.downtime_s - step_s / 2) for each in changes if each.failed]
+    """Time without a step of planned changes, and of losses, which cut a step short: half of one, on average.
+
+    What newcomers take to go live is in it.
+    """
+    planned = [max(0.0, each.downtime_s - ASKED_S) for each in changes if not each.failed]
+    before_s = ASKED_S + usual.notice_s + step_s / 2
+    failed = [max(0.0, each.downtime_s - before_s) for each in changes if each.failed]
     if not planned and not failed:
         return {}
-    more = statistics.fmean(failed) - statistics.fmean(planned) if planned and failed else 0.0
-    common = statistics.fmean(planned if more > 0.0 else [*planned, *failed])
-    return {"join_s": common / 2, "sync_s": common / 2, "notice_s": max(usual.notice_s, more)}
+    common = statistics.fmean(planned or failed)
+    lost = {"lost_s": statistics.fmean(failed)} if failed else {}
+    return {"go_s": 0.0, "join_s": common / 2, "sync_s": common / 2, **lost}
 
 
 def _middle(values: Sequence[float]) -> float:

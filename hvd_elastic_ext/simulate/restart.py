@@ -9,7 +9,7 @@ trace; and it takes in hosts that come either by a restart, or at its next one, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -42,11 +42,21 @@ class Restarted:
 
 
 def restarted(
-    trace: Trace, settings: RunSettings, times: Times, *, rank_steps: int | None = None, grows: bool | None = None
+    trace: Trace,
+    settings: RunSettings,
+    times: Times,
+    *,
+    rank_steps: int | None = None,
+    grows: bool | None = None,
+    starts: Callable[[], float] | None = None,
 ) -> Restarted:
-    """What such a job gets out of a trace. ``grows``: whether it restarts for hosts that come; None: as is better."""
+    """What such a job gets out of a trace.
+
+    ``grows``: whether it restarts for hosts that come; None: as is better. ``starts``: gives the seconds of each start
+    but the first; None: all take what ``times`` says.
+    """
     ways = (False, True) if grows is None else (grows,)
-    found = [Loop(trace, settings, times, rank_steps, grows=way).run() for way in ways]
+    found = [Loop(trace, settings, times, rank_steps, grows=way, starts=starts).run() for way in ways]
     return max(found, key=lambda each: (each.kept, -(each.took_s or 0.0)))
 
 
@@ -75,9 +85,16 @@ class Loop:
     saves_to_grow = False
 
     def __init__(
-        self, trace: Trace, settings: RunSettings, times: Times, rank_steps: int | None, *, grows: bool
+        self,
+        trace: Trace,
+        settings: RunSettings,
+        times: Times,
+        rank_steps: int | None,
+        *,
+        grows: bool,
+        starts: Callable[[], float] | None = None,
     ) -> None:
-        self._grows = grows
+        self._grows, self._start_takes = grows, starts
         self._trace, self._settings, self._times, self._wanted = trace, settings, times, rank_steps
         self.interval_s = self._interval(sum(row.event not in ("up", "price") for row in trace.rows))
         self._start_s = times.boot_s + times.join_s + times.sync_s + times.load_s
@@ -157,7 +174,9 @@ class Loop:
 
     def _begins(self, at: float) -> float:
         """When the first step of a world begins."""
-        return at + self._start_s + (0.0 if self._starts else self._times.agent_s + self._times.cold_s)
+        if not self._starts:
+            return at + self._start_s + self._times.agent_s + self._times.cold_s
+        return at + (self._start_s if self._start_takes is None else self._start_takes())
 
     def _stop(self, now: float, *, saves: bool = False) -> None:
         """Keep what is on storage, or all, if it ``saves`` once more."""

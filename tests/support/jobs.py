@@ -48,7 +48,7 @@ CODE: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 def everything(kind: str, code: str, scheduler: str) -> Rendered:
     """A job with every option on that its kind takes; ``code``: a way of :data:`CODE`. It runs nowhere."""
     sync, given = CODE[code]
-    torch = kind == "pytorchjob"
+    torch, et = kind == "pytorchjob", kind == "trainingjob"
     job = example(
         kind,
         run_options=() if torch else ("--checkpoint-dir", "/ck"),
@@ -64,7 +64,7 @@ def everything(kind: str, code: str, scheduler: str) -> Rendered:
         working_dir="/work",
         priority="high",
         scheduler="mine",
-        queue="" if kind == "trainingjob" else f"{scheduler}/user",
+        queue="" if et else f"{scheduler}/user",
         gang=True,
         sync=sync,
         sync_secret="git" if code == "commit" else "",
@@ -78,6 +78,13 @@ def everything(kind: str, code: str, scheduler: str) -> Rendered:
         launcher_annotations={"example.org/role": "launcher"},
         worker_annotations={"example.org/role": "worker"},
         volumes={"/ck": "ckpt", "/data": "images"},
+        shared_memory="8Gi",
+        retries=None if et else 4,
+        timeout_s=0 if et else 3600,
+        kept_s=0 if et else 600,
+        clean_pods="" if kind == "statefulset" else "All",
+        pull_policy="Always",
+        devices={"rdma/hca": "1"},
     )
     return render(job, {name: documents(f"{name}.yaml") for name in needed(job)}, **given)
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import random
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +29,7 @@ from hvd_elastic_ext.simulate.restart import restarted
 from hvd_elastic_ext.simulate.traces.rows import Row, Trace, checked
 
 SEEDS: Final = range(10)
+PEER_SEEDS: Final = range(200)
 BARS: Final = {"ours": 5.0, "stock": 10.0, "torchrun": 10.0}
 WHO: Final = {"ours": "ours", "stock": "stock Horovod", "torchrun": "torchrun"}
 WHAT: Final = ("steps kept, of all ranks", "time without a step", "steps done again")
@@ -119,10 +121,19 @@ def of_peer(run: spot_trace.Played, *, in_place: bool) -> tuple[Found, Found]:
     trace = trace_of(run.events, hosts=run.hosts, ends=run.until - run.since)
     settings = options.settings({"min_num_proc": 1, "checkpoint_every": str(SAVE_EVERY)}, trace)
     if in_place:
-        said = in_place_of(trace, settings, times_in_place(within, trace, run.since))
+        results = [in_place_of(trace, settings, times_in_place(within, trace, run.since))]
     else:
-        said = restarted(trace, settings, times_of(within, trace, run.since), grows=True)
-    return was, Found(said.kept, said.downtime_s, said.lost, 0.0)
+        times, starts = times_of(within, trace, run.since)
+        results = [restarted(trace, settings, times, grows=True, starts=drawn(starts, seed)) for seed in PEER_SEEDS]
+    kept, downtime_s, lost = (statistics.fmean(getattr(each, name) for each in results) for name in FIELDS)
+    return was, Found(kept, downtime_s, lost, 0.0)
+
+
+def drawn(starts: Sequence[Length], seed: int) -> Callable[[], float]:
+    """Give the seconds of a start as often as asked for."""
+    chance = random.Random(seed)
+    seconds, weights = zip(*starts, strict=True) if starts else ((0.0,), (1.0,))
+    return lambda: chance.choices(seconds, weights)[0]
 
 
 def gaps(firsts: Sequence[Stamp]) -> Iterator[float]:
@@ -137,25 +148,51 @@ def changed(one: Stamp, other: Stamp) -> bool:
     return (one.pid, one.size) != (other.pid, other.size) or other.mono - one.mono > PAUSE_S
 
 
-def times_of(firsts: Sequence[Stamp], trace: Trace, since: float) -> Times:
-    """Times of a job that trains at the beginning.
+class Length(NamedTuple):
+    """How long something takes, and how probable that is."""
 
-    A start begins anew when another host leaves, at its notice, if there is one. A host that comes has others start
-    anew once it has started its own part.
+    seconds: float
+    probability: float
+
+
+def lengths(ended: Sequence[float], cut_short: Sequence[float]) -> list[Length]:
+    """How long something takes of which some were seen to end, and others only that they last longer.
+
+    The estimate of Kaplan and Meier (Journal of the American Statistical Association 53, 1958). What is beyond the
+    last one cut short ends there.
+    """
+    seen = sorted([*((each, True) for each in ended), *((each, False) for each in cut_short)])
+    found, left = list[Length](), 1.0
+    for at, (seconds, ends) in enumerate(seen):
+        if ends or at == len(seen) - 1:
+            share = left / (len(seen) - at)
+            found.append(Length(seconds, share))
+            left -= share
+    return found
+
+
+def times_of(firsts: Sequence[Stamp], trace: Trace, since: float) -> tuple[Times, list[Length]]:
+    """Times of a job that trains at the beginning, and of its starts.
+
+    A start begins anew when another host leaves, at its notice, if there is one, and when one that came has started
+    its own part: the one before is cut short.
     """
     left = [since + row.at - row.notice for row in trace.rows if row.event == "down"]
     came = [since + row.at for row in trace.rows if row.event == "up" and row.at > 0.0]
-    starts, joins = list[float](), list[float]()
-    for one, other in itertools.pairwise(firsts):
-        if changed(one, other):
-            starts.append(other.mono - max([one.mono, *(at for at in left if one.mono < at < other.mono)]))
-            before = [at for at in came if at < one.mono]
-            joins += [one.mono - max(before)] if other.size > one.size and before else []
-    step_s, sizes = paces_of(firsts)
-    start_s = statistics.fmean(starts) if starts else 0.0
-    none = Times(step_s=step_s, sizes=sizes, join_s=0.0, sync_s=0.0, load_s=0.0, write_s=0.0)
+    joins, ended, cut_short = list[float](), list[float](), list[float]()
+    pauses = [(one, other) for one, other in itertools.pairwise(firsts) if changed(one, other)]
+    for one, other in pauses:
+        before = [at for at in came if at < one.mono]
+        joins += [one.mono - max(before)] if other.size > one.size and before else []
     agent_s = statistics.fmean(joins) if joins else 0.0
-    return dataclasses.replace(none, boot_s=start_s, agent_s=agent_s, cold_s=-start_s - agent_s)
+    anew = sorted([*left, *(at + agent_s for at in came)])
+    for one, other in pauses:
+        begun = [one.mono, *(at for at in anew if one.mono < at < other.mono)]
+        ended.append(other.mono - begun[-1])
+        cut_short += [later - at for at, later in itertools.pairwise(begun)]
+    step_s, sizes = paces_of(firsts)
+    none = Times(step_s=step_s, sizes=sizes, join_s=0.0, sync_s=0.0, load_s=0.0, write_s=0.0, boot_s=0.0)
+    return dataclasses.replace(none, agent_s=agent_s, cold_s=-agent_s), lengths(ended, cut_short)
 
 
 def times_in_place(firsts: Sequence[Stamp], trace: Trace, since: float) -> Times:
@@ -168,8 +205,11 @@ def times_in_place(firsts: Sequence[Stamp], trace: Trace, since: float) -> Times
             continue
         newest = max((at for at in came if at < other.mono), default=-math.inf)
         waits = newest > one.mono - 2 * NOTICED_S or other.step <= one.step - COMMIT_EVERY
-        begun = max([one.mono, *(at for at in left if one.mono < at < other.mono)])
-        (boots if waits else changes).append(other.mono - (max(one.mono, newest) if waits else begun))
+        begun = max([one.mono, *(at for at in left if one.mono < at < (newest if waits else other.mono))])
+        if waits:
+            boots.append(other.mono - max(one.mono, newest))
+        if newest > begun or not waits:  # it had stopped before they came
+            changes.append((newest if waits else other.mono) - begun)
     step_s, sizes = paces_of(firsts)
     change_s = statistics.fmean(changes) if changes else 0.0
     boot_s = statistics.fmean(boots) if boots else change_s

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TextIO
 
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of
 from hvd_elastic_ext.jobs.cli.submit_options import parted
 from hvd_elastic_ext.jobs.cluster import terminal
+from hvd_elastic_ext.jobs.cluster.logs import container_of
 from hvd_elastic_ext.launcher.agents.transports import pods
 
 SHELL: Final = ("sh",)
@@ -20,21 +21,39 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; its exit code. Raises :class:`UsageError` for a pod that is none of the job's."""
     parser = Parser(
         prog="hvd-elastic attach",
-        usage="hvd-elastic attach NAME [-i POD] [-- COMMAND]",
+        usage="hvd-elastic attach NAME [-i POD] [-c CONTAINER] [-- COMMAND]",
+        surplus="a command comes after --, as in: hvd-elastic attach NAME -- ls",
         description="Run a shell, or COMMAND, in the launcher's pod or in another one of a job.",
     )
     parser.add_argument("name", metavar="NAME", help="the job")
     parser.add_argument("-i", "--instance", metavar="POD", default="", help="another pod of the job (as arena has it)")
+    parser.add_argument("-c", "--container", metavar="NAME", default="", help="another container of that pod")
     add_cluster(parser)
-    words, command = parted(argv)
+    words, command = parted(parser, argv)
     options = parser.parse_args(words)
     cluster = cluster_of(options)
     body = terminal.pod_of(cluster, options.name, options.instance)
-    source = sys.stdin.fileno()
-    with_terminal = os.isatty(source) and os.isatty(sys.stdout.fileno())
+    source = _descriptor(sys.stdin)
+    with_terminal = source is not None and os.isatty(source) and os.isatty(sys.stdout.fileno())
     if len(command) == 1 and " " in command[0]:  # as arena has it
         command = [*SHELL, "-c", command[0]]
-    return terminal.run(cluster, body, command or SHELL, source=source, write=_written, terminal=with_terminal)
+    return terminal.run(
+        cluster,
+        body,
+        command or SHELL,
+        source=source,
+        write=_written,
+        terminal=with_terminal,
+        container=container_of(body, options.container),
+    )
+
+
+def _descriptor(stream: TextIO | None) -> int | None:
+    """None for an input that is closed, or is none of the system's."""
+    try:
+        return None if stream is None else stream.fileno()
+    except ValueError:
+        return None
 
 
 def _written(channel: int, data: bytes) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.io.option_parser import Parser
-from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of, name_of
+from hvd_elastic_ext.jobs.cli.options import add_cluster, add_labels, bare_last, cluster_of, name_of, names_of
 from hvd_elastic_ext.jobs.cluster import changes
+from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterUnanswered
 from hvd_elastic_ext.jobs.reading.states import stores_checkpoints, waits_for_code
 from hvd_elastic_ext.jobs.sdk import STATES
+from hvd_elastic_ext.jobs.spec.words import seconds
 
 NO_STORE: Final = (
     "note: its launcher has no --checkpoint-dir; unless another place keeps what it saved, training begins from the "
@@ -50,28 +52,70 @@ def delete(argv: Sequence[str]) -> int:
     """Run ``delete``. Raises :class:`UsageError` if nothing is there, unless told that this may be."""
 
     def add(parser: argparse.ArgumentParser) -> None:
+        add_labels(parser)
         parser.add_argument("--ignore-not-found", action="store_true", help="no error if there is no such job")
 
-    options = _parsed("delete", "Delete a job and all that was made for it.", argv, add)
+    options = _parsed("delete", "Delete jobs and all that was made for them.", argv, add, several=True)
     cluster = cluster_of(options)
-    deleted = changes.delete(cluster, options.name)
-    if not deleted and not options.ignore_not_found:
-        changes.root_of(cluster, options.name)
-    sys.stdout.writelines(f"{name} deleted\n" for name in deleted)
-    return 0
+    names = names_of(options, cluster)
+    if not names:
+        sys.stderr.write(f"no job has the labels {options.selector} in namespace {cluster.namespace}\n")
+    return _of_each(names, lambda name: _delete(cluster, name, may_lack=options.ignore_not_found))
+
+
+def _delete(cluster: Cluster, name: str, *, may_lack: bool) -> None:
+    deleted = changes.delete(cluster, name)
+    if not deleted and not may_lack:
+        changes.root_of(cluster, name)
+    sys.stdout.writelines(f"{each} deleted\n" for each in deleted)
 
 
 def wait(argv: Sequence[str]) -> int:
-    """Run ``wait``. Raises :class:`NotReached`, exit code 1, if the job ends otherwise or takes too long."""
+    """Run ``wait``. Raises :class:`NotReached`, exit code 1, if a job ends otherwise or takes too long."""
 
     def add(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--for", dest="wanted", choices=STATES, default="succeeded", help="(succeeded)")
+        parser.add_argument(
+            "--for", dest="wanted", type=_state, choices=STATES, default="succeeded", help="(succeeded)"
+        )
         parser.add_argument("--timeout", metavar="TIME", type=seconds, help="such as 90s, 10m or 2h (no limit)")
+        add_labels(parser)
 
-    options = _parsed("wait", "Wait for a job.", argv, add)
-    state = changes.wait_for(cluster_of(options), options.name, STATES[options.wanted], within_s=options.timeout)
-    sys.stdout.write(f"{options.name}: {state}\n")
-    return 0
+    options = _parsed("wait", "Wait for jobs.", argv, add, several=True)
+    cluster = cluster_of(options)
+    names = names_of(options, cluster)
+    if not names:
+        raise changes.NoSuchJob(f"no job has the labels {options.selector} in namespace {cluster.namespace}")
+    ends = None if options.timeout is None else time.monotonic() + options.timeout
+
+    def waited(name: str) -> None:
+        left = None if ends is None else max(0.0, ends - time.monotonic())
+        state = changes.wait_for(cluster, name, STATES[options.wanted], within_s=left)
+        sys.stdout.write(f"{name}: {state}\n")
+
+    return _of_each(names, waited)
+
+
+def _of_each(names: Sequence[str], act: Callable[[str], object]) -> int:
+    """Act on each job, also after one with which that failed; the exit code."""
+    if len(names) == 1:
+        act(names[0])
+        return 0
+    code = 0
+    for name in names:
+        try:
+            act(name)
+        except ClusterUnanswered:
+            raise
+        except Permanent as error:
+            sys.stderr.write(f"{error}\n")
+            code = max(code, error.exit_code)
+    return code
+
+
+def _state(text: str) -> str:
+    """The state that is meant, also in kubectl's words."""
+    word = text.removeprefix("condition=").partition("=")[0].lower()
+    return {"delete": "deleted", "complete": "succeeded"}.get(word, word)
 
 
 def scale(argv: Sequence[str]) -> int:
@@ -86,22 +130,19 @@ def scale(argv: Sequence[str]) -> int:
     return 0
 
 
-def seconds(text: str) -> float:
-    """A time as kubectl takes it, or plain seconds. Raises :class:`UsageError`. Pure."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text, re.ASCII)
-    if not found:
-        raise UsageError(f"{text!r} is no time; write 90s, 10m or 2h")
-    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
-
-
 def _parsed(
     name: str,
     description: str,
     argv: Sequence[str],
     add: Callable[[argparse.ArgumentParser], None] = lambda _: None,
+    *,
+    several: bool = False,
 ) -> argparse.Namespace:
     parser = Parser(prog=f"hvd-elastic {name}", description=description)
-    parser.add_argument("name", metavar="NAME", help="the job")
+    if several:
+        parser.add_argument("names", metavar="NAME", nargs="*", help="the jobs")
+    else:
+        parser.add_argument("name", metavar="NAME", help="the job")
     add(parser)
     add_cluster(parser)
-    return parser.parse_args(argv)
+    return parser.parse_args(bare_last(parser, argv) if several else argv)

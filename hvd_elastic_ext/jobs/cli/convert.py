@@ -17,11 +17,10 @@ from hvd_elastic_ext.jobs.cli.submit_options import add_job
 from hvd_elastic_ext.jobs.conversion import arena
 from hvd_elastic_ext.jobs.conversion.convert import convert, flattened
 from hvd_elastic_ext.jobs.conversion.document import Body, Conversion, commented
-from hvd_elastic_ext.jobs.spec.arena import REFUSED
+from hvd_elastic_ext.jobs.spec.arena import QUEUE, REFUSED
 
 COMMENT: Final = re.compile(r"^\s*#|\s#\s", re.MULTILINE)
 MARK: Final = "# NO EQUAL: "
-QUEUE: Final = "arena's switch is for kube-queue; hvd-elastic has --queue kueue/NAME and --queue volcano/NAME"
 
 
 def main(argv: Sequence[str]) -> int:

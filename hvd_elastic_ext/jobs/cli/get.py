@@ -15,8 +15,8 @@ from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.io import tables
 from hvd_elastic_ext.io.config_file import to_documents
 from hvd_elastic_ext.io.option_parser import Parser
-from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of
-from hvd_elastic_ext.jobs.cli.watching import Changes, Table
+from hvd_elastic_ext.jobs.cli.options import add_cluster, add_labels, cluster_of
+from hvd_elastic_ext.jobs.cli.watching import PLACE, Changes, Table
 from hvd_elastic_ext.jobs.cluster import changes
 from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterUnanswered
 from hvd_elastic_ext.jobs.reading.states import JobSeen, PodSeen
@@ -34,19 +34,30 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="one job (default: all)")
     parser.add_argument("-o", "--output", choices=("wide", "json", "yaml", "name"), default="", help="another form")
+    parser.add_argument("-A", "--all-namespaces", action="store_true", help="jobs of all namespaces")
+    add_labels(parser)
     parser.add_argument("-w", "--watch", action="store_true", help="go on with what changes, until it is interrupted")
     add_cluster(parser)
     options = parser.parse_args(argv)
+    if options.name is not None and options.selector:
+        raise UsageError("name cannot be provided when a selector is specified")
+    if options.name is not None and options.all_namespaces:
+        raise UsageError("a resource cannot be retrieved by name across all namespaces; leave one of them out")
     cluster = cluster_of(options)
+    place = cluster.namespace
+    if options.all_namespaces:
+        cluster = cluster.within("")
     if options.watch:
         if options.output not in ("", "wide"):
             raise UsageError(f"--watch shows tables; leave --output {options.output} out")
-        return watch(cluster, options.name, wide=options.output == "wide", write=_written)
+        return watch(cluster, options.name, wide=options.output == "wide", labels=options.selector, write=_written)
     one = options.name is not None
-    jobs = _looked(cluster, options.name)
-    if not jobs and not options.output:
-        sys.stderr.write(f"no job was submitted in namespace {cluster.namespace}\n")
-    sys.stdout.write(shown(jobs, options.output, alone=one, now=time.time()))
+    jobs = _looked(cluster, options.name, options.selector)
+    if not jobs and options.output in ("", "wide"):
+        where = "in any namespace" if options.all_namespaces else f"in namespace {place}"
+        labels = f" has the labels {options.selector}" if options.selector else " was submitted"
+        sys.stderr.write(f"no job{labels} {where}\n")
+    sys.stdout.write(shown(jobs, options.output, alone=one, everywhere=options.all_namespaces, now=time.time()))
     return 0
 
 
@@ -55,27 +66,30 @@ def watch(
     name: str | None,
     *,
     wide: bool,
+    labels: str = "",
     write: Callable[[str], object],
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
     """Print tables, and then the rows that change. Ends with the job, if one was named."""
     seen = Changes()
-    jobs = _looked(cluster, name)
+    jobs = _looked(cluster, name, labels)
+    everywhere = not cluster.namespace
     while True:
-        for line in seen.lines(_tables(jobs, wide=wide, alone=name is not None, now=time.time())):
+        tables = _tables(jobs, wide=wide, alone=name is not None, everywhere=everywhere, now=time.time())
+        for line in seen.lines(tables):
             write(line)
         if name is not None and not jobs:
             return 0
         sleep(changes.LOOKS_S)
         with contextlib.suppress(ClusterUnanswered):  # it is asked again
             try:
-                jobs = _looked(cluster, name)
+                jobs = _looked(cluster, name, labels)
             except changes.NoSuchJob:
                 jobs = []
 
 
-def _looked(cluster: Cluster, name: str | None) -> list[JobSeen]:
-    return changes.all_of(cluster) if name is None else [changes.look(cluster, name)]
+def _looked(cluster: Cluster, name: str | None, labels: str) -> list[JobSeen]:
+    return changes.all_of(cluster, labels) if name is None else [changes.look(cluster, name)]
 
 
 def _written(line: str) -> None:
@@ -83,7 +97,7 @@ def _written(line: str) -> None:
     sys.stdout.flush()
 
 
-def shown(jobs: Sequence[JobSeen], form: str, *, alone: bool, now: float) -> str:
+def shown(jobs: Sequence[JobSeen], form: str, *, alone: bool, everywhere: bool = False, now: float) -> str:
     """The answer as text; ``alone``: one job was asked for, and its pods belong to that. Pure."""
     match form:
         case "json":
@@ -92,13 +106,16 @@ def shown(jobs: Sequence[JobSeen], form: str, *, alone: bool, now: float) -> str
             return to_documents([_plain(job) for job in jobs])
         case "name":
             return "".join(f"{job.kind.lower()}/{job.name}\n" for job in jobs)
-    headed = _tables(jobs, wide=form == "wide", alone=alone, now=now)
+    headed = _tables(jobs, wide=form == "wide", alone=alone, everywhere=everywhere, now=now)
     return "\n".join(tables.plain(headings, rows) for headings, rows in headed if rows)
 
 
-def _tables(jobs: Sequence[JobSeen], *, wide: bool, alone: bool, now: float) -> list[Table]:
-    rows = [_row(job, now) + ((job.image, job.message) if wide else ()) for job in jobs]
-    found: list[Table] = [((*JOB, *(WIDE if wide else ())), rows)]
+def _tables(jobs: Sequence[JobSeen], *, wide: bool, alone: bool, everywhere: bool, now: float) -> list[Table]:
+    rows = [
+        ((job.namespace,) if everywhere else ()) + _row(job, now) + ((job.image, job.message) if wide else ())
+        for job in jobs
+    ]
+    found: list[Table] = [((*((PLACE,) if everywhere else ()), *JOB, *(WIDE if wide else ())), rows)]
     return [*found, (PODS, [_pod_row(pod, now) for job in jobs for pod in job.pods])] if alone else found
 
 

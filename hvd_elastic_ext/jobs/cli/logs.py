@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
+import math
+import re
 import sys
 from collections.abc import Sequence
+from typing import Final
 
+from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of
 from hvd_elastic_ext.jobs.cluster import logs
+from hvd_elastic_ext.jobs.spec.words import seconds
+
+STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -17,12 +25,42 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("-f", "--follow", action="store_true", help="go on until its pods have ended")
     parser.add_argument("--rank", metavar="N", type=int, help="only lines of this rank")
     parser.add_argument("-p", "--previous", action="store_true", help="of the launcher before its last restart")
-    parser.add_argument("--tail", metavar="N", type=int, help="only the last N lines")
+    parser.add_argument("-t", "--tail", metavar="N", type=int, default=-1, help="only the last N lines (-1: all)")
+    since = parser.add_mutually_exclusive_group()
+    since.add_argument("--since", metavar="TIME", type=seconds, help="only of the last 90s, 10m or 1h30m")
+    since.add_argument(
+        "--since-time", metavar="TIME", default="", help="only from then on, such as 2026-01-31T07:00:00Z"
+    )
+    parser.add_argument("--timestamps", action="store_true", help="with the time of each line")
+    parser.add_argument("-i", "--instance", metavar="POD", default="", help="of another pod of the job")
+    parser.add_argument("-c", "--container", metavar="NAME", default="", help="of another container of that pod")
     add_cluster(parser)
     options = parser.parse_args(argv)
-    wanted = logs.Wanted(options.follow, options.rank, options.previous, options.tail)
-    for line in logs.lines(cluster_of(options), options.name, wanted):
+    for line in logs.lines(cluster_of(options), options.name, _wanted(options)):
         sys.stdout.write(line)
         if options.follow:
             sys.stdout.flush()
     return 0
+
+
+def _wanted(options: argparse.Namespace) -> logs.Wanted:
+    """Raises :class:`UsageError` for a number or a time that is none."""
+    if options.tail < -1:
+        raise UsageError(f"--tail {options.tail}: it must be greater than or equal to -1")
+    if options.rank is not None and options.rank < 0:
+        raise UsageError(f"--rank {options.rank}: ranks count from 0")
+    if options.since_time and not STAMP.fullmatch(options.since_time):
+        raise UsageError(f"--since-time {options.since_time!r} is no time; write it as 2026-01-31T07:00:00Z")
+    if options.since == 0:
+        raise UsageError("--since 0: it must be greater than 0")
+    return logs.Wanted(
+        options.follow,
+        options.rank,
+        options.previous,
+        None if options.tail < 0 else options.tail,
+        since_s=None if options.since is None else math.ceil(options.since),
+        since=options.since_time,
+        stamped=options.timestamps,
+        pod=options.instance,
+        container=options.container,
+    )

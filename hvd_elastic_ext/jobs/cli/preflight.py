@@ -8,12 +8,13 @@ from typing import Final
 
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of
-from hvd_elastic_ext.jobs.cli.submit_options import add_job, job_of, parted, refuse, settle
+from hvd_elastic_ext.jobs.cli.submit_options import add_job, job_of, read, settle
 from hvd_elastic_ext.jobs.cluster import apply, preflight
 
 MARKS: Final = {"ok": "ok", "warning": "WARNING", "problem": "PROBLEM", "unknown": "?"}
 COMMAND: Final = ("python", "train.py")
 """What is trained if no command is given: it does not matter here."""
+NO_IMAGE: Final = "example.com/image"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -24,18 +25,21 @@ def main(argv: Sequence[str]) -> int:
     )
     add_job(parser)
     add_cluster(parser)
-    words, command = parted(argv)
-    refuse(words)
-    options = parser.parse_args(words)
+    options, command = read(parser, argv)
     if not (options.name or options.named):
         options.named = "preflight"
     settle(options)
-    options.image = options.image or "example.com/image"
+    named = options.image
+    options.image = named or NO_IMAGE
     cluster = cluster_of(options)
     options.kind = options.kind or apply.kind_for(cluster, command)
     worst = 0
     for finding in preflight.look(cluster, job_of(options, command or COMMAND)):
+        if not named and finding.what == "images" and NO_IMAGE in finding.found:
+            continue
         remedy = f"\n{'':17}-> {finding.remedy}" if finding.remedy else ""
         sys.stdout.write(f"{MARKS[finding.level]:8} {finding.what:8} {finding.found}{remedy}\n")
         worst = max(worst, int(finding.level == "problem"))
+    if not named:
+        sys.stdout.write(f"{MARKS['unknown']:8} {'images':8} --image says which one is to be looked for\n")
     return worst

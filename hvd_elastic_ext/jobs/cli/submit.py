@@ -13,7 +13,7 @@ from hvd_elastic_ext.io.config_file import to_documents
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli import sync
 from hvd_elastic_ext.jobs.cli.options import add_cluster, cluster_of, name_of, printed
-from hvd_elastic_ext.jobs.cli.submit_options import add_job, job_of, parted, refuse, settle
+from hvd_elastic_ext.jobs.cli.submit_options import add_job, job_of, read, settle
 from hvd_elastic_ext.jobs.cluster import apply
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from hvd_elastic_ext.jobs.cluster.manifests import rendered_of, with_key
@@ -45,9 +45,7 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("-o", "--output", choices=("yaml", "json", "name"), help="print the objects")
     parser.add_argument("--diff", action="store_true", help="show how the objects differ from those that are there")
-    words, command = parted(argv)
-    refuse(words)
-    options = parser.parse_args(words)
+    options, command = read(parser, argv)
     settle(options)
     # Without a cluster nothing is asked: the kind is given, and objects are only printed.
     cluster = None if options.dry_run == "client" and options.kind and not options.diff else cluster_of(options)

@@ -3,28 +3,50 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.jobs.spec import words
-from hvd_elastic_ext.jobs.spec.arena import ARENA_KINDS, REFUSED
-from hvd_elastic_ext.jobs.spec.job import KINDS, MOST_WORKERS, Job
+from hvd_elastic_ext.jobs.cli.options import bare
+from hvd_elastic_ext.jobs.spec import arena, words
+from hvd_elastic_ext.jobs.spec.arena import ARENA_KINDS, OTHER_KINDS
+from hvd_elastic_ext.jobs.spec.job import CLEANS, KINDS, MOST_WORKERS, PULLS, Job
 from hvd_elastic_ext.launcher.cli.run_options import split
 
+SHELLS: Final = ("sh", "bash")
 HOSTS: Final = ("-H", "--hosts", "-hostfile", "--hostfile", "--hosts-file", "--discovery")
 """Options of the launcher that say where hosts come from: on a cluster from the daemon."""
 
 
-def parted(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+def parted(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Options, and the command: what comes after ``--``, or a last word with spaces, as arena has it."""
     given = list(argv)
     if "--" in given:
         at = given.index("--")
         return given[:at], given[at + 1 :]
-    if given and " " in given[-1].strip() and not given[-1].startswith("-"):
+    if given and " " in given[-1].strip() and bare(parser, given)[-1:] == [len(given) - 1]:
         return given[:-1], given[-1:]
     return given, []
+
+
+def read(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Options and the command, also of a line of arena's. Raises :class:`UsageError`."""
+    given, command = parted(parser, argv)
+    given = arena.switched(given)
+    arena.refuse(given)
+    if not command and any(word.partition("=")[0] == "--name" for word in given):
+        given, command = _last_words(given, bare(parser, given))
+    return parser.parse_args(given), command
+
+
+def _last_words(given: list[str], names: Sequence[int]) -> tuple[list[str], list[str]]:
+    """Options, and what comes at the end after the kind: of arena's line, which has its name in an option, that is the
+    command."""
+    tail = [number for number in names[1:] if number >= len(given) - len(names) + 1]
+    if not tail or tail != list(names[1:]):
+        return given, []
+    return given[: tail[0]], [" ".join(given[tail[0] :])]
 
 
 def add_job(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +56,7 @@ def add_job(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", choices=KINDS, help="what makes the pods (default: what the cluster has)")
     parser.add_argument("--image", default="", help="of launcher and workers: hvd-elastic and what is trained")
     parser.add_argument("--discover-image", metavar="IMAGE", default="", help="of the daemon (default: --image)")
+    parser.add_argument("--image-pull-policy", choices=PULLS, default="", help="of that image")
     _sizes(parser.add_argument_group("size"))
     _endings(parser.add_argument_group("failures and spot"))
     _places(parser.add_argument_group("where and with what"))
@@ -45,6 +68,9 @@ def _sizes(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--max-workers", metavar="N", type=int, default=MOST_WORKERS, help=f"most ({MOST_WORKERS})")
     group.add_argument("--gpus", metavar="N", type=int, default=0, help="of each worker (0)")
     group.add_argument("--slots", metavar="N", type=int, default=0, help="processes of each worker (its GPUs, or 1)")
+    group.add_argument("--nproc-per-node", metavar="N", default="", help="the same as --slots, as arena has it")
+    group.add_argument("--device", metavar="NAME=N", action="append", default=[], help="more of each worker")
+    group.add_argument("--share-memory", metavar="SIZE", default="", help="of each worker, at /dev/shm (1Gi)")
     group.add_argument("--cpu", metavar="N", default="", help="of each worker, requested and the limit")
     group.add_argument("--memory", metavar="SIZE", default="", help="of each worker, such as 16Gi")
 
@@ -57,6 +83,13 @@ def _endings(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--worker-restart-policy", metavar="POLICY", default="", help="Never, OnFailure, Always or ExitCode"
     )
+    group.add_argument("--retry", metavar="N", type=int, help="starts of a failed launcher, by the operator")
+    for name, metavar, text in (
+        ("--running-timeout", "TIME", "a job that runs longer is ended, such as 2h30m (no limit)"),
+        ("--ttl-after-finished", "TIME", "a job that has ended is deleted then (never)"),
+    ):
+        group.add_argument(name, metavar=metavar, type=words.seconds, default=0.0, help=text)
+    group.add_argument("--clean-task-policy", choices=CLEANS, default="", help="which pods go when the job ends")
 
 
 def _places(group: argparse._ArgumentGroup) -> None:
@@ -81,7 +114,9 @@ def _places(group: argparse._ArgumentGroup) -> None:
         help="files that every pod gets, at /code: a folder's, git+https://…@REV or pvc:CLAIM/FOLDER",
     )
     group.add_argument("--sync-secret", metavar="NAME", default="", help="a basic-auth Secret for that repository")
-    group.add_argument("--working-dir", metavar="DIR", default="", help="of launcher and workers")
+    group.add_argument("--mounts-on-launcher", action="store_true", help="the launcher has --data in any case")
+    group.add_argument("--shell", choices=SHELLS, default="sh", help="for a command that needs one (sh)")
+    group.add_argument("--working-dir", "--workingDir", metavar="DIR", default="", help="of launcher and workers")
     group.add_argument("-p", "--priority", metavar="CLASS", default="", help="priority class of pods")
     group.add_argument("--scheduler", metavar="NAME", default="", help="of pods")
     group.add_argument("--ssh-secret", metavar="NAME", default="", help="a Secret with id and id.pub (default: made)")
@@ -89,20 +124,16 @@ def _places(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--gang", action="store_true", help="place --min-workers together or not at all")
 
 
-def refuse(argv: Sequence[str]) -> None:
-    """Raises :class:`UsageError` for an option of arena's that is not taken; it says what to do instead."""
-    for word in argv:
-        option = word.partition("=")[0]
-        if option in REFUSED:
-            raise UsageError(f"{option} is arena's, and not taken: {REFUSED[option]}")
-
-
 def settle(options: argparse.Namespace) -> None:
     """Find name and kind where arena's line has them: ``etjob --name=digits``. Raises :class:`UsageError`."""
     if options.name and options.named:
         if options.named not in ARENA_KINDS:
+            if options.named in OTHER_KINDS:
+                raise UsageError(f"arena's {options.named} is no kind of job here; there are {', '.join(ARENA_KINDS)}")
             raise UsageError(f"{options.named!r} and --name {options.name!r}: give one name")
         options.kind = options.kind or ARENA_KINDS[options.named]
+    elif options.named in {*ARENA_KINDS, *OTHER_KINDS}:
+        raise UsageError(f"NAME is missing: {options.named} is a kind of arena's; give --name NAME")
     options.name = options.name or options.named
     if not options.name:
         raise UsageError("NAME is missing: hvd-elastic submit NAME --image IMAGE -- python train.py")
@@ -116,7 +147,7 @@ def job_of(options: argparse.Namespace, given: Sequence[str]) -> Job:
         "maxWorkers": str(options.max_workers),
         "gpus": str(options.gpus),
     }
-    command = words.command(given, variables)
+    command = words.command(given, variables, shell=options.shell)
     run_options, trained = split(command.words) if command.launcher else ((), command.words)
     for word in run_options:
         if word.partition("=")[0] in HOSTS:
@@ -131,7 +162,7 @@ def job_of(options: argparse.Namespace, given: Sequence[str]) -> Job:
         min_workers=options.min_workers,
         max_workers=options.max_workers,
         gpus=options.gpus,
-        slots=options.slots,
+        slots=words.processes(options.nproc_per_node, slots=options.slots, gpus=options.gpus),
         cpu=options.cpu,
         memory=options.memory,
         discover_image=options.discover_image,
@@ -141,6 +172,12 @@ def job_of(options: argparse.Namespace, given: Sequence[str]) -> Job:
         backoff_limit=options.job_backoff_limit,
         worker_restart_policy=options.worker_restart_policy,
         working_dir=options.working_dir,
+        shared_memory=options.share_memory,
+        retries=options.retry,
+        timeout_s=math.ceil(options.running_timeout),
+        kept_s=math.ceil(options.ttl_after_finished),
+        clean_pods=options.clean_task_policy,
+        pull_policy=options.image_pull_policy,
         priority=options.priority,
         scheduler=options.scheduler,
         ssh_secret=options.ssh_secret,
@@ -158,4 +195,5 @@ def job_of(options: argparse.Namespace, given: Sequence[str]) -> Job:
         launcher_annotations=words.pairs("--launcher-annotation", options.launcher_annotation),
         worker_annotations=words.pairs("--worker-annotation", options.worker_annotation),
         volumes=words.claims(options.data),
+        devices=words.pairs("--device", options.device),
     )

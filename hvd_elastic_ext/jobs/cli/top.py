@@ -23,10 +23,15 @@ def main(argv: Sequence[str]) -> int:
         description="Show what the pods of a job use of processors and memory, and how much that is of what they may "
         "have. GPUS counts those that a pod has; how busy they are the metrics server does not say.",
     )
-    parser.add_argument("name", metavar="NAME", help="the job")
+    parser.add_argument("name", metavar="NAME", nargs="?", default="", help="the job (default: all of the namespace)")
     add_cluster(parser)
     options = parser.parse_args(argv)
-    found = usage.of_job(cluster_of(options), options.name)
+    cluster = cluster_of(options)
+    found = usage.of_job(cluster, options.name)
+    if not found:
+        what = f"{options.name} has no pods" if options.name else "no job has pods"
+        sys.stderr.write(f"{what} in namespace {cluster.namespace}\n")
+        return 0
     sys.stdout.write(tables.plain(COLUMNS, map(row, found), right=RIGHT))
     return 0
 

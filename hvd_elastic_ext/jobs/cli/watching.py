@@ -8,15 +8,16 @@ from typing import Final
 from hvd_elastic_ext.jobs.reading.states import GONE
 
 AGE: Final = "AGE"
+PLACE: Final = "NAMESPACE"
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
-"""Headings and rows; the first cell of a row names it."""
+"""Headings and rows; the first cell of a row names it, with a namespace before it the first two."""
 
 
 class Changes:
     """Tables that are shown again and again: at first whole, then rows that differ in more than their age."""
 
     def __init__(self) -> None:
-        self._shown: dict[str, dict[str, Sequence[str]]] = {}
+        self._shown: dict[str, dict[tuple[str, ...], Sequence[str]]] = {}
         self._widths: dict[str, list[int]] = {}
 
     def lines(self, tables: Sequence[Table]) -> Iterator[str]:
@@ -24,13 +25,14 @@ class Changes:
         for headings, rows in tables:
             first = headings[0] not in self._shown
             before = self._shown.setdefault(headings[0], {})
-            now = {row[0]: row for row in rows}
+            named = 2 if headings[0] == PLACE else 1
+            now = {tuple(row[:named]): row for row in rows}
             if first:
                 self._widths[headings[0]] = [max(map(len, cells)) for cells in zip(headings, *rows, strict=True)]
                 yield self._line(headings[0], headings)
             gone = [_gone(headings, before[name]) for name in before if name not in now]
             for row in (*now.values(), *gone):
-                if _lasting(headings, row) != _lasting(headings, before.get(row[0], ())):
+                if _lasting(headings, row) != _lasting(headings, before.get(tuple(row[:named]), ())):
                     yield self._line(headings[0], row)
             self._shown[headings[0]] = now
 

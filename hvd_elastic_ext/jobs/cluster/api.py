@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.launcher.agents.transports.pods import client_needed, refusal
 
 if TYPE_CHECKING:
@@ -39,6 +40,12 @@ class ClusterUnanswered(Permanent):
     """No answer was had; whether a change took effect is not known."""
 
 
+class WrongState(UsageError):
+    """A job or a pod is not as the command needs it. As of kubectl, the exit code is 1."""
+
+    exit_code = 1
+
+
 class Cluster:
     """One namespace, with the credentials of a user. Raises :class:`ClusterRefused` and :class:`ClusterUnanswered`."""
 
@@ -49,6 +56,12 @@ class Cluster:
         with self._told():
             self._configuration = access.configuration()
             self.namespace = namespace or access.namespace
+
+    def within(self, namespace: str) -> Cluster:
+        """The same cluster, another namespace of it; all of them without a name."""
+        other = copy.copy(self)
+        other.namespace = namespace
+        return other
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str) -> Body:
         """One request, past the namespace."""
@@ -65,7 +78,7 @@ class Cluster:
         """Of a resource in the namespace; without ``name`` of all of its kind."""
         root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
         named = "/".join(quote(each, safe="") for each in (plural, name, subresource) if each)
-        return f"{root}/namespaces/{quote(self.namespace, safe='')}/{named}"
+        return f"{root}/namespaces/{quote(self.namespace, safe='')}/{named}" if self.namespace else f"{root}/{named}"
 
     def path_of(self, body: Mapping[str, Any], *, named: bool = True) -> str:
         """Of an object, or of its kind."""

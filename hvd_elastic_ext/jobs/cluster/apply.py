@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
-from hvd_elastic_ext.core.errors import Permanent, UsageError
-from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, ClusterRefused
+from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, ClusterRefused, WrongState
 from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL
 from hvd_elastic_ext.jobs.rendering.render import BY, MANAGED, owned
 
@@ -55,7 +55,7 @@ def create(cluster: Cluster, objects: Sequence[Body]) -> Body:
     *others, root = objects
     if cluster.read(cluster.path_of(root)) is not None:
         name = root["metadata"]["name"]
-        raise UsageError(
+        raise WrongState(
             f"{root['kind']} {name} is there already in namespace {cluster.namespace}; hvd-elastic delete {name}, "
             "or take another NAME"
         )
@@ -87,7 +87,7 @@ def _ensured(cluster: Cluster, body: Body) -> list[Body]:
             raise
         there = cluster.read(cluster.path_of(body)) or {}
         if not is_left_over(there, body):
-            raise UsageError(
+            raise WrongState(
                 f"{body['kind']} {body['metadata']['name']} is there already and is not this job's; take another NAME"
             ) from None
         cluster.delete(cluster.path_of(body))

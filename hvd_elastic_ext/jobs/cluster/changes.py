@@ -10,7 +10,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.io.option_parser import nearest
-from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, plural
+from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, WrongState, plural
 from hvd_elastic_ext.jobs.reading.states import (
     FINISHED,
     GONE,
@@ -58,11 +58,18 @@ class NotReached(Permanent):
     """A job ended otherwise, or a time limit passed, before it was as it was waited for."""
 
 
-def all_of(cluster: Cluster) -> list[JobSeen]:
-    """Every job that was submitted to the namespace."""
-    roots = [each for kind in ROOT_KINDS for each in _roots(cluster, kind, selector())]
-    pods = cluster.listed("v1", "pods", JOB_LABEL) if roots else []
-    return sorted((seen(root, pods, _workers(cluster, root)) for root in roots), key=lambda job: job.name)
+def all_of(cluster: Cluster, labels: str = "") -> list[JobSeen]:
+    """Every job that was submitted to the namespace, or to any, with these labels, by namespace and name."""
+    wanted = ",".join(filter(None, (selector(), labels)))
+    roots = [each for kind in ROOT_KINDS for each in _roots(cluster, kind, wanted)]
+    pods: dict[str, list[Body]] = {}
+    for each in cluster.listed("v1", "pods", JOB_LABEL) if roots else []:
+        pods.setdefault(each["metadata"]["namespace"], []).append(each)
+    found = []
+    for root in roots:
+        place = root["metadata"]["namespace"]
+        found.append(seen(root, pods.get(place, []), _workers(cluster.within(place), root)))
+    return sorted(found, key=lambda job: (job.namespace, job.name))
 
 
 def root_of(cluster: Cluster, name: str) -> Body:
@@ -177,7 +184,7 @@ def _suspendable(cluster: Cluster, name: str) -> Body:
     if KUEUE_LABEL in ((root["metadata"].get("labels")) or {}):
         raise UsageError(f"{name} is Kueue's to suspend: change its LocalQueue, or the active field of its Workload")
     if (state := state_of(root)[0]) in FINISHED:
-        raise UsageError(f"{name} has ended: {state}")
+        raise WrongState(f"{name} has ended: {state}")
     return root
 
 
@@ -211,16 +218,18 @@ def wait_for(
     cluster: Cluster, name: str, states: Collection[str], *, within_s: float | None = None, sleep: Sleep = time.sleep
 ) -> str:
     """Wait until a job is in one of ``states``; return which. Raises :class:`NotReached` if it ended otherwise, or is
-    not there ``within_s`` seconds."""
+    not there ``within_s`` seconds, :class:`NoSuchJob` if there was none."""
     _check(name)
     for looks in itertools.count():
         state, message = _state(cluster, name)
         if state in states:
             return state
+        if state == GONE and not looks:
+            root_of(cluster, name)
         if state == GONE or state in FINISHED:
             raise NotReached(f"{name}: {state}{': ' * bool(message)}{message}")
         if within_s is not None and looks * LOOKS_S >= within_s:
-            raise NotReached(f"{name}: still {state} after {within_s:g} s{'; ' * bool(message)}{message}")
+            raise NotReached(f"{name}: still {state} after {round(within_s, 1):g} s{'; ' * bool(message)}{message}")
         sleep(LOOKS_S)
     raise AssertionError
 

@@ -11,10 +11,11 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
-from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.core.json_text import to_text
-from hvd_elastic_ext.jobs.cluster.api import MISSING, Body, Cluster
+from hvd_elastic_ext.jobs.cluster.api import MISSING, Body, Cluster, WrongState
 from hvd_elastic_ext.jobs.cluster.changes import root_of
+from hvd_elastic_ext.jobs.cluster.logs import pod_named
 from hvd_elastic_ext.jobs.reading.states import pod
 from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, ROLE_LABEL, main_container
 from hvd_elastic_ext.jobs.rendering.render import selector
@@ -42,16 +43,12 @@ def pod_of(cluster: Cluster, name: str, instance: str = "") -> Body:
     """The pod that is meant: ``instance``, else the newest launcher, else the first worker. Raises
     :class:`UsageError` if it is none of the job's, or none runs."""
     root_of(cluster, name)
-    found = cluster.listed("v1", "pods", selector(name))
+    found = [pod_named(cluster, name, instance)] if instance else cluster.listed("v1", "pods", selector(name))
     running = [each for each in found if pod(each).phase == "Running"]
-    if instance:
-        named = [each for each in found if each["metadata"]["name"] == instance]
-        if not named:
-            there = ", ".join(each["metadata"]["name"] for each in found) or "none"
-            raise UsageError(f"{name} has no pod {instance!r}; its pods: {there}")
-        running = [each for each in named if each in running]
     if not running:
-        raise UsageError(f"{instance or f'no pod of {name}'} runs{' not' * bool(instance)}; hvd-elastic get {name}")
+        raise WrongState(
+            f"{f'{instance} does not run' if instance else f'no pod of {name} runs'}; hvd-elastic get {name} says why"
+        )
     running.sort(key=lambda each: str(each["metadata"].get("creationTimestamp")), reverse=True)
     launchers = [each for each in running if (each["metadata"].get("labels") or {}).get(ROLE_LABEL) == LAUNCHER]
     return launchers[0] if launchers else min(running, key=lambda each: str(each["metadata"]["name"]))

@@ -8,18 +8,20 @@ from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from hvd_elastic_ext.jobs.cluster.changes import root_of
 from hvd_elastic_ext.jobs.reading.usage import PodUsage, used
+from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL
 from hvd_elastic_ext.jobs.rendering.render import selector
 
 METRICS: Final = "metrics.k8s.io/v1beta1"
 
 
-def of_job(cluster: Cluster, name: str) -> list[PodUsage]:
-    """What each pod uses. Raises :class:`UsageError` for a job that is not there, :class:`Permanent` where nobody
-    measures."""
-    root_of(cluster, name)
+def of_job(cluster: Cluster, name: str = "") -> list[PodUsage]:
+    """What each pod of a job uses, or of all jobs. Raises :class:`UsageError` for a job that is not there,
+    :class:`Permanent` where nobody measures."""
+    if name:
+        root_of(cluster, name)
     if cluster.read(f"/apis/{METRICS}") is None:
         raise Permanent(
             f"this cluster has no metrics server ({METRICS}), so nobody knows what pods use; ask an administrator"
         )
-    pods = cluster.listed("v1", "pods", selector(name))
-    return used(pods, cluster.listed(METRICS, "pods", selector(name)))
+    labels = selector(name) if name else JOB_LABEL
+    return used(cluster.listed("v1", "pods", labels), cluster.listed(METRICS, "pods", labels))

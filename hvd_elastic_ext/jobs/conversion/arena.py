@@ -9,28 +9,71 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-ALIKE: Final[Mapping[str, str]] = {"submit": "submit", "get": "get", "list": "list", "logs": "logs", "delete": "delete"}
+from hvd_elastic_ext.jobs.spec.arena import ARENA_KINDS, SWITCHES, is_off
+
+ALIKE: Final[Mapping[str, str]] = {
+    **{name: name for name in ("submit", "get", "list", "logs", "delete", "attach")},
+    "ls": "list",
+    "log": "logs",
+    "del": "delete",
+    "top job": "top",
+}
 """Commands with an equal, under the name that it has here."""
-SAME_KINDS: Final = ("etjob", "et", "mpijob", "mpi", "horovodjob", "horovod", "pytorchjob", "pytorch")
-SCALE: Final = ("scalein", "scaleout")
+WITHIN: Final = ("submit", "top")
+"""Commands that have a second word."""
+BEFORE: Final[Mapping[str, bool]] = {
+    **dict.fromkeys(("-n", "--namespace", "--config", "--loglevel", "--arena-namespace"), True),
+    **dict.fromkeys(("--pprof", "--trace", "--helm-binary"), False),
+}
+"""Options that may stand before a command, and whether each has a value."""
+INSTEAD: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("scalein", "scaleout"), "hvd-elastic scale NAME N -n NAMESPACE sets the number of workers"),
+    "top node": "kubectl top node shows what nodes use",
+    "prune": "submit with --ttl-after-finished, and jobs that have ended go by themselves",
+    "logviewer": "hvd-elastic logs prints them, hvd-elastic dashboard shows a page",
+    "version": "hvd-elastic --version prints it",
+}
+"""What to do in place of commands without an equal."""
+NO_COMMAND: Final = "hvd-elastic has no such command or kind"
+RENAMED: Final[Mapping[str, str]] = {"--config": "--kubeconfig", "--allNamespaces": "--all-namespaces"}
+_POD: Final = {"-i": True, "--instance": True, "-c": True, "--container": True}
+_FORM: Final = {"-o": True, "--output": True}
+_ALL: Final = {"-A": False, "--all-namespaces": False}
 OTHERS: Final[Mapping[str, Mapping[str, bool]]] = {
-    "logs": {"-f": False, "--follow": False, "--tail": True},
-    "get": {"-o": True, "--output": True},
-    "list": {"-o": True, "--output": True},
+    "logs": {
+        **_POD,
+        **dict.fromkeys(("-f", "--follow", "--timestamps"), False),
+        **dict.fromkeys(("-t", "--tail", "--since", "--since-time"), True),
+    },
+    "get": _FORM,
+    "list": {**_FORM, **_ALL},
+    "attach": _POD,
 }
 """Options of commands besides ``submit``, and whether each has a value."""
-WITHOUT_VALUE: Final = frozenset({
-    "--gang", "--gputopology", "--hostIPC", "--hostNetwork", "--hostPID", "--mounts-on-launcher", "--queue", "--rdma",
-    "--spot-instance", "--tensorboard", "--timestamps", "-A", "--all-namespaces", "--allNamespaces", "-e", "--events",
-    "-f",
-})  # fmt: skip
+_KIND: Final = "a name is looked for among jobs of all kinds"
+_REFRESH: Final = "watch -n 2 hvd-elastic top NAME goes on"
+NOT_THERE: Final[Mapping[str, str]] = {
+    "-T": _KIND,
+    "--type": _KIND,
+    "-e": "hvd-elastic events NAME -n NAMESPACE shows them",
+    "--events": "hvd-elastic events NAME -n NAMESPACE shows them",
+    "-g": "hvd-elastic top NAME has the GPUs of each pod",
+    "--gpus": "hvd-elastic top NAME has the GPUs of each pod",
+    "-r": _REFRESH,
+    "--refresh": _REFRESH,
+}
+"""Options of those commands without an equal, and what to do instead."""
+WITHOUT_VALUE: Final = SWITCHES | {
+    "--timestamps", "-A", "--all-namespaces", "--allNamespaces", "-e", "--events", "-f", "-g", "-r", "--refresh",
+}  # fmt: skip
 """arena's switches; all other options have a value."""
 
-NAMESPACE: Final = ("-n", "--namespace")
+CLUSTER: Final = ("-n", "--namespace", "--kubeconfig")
 
 BY_HAND: Final = "# NO EQUAL: arena is called within this line; write the call on a line of its own"
 _CALL: Final = re.compile(r"(?:\S*/)?arena")
 _WITHIN: Final = re.compile(r"[^'#]*(?:\$\(|`)(?:\S*/)?arena")
+_OPERATOR: Final = re.compile(r"&&?|\|\|?|;|\d*[<>].*|&>.*|#.*", re.DOTALL)
 _BEFORE: Final = re.compile(r"\S*;|\w+=\S*|&&?|\|\|?|[!({]|if|then|else|elif|do|while|until|time|exec|sudo|nohup")
 """What may come before a command in a line."""
 
@@ -65,24 +108,73 @@ def _converted(line: str, known: Mapping[str, bool], refused: Mapping[str, str])
     words: list[Word] = []
     last = 0
     for found in _WORD.finditer(line):
-        words.append(Word(line[last : found.start()], found[0]))
+        text = found[0].removesuffix(";") or found[0]
+        words.append(Word(line[last : found.start()], text))
+        if text != found[0]:
+            words.append(Word("", ";"))
         last = found.end()
     calls = [number for number in range(len(words)) if _is_call(words, number)]
     if len(words) < 2 or words[0].text.rpartition("/")[2] != "arena":
         return f"{BY_HAND}\n{line}" if calls else line
-    command = words[1].text
-    if command in SCALE:
-        return _without_equal(
-            line, f"{command} changes a number by a count; hvd-elastic scale NAME N -n NAMESPACE sets it"
-        )
-    if command not in ALIKE or (command == "submit" and (len(words) < 3 or words[2].text not in SAME_KINDS)):
-        return _without_equal(line, "hvd-elastic has no such command or kind")
-    kept, said = _options(words[2:], known if command == "submit" else OTHERS.get(command, {}), refused)
+    end = _end(words)
+    name, moved, given = _command(words[1:end])
+    if name not in ALIKE:
+        kind_of = name.partition(" ")[0]
+        return _without_equal(line, INSTEAD.get(name) or INSTEAD.get(kind_of) or NO_COMMAND)
+    ours = ALIKE[name]
+    kind = given.pop(0) if ours == "submit" and given else None
+    if ours == "submit" and (kind is None or kind.text not in ARENA_KINDS):
+        return _without_equal(line, NO_COMMAND)
+    why = refused if ours == "submit" else {**refused, **NOT_THERE}
+    kept, said = _options([*moved, *given], known if ours == "submit" else OTHERS.get(ours, {}), why)
+    if ours == "attach":
+        kept = _with_dashes(kept)
     if calls[1:]:
         said.append(BY_HAND)
-    said.insert(0, f"# arena {command} -> hvd-elastic {ALIKE[command]}")
-    start = [words[0]._replace(text="hvd-elastic"), words[1]._replace(text=ALIKE[command])]
-    return "\n".join([*said, "".join(before + text for before, text in [*start, *kept])]) + line[last:]
+    said.insert(0, f"# arena {name} -> hvd-elastic {ours}")
+    start = [words[0]._replace(text="hvd-elastic"), Word(" ", ours), *([] if kind is None else [kind])]
+    return "\n".join([*said, "".join(before + text for before, text in [*start, *kept, *words[end:]])]) + line[last:]
+
+
+def _end(words: list[Word]) -> int:
+    """Where the words of a call end: what comes after is another command's, or says where output goes."""
+    for number, (_, text) in enumerate(words):
+        if _OPERATOR.fullmatch(text):
+            return number
+    return len(words)
+
+
+def _command(words: list[Word]) -> tuple[str, list[Word], list[Word]]:
+    """The command by its name, options that stood before it, and what comes after it."""
+    moved: list[Word] = []
+    names: list[str] = []
+    left = list(words)
+    while left and len(names) < 1 + bool(names and names[0] in WITHIN):
+        option, equals, _ = left[0].text.partition("=")
+        if option in BEFORE:
+            count = 1 + (BEFORE[option] and not equals)
+            moved += left[:count]
+            del left[:count]
+        elif names == ["submit"]:
+            break  # the kind stays
+        else:
+            names.append(left.pop(0).text)
+    return " ".join(names), moved, left
+
+
+def _with_dashes(words: list[Word]) -> list[Word]:
+    """``attach``: the command that runs in the pod comes after ``--``, and options before that."""
+    at = next((number for number, word in enumerate(words) if word.text == "--"), len(words))
+    options: list[Word] = []
+    bare: list[Word] = []
+    takes = False
+    for word in words[:at]:
+        is_option = word.text.startswith("-")
+        (options if is_option or takes else bare).append(word)
+        takes = is_option and "=" not in word.text
+    if at < len(words) or len(bare) < 2:
+        return words
+    return [*options, bare[0], Word(" ", "--"), *bare[1:]]
 
 
 def _is_call(words: list[Word], number: int) -> bool:
@@ -96,15 +188,24 @@ def _options(words: list[Word], known: Mapping[str, bool], refused: Mapping[str,
     said: list[str] = []
     drop = False
     for number, word in enumerate(words):
+        if word.text == "--":
+            return [*kept, *words[number:]], said
         is_command = number == len(words) - 1 and any(map(str.isspace, word.text))
         if drop and not (is_command or word.text.startswith("-")):  # else the option before was a switch
             drop = False
             said[-1] += f" {word.text}"
             continue
         drop = False
-        option, equals, _ = word.text.partition("=")
-        if not option.startswith("-") or option in NAMESPACE or option in {*known} - {*refused}:
+        option, equals, value = word.text.partition("=")
+        if option in RENAMED:
+            said.append(f"# {option} -> {RENAMED[option]}")
+            option = RENAMED[option]
+            word = word._replace(text=f"{option}{equals}{value}")
+        if not option.startswith("-") or option in CLUSTER or option in {*known} - {*refused}:
             kept.append(word)
+            continue
+        if is_off(word.text):
+            said.append(f"# {word.text} left out: it is off")
             continue
         why = refused.get(option, "hvd-elastic has no such option")
         said.append(f"# NO EQUAL: {why}: {word.text}")

@@ -14,12 +14,39 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from hvd_elastic_ext.checkpoint.values.alone import from_text
 from hvd_elastic_ext.core.errors import JobFailed, UsageError
-from hvd_elastic_ext.jobs.local.script import GIVEN, script_of, sent
+from hvd_elastic_ext.jobs.local.results import FAILED, GIVEN, text_of
+from hvd_elastic_ext.jobs.local.script import script_of
 
 ENDS_S: Final = 60.0
 """How long a job that is interrupted may take to end."""
 _RESULT: Final = re.compile(r"result-(\d+)\.json")
+_HOSTS: Final = re.compile(r"[^\s,:/]+:\d+(,[^\s,:/]+:\d+)*")
+"""A list of hosts, as Horovod has it."""
+_OPTIONS: Final[Mapping[str, str]] = {
+    "slots": "--slots-per-host",
+    "reset_limit": "--reset-limit",
+    "cooldown_range": "--blacklist-cooldown-range",
+    "hostfile": "--hostfile",
+    "host_discovery_script": "--host-discovery-script",
+    "ssh_port": "--ssh-port",
+    "ssh_identity_file": "--ssh-identity-file",
+    "output_filename": "--output-filename",
+    "network_interface": "--network-interfaces",
+    "network_interfaces": "--network-interfaces",
+    "start_timeout": "--elastic-timeout",
+}
+"""Further arguments of ``horovod.run``, and options of ``run`` that mean the same."""
+_SIZES: Final[Mapping[str, str]] = {"num_proc": "np", "min_num_proc": "min_np", "max_num_proc": "max_np"}
+"""Horovod's names of sizes, and its older ones, which are ours."""
+_WITHOUT: Final[Mapping[str, str]] = {
+    "use_mpi": "only Gloo can form a new world; leave it out",
+    "mpi_args": "only Gloo can form a new world; leave it out",
+    "executable": "the job has this Python; start another one to have it",
+}
+_NOTHING_TO_DO: Final = ("use_gloo", "disable_cache", "verbose")
+"""True of every job here, or without an effect on it."""
 
 
 def run(
@@ -28,34 +55,67 @@ def run(
     args: Iterable[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     np: int | None = None,
-    min_np: int | None = None,
     hosts: str | os.PathLike[str] | None = None,
     options: Sequence[str] = (),
+    **horovods: Any,
 ) -> list[Any]:
     """As :func:`hvd_elastic_ext.run`, which says what all of this means."""
-    if np is None and hosts is None:
+    sizes, more = _as_horovod_has_them({"np": np, **horovods})
+    if hosts is not None:
+        if {"--hostfile", "--host-discovery-script"} & {*more}:
+            raise UsageError("run: give one of hosts, hostfile and host_discovery_script")
+        more += _hosts(hosts)
+    elif sizes[:1] != ["-np"] and not {"--hostfile", "--host-discovery-script"} & {*more}:
         raise UsageError("run: give np, the number of processes, or hosts")
     text = script_of(train)
-    given = sent({"args": list(args), "kwargs": dict(kwargs or {})}, "run: args")
+    given = text_of({"args": list(args), "kwargs": dict(kwargs or {})}, "run: given")
     with tempfile.TemporaryDirectory(prefix="hvd-elastic-run-") as name:
         folder = Path(name)
         script = folder / f"{train.__name__}.py"
         script.write_text(text)
         (folder / GIVEN).write_text(given)
-        words = [*_sizes(np, min_np), *([] if hosts is None else ["--hosts-file", os.path.abspath(hosts)])]  # noqa: PTH100
-        words += ["--state-dir", str(folder / "state"), "--quiet", *options]
-        _launched([sys.executable, "-m", "hvd_elastic_ext.cli", "run", *words, sys.executable, str(script), name])
+        words = [*sizes, *more, "--state-dir", str(folder / "state"), "--quiet", *options]
+        command = [sys.executable, "-m", "hvd_elastic_ext.cli", "run", *words, sys.executable, str(script), name]
+        _launched(command, folder)
         return _results(folder)
 
 
-def _sizes(np: int | None, min_np: int | None) -> list[str]:
-    return [
-        *([] if np is None else ["-np", str(np)]),
-        *([] if min_np is None else ["--min-np", str(min_np)]),
-    ]
+def _as_horovod_has_them(given: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Options of sizes, and further ones. Raises :class:`UsageError` for an argument without an equal. Pure."""
+    sizes: dict[str, Any] = {}
+    words: list[str] = []
+    for name, value in given.items():
+        if name not in (*_SIZES, *_SIZES.values(), *_OPTIONS, *_WITHOUT, *_NOTHING_TO_DO):
+            raise UsageError(f"run: there is no argument {name}; further options of hvd-elastic run go into options=[]")
+        if value is None or name in _NOTHING_TO_DO:
+            continue
+        if name in _WITHOUT and value:
+            raise UsageError(f"run: {name}: {_WITHOUT[name]}")
+        if name in _OPTIONS:
+            several = isinstance(value, list | tuple)
+            if several and name != "cooldown_range":
+                words += [_OPTIONS[name], ",".join(map(str, value))]
+            else:
+                words += [_OPTIONS[name], *map(str, value if several else [value])]
+        elif name not in _WITHOUT:
+            size = _SIZES.get(name, name)
+            if sizes.get(size, value) != value:
+                raise UsageError(f"run: {name}={value} and {size}={sizes[size]}: give one of them")
+            sizes[size] = value
+    named = {"np": "-np", "min_np": "--min-np", "max_np": "--max-np"}
+    return [word for size, option in named.items() if size in sizes for word in (option, str(sizes[size]))], words
 
 
-def _launched(command: Sequence[str]) -> None:
+def _hosts(hosts: str | os.PathLike[str]) -> list[str]:
+    """A hosts file, which may change; or a list as ``horovod.run`` takes it. Raises :class:`UsageError` for neither."""
+    if isinstance(hosts, str) and _HOSTS.fullmatch(hosts) and not os.path.lexists(hosts):
+        return ["-H", hosts]
+    if isinstance(hosts, str) and not os.path.lexists(hosts):
+        raise UsageError(f"run: hosts={hosts!r} is no file, and no list of hosts, such as localhost:2")
+    return ["--hosts-file", os.path.abspath(hosts)]  # noqa: PTH100
+
+
+def _launched(command: Sequence[str], folder: Path) -> None:
     """Run the launcher, and pass its output on: that of a notebook's cell is no file descriptor."""
     # Modules that the caller can import, the function's too, are the job's.
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109
@@ -76,12 +136,31 @@ def _launched(command: Sequence[str]) -> None:
             process.kill()
             raise
     if process.returncode:
-        raise JobFailed(f"run: the job ended with exit code {process.returncode}: {last}")
+        error = _error(folder)
+        more = f"; train ended with {error}" if error not in last else ""
+        raise JobFailed(f"run: the job ended with exit code {process.returncode}: {last}{more}")
+
+
+def _error(folder: Path) -> str:
+    """What a function last failed with; empty if none did."""
+    found = sorted(folder.glob(FAILED.format(pid="*")), key=lambda path: path.stat().st_mtime_ns)
+    return found[-1].read_text() if found else ""
 
 
 def _results(folder: Path) -> list[Any]:
-    """What the ranks have left, in their order. Raises :class:`JobFailed` if there is nothing."""
+    """What the ranks have left, in their order. Raises :class:`JobFailed` if one of them is missing, or says why it
+    cannot be sent."""
     found = {int(match[1]): path for path in folder.iterdir() if (match := _RESULT.fullmatch(path.name))}
     if not found:
         raise JobFailed("run: the job ended well, and no rank has left a result on this machine")
-    return [json.loads(found[rank].read_text()) for rank in sorted(found)]
+    said = {rank: json.loads(found[rank].read_text()) for rank in sorted(found)}
+    for rank, each in said.items():
+        if "problem" in each:
+            raise JobFailed(f"run: what rank {rank} returned cannot be sent back: {each['problem']}")
+    size = max(each["size"] for each in said.values())
+    if missing := sorted({*range(size)} - {*said}):
+        ranks = ", ".join(map(str, missing))
+        raise JobFailed(
+            f"run: of {size} ranks these have left no result on this machine: {ranks}; hosts are names of it"
+        )
+    return [from_text(each["result"], source=f"rank {rank}") for rank, each in said.items()]

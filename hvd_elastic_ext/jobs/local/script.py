@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-import json
 import textwrap
 from collections.abc import Callable
 from types import ModuleType
@@ -16,29 +15,14 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
 
-GIVEN, RESULT = "given.json", "result-{rank}.json"
-PLAIN: Final = "numbers, text, booleans, None, lists and dicts of these"
-
 _END: Final = """
 
 if __name__ == "__main__":
-    import json as _json
     import sys as _sys
-    from pathlib import Path as _Path
 
-    _folder = _Path(_sys.argv[1])
-    _given = _json.loads((_folder / {given!r}).read_text())
-    _result = {name}(*_given["args"], **_given["kwargs"])
-    try:
-        _text = _json.dumps(_result)
-    except TypeError as _error:
-        raise SystemExit(f"hvd_elastic_ext.run: {name} returned what cannot be sent ({{_error}}); return {plain}")
-    import hvd_elastic_ext.torch as _elastic
+    from hvd_elastic_ext.jobs.local.results import called as _called
 
-    _path = _folder / {result!r}.format(rank=_elastic.rank())
-    _fresh = _path.with_suffix(".tmp")
-    _fresh.write_text(_text)
-    _fresh.replace(_path)
+    _called({name}, _sys.argv[1])
 """
 
 
@@ -48,16 +32,7 @@ def script_of(function: Callable[..., Any]) -> str:
         raise UsageError(f"{function!r} is no function with a name: write def train(...): …")
     parts: dict[str, str] = {}
     name = _add(function, function.__name__, parts, what=function.__name__)
-    end = _END.format(name=name, given=GIVEN, result=RESULT, plain=PLAIN)
-    return "from __future__ import annotations\n\n" + "\n".join(parts.values()) + end
-
-
-def sent(values: Any, what: str) -> str:
-    """Values as text. Raises :class:`UsageError` for what is not plain."""
-    try:
-        return json.JSONEncoder().encode(values)  # with NaN and infinity: Python reads it
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{what}: {error}; what is sent are {PLAIN}") from None
+    return "from __future__ import annotations\n\n" + "\n".join(parts.values()) + _END.format(name=name)
 
 
 def _add(value: Any, name: str, parts: dict[str, str], *, what: str) -> str:

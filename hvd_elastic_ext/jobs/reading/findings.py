@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
@@ -11,7 +12,7 @@ from hvd_elastic_ext.jobs.rendering.pods import GPU
 
 Level = Literal["ok", "warning", "problem", "unknown"]
 
-_QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?)(n|u|m|[kKMGTPE]i?|)", re.ASCII)
+_QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?)(n|u|m|k|[MGTPE]|[KMGTPE]i|[eE]\d+|)", re.ASCII)
 _UNITS: Final = {
     "": 1.0,
     "n": 1e-9,
@@ -38,7 +39,21 @@ class Finding(NamedTuple):
 def amount(quantity: object) -> float:
     """A quantity of Kubernetes as a number; 0 for what is none."""
     found = _QUANTITY.fullmatch(str(quantity))
-    return float(found[1]) * {**_UNITS, **_BINARY}[found[2]] if found else 0.0
+    if not found:
+        return 0.0
+    unit = found[2]
+    return float(found[1]) * (10.0 ** int(unit[1:]) if unit[1:].isdecimal() else {**_UNITS, **_BINARY}[unit])
+
+
+def quantity(value: float) -> str:
+    """A number as Kubernetes writes it, in the unit in which it is shortest: 2Gi, 500m, 16G."""
+    if value != int(value):
+        return f"{math.ceil(value * 1000)}m"
+    texts = [f"{value:.0f}"]
+    for unit, size in {**_UNITS, **_BINARY}.items():
+        if size > 1 and value >= size and value % size == 0:
+            texts.append(f"{value / size:.0f}{unit}")
+    return min(texts, key=len)
 
 
 def requests_of(template: Body) -> dict[str, float]:
@@ -66,7 +81,7 @@ def of_nodes(nodes: Sequence[Body] | None, worker: Body, *, least: int) -> list[
         return [Finding("problem", "nodes", f"none of {len(nodes)} has the labels {labels}", "change --selector")]
     large = [node for node in labelled if _room(node, wanted) > 0]
     if not large:
-        asked = ", ".join(f"{name} {value:g}" for name, value in wanted.items())
+        asked = ", ".join(f"{name} {quantity(value)}" for name, value in wanted.items())
         return [Finding("problem", "nodes", f"none has room for a worker, even empty: {asked}", _smaller(wanted))]
     open_ = [node for node in large if not _hard_taints(node, worker)]
     found = [_of_taints(large, worker)] if len(open_) < len(large) else []

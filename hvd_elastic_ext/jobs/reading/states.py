@@ -83,6 +83,7 @@ class JobSeen:
     created: str
     image: str
     pods: tuple[PodSeen, ...]
+    namespace: str = ""
 
     @property
     def ready(self) -> int:
@@ -107,6 +108,7 @@ def seen(root: Body, pods: Sequence[Body], workers: Body | None = None) -> JobSe
         created=str(_at(root, "metadata", "creationTimestamp") or ""),
         image=image,
         pods=tuple(pod(each) for each in pods if _at(each, "metadata", "labels", JOB_LABEL) == name),
+        namespace=str(_at(root, "metadata", "namespace") or ""),
     )
 
 

@@ -149,9 +149,10 @@ def _first(template: Body, job: Job, what: Body, mounts: Sequence[Body], *, name
     """Put a container before all others, with a folder that the main one starts in."""
     spec, container = template["spec"], main_container(template)
     place = _placed(template, job, {"emptyDir": {}})
+    of_image: Body = {field: container[field] for field in ("image", "imagePullPolicy") if field in container}
     first = {
         "name": name,
-        "image": container["image"],
+        **of_image,
         **what,
         "securityContext": dict(container["securityContext"]),
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},

@@ -33,6 +33,7 @@ def _mpi_job(objects: Sequence[Body], job: Job) -> list[str]:
                 f"--worker-restart-policy={job.worker_restart_policy}: an MPIJob knows Never and OnFailure; "
                 f"{worker['restartPolicy']} is set"
             )
+    body["spec"]["runPolicy"] |= _ends(job) | _retries(job.retries) | _cleaning(job)
     return notes + _queue_of_operator(body, job, with_launcher=True)
 
 
@@ -45,8 +46,9 @@ def _pytorch_job(objects: Sequence[Body], job: Job) -> list[str]:
     worker["replicas"] = job.workers
     if job.worker_restart_policy:
         worker["restartPolicy"] = job.worker_restart_policy
-    if job.backoff_limit is not None:
-        spec["runPolicy"]["backoffLimit"] = job.backoff_limit
+    if None not in (job.retries, job.backoff_limit) and job.retries != job.backoff_limit:
+        raise UsageError("--retry and --job-backoff-limit are the same of a PyTorchJob: give one")
+    spec["runPolicy"] |= _ends(job) | _retries(job.backoff_limit) | _retries(job.retries) | _cleaning(job)
     container = worker["template"]["spec"]["containers"][0]
     container["args"] = [literal(word) for word in torchrun_words(job.command)]
     notes = _ssh_secret(job, "a PyTorchJob uses no ssh")
@@ -84,17 +86,30 @@ def _training_job(objects: Sequence[Body], job: Job) -> list[str]:
     merged(body["metadata"], "annotations", marks)
     if job.queue:
         raise UsageError(f"--queue {job.queue}: neither Kueue nor Volcano's controllers know a TrainingJob; use --gang")
+    for option, given in (("--running-timeout", job.timeout_s), ("--ttl-after-finished", job.kept_s)):
+        if given:
+            raise UsageError(f"{option}: a TrainingJob has no such limit; take --kind mpijob")
+    body["spec"] |= _cleaning(job)
     if job.gang:
         group = {f"{COSCHEDULING}/name": job.name, f"{COSCHEDULING}/min-available": str(job.min_workers + 1)}
         for _, template in templates(body):
             merged(template["metadata"], "labels", group)
-    return _ssh_secret(job, "the et-operator makes a key for each job")
+    notes = _ssh_secret(job, "the et-operator makes a key for each job")
+    if job.retries is not None:
+        notes.append("--retry: of an etjob arena leaves it out, too; its limit is --job-backoff-limit")
+    return notes
 
 
 def _stateful_set(objects: Sequence[Body], job: Job) -> list[str]:
     body = of_kind(objects, "StatefulSet")
     body["spec"]["replicas"] = job.workers
     notes = []
+    if job.clean_pods not in ("", "None"):
+        raise UsageError(
+            f"--clean-task-policy {job.clean_pods}: workers of a StatefulSet stay until the job is deleted, which "
+            "--ttl-after-finished does"
+        )
+    of_kind(objects, "Job")["spec"] |= _ends(job) | _retries(job.retries)
     scheduler, _, queue = job.queue.partition("/")
     if scheduler == "kueue":
         # The workers alone: what Kueue takes back of a Job are its pods, and the launcher is to stay.
@@ -117,6 +132,20 @@ def _stateful_set(objects: Sequence[Body], job: Job) -> list[str]:
         *notes,
         f"--worker-restart-policy={job.worker_restart_policy}: containers of a StatefulSet are always started again",
     ]
+
+
+def _ends(job: Job) -> dict[str, Any]:
+    """When it ends at the latest, and is deleted after that."""
+    times = {"activeDeadlineSeconds": job.timeout_s, "ttlSecondsAfterFinished": job.kept_s}
+    return {name: value for name, value in times.items() if value}
+
+
+def _retries(number: int | None) -> dict[str, Any]:
+    return {} if number is None else {"backoffLimit": number}
+
+
+def _cleaning(job: Job) -> dict[str, Any]:
+    return {"cleanPodPolicy": job.clean_pods} if job.clean_pods else {}
 
 
 def _queue_of_operator(body: Body, job: Job, *, with_launcher: bool) -> list[str]:

@@ -13,6 +13,7 @@ from hvd_elastic_ext.jobs.spec.job import Job
 GPU: Final = "nvidia.com/gpu"
 FIXED: Final = ("--discovery", "--discovery-user", "--ssh-port", "--blacklist-cooldown-range", "--state-dir")
 """Options of the template's launcher that belong to the pod, not to what is trained."""
+SHARED: Final = "shm"
 DAEMON_COMMAND: Final = "hvd-discover"
 
 
@@ -20,6 +21,8 @@ def change(template: Body, role: str, job: Job) -> None:
     """Make the pod of a template that of ``job``, in place."""
     spec, container = template["spec"], main_container(template)
     container["image"] = job.image
+    if job.pull_policy:
+        container["imagePullPolicy"] = job.pull_policy
     if job.working_dir:
         container["workingDir"] = job.working_dir
     _metadata(template, role, job)
@@ -39,6 +42,7 @@ def change(template: Body, role: str, job: Job) -> None:
     _claims(spec, container, job)
     if role == WORKER:
         _resources(container, job)
+        _shared_memory(spec, job)
     elif role == LAUNCHER:
         container["args"] = launcher_words(container["args"], job)
     _discovery(template, job)
@@ -89,10 +93,17 @@ def _claims(spec: Body, container: Body, job: Job) -> None:
 
 
 def _resources(container: Body, job: Job) -> None:
-    asked: Mapping[str, str] = _without_empty({"cpu": job.cpu, "memory": job.memory})
+    asked: Mapping[str, str] = {**_without_empty({"cpu": job.cpu, "memory": job.memory}), **job.devices}
     resources = container["resources"]
     merged(resources, "requests", asked)
     merged(resources, "limits", {**asked, **({GPU: str(job.gpus)} if job.gpus else {})})
+
+
+def _shared_memory(spec: Body, job: Job) -> None:
+    """Each template has it, at /dev/shm."""
+    if job.shared_memory:
+        volume = next(each for each in spec["volumes"] if each["name"] == SHARED)
+        volume["emptyDir"]["sizeLimit"] = job.shared_memory
 
 
 def _discovery(template: Body, job: Job) -> None:
@@ -103,6 +114,8 @@ def _discovery(template: Body, job: Job) -> None:
     found["image"] = job.discover_image or job.image
     if found["image"] == job.image:
         found["command"] = [DAEMON_COMMAND]
+        if job.pull_policy:
+            found["imagePullPolicy"] = job.pull_policy
 
 
 def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:

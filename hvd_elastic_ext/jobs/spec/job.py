@@ -23,7 +23,9 @@ OWN_LABELS: Final = ("hvd-elastic-job", "hvd-elastic-role", "app.kubernetes.io/m
 """By these a job and its pods are found."""
 
 _NAME: Final = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?", re.ASCII)
-_QUANTITY: Final = re.compile(r"\d+(\.\d+)?(m|k|[KMGTPE]i?)?", re.ASCII)
+CLEANS: Final = ("None", "Running", "All")
+PULLS: Final = ("Always", "IfNotPresent", "Never")
+_QUANTITY: Final = re.compile(r"\d+(\.\d+)?(m|k|[MGTPE]|[KMGTPE]i|[eE]\d+)?", re.ASCII)
 _NONE: Final[Mapping[str, str]] = {}
 
 
@@ -49,7 +51,10 @@ class Job:
     (0: without limit). ``queue``: ``kueue/NAME`` or ``volcano/NAME``. ``gang``: the first ``min_workers`` are placed
     together or not at all. ``sync``: a folder of this machine, ``git+URL@REV`` or ``pvc:CLAIM/FOLDER``, whose files
     every pod gets; ``sync_secret``: a Secret (basic-auth) for that URL. ``volumes``: claims, by where
-    they are mounted.
+    they are mounted. ``devices``: further resources of each worker, by their names, with their numbers.
+    ``shared_memory``: of each worker, at ``/dev/shm``. ``retries``: of the launcher, by the operator; ``timeout_s``:
+    when a job is ended, ``kept_s``: when one that has ended is deleted (0: never); ``clean_pods``: which pods go when
+    it ends: None, Running or All.
     """
 
     name: str
@@ -71,6 +76,12 @@ class Job:
     backoff_limit: int | None = None
     worker_restart_policy: str = ""
     working_dir: str = ""
+    shared_memory: str = ""
+    retries: int | None = None
+    timeout_s: int = 0
+    kept_s: int = 0
+    clean_pods: str = ""
+    pull_policy: str = ""
     priority: str = ""
     scheduler: str = ""
     ssh_secret: str = ""
@@ -88,6 +99,7 @@ class Job:
     launcher_annotations: Mapping[str, str] = field(default_factory=lambda: _NONE)
     worker_annotations: Mapping[str, str] = field(default_factory=lambda: _NONE)
     volumes: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    devices: Mapping[str, str] = field(default_factory=lambda: _NONE)
 
     @property
     def slots_per_worker(self) -> int:
@@ -123,11 +135,16 @@ def _problems(job: Job) -> list[str]:
     low, now, high = job.min_workers, job.workers, job.max_workers
     scheduler, _, queue = job.queue.partition("/")
     counts = {"--gpus": job.gpus, "--slots": job.slots, "--max-wait-time": job.max_wait_s}
-    counts["--job-backoff-limit"] = job.backoff_limit or 0
+    counts |= {"--job-backoff-limit": job.backoff_limit or 0, "--retry": job.retries or 0}
+    quantities = [("--cpu", job.cpu), ("--memory", job.memory), ("--share-memory", job.shared_memory)]
+    quantities += [(f"--device {name}", number) for name, number in job.devices.items()]
     checks = [
         (bool(job.kind) and job.kind not in KINDS, f"--kind {job.kind!r} is none of {', '.join(KINDS)}"),
         (not job.image, "--image is missing: an image with hvd-elastic and what is trained"),
-        (not job.command, "the command is missing: hvd-elastic submit NAME --image IMAGE -- python train.py"),
+        (
+            not any(map(str.strip, job.command)),
+            "the command is missing: hvd-elastic submit NAME --image IMAGE -- python train.py",
+        ),
         (
             not 1 <= low <= now <= high,
             f"--min-workers {low}, --workers {now}, --max-workers {high}: 1 at least, and in this order",
@@ -139,13 +156,15 @@ def _problems(job: Job) -> list[str]:
         *((number < 0, f"{option} is {number}; it is 0 at least") for option, number in counts.items()),
         *(
             (bool(text) and not _QUANTITY.fullmatch(text), f"{option} {text!r} is no quantity; write 4, 500m or 16Gi")
-            for option, text in (("--cpu", job.cpu), ("--memory", job.memory))
+            for option, text in quantities
         ),
         *(
             (bool(given) and given not in there, f"{option} {given!r} is none of {', '.join(there)}")
             for option, given, there in (
                 ("--job-restart-policy", job.restart_policy, RESTARTS),
                 ("--worker-restart-policy", job.worker_restart_policy, WORKER_RESTARTS),
+                ("--clean-task-policy", job.clean_pods, CLEANS),
+                ("--image-pull-policy", job.pull_policy, PULLS),
             )
         ),
         (bool(told := source.problem(job.sync, secret=job.sync_secret)), told),

@@ -10,11 +10,16 @@ from typing import Final, NamedTuple
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.spec.job import Toleration
 
+_DURATION: Final = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|ms|s|m|h)", re.ASCII)
+_SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PROCESSES: Final = ("auto", "gpu")
 _VARIABLE: Final = re.compile(r"\$\{(\w+)\}|\$(\w+)")
 _ARITHMETIC: Final = re.compile(r"\$\(\(\s*(\d+(?:\s*[*+]\s*\d+)*)\s*\)\)")
 _STOCK: Final = ("horovodrun",)
 _OURS: Final = ("hvd-elastic", "run")
 _SCRIPT: Final = "--host-discovery-script"
+SHELL: Final = "sh"
+_BUILT_IN: Final = frozenset({".", "cd", "eval", "exec", "export", "set", "source", "test", "ulimit", "umask"})
 
 
 def pairs(option: str, given: Iterable[str]) -> dict[str, str]:
@@ -26,6 +31,35 @@ def pairs(option: str, given: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"{option} {text!r}: write {option} KEY=VALUE")
         found[key] = value
     return found
+
+
+def seconds(text: str) -> float:
+    """A time as kubectl and arena take it, such as 90s, 10m or 1h30m, or plain seconds. Raises :class:`UsageError`."""
+    if re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII):
+        return float(text)
+    parts = _DURATION.findall(text)
+    if not parts or "".join(parts) != text:
+        raise UsageError(f"{text!r} is no time; write 90s, 10m or 1h30m")
+    return sum(_seconds(part) for part in parts)
+
+
+def _seconds(part: str) -> float:
+    number = part.rstrip("nuµmsh")
+    return float(number) * _SECONDS[part.removeprefix(number)]
+
+
+def processes(text: str, *, slots: int, gpus: int) -> int:
+    """``--nproc-per-node``, which a number of ``--slots`` may repeat. Raises :class:`UsageError`."""
+    if not text:
+        return slots
+    if text in _PROCESSES and gpus:
+        return gpus
+    if not re.fullmatch(r"[1-9]\d*", text, re.ASCII):
+        why = "it counts what a node has, which is not known here; " if text in (*_PROCESSES, "cpu") else ""
+        raise UsageError(f"--nproc-per-node {text}: {why}write a number")
+    if slots not in (0, int(text)):
+        raise UsageError(f"--nproc-per-node {text} and --slots {slots} are the same: give one")
+    return int(text)
 
 
 def tolerations(given: Iterable[str]) -> tuple[Toleration, ...]:
@@ -65,40 +99,40 @@ class Command(NamedTuple):
     launcher: bool
 
 
-def command(given: Sequence[str], variables: Mapping[str, str]) -> Command:
+def command(given: Sequence[str], variables: Mapping[str, str], *, shell: str = SHELL) -> Command:
     """What is written after ``--``.
 
     One word with spaces is a line of a shell, as arena takes it: ``${workers}`` and ``$((2*3))`` are computed here,
-    and what is left of a shell in it is for ``sh``. A line that begins with ``horovodrun`` or ``hvd-elastic run`` has
-    options of ours; hosts come from the cluster, so its discovery script is left out.
+    and what is left of a shell in it is for ``shell``. A line that begins with ``horovodrun`` or ``hvd-elastic run``
+    has options of ours; hosts come from the cluster, so its discovery script is left out.
     """
     words = list(given)
     if len(words) == 1 and any(space in words[0] for space in " \n\t"):
-        words = _words(re.sub(r"\s*\\?\n\s*", " ", _expanded(words[0], variables)).strip())
+        words = _words(re.sub(r"\s*\\?\n\s*", " ", _expanded(words[0], variables)).strip(), shell)
     for start in (_STOCK, _OURS):
         if tuple(words[: len(start)]) == start:
             return Command(tuple(_without_script(words[len(start) :])), launcher=True)
     return Command(tuple(words), launcher=False)
 
 
-def _words(line: str) -> list[str]:
+def _words(line: str, shell: str) -> list[str]:
     try:
         words = shlex.split(line)
     except ValueError as error:
         raise UsageError(f"the command {line!r} cannot be read: {error}") from None
-    if not _needs_shell(line):
+    if not _needs_shell(line) and not (shell != SHELL and set("{[") & set(line)):
         return words
     if any(f" {' '.join(start)} " in f" {' '.join(words)} " for start in (_STOCK, _OURS)):
         raise UsageError(
             f"the command {line!r} needs a shell, and would start a whole job in each process; begin with horovodrun "
             "or hvd-elastic run, and leave variables, redirections and other commands out, or quote them"
         )
-    return ["sh", "-c", line]
+    return [shell, "-c", line]
 
 
 def _needs_shell(line: str) -> bool:
     """Whether anything in it is more than words, as a shell reads it."""
-    if re.match(r"\w+=", line):
+    if re.match(r"\w+=", line) or (line.split()[:1] and line.split()[0] in _BUILT_IN):
         return True
     expanded = re.sub(r"\\.|'[^']*'", "", line)
     return bool(set("$`") & set(expanded) or set("|;&<>()*?~#") & set(re.sub(r'"[^"]*"', "", expanded)))

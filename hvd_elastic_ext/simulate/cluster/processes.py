@@ -108,6 +108,7 @@ class World:
     phase: str = "joining"
     interrupted: bool = False
     fresh: bool = True
+    after_loss: bool = False
     elected: tuple[int, int] = (0, 0)
     """Incarnation and generation of its commits."""
     stepped_at: float = -1.0

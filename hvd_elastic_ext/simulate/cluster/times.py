@@ -20,7 +20,8 @@ LATELY_S: Final = 1.0
 class Times:
     """``agent_s``: from the order to start an agent until it connects. ``boot_s``: from the start of a process until it
     is ready. ``go_s``: from the word to go live until it asks for its rank. ``join_s``: from the ranks until all are
-    connected. ``sync_s``: until they agree on the state. ``notice_s``: until a lost peer is noticed.
+    connected. ``sync_s``: until they agree on the state. ``lost_s``: both together, of a world that follows a loss;
+    None: as for others. ``notice_s``: until a lost peer is noticed.
 
     ``step_s``, ``agent_s`` and ``boot_s`` may differ by kind of host: see :meth:`of`. ``spread``: standard deviation of
     the logarithm of ``agent_s``, ``boot_s``, ``transfer_s``, ``write_s`` and ``load_s``; 0 makes them constants.
@@ -42,6 +43,7 @@ class Times:
     go_s: float = 0.1
     join_s: float = 1.0
     sync_s: float = 1.0
+    lost_s: float | None = None
     notice_s: float = 0.01
     ends_s: float = 0.05
     grace_s: float = 5.0
@@ -73,6 +75,10 @@ class Times:
         own = self.kinds.get(kind)
         value: float = getattr(self, name) if own is None or name not in own else own[name]
         return value
+
+    def meets(self, usual_s: float, after_loss: bool) -> float:
+        """How long a world joins, or agrees, which takes ``usual_s`` as a rule."""
+        return usual_s if self.lost_s is None or not after_loss else self.lost_s / 2
 
     def step(self, kind: str, size: int) -> float:
         """Seconds of a step on a host of a kind, in a world of ``size`` ranks."""

@@ -38,6 +38,8 @@ class Training:
         """The step after which the training of a world is done, if that is known when it begins."""
         self._sim, self._observer, self._cut, self._times = sim, observer, cut, times
         self._lineages, self._together = itertools.count(1), together
+        self._lost = False
+        """A world was lost, and none has followed it yet."""
 
     def moves(self, process: Process, state: str) -> None:
         """Give a process another state."""
@@ -86,14 +88,15 @@ class Training:
             key = (incarnation, generation)
             world = next((each for each in self.worlds if each.key == key and each.phase == "joining"), None)
             if world is None:
-                world = World(key, size)
+                world = World(key, size, after_loss=self._lost)
+                self._lost = False
                 self.worlds.append(world)
             for process in those:
                 process.world, process.leave = world, False
             self._move(those, "joining")
             world.members += those
             if len(world.members) == world.size:
-                self._sim.later(self._times.join_s, self._enter, world)
+                self._sim.later(self._times.meets(self._times.join_s, world.after_loss), self._enter, world)
             self._sim.later(self._times.gloo_s, self._give_up, those, world)
 
     def _give_up(self, processes: Sequence[Process], world: World) -> None:
@@ -118,7 +121,7 @@ class Training:
         for process in new:
             process.looped = True
         self._together.say(new, "looping")
-        self._sim.later(self.sync_s, self._synced, world)
+        self._sim.later(self._times.meets(self.sync_s, world.after_loss), self._synced, world)
 
     def _synced(self, world: World) -> None:
         if world.phase != "syncing":
@@ -457,6 +460,7 @@ class Training:
 
     def _roll_back(self, processes: Sequence[Process]) -> None:
         """They have left a world that is lost."""
+        self._lost = True
         alike = dict[tuple[int, int], list[Process]]()
         for process in processes:
             self.follow(process)

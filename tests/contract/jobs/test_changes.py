@@ -167,3 +167,5 @@ def test_waiting_ends_with_the_job_and_says_what_it_waited_for(cluster: Cluster,
     with pytest.raises(UsageError, match="digits has ended: Failed"):
         changes.suspend(cluster, "digits")
     assert changes.wait_for(cluster, "nobody", (GONE,), sleep=never) == GONE
+    with pytest.raises(changes.NoSuchJob, match="there is no job nobody"):
+        changes.wait_for(cluster, "nobody", (RUNNING,), sleep=never)

@@ -42,6 +42,7 @@ def check_in_browser(url: str, namespace: str, folder: Path) -> None:
     with browser(folder) as tab:
         tab.open(url)
         tab.wait("document.querySelector('main tbody tr')?.innerText.includes('MPIJob')")
+        tab.wait("document.getElementById('main').innerText.includes('no job has a journal here')")  # asked for apart
         told = tab.js("document.getElementById('main').innerText")
     assert "no job has a journal here" in told
     assert f"Namespace {namespace}" in told

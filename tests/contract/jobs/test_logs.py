@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from hvd_elastic_ext import cli
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.kube_access import Access
-from hvd_elastic_ext.jobs.cluster import apply, logs
+from hvd_elastic_ext.jobs.cluster import apply, changes, logs
 from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterRefused
 from hvd_elastic_ext.jobs.cluster.logs import Wanted
 from tests.support.jobs import example, rendered
@@ -115,3 +116,67 @@ def test_a_job_that_is_not_there_has_no_output(cluster: Cluster, kube: KubeServe
     found: Any = logs.lines(cluster, "nobody", Wanted(follow=True))
     with pytest.raises(UsageError, match="there is no job nobody"):
         next(found)
+
+
+def test_a_part_of_the_output_is_what_was_asked_for(kube: KubeServer, cluster: Cluster) -> None:
+    launched(kube, cluster)
+    kube.logs.write("digits-launcher-x", "[0]<stdout>:a", "[1]<stdout>:b", "[0]<stdout>:c", "[1]<stdout>:d", "end")
+
+    def said(**wanted: Any) -> list[str]:
+        return [line.strip() for line in logs.lines(cluster, "digits", Wanted(**wanted))]
+
+    assert said(since_s=2) == ["[1]<stdout>:d", "end"]
+    assert said(since="2026-01-01T00:00:04.000000000Z") == ["end"]
+    assert said(stamped=True, tail=1) == ["2026-01-01T00:00:04.000000000Z end"]
+    assert said(rank=0, tail=1) == ["[0]<stdout>:c"]  # of that rank
+    assert said(rank=1, stamped=True) == [
+        f"2026-01-01T00:00:0{at}.000000000Z [1]<stdout>:{each}" for at, each in ((1, "b"), (3, "d"))
+    ]
+    assert said(tail=0, rank=1) == []
+
+
+def test_another_pod_and_container_are_read_if_they_are_the_jobs(kube: KubeServer, cluster: Cluster) -> None:
+    launched(kube, cluster)
+    kube.put("pods", bodies.pod("other", labels={"hvd-elastic-job": "other"}))
+    kube.logs.write("digits-worker-0", "mine")
+    (container,) = (each["name"] for each in bodies.pod("x")["spec"]["containers"])
+    assert list(logs.lines(cluster, "digits", Wanted(pod="digits-worker-0", container=container))) == ["mine\n"]
+    with pytest.raises(UsageError, match="digits has no pod 'other'; its pods: digits-launcher-x, digits-worker-0"):
+        next(logs.lines(cluster, "digits", Wanted(pod="other")))
+    with pytest.raises(UsageError, match=f"pod digits-worker-0 has no container 'x'; there are {container}"):
+        next(logs.lines(cluster, "digits", Wanted(pod="digits-worker-0", container="x")))
+
+
+def test_a_previous_container_has_ended_so_nobody_follows_it(kube: KubeServer, cluster: Cluster) -> None:
+    launched(kube, cluster)
+    kube.logs.write("digits-launcher-x", "failed")
+    kube.logs.start("digits-launcher-x")
+    assert list(logs.lines(cluster, "digits", Wanted(follow=True, previous=True))) == ["failed\n"]
+
+
+def test_a_follower_of_a_job_without_pods_ends_with_the_job(kube: KubeServer, cluster: Cluster) -> None:
+    apply.create(cluster, list(rendered(example("mpijob")).objects))
+
+    def sleep(_: float) -> None:
+        changes.delete(cluster, "digits")
+
+    with pytest.raises(UsageError, match="there is no job digits"):
+        next(logs.lines(cluster, "digits", Wanted(follow=True), sleep=sleep))
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--tail=-2"], "--tail -2: it must be greater than or equal to -1"),
+        (["--since", "soon"], "'soon' is no time; write 90s"),
+        (["--since", "0"], "--since 0: it must be greater than 0"),
+        (["--since-time", "today"], "--since-time 'today' is no time; write it as 2026-01-31T07:00:00Z"),
+        (["--since", "5m", "--since-time", "2026-01-31T07:00:00Z"], "not allowed with argument --since"),
+        (["--rank=-1"], "--rank -1: ranks count from 0"),
+    ],
+)
+def test_a_part_that_makes_no_sense_is_told(
+    cluster: Cluster, tmp_path: Path, words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["logs", "digits", "--kubeconfig", str(tmp_path / "config"), *words]) == 2
+    assert why in capsys.readouterr().err

@@ -46,6 +46,8 @@ def test_the_command_tells_problems_by_its_exit_code(config: Path, capfd: pytest
     said = capfd.readouterr().out
     assert "PROBLEM  claim    there is no nobodys\n" in said
     assert "-> make the PersistentVolumeClaim first" in said
+    assert "example.com" not in said  # none was named
+    assert "--image says which one is to be looked for" in said
 
 
 # --- what a real server cannot be made to do

@@ -23,6 +23,7 @@ def test_a_job_is_submitted_seen_scaled_waited_for_and_deleted(config: Path) -> 
     seen = jobs.get("digits", kubeconfig=config)
     assert (seen.kind, seen.asked) == ("Job", 4)
     assert [each.name for each in jobs.all_jobs(kubeconfig=config)] == ["digits"]
+    assert jobs.all_jobs(labels="hvd-elastic-job=other", everywhere=True, kubeconfig=config) == []
     assert jobs.events("digits", kubeconfig=config) == []
     assert jobs.delete("digits", kubeconfig=config)
     assert jobs.wait("digits", "deleted", timeout_s=60, kubeconfig=config) == "Gone"

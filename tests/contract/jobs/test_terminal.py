@@ -84,7 +84,7 @@ def test_the_launcher_is_meant_unless_a_pod_of_the_job_is_named(cluster: Cluster
     assert [pod.name for pod, _, _ in server.execs.commands] == ["digits-launcher-x", "digits-worker-0"]
     with pytest.raises(UsageError, match=r"digits has no pod 'other'; its pods: digits-launcher-x, digits-worker-0"):
         terminal.pod_of(cluster, "digits", "other")
-    with pytest.raises(UsageError, match="digits-worker-1 runs not"):
+    with pytest.raises(UsageError, match="digits-worker-1 does not run; hvd-elastic get digits says why"):
         terminal.pod_of(cluster, "digits", "digits-worker-1")
 
 
@@ -157,3 +157,20 @@ def test_the_command_line_runs_a_shell_or_what_is_given(
         assert cli.main(["attach", "digits", *where, "exit 3"]) == 3
     assert capfd.readouterr().out == "hello\n"
     assert [words for _, _, words in server.execs.commands][1:] == [["sh"], ["sh", "-c", "exit 3"]]
+
+
+def test_a_container_is_named_as_kubectl_names_it(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--kubeconfig", str(tmp_path / "config")]
+    words = ["attach", "digits", *where, "-c"]
+    assert cli.main([*words, "x", "--", "true"]) == 1
+    assert "pod digits-launcher-x has no container 'x'; there are worker" in capsys.readouterr().err
+    assert cli.main(["attach", "digits", "ls", *where]) == 2
+    assert "a command comes after --, as in: hvd-elastic attach NAME -- ls" in capsys.readouterr().err
+
+
+def test_a_closed_input_is_an_empty_one(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)  # as with <&-
+    words = ["attach", "digits", "--kubeconfig", str(tmp_path / "config"), "--", "sh", "-c", "exit 7"]
+    assert cli.main(words) == 7

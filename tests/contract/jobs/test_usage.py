@@ -47,3 +47,13 @@ def test_a_cluster_where_nobody_measures_is_told(cluster: Cluster, monkeypatch: 
     monkeypatch.setattr(usage, "METRICS", "metrics.k8s.io/v9")
     with pytest.raises(Permanent, match="this cluster has no metrics server"):
         usage.of_job(cluster, "digits")
+
+
+def test_without_a_name_pods_of_all_jobs_are_shown_and_no_others(
+    cluster: Cluster, kube: KubeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kube.put("pods", bodies.pod("other-worker-0", labels={"hvd-elastic-job": "other"}))
+    kube.put("pods", bodies.pod("nobodys"))
+    assert cli.main(["top", "--kubeconfig", str(tmp_path / "config")]) == 0
+    found = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert found == ["digits-worker-0", "digits-worker-1", "other-worker-0"]

@@ -68,6 +68,8 @@ class Logs:
         first = len(lines) - min(len(lines), call.number("tailLines") or len(lines))
         if since := call.option("sinceTime"):
             first = sum(_time(number) < since for number in range(len(lines)))
+        if seconds := call.number("sinceSeconds"):  # of the time of the newest line
+            first = max(first, len(lines) - min(len(lines), seconds))
         handler._begin(200, {"Content-Type": "text/plain", "Transfer-Encoding": "chunked"})
         self._send(handler, call, lines, first)
 

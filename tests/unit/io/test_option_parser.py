@@ -37,6 +37,7 @@ def parser() -> Parser:
         ("move --many a b --mani", "--mani is no option; did you mean --many?", "tool move"),
         ("move x y --to z", "'y' is one word too many; a place is named with --to", "tool move"),
         ("move x --to z -p q", "-p 'q': write a whole number, such as -p 2", "tool move"),
+        ("remove --force=yes", "--force has no value; leave 'yes' out", "tool remove"),
         ("remove --forc", "--forc is no option; did you mean --force?", "tool remove"),
         ("remove x", "'x' is one word too many; leave it out", "tool remove"),
     ],
@@ -72,3 +73,10 @@ def test_without_a_second_line_an_error_is_one() -> None:
 def test_all_that_is_there_is_named_where_nothing_is_near() -> None:
     assert nearest("moev", ["move", "remove"]) == "did you mean move?"
     assert nearest("q", ["move", "remove"]) == "there are move, remove"
+
+
+def test_a_word_that_is_no_number_is_told_by_the_name_of_its_place() -> None:
+    options = Parser(prog="tool")
+    options.add_argument("number", metavar="N", type=int)
+    with pytest.raises(UsageError, match=r"^N 'many': write a whole number, such as 2\n"):
+        options.parse_args(["many"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from pathlib import Path
 
@@ -48,6 +49,20 @@ def test_a_job_with_the_times_and_hosts_of_a_journal_does_as_many_steps(records:
     given = {"min_num_proc": 1, "checkpoint_every": "100s"}
     result = simulate(found.trace, options.settings(given, found.trace), found.times)
     assert result.steps == pytest.approx(found.steps, rel=0.05)
+
+
+def test_losses_that_cost_less_time_than_planned_changes_are_predicted_so() -> None:
+    """As a rule they do: who has lost a peer need not wait for a step at which all can leave."""
+    journal = io.StringIO()
+    was = dataclasses.replace(TIMES, join_s=1.5, sync_s=1.5, lost_s=0.5, notice_s=0.01)
+    settings = options.settings({"min_num_proc": 1}, TRACE)
+    simulate(TRACE, settings, was, journal=journal)
+    found = measured.of_records(list(read(journal.getvalue().splitlines())), where="j")
+    assert found.times.join_s + found.times.sync_s == pytest.approx(3.0, rel=0.1)
+    assert found.times.lost_s == pytest.approx(0.5, abs=0.25)
+    said = simulate(found.trace, settings, dataclasses.replace(found.times, spread=0.0))
+    assert said.worlds == found.worlds
+    assert said.downtime_s == pytest.approx(found.downtime_s, rel=0.05)
 
 
 UNLISTED = (40.0, "published", {"hosts": {"a": 1}})

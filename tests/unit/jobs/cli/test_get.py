@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
 
-from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.jobs.cli.changes import seconds
 from hvd_elastic_ext.jobs.cli.get import age, shown
 from hvd_elastic_ext.jobs.cli.options import name_of, printed
 from hvd_elastic_ext.jobs.reading.states import JobSeen, PodSeen
@@ -49,10 +48,9 @@ def test_an_age_is_short(ago: int, text: str) -> None:
     assert age("", 0) == "?"
 
 
-def test_a_time_is_as_kubectl_takes_it() -> None:
-    assert [seconds(text) for text in ("90", "90s", "10m", "2h", "0.5s")] == [90, 90, 600, 7200, 0.5]
-    with pytest.raises(UsageError, match="'soon' is no time"):
-        seconds("soon")
+def test_jobs_of_all_namespaces_have_theirs_first() -> None:
+    lines = shown([replace(SEEN, namespace="team")], "", alone=False, everywhere=True, now=NOW).splitlines()
+    assert [line.split()[:3] for line in lines] == [["NAMESPACE", "NAME", "KIND"], ["team", "digits", "MPIJob"]]
 
 
 def test_objects_are_printed_as_kubectl_does() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 from typing import Any
 
@@ -11,8 +12,9 @@ import yaml
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.cli import submit
 from hvd_elastic_ext.jobs.cli.submit import asked_for, difference
-from hvd_elastic_ext.jobs.cli.submit_options import REFUSED, parted
+from hvd_elastic_ext.jobs.cli.submit_options import add_job, parted
 from hvd_elastic_ext.jobs.rendering.objects import main_container, templates
+from hvd_elastic_ext.jobs.spec.arena import REFUSED
 from tests.support.jobs import example, one, rendered
 
 BASE = "digits --image reg/train:1 --dry-run=client"
@@ -63,8 +65,16 @@ def test_an_option_of_arena_that_is_not_taken_says_what_to_do_instead(option: st
 @pytest.mark.parametrize(
     ("line", "why"),
     [
+        ("", "NAME is missing"),
         ("--image x -- python t.py", "NAME is missing"),
         ("one --name two --image x -- python t.py", "give one name"),
+        ("tfjob --name=one --image x -- python t.py", "arena's tfjob is no kind of job here; there are etjob"),
+        ("etjob --image x -- python t.py", "NAME is missing: etjob is a kind of arena's"),
+        ("one --image x --gang=maybe -- python t.py", "--gang has no value; leave 'maybe' out"),
+        ("one --image x --kind mpijob --dry-run -- ''", "the command is missing"),
+        ("one --image x --queue -- python t.py", "name a queue: --queue kueue/NAME"),
+        ("one --image x --queue=true -- python t.py", "name a queue: --queue kueue/NAME"),
+        ("one --image x --running-timeout soon -- python t.py", "'soon' is no time"),
         ("one --imge x -- python t.py", "did you mean --image"),
         ("one --kind mpijob --dry-run --image x -- hvd-elastic run --setle 3 t.py", "did you mean --settle"),
     ],
@@ -75,9 +85,12 @@ def test_a_mistake_is_told(line: str, why: str) -> None:
 
 
 def test_the_command_is_what_follows_the_dashes_or_a_last_word_with_spaces() -> None:
-    assert parted(["a", "--", "b", "--", "c"]) == (["a"], ["b", "--", "c"])
-    assert parted(["a", "--gpus=1", "python t.py"]) == (["a", "--gpus=1"], ["python t.py"])
-    assert parted(["a", "--gpus", "1"]) == (["a", "--gpus", "1"], [])
+    parser = argparse.ArgumentParser()
+    add_job(parser)
+    assert parted(parser, ["a", "--", "b", "--", "c"]) == (["a"], ["b", "--", "c"])
+    assert parted(parser, ["a", "--gpus=1", "python t.py"]) == (["a", "--gpus=1"], ["python t.py"])
+    assert parted(parser, ["a", "--gpus", "1"]) == (["a", "--gpus", "1"], [])
+    assert parted(parser, ["a", "--env", "A=b c"]) == (["a", "--env", "A=b c"], [])
 
 
 def test_a_difference_shows_what_is_asked_for_and_not_what_a_server_adds() -> None:
@@ -99,3 +112,46 @@ def test_only_what_both_have_is_compared() -> None:
 def test_hosts_in_the_command_are_refused_since_they_come_from_the_cluster(option: str) -> None:
     with pytest.raises(UsageError, match="in the command: hosts come from the cluster; leave it out"):
         submit.main(shlex.split(f"{BASE} --kind mpijob -- hvd-elastic run {option} python /t.py"))
+
+
+ALSO = """
+mpijob --name=q --image=reg/train:1 --gpus=2 --workers=2 --retry=3 --workingDir=/w --shell=bash --share-memory=4Gi
+--clean-task-policy=All --running-timeout=2h30m --ttl-after-finished=90s --nproc-per-node=4 --mounts-on-launcher
+--gang=false --rdma=false --device=rdma/hca=1 --image-pull-policy=IfNotPresent --data=claim:/d
+--dry-run=client -o yaml "python t.py | tee /d/log"
+"""
+
+
+def test_no_option_of_arena_is_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+    job = objects(capsys, ALSO)[-1]
+    policy = {"backoffLimit": 3, "activeDeadlineSeconds": 9000, "ttlSecondsAfterFinished": 90, "cleanPodPolicy": "All"}
+    assert job["spec"]["runPolicy"] == policy
+    assert job["spec"]["slotsPerWorker"] == 4
+    pods = dict(templates(job))
+    launcher, worker = main_container(pods["launcher"]), main_container(pods["worker"])
+    assert launcher["args"][-3:] == ["bash", "-c", "python t.py | tee /d/log"]
+    assert (launcher["workingDir"], worker["workingDir"]) == ("/w", "/w")
+    assert {"name": "data-0", "mountPath": "/d"} in launcher["volumeMounts"]
+    assert worker["resources"]["limits"]["rdma/hca"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("end", "command"),
+    [
+        ("./run.sh", ["./run.sh"]),
+        ("python t.py 3", ["python", "t.py", "3"]),
+        ("-- python t.py", ["python", "t.py"]),
+        ("--dry-run 'python t.py'", ["python", "t.py"]),
+    ],
+)
+def test_the_last_words_of_a_line_of_arena_are_the_command(
+    capsys: pytest.CaptureFixture[str], end: str, command: list[str]
+) -> None:
+    line = f"mpijob --name=q -e A=1 --env B=2 --image reg/train:1 --dry-run=client -o yaml {end}"
+    launcher = main_container(dict(templates(objects(capsys, line)[-1]))["launcher"])
+    assert launcher["args"][-len(command) :] == command
+
+
+def test_a_second_name_is_no_command() -> None:
+    with pytest.raises(UsageError, match="'more' is one word too many"):
+        submit.main(["digits", "more", "--image", "x", "--kind", "mpijob", "--dry-run"])

@@ -24,3 +24,12 @@ def test_a_row_that_goes_is_shown_once_as_gone_and_may_come_back() -> None:
     assert list(seen.lines([(HEADINGS, [])])) == ["a    Gone     1s\n"]
     assert list(seen.lines([(HEADINGS, [])])) == []
     assert list(seen.lines([(HEADINGS, [row])])) == ["a    Running  1s\n"]
+
+
+def test_jobs_of_one_name_in_two_namespaces_are_two() -> None:
+    seen = Changes()
+    headings = ("NAMESPACE", "NAME", "STATE")
+    assert len(list(seen.lines([(headings, [("a", "x", "Pending"), ("b", "x", "Pending")])]))) == 3
+    assert list(seen.lines([(headings, [("a", "x", "Pending"), ("b", "x", "Running")])])) == [
+        "b          x     Running\n"
+    ]

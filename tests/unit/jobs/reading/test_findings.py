@@ -34,12 +34,27 @@ def node(name: str, *, gpus: int = 4, labels: dict[str, str] | None = None, tain
         ("2k", 2000),
         ("3M", 3e6),
         ("1Ki", 1024),
+        ("1e3", 1000),
+        ("2E", 2e18),
+        ("1K", 0),
         ("", 0),
         (7, 7),
     ],
 )
 def test_a_quantity_is_a_number(text: object, number: float) -> None:
     assert findings.amount(text) == number
+
+
+@pytest.mark.parametrize("text", ["2Gi", "16Gi", "1000Mi", "16G", "500m", "4", "1500m", "64Ki", "0", "1k", "7"])
+def test_a_number_is_written_as_kubernetes_writes_it(text: str) -> None:
+    assert findings.quantity(findings.amount(text)) == text
+
+
+def test_what_a_worker_asks_for_is_told_in_quantities() -> None:
+    small = node("a")
+    small["status"]["allocatable"]["memory"] = "1Gi"
+    (found,) = findings.of_nodes([small], worker(), least=1)
+    assert found.found == "none has room for a worker, even empty: memory 16Gi, cpu 4, nvidia.com/gpu 2"
 
 
 SPOT = bodies.taint("spot", "yes")

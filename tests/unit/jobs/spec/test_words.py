@@ -57,6 +57,7 @@ def test_two_claims_at_one_place_are_refused() -> None:
         (["A=1 python t.py"], Command(("sh", "-c", "A=1 python t.py"), False)),
         (["python t.py *.csv"], Command(("sh", "-c", "python t.py *.csv"), False)),
         (["horovodrun -np 2 python t.py 'a;b'"], Command(("-np", "2", "python", "t.py", "a;b"), True)),
+        (["exec python t.py"], Command(("sh", "-c", "exec python t.py"), False)),
         (["echo $HOME x"], Command(("sh", "-c", "echo $HOME x"), False)),
         (["hvd-elastic", "run", "--settle", "1", "t.py"], Command(("--settle", "1", "t.py"), True)),
         (
@@ -90,3 +91,33 @@ def test_a_launcher_within_a_line_of_a_shell_is_refused_since_each_process_would
 def test_a_line_with_an_open_quote_is_refused() -> None:
     with pytest.raises(UsageError, match="cannot be read: No closing quotation"):
         words.command(["python t.py 'x"], SIZES)
+
+
+def test_a_line_that_needs_a_shell_has_the_one_that_is_asked_for() -> None:
+    assert words.command(["python t.py | tee x"], SIZES, shell="bash").words == ("bash", "-c", "python t.py | tee x")
+    assert words.command(["python t.py {a,b}"], SIZES, shell="bash").words == ("bash", "-c", "python t.py {a,b}")
+    assert words.command(["python t.py {a,b}"], SIZES).words == ("python", "t.py", "{a,b}")
+    assert words.command(["python t.py"], SIZES, shell="bash").words == ("python", "t.py")
+
+
+def test_a_time_is_as_kubectl_and_arena_take_it() -> None:
+    given = {"90": 90, "90s": 90, "10m": 600, "2h": 7200, "0.5s": 0.5, "2h22m": 8520, "1h0m0.5s": 3600.5, "500ms": 0.5}
+    assert {text: words.seconds(text) for text in given} == given
+    for wrong in ("soon", "", "-5s", "5 s", "5d", "m", "5sm"):
+        with pytest.raises(UsageError, match="is no time; write 90s"):
+            words.seconds(wrong)
+
+
+def test_processes_of_a_node_are_slots() -> None:
+    assert words.processes("", slots=3, gpus=2) == 3
+    assert words.processes("4", slots=0, gpus=2) == words.processes("4", slots=4, gpus=2) == 4
+    assert words.processes("gpu", slots=0, gpus=2) == words.processes("auto", slots=0, gpus=2) == 2
+    for text, why in (
+        ("cpu", "not known here; write a number"),
+        ("auto", "not known here"),
+        ("x", "x: write a number"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            words.processes(text, slots=0, gpus=0)
+    with pytest.raises(UsageError, match="are the same: give one"):
+        words.processes("4", slots=2, gpus=0)

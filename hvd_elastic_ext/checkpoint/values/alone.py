@@ -1,0 +1,62 @@
+"""A value and its tensors as one text, for what is no commit: arguments and results of a function."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hvd_elastic_ext.checkpoint.values.read import read
+
+VALUE, TENSORS = "value", "tensors"
+_SCALARS: Final = (bool, int, float, str, type(None))
+
+
+def to_text(value: Any) -> str:
+    """Raises ``write.Unfit`` for what is not of the closed list of types. Only other than plain JSON loads torch."""
+    if _is_json(value):
+        return json.dumps({VALUE: json.dumps(value, allow_nan=False), TENSORS: []}, allow_nan=False)
+    from hvd_elastic_ext.checkpoint.values.write import write
+
+    tensors: list[Any] = []
+    return json.dumps({VALUE: write(value, tensors), TENSORS: list(map(_stored, tensors))}, allow_nan=False)
+
+
+def from_text(text: str, *, source: str) -> Any:
+    """The value, with tensors on the processor. Imports nothing that the text names. Raises :class:`StateError`."""
+    whole = json.loads(text)
+    return read(whole[VALUE], lambda number, kind: _tensor(*whole[TENSORS][number], kind=kind), source=source)
+
+
+def _is_json(value: Any) -> bool:
+    """Whether JSON has it as it is."""
+    if type(value) is list:
+        return all(map(_is_json, value))
+    if type(value) is dict:
+        return all(type(key) is str and key[:1] != "$" and _is_json(each) for key, each in value.items())
+    return type(value) in _SCALARS and (type(value) is not float or math.isfinite(value))
+
+
+def _stored(tensor: Any) -> list[Any]:
+    import torch
+
+    dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    data = dense.reshape(-1).view(torch.uint8).numpy().tobytes()
+    return [str(dense.dtype).removeprefix("torch."), list(dense.shape), base64.b64encode(data).decode("ascii")]
+
+
+def _tensor(dtype: str, shape: list[int], data: str, *, kind: str) -> Any:
+    import torch
+
+    known: Mapping[str, Any] = vars(torch)
+    if not isinstance(known.get(dtype), torch.dtype):
+        raise ValueError(f"{dtype} is no type of a tensor")
+    found = torch.empty(shape, dtype=known[dtype])
+    if found.numel():
+        raw = torch.frombuffer(bytearray(base64.b64decode(data)), dtype=torch.uint8)
+        found = raw.view(known[dtype]).reshape(shape)
+    if kind in ("parameter", "frozen"):
+        return torch.nn.Parameter(found, requires_grad=kind == "parameter")
+    return found.requires_grad_() if kind == "leaf" else found

@@ -1,0 +1,70 @@
+"""What is given to a function, and what it returns: as text, never pickled. The job's processes end here."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from hvd_elastic_ext.checkpoint.values.alone import from_text, to_text
+from hvd_elastic_ext.core.errors import UsageError
+
+GIVEN, RESULT, FAILED = "given.json", "result-{rank}.json", "failed-{pid}.txt"
+SENT: Final = "send plain values, tensors or NumPy arrays"
+LONGEST: Final = 500
+
+
+def text_of(value: Any, what: str) -> str:
+    """Raises :class:`UsageError` for what no text brings back: which part of it, and what to send instead."""
+    try:
+        return to_text(value)
+    except ValueError as error:
+        path, instead = getattr(error, "path", ""), getattr(error, "instead", "")
+        problem = str(error).partition("; ")[0].partition(", which needs a name of its own in the State")[0]
+        advice = f"send {instead.format('it')}" if instead else SENT
+        if problem != str(error).partition("; ")[0]:
+            advice = "send its state_dict()"
+        raise UsageError(f"{what}{path}: {problem}; {advice}") from None
+
+
+def called(function: Callable[..., Any], folder: str) -> None:
+    """Run the function in a process of the job, and leave there what it returned, or why that cannot be sent.
+
+    A result that cannot be sent ends no training: all of it is done.
+    """
+    given = from_text((Path(folder) / GIVEN).read_text(), source="run")
+    try:
+        result = function(*given["args"], **given["kwargs"])
+    except Exception as error:
+        _put(Path(folder) / FAILED.format(pid=os.getpid()), _told(error))
+        raise
+    rank, size = _place()
+    try:
+        left: dict[str, Any] = {"size": size, "result": text_of(result, "result")}
+    except UsageError as error:
+        left = {"size": size, "problem": str(error)}
+    _put(Path(folder) / RESULT.format(rank=rank), json.dumps(left, allow_nan=False))
+
+
+def _place() -> tuple[int, int]:
+    """Rank and size; a function that has not joined the world, or has left it, joins it now."""
+    import hvd_elastic_ext.torch as elastic
+
+    try:
+        return elastic.rank(), elastic.size()
+    except (UsageError, ValueError):  # before init(); Horovod's, after shutdown()
+        elastic.init()
+        return elastic.rank(), elastic.size()
+
+
+def _told(error: Exception) -> str:
+    said = " ".join(str(error).split())[:LONGEST]
+    return f"{type(error).__name__}{': ' * bool(said)}{said}"
+
+
+def _put(path: Path, text: str) -> None:
+    fresh = path.with_suffix(".tmp")
+    fresh.write_text(text)
+    fresh.replace(path)
