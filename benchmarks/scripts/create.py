@@ -2,7 +2,7 @@
 
 python -m benchmarks.scripts.create KUBECONFIG FILE
 
-FILE has a list of objects, as JSON.
+FILE has a List of objects, as JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def main(kubeconfig: str, file: str) -> None:
     """Send each."""
     config.load_kube_config(kubeconfig)
     with client.ApiClient() as api:
-        for body in json.loads(Path(file).read_text()):
+        for body in json.loads(Path(file).read_text())["items"]:
             version, kind = body["apiVersion"], body["kind"]
             root = f"/apis/{version}" if "/" in version else f"/api/{version}"
             plural = PLURALS.get(kind, f"{kind.lower()}s")

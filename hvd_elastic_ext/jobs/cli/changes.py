@@ -22,13 +22,18 @@ NO_STORE: Final = (
     "start when the job is resumed\n"
 )
 
+NO_LAUNCHER: Final = (
+    "note: a PyTorchJob has no launcher that makes a checkpoint; unless the script stores what it needs, training "
+    "begins from the start when the job is resumed\n"
+)
+
 
 def suspend(argv: Sequence[str]) -> int:
     """Run ``suspend``. Raises :class:`UsageError` where a job cannot be suspended."""
     options = _parsed("suspend", "Let all pods of a job go; the launcher makes a checkpoint first.", argv)
     root = changes.suspend(cluster_of(options), options.name)
     if not stores_checkpoints(root):
-        sys.stderr.write(NO_STORE)
+        sys.stderr.write(NO_LAUNCHER if root["kind"] == "PyTorchJob" else NO_STORE)
     sys.stdout.write(f"{name_of(root)} suspended\n")
     return 0
 

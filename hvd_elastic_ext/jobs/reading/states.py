@@ -23,6 +23,7 @@ _CONDITIONS: Final[Mapping[str, str]] = {
     "Failed": FAILED,
     "Suspended": SUSPENDED,
     "Running": RUNNING,
+    "Restarting": RUNNING,
 }
 _PHASES: Final[Mapping[str, str]] = {
     **{each: each for each in (RUNNING, SUSPENDED, SUCCEEDED, FAILED)},

@@ -16,6 +16,7 @@ SUPERVISOR: Final = "job-supervisor.kube-ai.io"
 COSCHEDULING: Final = "pod-group.scheduling.sigs.k8s.io"
 KUEUE: Final = "kueue.x-k8s.io/queue-name"
 VOLCANO: Final = "scheduling.volcano.sh"
+GANG_OF_KUEUE: Final = "--gang: Kueue admits all workers of a job at once anyhow"
 
 
 def _mpi_job(objects: Sequence[Body], job: Job) -> list[str]:
@@ -102,10 +103,7 @@ def _training_job(objects: Sequence[Body], job: Job) -> list[str]:
 def _stateful_set(objects: Sequence[Body], job: Job) -> list[str]:
     body = of_kind(objects, "StatefulSet")
     body["spec"]["replicas"] = job.workers
-    if job.queue.startswith("kueue/"):
-        raise UsageError(
-            f"--queue {job.queue}: a StatefulSet and the Job beside it would be admitted apart; use --kind mpijob"
-        )
+    notes = []
     if job.clean_pods not in ("", "None"):
         raise UsageError(
             f"--clean-task-policy {job.clean_pods}: workers of a StatefulSet stay until the job is deleted, which "
@@ -113,7 +111,15 @@ def _stateful_set(objects: Sequence[Body], job: Job) -> list[str]:
         )
     of_kind(objects, "Job")["spec"] |= _ends(job) | _retries(job.retries)
     scheduler, _, queue = job.queue.partition("/")
-    if scheduler == "volcano" or job.gang:
+    if scheduler == "kueue":
+        # The workers alone: what Kueue takes back of a Job are its pods, and the launcher is to stay.
+        merged(body["metadata"], "labels", {KUEUE: queue})
+        notes = [
+            *([GANG_OF_KUEUE] if job.gang else []),
+            "Kueue (its integrations pod and statefulset) admits the workers; the launcher waits for them, and sleeps "
+            "while they are taken back. Their number can only become 0 and come back. Give it --checkpoint-dir",
+        ]
+    elif scheduler == "volcano" or job.gang:
         for each in objects:
             for _, template in templates(each):
                 template["spec"].setdefault("schedulerName", "volcano")
@@ -121,9 +127,10 @@ def _stateful_set(objects: Sequence[Body], job: Job) -> list[str]:
                     merged(template["metadata"], "annotations", {f"{VOLCANO}/queue-name": queue})
         merged(body["metadata"], "annotations", {f"{VOLCANO}/group-min-member": str(job.min_workers)})
     if job.worker_restart_policy in ("", "Always"):
-        return []
+        return notes
     return [
-        f"--worker-restart-policy={job.worker_restart_policy}: containers of a StatefulSet are always started again"
+        *notes,
+        f"--worker-restart-policy={job.worker_restart_policy}: containers of a StatefulSet are always started again",
     ]
 
 
@@ -146,11 +153,11 @@ def _queue_of_operator(body: Body, job: Job, *, with_launcher: bool) -> list[str
     scheduler, _, queue = job.queue.partition("/")
     if scheduler == "kueue":
         merged(body["metadata"], "labels", {KUEUE: queue})
-        gang = ["--gang: Kueue admits all workers of a job at once anyhow"] if job.gang else []
+        stored = "Give it --checkpoint-dir" if with_launcher else "Only what the script stores itself outlives that"
         return [
-            *gang,
+            *([GANG_OF_KUEUE] if job.gang else []),
             "Kueue admits a job with the workers that it asks for: a change of their number suspends it until it is "
-            "admitted again. Give it --checkpoint-dir",
+            f"admitted again. {stored}",
         ]
     policy: dict[str, Any] = {"queue": queue} if queue else {}
     if job.gang or queue:

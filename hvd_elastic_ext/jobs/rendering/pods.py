@@ -55,7 +55,7 @@ def launcher_words(template: list[str], job: Job) -> list[str]:
     words += [f"--min-np={job.min_workers * slots}", f"--max-np={job.max_workers * slots}", *_fixed(template)]
     if job.sync:
         words += [f"--code={place_of(job)}"]
-    if job.spot or job.max_wait_s:
+    if job.sleeps:
         words += ["--below-min=sleep"]
     if job.max_wait_s:
         words += [f"--max-wait-time={job.max_wait_s}"]

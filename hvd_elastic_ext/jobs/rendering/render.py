@@ -89,7 +89,7 @@ def render(
 
 
 def _storage(job: Job) -> list[str]:
-    asked = job.spot or job.max_wait_s or job.restart_policy == "OnFailure"
+    asked = job.sleeps or job.restart_policy == "OnFailure"
     stored = any(word.partition("=")[0] == "--checkpoint-dir" for word in job.run_options)
     if not asked or stored or job.kind == "pytorchjob":
         return []

@@ -106,6 +106,12 @@ class Job:
         """Processes of each worker."""
         return self.slots or max(1, self.gpus)
 
+    @property
+    def sleeps(self) -> bool:
+        """Whether its launcher stays while it has too few workers: of a StatefulSet, Kueue takes back those alone."""
+        alone = self.kind == "statefulset" and self.queue.startswith("kueue/")
+        return self.spot or self.max_wait_s > 0 or alone
+
     def __post_init__(self) -> None:
         for problem in (name_problem(self.name), *_problems(self)):
             if problem:

@@ -49,6 +49,18 @@ def test_a_job_is_submitted_seen_scaled_suspended_resumed_and_deleted(
     said("get", "digits", code=1)  # as kubectl has it
 
 
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [("mpijob", "its launcher has no --checkpoint-dir"), ("pytorchjob", "has no launcher that makes a checkpoint")],
+)
+def test_who_suspends_a_job_that_stores_nothing_is_told(
+    cluster: Cluster, config: Path, capfd: pytest.CaptureFixture[str], kind: str, told: str
+) -> None:
+    made(cluster, kind)
+    assert cli.main(["suspend", "digits", "--kubeconfig", str(config)]) == 0
+    assert told in capfd.readouterr().err
+
+
 def test_scale_without_a_cluster_is_that_of_a_launcher_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,25 +15,25 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.cli import submit
 from hvd_elastic_ext.jobs.cluster import apply
 from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterRefused, ClusterUnanswered
-from hvd_elastic_ext.jobs.rendering.render import secret
+from hvd_elastic_ext.jobs.rendering.render import Rendered, secret
 from hvd_elastic_ext.jobs.spec.job import KINDS
-from tests.support.jobs import example, rendered
+from tests.support.jobs import CODE, NOWHERE, everything, example, rendered
 
 Body = dict[str, Any]
 
 
 def whole(cluster: Cluster, kind: str, **others: Any) -> list[Body]:
     """A job's objects that this cluster can have. Pods are not to be started for this."""
-    job = example(
-        kind,
-        selector={"hvd-elastic-ext/nowhere": "yes"},
-        launcher_selector={"hvd-elastic-ext/nowhere": "yes"},
-        **others,
-    )
-    result = rendered(job)
+    job = example(kind, selector=NOWHERE, launcher_selector=NOWHERE, **others)
+    return of(cluster, rendered(job))
+
+
+def of(cluster: Cluster, result: Rendered) -> list[Body]:
+    """All objects, where the cluster has their kinds."""
     if cluster.read(f"/apis/{result.root['apiVersion']}") is None:
         pytest.skip(f"this cluster has no {result.root['kind']}")
-    key = [secret(result.key, job.name, key="aWQ=", public="aWQ=")] if result.key else []
+    name = result.root["metadata"]["name"]
+    key = [secret(result.key, name, key="aWQ=", public="aWQ=")] if result.key else []
     return [*key, *result.objects]
 
 
@@ -59,6 +59,25 @@ def test_all_objects_are_made_and_belong_to_the_job(cluster: Cluster, kind: str)
         apply.create(cluster, objects)
     assert cluster.delete(cluster.path_of(objects[-1]))
     assert not cluster.delete(cluster.path_of(objects[-1]))
+
+
+@pytest.mark.parametrize("scheduler", ["kueue", "volcano"])
+@pytest.mark.parametrize("code", CODE)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_server_takes_a_job_with_every_option_as_it_is(
+    cluster: Cluster, kind: str, code: str, scheduler: str
+) -> None:
+    if (kind, code) == ("pytorchjob", "sent"):
+        with pytest.raises(UsageError, match="has no launcher that hands on more"):
+            everything(kind, code, scheduler)
+        return
+    objects = of(cluster, everything(kind, code, scheduler))
+    tried = apply.try_out(cluster, objects)
+    assert [submit.difference(there, body) for there, body in zip(tried, objects, strict=True)] == [[]] * len(objects)
+    apply.create(cluster, objects)
+    there = [cluster.read(cluster.path_of(body)) for body in objects]
+    assert [submit.difference(each, body) for each, body in zip(there, objects, strict=True)] == [[]] * len(objects)
+    cluster.delete(cluster.path_of(objects[-1]))
 
 
 def test_what_a_broken_attempt_left_is_made_anew_and_what_is_others_is_not_touched(cluster: Cluster) -> None:

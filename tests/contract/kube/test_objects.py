@@ -174,3 +174,16 @@ def test_maps_that_are_empty_are_not_kept_and_other_empty_things_are(space: Spac
         assert {"labels", "annotations"}.isdisjoint(each["metadata"])
         assert "nodeSelector" not in each["spec"]
         assert each["spec"]["volumes"][0]["emptyDir"] == {}
+
+
+def test_a_pod_with_gates_says_that_it_is_not_scheduled_before_they_are_gone(space: Space) -> None:
+    body = pod("a")
+    body["spec"]["schedulingGates"] = [{"name": "example.org/later"}]
+    made = space.api.done("POST", space.pods, body).body
+    (scheduled,) = (each for each in made["status"]["conditions"] if each["type"] == "PodScheduled")
+    patch = {"spec": {"schedulingGates": []}}
+    after = space.api.done("PATCH", f"{space.pods}/a", patch, media=MERGE).body
+
+    assert (scheduled["status"], scheduled["reason"]) == ("False", "SchedulingGated")
+    assert scheduled["message"] == "Scheduling is blocked due to non-empty scheduling gates"
+    assert not after["spec"].get("schedulingGates")

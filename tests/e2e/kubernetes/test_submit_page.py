@@ -10,99 +10,36 @@ import http.server
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from hvd_elastic_ext import cli
 from hvd_elastic_ext.io.kube_access import Access
 from hvd_elastic_ext.jobs import pipeline
 from hvd_elastic_ext.jobs.cluster.api import Cluster
 from tests.contract.comms.conftest import without_mpi
 from tests.contract.jobs.test_pipeline import KFP
-from tests.support.kube.fixtures import kube
-from tests.support.kube.one_machine import ROOT, OneMachine
-from tests.support.kube.server import KubeServer
-from tests.support.light_torch import FOLDER as LIGHT_TORCH
-from tests.support.waiting import wait_until
+from tests.e2e.kubernetes.newcomer import Newcomer, kube, newcomer
+from tests.support.kube.one_machine import ROOT
 
-__all__ = ["kube"]
+__all__ = ["kube", "newcomer"]
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 
 PAGE = (ROOT / "docs" / "submit.md").read_text()
 BLOCKS = re.findall(r"(?:^    .*\n)+", PAGE, re.MULTILINE)
 LINES = [line.strip() for block in BLOCKS for line in re.sub(r"\\\n\s+", "", block).splitlines()]
-LONGEST_S = 300.0
-COUNTING = ROOT / "tests" / "integration" / "launcher" / "counter.py"
-SHORT = f"""\
-import runpy, sys
-sys.argv[1:] = sys.argv[1:] or ["30"]
-runpy.run_path({str(COUNTING)!r}, run_name="__main__")
-"""
 
 
 def line_with(*words: str) -> str:
     """The one line of the page with these words."""
     (found,) = (each for each in LINES if all(word in each for word in words))
     return found
-
-
-class Newcomer:
-    """Somebody with a kubeconfig, in a folder with a script."""
-
-    def __init__(self, kube: KubeServer, capfd: pytest.CaptureFixture[str], claims: OneMachine) -> None:
-        self.kube, self.claims = kube, claims
-        self._capfd = capfd
-
-    def types(self, line: str, *, code: int = 0) -> str:
-        """Run a line of the page; what it prints."""
-        filled = line.replace("…", "example.org/train:1").replace("REGISTRY", "example.org").replace("\\$", "$")
-        first, *words = shlex.split(filled)
-        assert first == "hvd-elastic"
-        self._capfd.readouterr()
-        ended = cli.main(words)
-        said = self._capfd.readouterr()
-        assert ended == code, (line, said.out, said.err)
-        return said.out
-
-    def waits(self, name: str, state: str) -> None:
-        assert self.types(f"hvd-elastic wait {name} --for {state} --timeout {LONGEST_S:g}s").startswith(name)
-
-    def waits_for_world(self, name: str, size: int) -> None:
-        """Until the newest world has this size."""
-
-        def newest() -> bool:
-            self._capfd.readouterr()
-            cli.main(["logs", name])  # refused while the container waits to start
-            found = re.findall(r"world \d+: size (\d+) ", self._capfd.readouterr().out)
-            return bool(found) and int(found[-1]) == size
-
-        wait_until(newest, what=f"a world of {size}", timeout=LONGEST_S)
-
-
-@pytest.fixture
-def newcomer(
-    kube: KubeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Newcomer]:
-    monkeypatch.setenv("KUBECONFIG", str(kube.kubeconfig(tmp_path / "kubeconfig")))
-    here = tmp_path / "here"
-    here.mkdir()
-    (here / "train.py").write_text(SHORT)
-    monkeypatch.chdir(here)
-    env = {"PYTHONPATH": f"{LIGHT_TORCH}:{ROOT}", "OMP_NUM_THREADS": "1", "HVD_ELASTIC_SAMPLE": "0"}
-    folder = tmp_path / "cluster"
-    folder.mkdir()
-    with Path("/dev/null").open() as nothing, OneMachine(kube, folder, env=env, home=here) as machine:
-        monkeypatch.setattr("sys.stdin", nothing)
-        yield Newcomer(kube, capfd, machine)
 
 
 def test_the_first_line_of_the_page_trains_a_model_and_every_command_shows_it(newcomer: Newcomer) -> None:
@@ -143,6 +80,7 @@ def test_a_job_with_a_claim_is_scaled_suspended_and_goes_on_where_it_was(newcome
     newcomer.waits_for_world("digits", 3)
     newcomer.types("hvd-elastic suspend digits")
     newcomer.waits("digits", "suspended")
+    newcomer.waits_for_no_pods()
     assert list(newcomer.claims.claim("ckpt").iterdir())
     newcomer.types("hvd-elastic resume digits")
     newcomer.waits_for_world("digits", 3)

@@ -15,6 +15,7 @@ from torch.distributed.run import get_args_parser
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.worker.engines.torchrun_env import Rendezvous, torchrun_env
 from tests.support.jobs import SCRIPT, example, rendered
+from tests.support.kube import operators
 from tests.support.ports import free_port
 from tests.support.processes import run_process
 
@@ -22,21 +23,10 @@ ROOT = Path(__file__).parents[3]
 
 
 def variables(root: Mapping[str, Any], *, endpoint: str = "") -> dict[str, str]:
-    """What Training Operator 1.9.0 gives to each container: pkg/controller.v1/pytorch/envvar.go and elastic.go."""
-    spec, policy = root["spec"], root["spec"]["elasticPolicy"]
-    (container,) = spec["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
-    assert container["name"] == "pytorch"
-    (port,) = (each["containerPort"] for each in container["ports"] if each["name"] == "pytorchjob-port")
-    assert "nProcPerNode" not in policy  # its webhook refuses both
-    return {
-        "PYTHONUNBUFFERED": "1",
-        "PET_NPROC_PER_NODE": spec["nprocPerNode"],
-        "PET_RDZV_ENDPOINT": endpoint or f"{root['metadata']['name']}-worker-0:{port}",
-        "PET_RDZV_BACKEND": policy["rdzvBackend"],
-        "PET_NNODES": f"{policy['minReplicas']}:{policy['maxReplicas']}",
-        "PET_MAX_RESTARTS": str(policy["maxRestarts"]),
-        **{each["name"]: each["value"] for each in container["env"]},
-    }
+    """Those of the operator, and the template's own."""
+    given = operators.variables(root)
+    own = {each["name"]: each["value"] for each in container(root)["env"]}
+    return {**given, **({"PET_RDZV_ENDPOINT": endpoint} if endpoint else {}), **own}
 
 
 def container(root: Mapping[str, Any]) -> dict[str, Any]:

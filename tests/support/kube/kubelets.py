@@ -12,13 +12,13 @@ from typing import Any, Final
 from tests.support.kube import bodies, cluster_events
 from tests.support.kube.clock import unix
 from tests.support.kube.containers import Container, Main
+from tests.support.kube.controller import LOOK_S, Controller
 from tests.support.kube.resources import Key, resource
 from tests.support.kube.server import KubeServer
 from tests.support.nethosts import NetHost, NetHosts
 
 Body = dict[str, Any]
 
-_LOOK_S: Final = 0.1
 _LEAST_S: Final = 2.0
 """What a kubelet leaves between SIGTERM and SIGKILL, however long the hook took."""
 
@@ -40,7 +40,7 @@ class _Pod:
     """How its preStop ended: the exit code, None if it was killed."""
 
 
-class Kubelets:
+class Kubelets(Controller):
     """One node for each bare host (``nethosts(n, sshd=False)``), with room for one pod; a context manager.
 
     A pod gets a container on a free node and is Running and Ready, with the host's address and a name that the
@@ -51,30 +51,21 @@ class Kubelets:
     """
 
     def __init__(self, kube: KubeServer, hosts: NetHosts, *, main: Main, pre_stop: Sequence[str] = ()) -> None:
+        super().__init__(kube, name="kube-kubelets")
         self.nodes: Mapping[str, NetHost] = {f"node-{host.name}": host for host in hosts}
         self.ended: dict[str, float] = {}
         self.hooks: dict[str, int | None] = {}
         self.killed: set[str] = set()
-        self.errors: list[BaseException] = []
-        self._kube, self._hosts, self._main, self._pre_stop = kube, hosts, main, list(pre_stop)
+        self._hosts, self._main, self._pre_stop = hosts, main, list(pre_stop)
         self._resource = resource("pods")
         self._pods: dict[str, _Pod] = {}
         self._lost: set[str] = set()
         self._lock = threading.Lock()
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kube-kubelets")
         kube.execs.place = lambda pod, _, words: self.container(pod.name).command(words)
         for name in self.nodes:
             kube.put("nodes", bodies.node(name))
 
-    def __enter__(self) -> Kubelets:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ending.set()
-        self._kube.store.wake()
-        self._thread.join()
+    def leave(self) -> None:
         pods = list(self._pods.values())
         for pod in pods:
             if pod.container is not None:
@@ -101,13 +92,13 @@ class Kubelets:
         """Pull the node's cable: its kubelet is not heard of any more, and the cluster notices. What runs, runs on."""
         self._lost.add(node)
         self.nodes[node].cut()
-        cluster_events.lose_node(self._kube, node)
+        cluster_events.lose_node(self.kube, node)
 
     def regain(self, node: str) -> None:
         """Put the cable back."""
         self.nodes[node].restore()
         self._lost.discard(node)
-        cluster_events.regain_node(self._kube, node)
+        cluster_events.regain_node(self.kube, node)
 
     def evict(self, name: str) -> None:
         """The node is short of something: the pod is killed without a word, and stays as a failed one."""
@@ -116,33 +107,18 @@ class Kubelets:
             pod.ending = True
         assert pod.container is not None
         pod.container.kill()
-        self._kube.change("pods", name, {"status": {"conditions": [_terminated()]}})
-        cluster_events.fail(self._kube, name, reason="Evicted")
+        self.kube.change("pods", name, {"status": {"conditions": [_terminated()]}})
+        cluster_events.fail(self.kube, name, reason="Evicted")
         self._forget(pod)
 
     # The loop
 
-    def _run(self) -> None:
-        try:
-            self._look_after()
-        except BaseException as error:
-            if not self._ending.is_set():
-                self.errors.append(error)
-            raise
-
-    def _look_after(self) -> None:
-        store = self._kube.store
-        changed = store.shelf(self._resource).changed
-        while not self._ending.is_set():
-            seen = store.revision
-            there = self._kube.all("pods")
-            for pod in there:
-                if pod["metadata"]["uid"] not in self.ended:
-                    self._tend(pod)
-            self._see_ends({pod["metadata"]["uid"] for pod in there})
-            with store.lock:
-                if store.revision == seen and not self._ending.is_set():
-                    changed.wait(_LOOK_S)
+    def look(self) -> None:
+        there = self.kube.all("pods")
+        for pod in there:
+            if pod["metadata"]["uid"] not in self.ended:
+                self._tend(pod)
+        self._see_ends({pod["metadata"]["uid"] for pod in there})
 
     def _tend(self, body: Body) -> None:
         metadata, node = body["metadata"], body["spec"].get("nodeName")
@@ -177,7 +153,7 @@ class Kubelets:
                 pod.ending, pod.gone_by = True, 0.0
                 self._begin(pod, self._end)
             elif pod.container.ended:
-                cluster_events.fail(self._kube, pod.name)
+                cluster_events.fail(self.kube, pod.name)
                 self._forget(pod)
 
     def _begin(self, pod: _Pod, do: Any) -> None:
@@ -199,14 +175,14 @@ class Kubelets:
     def _schedule(self, body: Body) -> None:
         taken = {pod.node for pod in self._pods.values()}
         for node in self.nodes:
-            spec = self._kube.get("nodes", node)["spec"]
+            spec = self.kube.get("nodes", node)["spec"]
             repels = any(each["effect"] != "PreferNoSchedule" for each in spec.get("taints") or ())
             if not (repels or spec.get("unschedulable") or node in taken or self._assigned(node)):
-                self._kube.change("pods", body["metadata"]["name"], {"spec": {"nodeName": node}})
+                self.kube.change("pods", body["metadata"]["name"], {"spec": {"nodeName": node}})
                 return
 
     def _assigned(self, node: str) -> bool:
-        pods = [pod for pod in self._kube.all("pods") if pod["spec"].get("nodeName") == node]
+        pods = [pod for pod in self.kube.all("pods") if pod["spec"].get("nodeName") == node]
         return any(pod["status"]["phase"] not in ("Failed", "Succeeded") for pod in pods)
 
     # What is done to one pod
@@ -221,9 +197,9 @@ class Kubelets:
         ready = [bodies.condition(kind) for kind in ("Ready", "ContainersReady")]
         status = bodies.container_status(ready=True, state={"running": {"startedAt": bodies.SINCE}})
         shown = {"phase": "Running", "podIP": container.host.address, "conditions": ready}
-        with self._kube.store.lock:
+        with self.kube.store.lock:
             if self._there(pod.name, pod.uid):
-                self._kube.change("pods", pod.name, {"status": {**shown, "containerStatuses": [status]}})
+                self.kube.change("pods", pod.name, {"status": {**shown, "containerStatuses": [status]}})
 
     def _end(self, pod: _Pod) -> None:
         container = pod.container
@@ -231,8 +207,8 @@ class Kubelets:
         if self._pre_stop and self._left(pod) > 0:
             self.hooks[pod.uid] = container.run(self._pre_stop, timeout=self._left(pod))
         container.signal(signal.SIGTERM)
-        least = self._kube.clock.now() + _LEAST_S
-        while not container.wait(_LOOK_S) and self._kube.clock.now() < max(pod.gone_by, least):
+        least = self.kube.clock.now() + _LEAST_S
+        while not container.wait(LOOK_S) and self.kube.clock.now() < max(pod.gone_by, least):
             pass
         if not container.ended:
             self.killed.add(pod.uid)
@@ -241,12 +217,12 @@ class Kubelets:
         self._remove(pod.name, pod.uid)
 
     def _left(self, pod: _Pod) -> float:
-        return pod.gone_by - self._kube.clock.now()
+        return pod.gone_by - self.kube.clock.now()
 
     def _forget(self, pod: _Pod) -> None:
         with self._lock:
             self._pods.pop(pod.uid, None)
-        self.ended[pod.uid] = self._kube.clock.now()
+        self.ended[pod.uid] = self.kube.clock.now()
         self._tell_names()
 
     def _tell_names(self) -> None:
@@ -255,14 +231,14 @@ class Kubelets:
             self._hosts.call({alias: container.host.address for alias, container in running})
 
     def _there(self, name: str, uid: str) -> bool:
-        record = self._kube.store.get(self._resource, Key("default", name))
+        record = self.kube.store.get(self._resource, Key("default", name))
         return record is not None and record.uid == uid
 
     def _remove(self, name: str, uid: str) -> None:
-        with self._kube.store.lock:
-            record = self._kube.store.get(self._resource, Key("default", name))
+        with self.kube.store.lock:
+            record = self.kube.store.get(self._resource, Key("default", name))
             if record is not None and record.uid == uid:
-                self._kube.verbs.delete(self._resource, record, {}, grace=0)
+                self.kube.verbs.delete(self._resource, record, {}, grace=0)
 
 
 def _terminated() -> Body:

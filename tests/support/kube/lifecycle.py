@@ -66,7 +66,11 @@ def _new_pod(body: Body) -> Body:
         raise statuses.invalid(
             "Pod", "", name, field="spec.containers", why="Required value", reason="FieldValueRequired"
         )
-    return {"spec": {**_POD_DEFAULTS, **spec}, "status": {"phase": "Pending", "qosClass": "BestEffort"}}
+    status: Body = {"phase": "Pending", "qosClass": "BestEffort"}
+    if spec.get("schedulingGates"):
+        gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+        status["conditions"] = [{**gated, "message": "Scheduling is blocked due to non-empty scheduling gates"}]
+    return {"spec": {**_POD_DEFAULTS, **spec}, "status": status}
 
 
 def _new_node(body: Body) -> Body:

@@ -125,6 +125,13 @@ def invalid(kind: str, group: str, name: str, *, field: str, why: str, reason: s
     return ApiError(status(422, "Invalid", f'{what} "{name}" is invalid: {field}: {why}', details=details))
 
 
+def unprocessable(message: str) -> ApiError:
+    """A JSON patch that cannot be applied."""
+    return ApiError(
+        status(422, "Invalid", f"the server rejected our request due to an error in our request: {message}")
+    )
+
+
 def unsupported_media(accepted: list[str]) -> ApiError:
     what = ", ".join(accepted)
     message = f"the body of the request was in an unknown format - accepted media types include: {what}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,14 +16,17 @@ from tests.support.kube.store import Record, Store, dumps, made
 
 Answer = tuple[int, bytes]
 """HTTP status and body."""
+Admission = Callable[[Resource, dict[str, Any]], dict[str, Any]]
+"""What a webhook makes of an object that is created."""
 
 
 class Verbs:
-    """``patience``: how long a read waits for a version that is not there yet, or for a watch cache that is not as
-    far as the store (3 s in a real server)."""
+    """``admission``: webhooks, asked in turn. ``patience``: how long a read waits for a version that is not there yet,
+    or for a watch cache that is not as far as the store (3 s in a real server)."""
 
     def __init__(self, store: Store, clock: ServerClock, access: Access, *, patience: float) -> None:
         self.store, self.clock, self.access, self.patience = store, clock, access, patience
+        self.admission: list[Admission] = []
 
     def answer(self, call: Call) -> Answer:
         """Everything but watches. Raises ApiError."""
@@ -62,6 +66,8 @@ class Verbs:
     def create(self, call: Call, body: dict[str, Any] | None = None) -> Record:
         body = body or call.json()
         _check_kind(call.resource, body)
+        for webhook in self.admission:
+            body = webhook(call.resource, body)
         metadata = body.get("metadata") or {}
         name = metadata.get("name") or f"{metadata['generateName']}{secrets.token_hex(3)}"
         if metadata.get("namespace") not in (None, "", call.namespace):
@@ -83,7 +89,7 @@ class Verbs:
             old = record.body()
             if call.verb == "patch":
                 if call.resource.custom and call.media == patches.STRATEGIC:
-                    raise statuses.unsupported_media([patches.MERGE])
+                    raise statuses.unsupported_media([patches.JSON, patches.MERGE])
                 wanted = patches.apply(call.media, old, call.json())
             else:
                 wanted = call.json()

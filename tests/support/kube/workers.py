@@ -8,25 +8,23 @@ greater than or equal to 1"), and makes and deletes none then. Pods run wherever
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.support.kube import bodies
+from tests.support.kube.controller import Controller
 from tests.support.kube.resources import Key, resource
 from tests.support.kube.server import KubeServer
 
 Body = dict[str, Any]
 Hook = Callable[[Body], None]
 
-_LOOK_S = 0.1
-
 
 def nothing(pod: Body) -> None:
     """For pods that nothing has to be done for."""
 
 
-class Workers:
+class Workers(Controller):
     """Keeps the pods ``JOB-worker-N`` of one MPIJob as many as its spec says; a context manager.
 
     ``start`` is called with each new pod, which is Running and Ready once it returns; ``stop`` with each whose
@@ -44,43 +42,26 @@ class Workers:
         start: Hook = nothing,
         stop: Hook = nothing,
     ) -> None:
+        super().__init__(kube, name="kube-workers")
         self.job, self.namespace = job, namespace
-        self._kube = kube
         self._nodes = itertools.cycle(nodes) if nodes else None
         self._start, self._stop = start, stop
         self._pods, self._jobs = resource("pods"), resource("mpijobs")
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kube-workers")
-
-    def __enter__(self) -> Workers:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ending.set()
-        self._kube.store.wake()
-        self._thread.join()
 
     def scale(self, replicas: int) -> None:
         """Change the job's spec, as a user does."""
         patch = {"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": replicas}}}}
-        self._kube.change("mpijobs", self.job, patch, namespace=self.namespace)
+        self.kube.change("mpijobs", self.job, patch, namespace=self.namespace)
 
-    def _run(self) -> None:
-        changed = self._kube.store.shelf(self._pods).changed
-        while not self._ending.is_set():
-            seen = self._kube.store.revision
-            for pod in self._look():
-                if self._nodes is not None:
-                    self._tend(pod)
-            with self._kube.store.lock:
-                if self._kube.store.revision == seen and not self._ending.is_set():
-                    changed.wait(_LOOK_S)
+    def look(self) -> None:
+        for pod in self._look():
+            if self._nodes is not None:
+                self._tend(pod)
 
     def _look(self) -> list[Body]:
         """Make the pods as many as they should be, and give those that something has to be done for."""
-        with self._kube.store.lock:
-            job = self._kube.store.get(self._jobs, Key(self.namespace, self.job))
+        with self.kube.store.lock:
+            job = self.kube.store.get(self._jobs, Key(self.namespace, self.job))
             wanted: dict[str, int] = {}
             if job is not None:
                 spec = job.body()["spec"]
@@ -96,12 +77,12 @@ class Workers:
                     self._make(name, number, owner=job.uid)
             for name, pod in there.items():
                 if name not in wanted and "deletionTimestamp" not in pod["metadata"]:
-                    self._kube.delete("pods", name, namespace=self.namespace)
+                    self.kube.delete("pods", name, namespace=self.namespace)
             return self._own()
 
     def _own(self) -> list[Body]:
         labels = bodies.mpi_worker_labels(self.job).items()
-        pods = [pod for pod in self._kube.all("pods") if pod["metadata"]["namespace"] == self.namespace]
+        pods = [pod for pod in self.kube.all("pods") if pod["metadata"]["namespace"] == self.namespace]
         return [pod for pod in pods if labels <= (pod["metadata"].get("labels") or {}).items()]
 
     def _make(self, name: str, number: int, *, owner: str) -> None:
@@ -117,7 +98,7 @@ class Workers:
             owner=("MPIJob", self.job, owner),
             hostname=name,
         )
-        self._kube.put("pods", pod)
+        self.kube.put("pods", pod)
 
     def _tend(self, pod: Body) -> None:
         metadata, phase = pod["metadata"], pod["status"]["phase"]
@@ -129,17 +110,17 @@ class Workers:
             self._become_ready(metadata["name"], metadata["uid"])
 
     def _remove(self, name: str, uid: str) -> None:
-        with self._kube.store.lock:
-            record = self._kube.store.get(self._pods, Key(self.namespace, name))
+        with self.kube.store.lock:
+            record = self.kube.store.get(self._pods, Key(self.namespace, name))
             if record is not None and record.uid == uid:
-                self._kube.verbs.delete(self._pods, record, {}, grace=0)
+                self.kube.verbs.delete(self._pods, record, {}, grace=0)
 
     def _become_ready(self, name: str, uid: str) -> None:
-        with self._kube.store.lock:
-            record = self._kube.store.get(self._pods, Key(self.namespace, name))
+        with self.kube.store.lock:
+            record = self.kube.store.get(self._pods, Key(self.namespace, name))
             if record is None or record.uid != uid:
                 return  # it was deleted while it started
             ready = [bodies.condition(kind) for kind in ("Ready", "ContainersReady")]
-            self._kube.change(
+            self.kube.change(
                 "pods", name, {"status": {"phase": "Running", "conditions": ready}}, namespace=self.namespace
             )

@@ -28,6 +28,7 @@ CONDITION = bodies.condition
         ("mpijob", [CONDITION("Running", False), CONDITION("Suspended")], {}, SUSPENDED),
         ("mpijob", [CONDITION("Running"), CONDITION("Failed")], {}, FAILED),
         ("pytorchjob", [CONDITION("Running", False), CONDITION("Succeeded")], {}, SUCCEEDED),
+        ("pytorchjob", [CONDITION("Running", False), CONDITION("Restarting")], {}, RUNNING),
         ("statefulset", [], {"active": 1}, RUNNING),
         ("statefulset", [CONDITION("SuccessCriteriaMet"), CONDITION("Complete")], {}, SUCCEEDED),
         ("statefulset", [CONDITION("Suspended", False)], {"active": 1}, RUNNING),

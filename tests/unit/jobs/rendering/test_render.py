@@ -13,7 +13,7 @@ from hvd_elastic_ext.jobs.rendering.objects import JOB_LABEL, daemon, main_conta
 from hvd_elastic_ext.jobs.rendering.render import MANAGED, ROOTS, WORKERS, owned, secret
 from hvd_elastic_ext.jobs.spec.job import KINDS, Toleration
 from hvd_elastic_ext.launcher.cli import run_options
-from tests.support.jobs import WORKER_IMAGE, example, one, rendered
+from tests.support.jobs import CODE, WORKER_IMAGE, everything, example, one, rendered
 from tests.support.manifests import Body, documents, of_operator, problems
 from tests.support.rights import granted
 
@@ -224,10 +224,34 @@ def test_queues_are_named_as_each_scheduler_documents_it() -> None:
     assert plain["spec"]["template"]["metadata"]["annotations"] == {"scheduling.volcano.sh/queue-name": "batch"}
 
 
+def test_kueue_admits_workers_of_a_statefulset_and_their_launcher_sleeps_without_them() -> None:
+    result = rendered(example("statefulset", queue="kueue/user", gang=True))
+    workers, launcher = one(result.objects, "StatefulSet"), result.root
+    assert workers["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "user"
+    assert "annotations" not in workers["metadata"]  # nothing for Volcano
+    assert "kueue.x-k8s.io/queue-name" not in launcher["metadata"]["labels"]
+    ((_, template),) = templates(launcher)
+    assert "--below-min=sleep" in main_container(template)["args"]
+    assert "schedulerName" not in template["spec"]
+    assert any("--gang: Kueue" in note for note in result.notes)
+    assert any("sleeps while they are taken back" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("scheduler", ["kueue", "volcano"])
+@pytest.mark.parametrize("code", CODE)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_job_with_every_option_is_what_the_schemas_of_the_api_and_of_operators_have(
+    kind: str, code: str, scheduler: str
+) -> None:
+    if (kind, code) == ("pytorchjob", "sent"):
+        return  # refused
+    result = everything(kind, code, scheduler)
+    assert [problems(body) for body in result.objects] == [[]] * len(result.objects)
+
+
 @pytest.mark.parametrize(
     ("kind", "others", "why"),
     [
-        ("statefulset", {"queue": "kueue/q"}, "admitted apart"),
         ("trainingjob", {"queue": "kueue/q"}, "know a TrainingJob"),
         ("pytorchjob", {"run_options": ("--settle", "3")}, "mean nothing there"),
     ],

@@ -1,0 +1,141 @@
+"""What Kueue does to jobs with a queue, as its sources (0.11) have it; who is admitted is the tests' to say.
+
+Its webhooks suspend a new MPIJob, PyTorchJob or Job, and mark a StatefulSet's template; pods with its group's label
+get a scheduling gate. A job that is admitted is resumed, with the node selector of its flavour; a group's pods lose
+their gates. One that is evicted is suspended again, with its own node selectors; a group's pods are deleted, and
+those that replace them wait. Whoever resumes a job that is not admitted finds it suspended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tests.support.kube import bodies
+from tests.support.kube.controller import Controller
+from tests.support.kube.operators import SPECS
+from tests.support.kube.resources import Resource, resource
+from tests.support.kube.server import KubeServer
+
+Body = dict[str, Any]
+
+QUEUE: Final = "kueue.x-k8s.io/queue-name"
+MANAGED: Final = "kueue.x-k8s.io/managed"
+GATE: Final = "kueue.x-k8s.io/admission"
+GROUP: Final = "kueue.x-k8s.io/pod-group-name"
+TOTAL: Final = "kueue.x-k8s.io/pod-group-total-count"
+PARENT: Final = "kueue.x-k8s.io/pod-suspending-parent"
+FLAVOUR: Final = {"example.org/flavour": "reserved"}
+"""Labels of the nodes that jobs are admitted to."""
+SUSPENDED: Final = ("mpijobs", "pytorchjobs", "jobs")
+"""Kinds that are suspended as wholes."""
+
+
+class Kueue(Controller):
+    """A context manager. Jobs are known by their names; a StatefulSet's is that of its pods."""
+
+    def __init__(self, kube: KubeServer) -> None:
+        super().__init__(kube, name="kube-kueue")
+        self._admitted: set[str] = set()
+        kube.verbs.admission.append(self._webhook)
+
+    def admit(self, name: str) -> None:
+        """There is room for it."""
+        self._admitted.add(name)
+        self.kube.store.wake()
+
+    def evict(self, name: str) -> None:
+        """Others need its room."""
+        self._admitted.discard(name)
+        self.kube.store.wake()
+        for pod in self._group(name):
+            if "deletionTimestamp" not in pod["metadata"]:
+                stopped = bodies.condition("TerminationTarget", True, reason="StoppedByKueue")
+                self.kube.change("pods", pod["metadata"]["name"], {"status": {"conditions": [stopped]}})
+                self.kube.delete("pods", pod["metadata"]["name"])
+
+    def waiting(self) -> list[str]:
+        """Jobs and groups that are not admitted."""
+        names = [body["metadata"]["name"] for plural in SUSPENDED for body in self._queued(plural)]
+        return sorted({*names, *(_group_of(pod) for pod in self._gated())} - self._admitted)
+
+    def look(self) -> None:
+        for plural in SUSPENDED:
+            for body in self._queued(plural):
+                self._settle(plural, body)
+        for pod in self._gated():
+            if _group_of(pod) in self._admitted:
+                gates = [each for each in pod["spec"]["schedulingGates"] if each["name"] != GATE]
+                self.kube.change(
+                    "pods", pod["metadata"]["name"], {"spec": {"schedulingGates": gates, "nodeSelector": FLAVOUR}}
+                )
+
+    # --- its parts
+
+    def _webhook(self, of: Resource, body: Body) -> Body:
+        metadata = body["metadata"]
+        labels = metadata.get("labels") or {}
+        queue = labels.get(QUEUE)
+        if not queue:
+            return body
+        if of.plural in SUSPENDED:
+            return _suspended(of.plural, body, True)
+        if of is resource("statefulsets"):
+            return _marked(body, queue)
+        if of is resource("pods") and GROUP in labels:
+            gates = [*(body["spec"].get("schedulingGates") or []), {"name": GATE}]
+            marked = {**metadata, "labels": {**labels, MANAGED: "true"}}
+            return {**body, "metadata": marked, "spec": {**body["spec"], "schedulingGates": gates}}
+        return body
+
+    def _settle(self, plural: str, body: Body) -> None:
+        """Suspend or resume a job, as it is admitted."""
+        name, ended = body["metadata"]["name"], body.get("status", {}).get("completionTime")
+        runs = name in self._admitted
+        if _is_suspended(plural, body) is not runs or ended:
+            return
+        selectors = {**FLAVOUR} if runs else dict.fromkeys(FLAVOUR)
+        patch = _suspended(plural, {"spec": {}}, not runs)
+        if plural in SPECS:
+            specs, *roles = SPECS[plural]
+            placed = {"template": {"spec": {"nodeSelector": selectors}}}
+            patch["spec"][specs] = dict.fromkeys(filter(None, roles), placed)
+        self.kube.change(plural, name, patch)
+
+    def _queued(self, plural: str) -> Iterator[Body]:
+        for body in self.kube.all(plural):
+            if (body["metadata"].get("labels") or {}).get(QUEUE):
+                yield body
+
+    def _gated(self) -> list[Body]:
+        return [pod for pod in self._queued("pods") if {"name": GATE} in (pod["spec"].get("schedulingGates") or [])]
+
+    def _group(self, name: str) -> list[Body]:
+        return [pod for pod in self._queued("pods") if _group_of(pod) == name]
+
+
+def _group_of(pod: Body) -> str:
+    return str(pod["metadata"]["labels"].get(GROUP, "")).removeprefix("statefulset-")
+
+
+def _is_suspended(plural: str, body: Body) -> bool:
+    spec = body["spec"]
+    return bool((spec if plural == "jobs" else spec.get("runPolicy") or {}).get("suspend"))
+
+
+def _suspended(plural: str, body: Body, suspend: bool) -> Body:
+    spec = body["spec"]
+    if plural == "jobs":
+        return {**body, "spec": {**spec, "suspend": suspend}}
+    return {**body, "spec": {**spec, "runPolicy": {**(spec.get("runPolicy") or {}), "suspend": suspend}}}
+
+
+def _marked(body: Body, queue: str) -> Body:
+    """A StatefulSet whose pods are one group."""
+    spec = body["spec"]
+    template = spec["template"]
+    metadata = template.get("metadata") or {}
+    labels = {**(metadata.get("labels") or {}), QUEUE: queue, GROUP: f"statefulset-{body['metadata']['name']}"}
+    notes = {**(metadata.get("annotations") or {}), PARENT: "statefulset", TOTAL: str(spec.get("replicas", 1))}
+    marked = {**template, "metadata": {**metadata, "labels": labels, "annotations": notes}}
+    return {**body, "spec": {**spec, "template": marked}}
