@@ -6,37 +6,49 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from hvd_elastic_ext.report.series import SHORTEST_STEP_S, Loss
+from hvd_elastic_ext.report.series import Loss
 from hvd_elastic_ext.report.timeline import Moment, select, whole
 
-STOPS: Final = ("started", "resized", "slept", "finished")
+STOPS: Final = ("resized", "slept")
 AT_A_STOP, AT_ANY_TIME = 3.0, 10.0
-"""A pause is so many times as long as its steps usually take: where the world changed or slept, and elsewhere."""
+"""A pause is so many times as long as steps around it take: where the world changed or slept, and elsewhere."""
+NEAR: Final = 5
+"""Steps on each side that tell how long one takes there."""
+SHORTEST_PAUSE_S: Final = 0.5
 SHORTEST_S: Final = 0.02
 """Of a part of a bin."""
 
 
 def gaps(moments: Sequence[Moment]) -> list[tuple[float, float]]:
-    """From the last step before each pause to the first one after it, in order."""
-    told = select(moments, "stepped", *STOPS)
-    pairs: list[tuple[float, float, int, bool]] = []
-    before, stopped = None, False
-    for moment in told:
+    """From the last step before each pause to the first one after it, in order.
+
+    Steps that were made while no launcher was there are told late: that is no pause.
+    """
+    pairs: list[tuple[float, float, bool]] = []
+    paces: list[float] = []
+    before, between = None, set[str]()
+    for moment in select(moments, "stepped", "started", *STOPS):
         if moment.record.event != "stepped":
-            stopped = True
+            between.add(moment.record.event)
             continue
-        if before is not None:
-            pairs.append((before.at, moment.at, _done(before, moment), stopped))
-        before, stopped = moment, False
-    pace = [(after - earlier) / done for earlier, after, done, stop in pairs if not stop]
-    if not pace:
-        return [(earlier, after) for earlier, after, _, stop in pairs if stop]
-    usual = max(statistics.median(pace), SHORTEST_STEP_S)
+        if before is not None and between != {"started"}:
+            pairs.append((before.at, moment.at, bool(between)))
+            paces.append((moment.at - before.at) / _done(before, moment))
+        before, between = moment, set()
     return [
-        (earlier, after)
-        for earlier, after, done, stop in pairs
-        if after - earlier > (AT_A_STOP if stop else AT_ANY_TIME) * done * usual
+        (begin, end)
+        for place, (begin, end, stopped) in enumerate(pairs)
+        if end - begin >= SHORTEST_PAUSE_S and _is_pause(paces, place, stopped=stopped)
     ]
+
+
+def _is_pause(paces: Sequence[float], place: int, *, stopped: bool) -> bool:
+    usual = min((*paces[max(0, place - 1) : place], *paces[place + 1 : place + 2]), default=0.0)
+    if paces[place] <= AT_A_STOP * usual:
+        return False  # nearly all are decided here, at little cost
+    sides = paces[max(0, place - NEAR) : place], paces[place + 1 : place + 1 + NEAR]
+    near = max((statistics.median(side) for side in sides if side), default=None)
+    return stopped if near is None else paces[place] > (AT_A_STOP if stopped else AT_ANY_TIME) * near
 
 
 def broken(points: Iterable[Loss], pauses: Sequence[tuple[float, float]]) -> list[tuple[float, float | None]]:

@@ -226,7 +226,7 @@ def _timeline(report: JobReport, moments: Sequence[Moment]) -> dict[str, Any]:
         "rate": [[round(at, 2), round(width, 3), _round(value)] for at, width, value in rates],
         "loss": [[round(at, 2), None if loss is None else _round(loss)] for at, loss in losses],
         "sealed": [
-            [round(moment.at, 2), whole(moment.record.get("step"))] for moment in select(moments, "sealed")[-MOST_ROWS:]
+            [round(moment.at, 3), whole(moment.record.get("step"))] for moment in select(moments, "sealed")[-MOST_ROWS:]
         ],
         "first": first,
         "rows": [_row(row, at, exits) for at, row in enumerate(report.rows) if at >= first],

@@ -187,6 +187,9 @@ const charts = (() => {
     return made;
   }
 
+  /* Ranks come in whole numbers. */
+  function inWholes(axis, grid) { axis.ticker = grid.ticker = new Bokeh.Models.BasicTicker({ min_interval: 1 }); }
+
   function add(made, glyph, attributes, source, name, more) {
     return made.add_glyph(new Bokeh.Models[glyph](attributes), source, { name, ...more });
   }
@@ -251,7 +254,7 @@ const charts = (() => {
     const made = figure({ name: panel.name, title: panel.title, x_range, y_range, extra_y_ranges, x_axis_type: "datetime", height: last ? 180 : 160, window_axis: "x" });
     made.xaxes[0].formatter = new Bokeh.Models.DatetimeTickFormatter(TIMES);
     if (!last) made.xaxes[0].major_label_text_font_size = "0px";
-    if (panel.name === "world") made.yaxes[0].ticker = new Bokeh.Models.BasicTicker({ min_interval: 1 });
+    if (panel.name === "world") inWholes(made.yaxes[0], made.ygrids[0]);
     if (panel.area) add(made, "VArea", { x: { field: "x" }, y1: { field: "low" }, y2: { field: "top" }, fill_color: colour(panel.name), fill_alpha: 0.15 }, source, "area");
     const line = add(made, "Line", { x: { field: "x" }, y: { field: "y" }, line_color: colour(panel.name), line_width: 1.8 }, source, "line");
     const mark = { x: { field: "x" }, line_color: { field: "color" }, line_width: { field: "width" }, line_alpha: { field: "alpha" }, line_dash: { field: "dash" } };
@@ -297,7 +300,7 @@ const charts = (() => {
       const { ColumnDataSource, DataRange1d } = Bokeh.Models, source = new ColumnDataSource({ data: { x: [], y: [] } }), best = new ColumnDataSource({ data: { x: [], y: [] } });
       const made = figure({ name: "curve", x_axis_label: "hosts (dashed: each adds as much as at best)", y_axis_label: told.unit, height: 250, x_range: new DataRange1d({ start: 0 }), y_range: new DataRange1d({ start: 0 }) });
       made.title.visible = false;
-      made.xaxes[0].ticker = new Bokeh.Models.BasicTicker({ min_interval: 1 });
+      inWholes(made.xaxes[0], made.xgrids[0]);
       add(made, "Line", { x: { field: "x" }, y: { field: "y" }, line_color: colour("soft"), line_dash: "dashed" }, best, "best");
       add(made, "Line", { x: { field: "x" }, y: { field: "y" }, line_color: colour("rate"), line_width: 1.8 }, source, "line");
       const points = add(made, "Scatter", { x: { field: "x" }, y: { field: "y" }, size: 9, fill_color: colour("rate"), line_color: colour("rate") }, source, "sizes");

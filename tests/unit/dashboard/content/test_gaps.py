@@ -31,6 +31,17 @@ def test_a_job_that_stood_still_is_a_gap_and_slow_steps_are_none() -> None:
     assert found(JournalMaker().resized("start", 2).steps(10, every=1).steps(3, every=8)) == []
 
 
+def test_a_job_that_becomes_faster_had_no_gaps_before() -> None:
+    assert found(JournalMaker().resized("start", 2).steps(20, every=1).steps(100, every=0.01)) == []
+
+
+def test_steps_that_a_new_launcher_tells_late_are_no_gap_and_a_job_that_starts_again_is() -> None:
+    journal = JournalMaker().resized("start", 2).steps(10, every=1).add("started", after=8).steps(8, every=0)
+    assert found(journal.steps(5, every=1)) == []
+    journal.add("started", after=20).resized("start", 2, after=10)
+    assert found(journal.steps(5, every=1)) == [(23.0, 54.0)]
+
+
 def test_steps_that_are_left_out_are_no_gap() -> None:
     journal = JournalMaker().resized("start", 2).steps(5, every=1)
     journal.step += 99

@@ -258,3 +258,15 @@ def test_a_checkpoint_that_failed_asks_for_nothing_once_another_is_whole() -> No
     assert page(journal, live=live)["now"]["do"].startswith("Make room there")
     journal.add("sealed", after=1, path="/ck/1", step=30, bytes=1, seconds=1.0)
     assert page(journal, live=live)["now"]["do"] == ""
+
+
+def test_each_checkpoint_has_a_mark_no_later_than_the_row_that_tells_of_it() -> None:
+    journal = running(JournalMaker())
+    for number, after in enumerate((0.9874, 1.0016, 2.3331)):
+        journal.add("sealed", after=after, step=10 * number, path="/ck/1").steps(1)
+    journal.resized("hosts added", 3, after=1).steps(3).add("sealed", after=0.4567, step=40, path="/ck/2")
+    told = page(journal)["timeline"]
+    rows = [row["at"] for row in told["rows"] if row["event"] == "sealed"]
+    assert [step for _, step in told["sealed"]] == [0, 10, 20, 40]
+    assert len(rows) == 2  # those in a row are one
+    assert {told["sealed"][2][0], told["sealed"][3][0]} == set(rows)
