@@ -86,6 +86,8 @@ def test_several_jobs_are_deleted_and_waited_for(cluster: Cluster, said) -> None
         (["get", "digits", "-A"], "a resource cannot be retrieved by name across all namespaces"),
         (["get", "digits", "-l", "a=b"], "name cannot be provided when a selector is specified"),
         (["delete", "digits", "-l", "a=b"], "name cannot be provided when a selector is specified"),
+        (["list", "-n", ".."], "namespace '..': small letters, digits and '-'"),
+        (["delete", "-l", "a=b", "-n", "a/b"], "namespace 'a/b': small letters"),
         (["delete"], "NAME is missing; name jobs, or give --selector LABELS"),
         (["wait", "digits", "--for=done"], "invalid choice: 'done'"),
         (["wait", "digits", "--timeout=soon"], "'soon' is no time"),
