@@ -186,11 +186,12 @@ def _results(folder: Path) -> list[Any]:
     found = {int(match[1]): path for path in folder.iterdir() if (match := _RESULT.fullmatch(path.name))}
     if not found:
         raise JobFailed("run: the job ended well, and no rank has left a result on this machine")
-    said = {rank: json.loads(found[rank].read_text()) for rank in sorted(found)}
+    newest = max(found.values(), key=lambda path: path.stat().st_mtime_ns)
+    size = json.loads(newest.read_text())["size"]  # of the last world: ranks of a larger one before it may have ended
+    said = {rank: json.loads(found[rank].read_text()) for rank in sorted(found) if rank < size}
     for rank, each in said.items():
         if "problem" in each:
             raise JobFailed(f"run: what rank {rank} returned cannot be sent back: {each['problem']}")
-    size = max(each["size"] for each in said.values())
     if missing := sorted({*range(size)} - {*said}):
         ranks = ", ".join(map(str, missing))
         raise JobFailed(
