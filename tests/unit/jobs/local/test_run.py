@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
-import select
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -101,74 +96,3 @@ def test_a_function_may_have_the_name_of_its_module(monkeypatch: pytest.MonkeyPa
     hvd_elastic_ext.run(made_here.train, (1,), np=1)
     assert scripts[0].suffix == ".py"
     assert not scripts[0].stem.isidentifier()  # else "import train" in it means the script
-
-
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        ({"np": "two"}, "^run: -np 'two': write a whole number, such as -np 2$"),
-        ({"hosts": "localhost:1", "np": 3}, "^run: -np is 3, the hosts given have 1 in all, "),
-    ],
-)
-def test_what_only_the_launcher_finds_wrong_is_told_as_such(
-    capsys: pytest.CaptureFixture[str], arguments: dict[str, Any], why: str
-) -> None:
-    with pytest.raises(UsageError, match=why):
-        hvd_elastic_ext.run(made_here.train, (1,), **arguments)
-
-
-WAITS = """
-import signal, sys
-from pathlib import Path
-from hvd_elastic_ext.jobs.local import run
-run._launched([sys.executable, "-c", sys.argv[1]], Path())
-"""
-COUNTS = """
-import signal, time
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-print("up", flush=True)
-signal.sigwait([signal.SIGINT])
-print("again" if signal.sigtimedwait([signal.SIGINT], 1.5) else "once", flush=True)
-"""
-
-
-def test_ctrl_c_of_a_terminal_is_one_signal_to_the_launcher_and_its_last_lines_are_shown() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-u", "-c", WAITS, COUNTS],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"up\n"
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.stdout.readline() == b"once\n"
-        assert b"KeyboardInterrupt" in process.stdout.read()
-
-
-STAYS = """
-import os, signal, sys, time
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as the launcher does
-from hvd_elastic_ext.jobs.local import launcher
-launcher.runpy.run_module = lambda *_, **__: (print("up", flush=True), time.sleep(60))
-launcher.main(int(os.environ["PARENT"]), os.environ["FOLDER"])
-"""
-DIES = """
-import os, subprocess, sys, time
-subprocess.Popen([sys.executable, "-c", sys.argv[1]], env={**os.environ, "PARENT": str(os.getpid())})
-time.sleep(60)
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_launcher_ends_with_the_process_that_waits_for_it_and_leaves_no_files(tmp_path: Path, number: int) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    environ = {**os.environ, "FOLDER": str(folder)}
-    with subprocess.Popen([sys.executable, "-c", DIES, STAYS], stdout=subprocess.PIPE, env=environ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"up\n"
-        process.send_signal(number)
-        assert select.select([process.stdout], [], [], 30)[0]
-        assert process.stdout.read() == b""  # the launcher had it open, too
-    assert not folder.exists()
