@@ -91,9 +91,7 @@ def test_a_number_of_processes_is_needed() -> None:
     ],
 )
 def test_what_a_notebook_has_means_the_same_in_the_script(tmp_path: Path, function: str, expected: str) -> None:
-    notebook = tmp_path / "notebook.py"
-    notebook.write_text(NOTEBOOK)
-    made = subprocess.run([sys.executable, notebook, function], capture_output=True, text=True, timeout=60, check=False)
+    made = script_of_notebook(tmp_path, function)
     assert made.returncode == 0, made.stderr
     (tmp_path / "sent.py").write_text(made.stdout)
     code = f"import sent; print(sent.{function}())"
@@ -112,10 +110,14 @@ def test_what_a_notebook_has_means_the_same_in_the_script(tmp_path: Path, functi
     ],
 )
 def test_what_would_be_another_value_in_the_script_is_refused(tmp_path: Path, function: str, why: str) -> None:
-    notebook = tmp_path / "notebook.py"
-    notebook.write_text(NOTEBOOK)
-    made = subprocess.run([sys.executable, notebook, function], capture_output=True, text=True, timeout=60, check=False)
+    made = script_of_notebook(tmp_path, function)
     assert why in made.stderr
+
+
+def script_of_notebook(folder: Path, function: str) -> subprocess.CompletedProcess[str]:
+    path = folder / "notebook.py"
+    path.write_text(NOTEBOOK)
+    return subprocess.run([sys.executable, path, function], capture_output=True, text=True, timeout=60, check=False)
 
 
 NOTEBOOK = """
