@@ -60,7 +60,7 @@ def delete(argv: Sequence[str]) -> int:
     names = names_of(options, cluster)
     if not names:
         sys.stderr.write(f"no job has the labels {options.selector} in namespace {cluster.namespace}\n")
-    return _of_each(names, lambda name: _delete(cluster, name, may_lack=options.ignore_not_found))
+    return _of_each("delete", names, lambda name: _delete(cluster, name, may_lack=options.ignore_not_found))
 
 
 def _delete(cluster: Cluster, name: str, *, may_lack: bool) -> None:
@@ -92,10 +92,10 @@ def wait(argv: Sequence[str]) -> int:
         state = changes.wait_for(cluster, name, STATES[options.wanted], within_s=left)
         sys.stdout.write(f"{name}: {state}\n")
 
-    return _of_each(names, waited)
+    return _of_each("wait", names, waited)
 
 
-def _of_each(names: Sequence[str], act: Callable[[str], object]) -> int:
+def _of_each(command: str, names: Sequence[str], act: Callable[[str], object]) -> int:
     """Act on each job, also after one with which that failed; the exit code."""
     if len(names) == 1:
         act(names[0])
@@ -107,7 +107,7 @@ def _of_each(names: Sequence[str], act: Callable[[str], object]) -> int:
         except ClusterUnanswered:
             raise
         except Permanent as error:
-            sys.stderr.write(f"{error}\n")
+            sys.stderr.write(f"hvd-elastic {command}: {error}\n")
             code = max(code, error.exit_code)
     return code
 

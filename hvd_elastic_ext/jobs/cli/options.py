@@ -67,7 +67,7 @@ def names_of(options: argparse.Namespace, cluster: api.Cluster) -> list[str]:
     if not options.names and not options.selector:
         raise UsageError("NAME is missing; name jobs, or give --selector LABELS")
     if options.selector:
-        return [job.name for job in changes.all_of(cluster, options.selector)]
+        return list(dict.fromkeys(job.name for job in changes.all_of(cluster, options.selector)))  # of any kind
     return list(dict.fromkeys(options.names))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
@@ -25,6 +26,8 @@ REMEDIES: Final[Mapping[int, str]] = {
     HTTPStatus.FORBIDDEN: "ask for the right; docs/submit.md lists all that are needed",
 }
 PLURALS: Final[Mapping[str, str]] = {"NetworkPolicy": "networkpolicies"}
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+"""Of a path: ".." would mean all of them."""
 MISSING: Final = "what this command asks a cluster for"
 
 
@@ -135,6 +138,8 @@ class Cluster:
 
 def found(kubeconfig: Path | None, environ: Mapping[str, str], namespace: str = "") -> Cluster:
     """The cluster that ``kubeconfig`` names, else that of ``$KUBECONFIG``. Raises :class:`UsageError` without one."""
+    if namespace and not _NAMESPACE.fullmatch(namespace):
+        raise UsageError(f"namespace {namespace!r}: small letters, digits and '-', 63 at most")
     with client_needed(MISSING):
         from hvd_elastic_ext.io.kube_access import Access
     return Cluster(Access.found(kubeconfig, environ), namespace)

@@ -10,7 +10,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.io.option_parser import nearest
-from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, WrongState, plural
+from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, ClusterRefused, WrongState, plural
 from hvd_elastic_ext.jobs.reading.states import (
     FINISHED,
     GONE,
@@ -76,8 +76,11 @@ def root_of(cluster: Cluster, name: str) -> Body:
     """The object that is the job, also one that was made by hand. Raises :class:`NoSuchJob` if there is none."""
     if roots := _named(cluster, name):
         return roots[0]
-    known = [job.name for job in all_of(cluster)]
-    hint = nearest(name, known) if known else "nothing was submitted here"
+    try:
+        known = [job.name for job in all_of(cluster)]
+        hint = nearest(name, known) if known else "nothing was submitted here"
+    except ClusterRefused:  # who may look at a job need not be allowed to list all
+        hint = "its jobs could not be listed"
     raise NoSuchJob(f"there is no job {name} in namespace {cluster.namespace}; {hint}")
 
 

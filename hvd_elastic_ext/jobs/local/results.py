@@ -20,6 +20,8 @@ def text_of(value: Any, what: str) -> str:
     """Raises :class:`UsageError` for what no text brings back: which part of it, and what to send instead."""
     try:
         return to_text(value)
+    except RecursionError:
+        raise UsageError(f"{what}: it holds itself, or is nested too deeply; {SENT}") from None
     except ValueError as error:
         path, instead = getattr(error, "path", ""), getattr(error, "instead", "")
         problem = str(error).partition("; ")[0].partition(", which needs a name of its own in the State")[0]

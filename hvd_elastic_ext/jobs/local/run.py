@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -19,8 +20,11 @@ from hvd_elastic_ext.core.errors import JobFailed, UsageError
 from hvd_elastic_ext.jobs.local.results import FAILED, GIVEN, text_of
 from hvd_elastic_ext.jobs.local.script import script_of
 
-ENDS_S: Final = 60.0
-"""How long a job that is interrupted may take to end."""
+ENDS_S: Final = 180.0
+"""How long a job that is interrupted may take to end: its launcher waits for a checkpoint, for processes and for hosts,
+each with a limit."""
+HELP: Final = "`hvd-elastic run --help`"
+"""So begins a line after the one that says what is wrong with an option."""
 _RESULT: Final = re.compile(r"result-(\d+)\.json")
 _HOSTS: Final = re.compile(r"[^\s,:/]+:\d+(,[^\s,:/]+:\d+)*")
 """A list of hosts, as Horovod has it."""
@@ -60,6 +64,8 @@ def run(
     **horovods: Any,
 ) -> list[Any]:
     """As :func:`hvd_elastic_ext.run`, which says what all of this means."""
+    if isinstance(options, str):
+        raise UsageError(f"run: options={options!r}: give a list of words")
     sizes, more = _as_horovod_has_them({"np": np, **horovods})
     if hosts is not None:
         if {"--hostfile", "--host-discovery-script"} & {*more}:
@@ -71,12 +77,12 @@ def run(
     given = text_of({"args": list(args), "kwargs": dict(kwargs or {})}, "run: given")
     with tempfile.TemporaryDirectory(prefix="hvd-elastic-run-") as name:
         folder = Path(name)
-        script = folder / f"{train.__name__}.py"
+        script = folder / f"{train.__name__}-function.py"  # no name of a module, whose place it would take
         script.write_text(text)
         (folder / GIVEN).write_text(given)
         words = [*sizes, *more, "--state-dir", str(folder / "state"), "--quiet", *options]
-        command = [sys.executable, "-m", "hvd_elastic_ext.cli", "run", *words, sys.executable, str(script), name]
-        _launched(command, folder)
+        start = [sys.executable, "-m", "hvd_elastic_ext.jobs.local.launcher", str(os.getpid()), name]
+        _launched([*start, "run", *words, sys.executable, str(script), name], folder)
         return _results(folder)
 
 
@@ -122,23 +128,50 @@ def _launched(command: Sequence[str], folder: Path) -> None:
     environ = {**os.environ, "PYTHONPATH": paths}
     last = ""
     with subprocess.Popen(
-        command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,  # a terminal's Ctrl-C is one signal to it: a second one ends it without a checkpoint
     ) as process:
         assert process.stdout is not None
         try:
             for line in process.stdout:
                 sys.stdout.write(line)
-                last = line.strip() or last
+                last = last if line.startswith(HELP) else line.strip() or last
         except BaseException:
-            process.send_signal(signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(ENDS_S)
-            process.kill()
+            _end(process)
             raise
+    if process.returncode == UsageError.exit_code:
+        raise UsageError(f"run: {last.removeprefix('hvd-elastic run: ')}")
     if process.returncode:
         error = _error(folder)
         more = f"; train ended with {error}" if error not in last else ""
         raise JobFailed(f"run: the job ended with exit code {process.returncode}: {last}{more}")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Interrupt the launcher, which makes a last checkpoint, and again at each further Ctrl-C; pass its output on."""
+    assert process.stdout is not None
+    killer = threading.Timer(ENDS_S, process.kill)
+    killer.daemon = True
+    killer.start()
+    try:
+        while process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(KeyboardInterrupt):
+                for line in process.stdout:
+                    with contextlib.suppress(OSError, ValueError):  # nobody may read it
+                        sys.stdout.write(line)
+                process.wait()
+    except BaseException:
+        process.kill()
+        raise
+    finally:
+        killer.cancel()
 
 
 def _error(folder: Path) -> str:
@@ -153,11 +186,12 @@ def _results(folder: Path) -> list[Any]:
     found = {int(match[1]): path for path in folder.iterdir() if (match := _RESULT.fullmatch(path.name))}
     if not found:
         raise JobFailed("run: the job ended well, and no rank has left a result on this machine")
-    said = {rank: json.loads(found[rank].read_text()) for rank in sorted(found)}
+    newest = max(found.values(), key=lambda path: path.stat().st_mtime_ns)
+    size = json.loads(newest.read_text())["size"]  # of the last world: ranks of a larger one before it may have ended
+    said = {rank: json.loads(found[rank].read_text()) for rank in sorted(found) if rank < size}
     for rank, each in said.items():
         if "problem" in each:
             raise JobFailed(f"run: what rank {rank} returned cannot be sent back: {each['problem']}")
-    size = max(each["size"] for each in said.values())
     if missing := sorted({*range(size)} - {*said}):
         ranks = ", ".join(map(str, missing))
         raise JobFailed(

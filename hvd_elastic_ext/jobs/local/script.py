@@ -4,13 +4,17 @@ Nothing is pickled: what is sent can be read, and what cannot be sent is named.
 """
 
 from __future__ import annotations
+import __future__
 
 import ast
 import builtins
+import dis
 import inspect
+import math
+import sys
 import textwrap
-from collections.abc import Callable
-from types import ModuleType
+from collections.abc import Callable, Iterator
+from types import CodeType, ModuleType
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
@@ -24,6 +28,9 @@ if __name__ == "__main__":
 
     _called({name}, _sys.argv[1])
 """
+_OURS: Final = ("__main__", "__mp_main__")
+"""Modules that the job has none of."""
+_GLOBAL: Final = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 
 
 def script_of(function: Callable[..., Any]) -> str:
@@ -42,44 +49,130 @@ def _add(value: Any, name: str, parts: dict[str, str], *, what: str) -> str:
     if isinstance(value, ModuleType):
         parts[name] = f"import {value.__name__} as {name}"
     elif _is_plain(value):
-        parts[name] = f"{name} = {value!r}"
+        parts[name] = f"{name} = {_literal(value)}"
     elif (inspect.isfunction(value) or inspect.isclass(value)) and _importable(value):
         parts[name] = f"from {value.__module__} import {value.__qualname__} as {name}"
     elif inspect.isfunction(value) or inspect.isclass(value):
         _add_source(value, name, parts, what=what)
-    elif type(value).__module__ == "builtins" and getattr(value, "__module__", None):
-        parts[name] = f"from {value.__module__} import {value.__name__} as {name}"
+    elif (there := _in_its_module(value)) is not None:
+        parts[name] = f"from {value.__module__} import {there} as {name}"
     else:
         raise UsageError(f"{what} uses {name}, a {type(value).__name__}, which cannot be sent: make it within {what}")
     return name
 
 
 def _add_source(value: Any, name: str, parts: dict[str, str], *, what: str) -> None:
-    around = inspect.getclosurevars(value).nonlocals if inspect.isfunction(value) else {}
+    plain = inspect.unwrap(value)
+    around = inspect.getclosurevars(plain).nonlocals if inspect.isfunction(plain) else {}
     if around:
         raise UsageError(f"{what} uses {', '.join(sorted(around))} of the function around it: pass it in args")
     try:
-        text = textwrap.dedent(inspect.getsource(value))
+        text = textwrap.dedent(inspect.getsource(plain))
         tree = ast.parse(text)
     except (OSError, TypeError, SyntaxError) as error:
         raise UsageError(f"{what}: the source of {name} is not known ({error}); put it into a module") from None
+    if _wrappers(value) > sum(len(getattr(each, "decorator_list", ())) for each in tree.body):
+        raise UsageError(f"{what}: {name} has more around it than its source says: write that as a decorator")
     parts[name] = ""  # it may use itself
-    known = value.__globals__ if inspect.isfunction(value) else vars(inspect.getmodule(value))
-    used = dict.fromkeys(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
-    for each in used:
-        if each in known and not (hasattr(builtins, each) and known[each] is getattr(builtins, each)):
-            _add(known[each], each, parts, what=what)
+    known = plain.__globals__ if inspect.isfunction(plain) else vars(inspect.getmodule(plain))
+    used = _used(text)
+    for each in [*used, *(each for each in _annotations(tree) if each not in used)]:
+        if each not in known or (hasattr(builtins, each) and known[each] is getattr(builtins, each)):
+            continue
+        trial = dict(parts)
+        try:
+            _add(known[each], each, trial, what=what)
+        except UsageError:
+            if each in used:
+                raise
+            continue  # of an annotation, which is text in the script
+        parts |= trial
+        _add_submodules(known[each], each, tree, parts)
     del parts[name]  # after what it needs
     parts[name] = f"\n\n{text}" if value.__name__ == name else f"\n\n{text}\n{name} = {value.__name__}"
 
 
+def _wrappers(value: Any) -> int:
+    count = 0
+    while hasattr(value, "__wrapped__"):
+        value, count = value.__wrapped__, count + 1
+    return count
+
+
+def _used(text: str) -> dict[str, None]:
+    """Names that are looked for outside a function or class: none of its own variables, and none of annotations."""
+    annotations = __future__.annotations.compiler_flag
+    found: dict[str, None] = {}
+    codes = [compile(text, "<function>", "exec", flags=annotations, dont_inherit=True)]
+    while codes:
+        code = codes.pop()
+        found |= {each.argval: None for each in dis.get_instructions(code) if each.opname in _GLOBAL}
+        codes += [each for each in code.co_consts if isinstance(each, CodeType)]
+    found.pop("__name__", None)  # of each class
+    return found
+
+
+def _annotations(tree: ast.AST) -> dict[str, None]:
+    nodes = [getattr(node, field, None) for node in ast.walk(tree) for field in ("annotation", "returns")]
+    return {each.id: None for node in nodes if node for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def _add_submodules(value: Any, name: str, tree: ast.AST, parts: dict[str, str]) -> None:
+    """``import concurrent.futures`` makes a module known as ``concurrent``, which alone has no ``futures``."""
+    if not isinstance(value, ModuleType):
+        return
+    for path in _paths(tree, name):
+        module: ModuleType = value
+        for each in path:
+            inner = getattr(module, each, None)
+            if not isinstance(inner, ModuleType) or inner is not sys.modules.get(f"{module.__name__}.{each}"):
+                break
+            parts[f"{name}.{inner.__name__}"] = f"import {inner.__name__} as _"
+            module = inner
+
+
+def _paths(tree: ast.AST, name: str) -> Iterator[list[str]]:
+    """What is written after ``name``, with a dot before each word."""
+    for node in ast.walk(tree):
+        words: list[str] = []
+        while isinstance(node, ast.Attribute):
+            words.insert(0, node.attr)
+            node = node.value
+        if words and isinstance(node, ast.Name) and node.id == name:
+            yield words
+
+
+def _in_its_module(value: Any) -> str | None:
+    """The name by which a module has it, such as a function in C or ``Optional``; None if none has."""
+    module = getattr(value, "__module__", None)
+    name = getattr(value, "__name__", None)
+    if not (isinstance(module, str) and isinstance(name, str)) or module in _OURS:
+        return None
+    return name if getattr(sys.modules.get(module), name, None) is value else None
+
+
 def _importable(value: Any) -> bool:
-    return value.__module__ not in ("__main__", "__mp_main__") and "." not in value.__qualname__
+    return value.__module__ not in _OURS and "." not in value.__qualname__
 
 
 def _is_plain(value: Any) -> bool:
-    if isinstance(value, list | tuple):
+    if type(value) in (list, tuple):
         return all(map(_is_plain, value))
-    if isinstance(value, dict):
+    if type(value) is dict:
         return all(_is_plain(key) and _is_plain(each) for key, each in value.items())
     return value is None or type(value) in (bool, int, float, str, bytes)
+
+
+def _literal(value: Any) -> str:
+    """As Python reads it. (It does not read ``inf`` and ``nan``.)"""
+    match value:
+        case dict():
+            return f"{{{', '.join(f'{_literal(key)}: {_literal(each)}' for key, each in value.items())}}}"
+        case list():
+            return f"[{', '.join(map(_literal, value))}]"
+        case tuple():
+            return f"({''.join(f'{_literal(each)}, ' for each in value)})"
+        case float() if not math.isfinite(value):
+            return f"float({str(value)!r})"
+        case _:
+            return repr(value)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 from hvd_elastic_ext.jobs.rendering.objects import Body, main_container
-from hvd_elastic_ext.jobs.rendering.pods import GPU
+from hvd_elastic_ext.jobs.spec.job import GPU
 
 Level = Literal["ok", "warning", "problem", "unknown"]
 

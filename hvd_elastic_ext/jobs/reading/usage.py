@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hvd_elastic_ext.jobs.reading.findings import amount
 from hvd_elastic_ext.jobs.reading.states import pod
 from hvd_elastic_ext.jobs.rendering.objects import Body
-from hvd_elastic_ext.jobs.rendering.pods import GPU
+from hvd_elastic_ext.jobs.spec.job import GPU
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,8 @@ from typing import Any, Final
 
 from hvd_elastic_ext.jobs.rendering.code import place_of
 from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, WORKER, Body, daemon, literal, main_container, merged
-from hvd_elastic_ext.jobs.spec.job import Job
+from hvd_elastic_ext.jobs.spec.job import GPU, Job
 
-GPU: Final = "nvidia.com/gpu"
 FIXED: Final = ("--discovery", "--discovery-user", "--ssh-port", "--blacklist-cooldown-range", "--state-dir")
 """Options of the template's launcher that belong to the pod, not to what is trained."""
 SHARED: Final = "shm"

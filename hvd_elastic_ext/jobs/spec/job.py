@@ -26,6 +26,10 @@ _NAME: Final = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?", re.ASCII)
 CLEANS: Final = ("None", "Running", "All")
 PULLS: Final = ("Always", "IfNotPresent", "Never")
 _QUANTITY: Final = re.compile(r"\d+(\.\d+)?(m|k|[MGTPE]|[KMGTPE]i|[eE]\d+)?", re.ASCII)
+GPU: Final = "nvidia.com/gpu"
+_DEVICE: Final = re.compile(
+    r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?|hugepages-\d+[KMG]i|ephemeral-storage", re.ASCII
+)
 _NONE: Final[Mapping[str, str]] = {}
 
 
@@ -113,7 +117,7 @@ class Job:
         return self.spot or self.max_wait_s > 0 or alone
 
     def __post_init__(self) -> None:
-        for problem in (name_problem(self.name), *_problems(self)):
+        for problem in (name_problem(self.name), *_problems(self), *_device_problems(self)):
             if problem:
                 raise UsageError(problem)
 
@@ -171,5 +175,19 @@ def _problems(job: Job) -> list[str]:
         *((key in job.labels, f"--label {key}: a job is found by it; take another key") for key in OWN_LABELS),
         (bool(job.working_dir) and job.working_dir[0] != "/", f"--working-dir {job.working_dir!r}: it begins with /"),
         *((path[:1] != "/", f"--data {claim}:{path}: a path begins with /") for path, claim in job.volumes.items()),
+    ]
+    return [problem for wrong, problem in checks if wrong]
+
+
+def _device_problems(job: Job) -> list[str]:
+    checks = [
+        check
+        for name, number in job.devices.items()
+        for check in (
+            (name in ("cpu", "memory"), f"--device {name}={number}: write --{name} {number}"),
+            (name == GPU and job.gpus > 0, f"--device {name} and --gpus are the same: give one"),
+            (not _DEVICE.fullmatch(name), f"--device {name}={number}: write VENDOR/NAME=N, such as amd.com/gpu=1"),
+            ("/" in name and not number.isdecimal(), f"--device {name}={number}: devices are whole; write a number"),
+        )
     ]
     return [problem for wrong, problem in checks if wrong]

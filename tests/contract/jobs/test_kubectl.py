@@ -10,7 +10,7 @@ import pytest
 
 from hvd_elastic_ext import cli
 from hvd_elastic_ext.install import completion
-from hvd_elastic_ext.jobs.cluster.api import Cluster
+from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterRefused
 from tests.contract.jobs.test_changes import made
 from tests.contract.kube.conftest import Space
 
@@ -72,12 +72,33 @@ def test_several_jobs_are_deleted_and_waited_for(cluster: Cluster, said) -> None
     assert said("wait", "one", "two", "--for=suspended", "--timeout=0s", code=1)[1].count("still ") == 2
     out, err = said("delete", "one", "--namespace", cluster.namespace, "nobody", code=1)
     assert out == "jobs/one deleted\n"
-    assert "there is no job nobody" in err
+    assert "hvd-elastic delete: there is no job nobody" in err
     assert said("wait", "one", "--for=delete", "--timeout=60s")[0] == "one: Gone\n"
     out, _ = said("delete", "-l", "team=t")
     assert sorted(out.splitlines()) == ["jobs/three deleted", "jobs/two deleted"]
     assert said("delete", "-l", "team=t")[1] == f"no job has the labels team=t in namespace {cluster.namespace}\n"
     assert "no job has the labels" in said("wait", "-l", "team=t", code=1)[1]
+
+
+def test_a_name_of_two_kinds_is_deleted_once(cluster: Cluster, said) -> None:
+    made(cluster, "mpijob", labels={"team": "a"})
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "example.com/c"}]}
+    labels = {"app.kubernetes.io/managed-by": "hvd-elastic", "hvd-elastic-job": "digits", "team": "a"}
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "digits", "labels": labels}}
+    cluster.create({**body, "spec": {"template": {"spec": pod}}})
+    out, _ = said("delete", "-l", "team=a")
+    assert {"mpijobs/digits deleted", "jobs/digits deleted"} <= {*out.splitlines()}
+
+
+def test_who_may_not_list_jobs_is_told_that_one_is_not_there(
+    cluster: Cluster, said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object) -> None:
+        raise ClusterRefused(403, "you cannot list jobs")
+
+    monkeypatch.setattr(Cluster, "listed", refuses)
+    err = said("get", "nobody", code=1)[1]
+    assert f"there is no job nobody in namespace {cluster.namespace}; its jobs could not be listed" in err
 
 
 @pytest.mark.parametrize(
@@ -86,6 +107,8 @@ def test_several_jobs_are_deleted_and_waited_for(cluster: Cluster, said) -> None
         (["get", "digits", "-A"], "a resource cannot be retrieved by name across all namespaces"),
         (["get", "digits", "-l", "a=b"], "name cannot be provided when a selector is specified"),
         (["delete", "digits", "-l", "a=b"], "name cannot be provided when a selector is specified"),
+        (["list", "-n", ".."], "namespace '..': small letters, digits and '-'"),
+        (["delete", "-l", "a=b", "-n", "a/b"], "namespace 'a/b': small letters"),
         (["delete"], "NAME is missing; name jobs, or give --selector LABELS"),
         (["wait", "digits", "--for=done"], "invalid choice: 'done'"),
         (["wait", "digits", "--timeout=soon"], "'soon' is no time"),

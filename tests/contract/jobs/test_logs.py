@@ -132,6 +132,8 @@ def test_a_part_of_the_output_is_what_was_asked_for(kube: KubeServer, cluster: C
     assert said(rank=1, stamped=True) == [
         f"2026-01-01T00:00:0{at}.000000000Z [1]<stdout>:{each}" for at, each in ((1, "b"), (3, "d"))
     ]
+    assert said(tail=0) == []
+    assert said(tail=1, since="2026-01-01T00:00:00Z") == ["end"]
     assert said(tail=0, rank=1) == []
 
 

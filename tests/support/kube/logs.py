@@ -65,9 +65,9 @@ class Logs:
         if lines is None:
             kind = "previous terminated container" if call.flag("previous") else "container"
             raise statuses.bad_request(f'{kind} "{container}" in pod "{call.name}" is waiting to start')
-        first = len(lines) - min(len(lines), call.number("tailLines") or len(lines))
+        first = max(0, len(lines) - call.number("tailLines")) if call.option("tailLines") else 0
         if since := call.option("sinceTime"):
-            first = sum(_time(number) < since for number in range(len(lines)))
+            first = max(first, sum(_time(number) < since for number in range(len(lines))))
         if seconds := call.number("sinceSeconds"):  # of the time of the newest line
             first = max(first, len(lines) - min(len(lines), seconds))
         handler._begin(200, {"Content-Type": "text/plain", "Transfer-Encoding": "chunked"})

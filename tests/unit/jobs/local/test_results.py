@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +106,22 @@ def test_nothing_that_is_left_is_pickled(tmp_path: Path, place: dict[str, int]) 
     for path in tmp_path.iterdir():
         json.loads(path.read_text())
     assert "pickle" not in script_of(made_here.train)
+
+
+def test_results_are_those_of_the_last_world_also_if_a_rank_of_a_larger_one_had_ended(
+    tmp_path: Path, place: dict[str, int]
+) -> None:
+    for at, (rank, size) in enumerate([(2, 3), (0, 3), (1, 2), (0, 2)]):
+        place |= {"rank": rank, "size": size}
+        ended(tmp_path, (rank, size))
+        os.utime(tmp_path / results.RESULT.format(rank=rank), (at, at))
+    assert _results(tmp_path) == [(0, 2), (1, 2)]
+
+
+def test_a_result_that_holds_itself_ends_no_training(tmp_path: Path, place: dict[str, int]) -> None:
+    value: list[Any] = []
+    value.append(value)
+    (tmp_path / results.GIVEN).write_text(results.text_of({"args": [], "kwargs": {}}, "given"))
+    results.called(lambda: value, str(tmp_path))
+    with pytest.raises(JobFailed, match="what rank 0 returned cannot be sent back: result: it holds itself"):
+        _results(tmp_path)

@@ -21,8 +21,9 @@ def words(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     given: list[str] = []
 
     def launched(command: list[str], folder: Path) -> None:
-        given.extend(command[4 : command.index("--state-dir")])
-        run_options.split(command[4:])  # raises for an option that is none
+        start = command.index("run") + 1
+        given.extend(command[start : command.index("--state-dir")])
+        run_options.split(command[start:])  # raises for an option that is none
 
     monkeypatch.setattr(local, "_launched", launched)
     monkeypatch.setattr(local, "_results", lambda _: [])
@@ -79,9 +80,19 @@ def test_hosts_may_still_be_a_file(words: list[str], tmp_path: Path) -> None:
         ({"np": 1, "use_mpi": True}, "use_mpi: only Gloo can form a new world"),
         ({"np": 1, "num_proc": 2}, "give one of them"),
         ({"np": 1, "nproc": 2}, "there is no argument nproc"),
+        ({"np": 1, "options": "--verbose"}, "options='--verbose': give a list of words"),
     ],
 )
 def test_what_makes_no_sense_is_told(words: list[str], arguments: dict[str, Any], why: str) -> None:
     with pytest.raises(UsageError, match=why):
         hvd_elastic_ext.run(made_here.train, (1,), **arguments)
     assert words == []
+
+
+def test_a_function_may_have_the_name_of_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts: list[Path] = []
+    monkeypatch.setattr(local, "_launched", lambda command, _: scripts.append(Path(command[-2])))
+    monkeypatch.setattr(local, "_results", lambda _: [])
+    hvd_elastic_ext.run(made_here.train, (1,), np=1)
+    assert scripts[0].suffix == ".py"
+    assert not scripts[0].stem.isidentifier()  # else "import train" in it means the script

@@ -77,3 +77,130 @@ def test_an_argument_that_cannot_be_sent_is_named() -> None:
 def test_a_number_of_processes_is_needed() -> None:
     with pytest.raises(UsageError, match="give np, the number of processes, or hosts"):
         run(made_here.train, args=[1])
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        ("floats", "[inf, {'a': (-inf,)}]"),
+        ("of_a_package", "a"),
+        ("with_hints", "[None, True]"),
+        ("with_its_own_variable", "3"),
+        ("decorated", "2"),
+        ("of_a_class", "Point(x=1, y=None)"),
+    ],
+)
+def test_what_a_notebook_has_means_the_same_in_the_script(tmp_path: Path, function: str, expected: str) -> None:
+    made = script_of_notebook(tmp_path, function)
+    assert made.returncode == 0, made.stderr
+    (tmp_path / "sent.py").write_text(made.stdout)
+    code = f"import sent; print(sent.{function}())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.strip() == expected, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        ("later", "later: wrapped has more around it than its source says"),
+        ("of_a_tuple", "of_a_tuple uses PLACE, a Place, which cannot be sent"),
+        ("of_a_counter", "of_a_counter uses COUNTS, a Counter, which cannot be sent"),
+    ],
+)
+def test_what_would_be_another_value_in_the_script_is_refused(tmp_path: Path, function: str, why: str) -> None:
+    made = script_of_notebook(tmp_path, function)
+    assert why in made.stderr
+
+
+def script_of_notebook(folder: Path, function: str) -> subprocess.CompletedProcess[str]:
+    path = folder / "notebook.py"
+    path.write_text(NOTEBOOK)
+    return subprocess.run([sys.executable, path, function], capture_output=True, text=True, timeout=60, check=False)
+
+
+NOTEBOOK = """
+import collections
+import functools
+import sys
+import xml.etree.ElementTree
+from dataclasses import dataclass
+from typing import List, NamedTuple, Optional
+
+from hvd_elastic_ext.jobs.local.script import script_of
+
+INF, FLOATS = float("inf"), {"a": (float("-inf"),)}
+COUNTS = collections.Counter("a")
+Numbers = List[int]
+model = object()
+
+
+class Place(NamedTuple):
+    x: int
+
+
+PLACE = Place(1)
+
+
+@dataclass
+class Point:
+    x: int
+    y: Optional[Numbers] = None
+
+
+def more(function):
+    @functools.wraps(function)
+    def inner():
+        return function() + 1
+
+    return inner
+
+
+def floats():
+    return [INF, FLOATS]
+
+
+def of_a_package():
+    return xml.etree.ElementTree.fromstring("<a/>").tag
+
+
+def with_hints(numbers: Optional[Numbers] = None) -> Numbers:
+    return [numbers, Optional[int] is not None]
+
+
+def with_its_own_variable():
+    model = 3
+    return model
+
+
+@more
+def decorated():
+    return 1
+
+
+def of_a_class():
+    return Point(1)
+
+
+def one():
+    return 1
+
+
+wrapped = more(one)
+
+
+def later():
+    return wrapped()
+
+
+def of_a_tuple():
+    return PLACE
+
+
+def of_a_counter():
+    return COUNTS
+
+
+print(script_of(globals()[sys.argv[1]]))
+"""
