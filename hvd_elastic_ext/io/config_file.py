@@ -18,6 +18,9 @@ else:
 
 EXPECTED: Final = "name a YAML file, or a TOML file whose name ends in .toml"
 
+_SAFE: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The one that is written in C, eight times as fast, where PyYAML was built with it."""
+
 YAMLError = yaml.YAMLError
 """What a YAML file that is none raises in any reader, Horovod's own included."""
 
@@ -43,7 +46,7 @@ class _WithoutAnchors(yaml.SafeDumper):
 def documents(text: str, *, where: str) -> list[dict[str, Any]]:
     """All documents of a text, without empty ones. Raises :class:`UsageError` with ``where``."""
     try:
-        found = [each for each in yaml.safe_load_all(text) if each is not None]
+        found = [each for each in yaml.load_all(text, Loader=_SAFE) if each is not None]
     except yaml.YAMLError as error:
         raise UsageError(f"{where}: {' '.join(str(error).split())}") from None
     if not all(isinstance(each, dict) for each in found):

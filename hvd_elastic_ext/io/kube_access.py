@@ -40,6 +40,10 @@ SOCKET_OPTIONS: Final = (
 """A peer that is gone without a word is noticed in 25 seconds (rule R13)."""
 
 
+KEPT: Final = 8
+"""Connections at most that are kept for many requests."""
+
+
 class Unreadable(Transient):
     """Credentials cannot be read just now: a writer may be about to replace them."""
 
@@ -115,6 +119,15 @@ def read_pod(
     return ask(configuration, "GET", f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}", timeout=timeout)
 
 
+def connections(configuration: client.Configuration) -> urllib3.PoolManager:
+    """Connections for many requests of one user, also from several threads: a new one for each costs three round
+    trips."""
+    pool: urllib3.PoolManager = client.ApiClient(configuration).rest_client.pool_manager
+    # Whoever comes when all are in use waits: one that the pool has no room for is closed, and urllib3 warns.
+    pool.connection_pool_kw |= {"maxsize": KEPT, "block": True, "socket_options": list(SOCKET_OPTIONS)}
+    return pool
+
+
 def ask(
     configuration: client.Configuration,
     method: str,
@@ -122,17 +135,18 @@ def ask(
     body: Mapping[str, Any] | None = None,
     *,
     timeout: tuple[float, float],
+    kept: urllib3.PoolManager | None = None,
 ) -> dict[str, Any]:
     """Send one small request and return the object that is the answer; the ``body`` of a PATCH is a merge patch.
-    ``timeout`` as for :func:`read_pod`.
+    ``timeout`` as for :func:`read_pod`; ``kept``: :func:`connections` to use, instead of a new one.
 
     Over the client's connections and with its credentials, but past its calls, which differ between versions. Raises
     :class:`Refused` and :class:`Unanswered`; whether it took effect is not known after the second.
     """
     endpoint = Endpoint.of(configuration)
     media = "application/merge-patch+json" if method == "PATCH" else "application/json"
-    with client.ApiClient(configuration) as api, _answered(timeout):
-        answer = api.rest_client.pool_manager.request(
+    with _pool(configuration, kept) as pool, _answered(timeout):
+        answer = pool.request(
             method,
             f"{endpoint.url}{path}",
             body=None if body is None else to_text(body).encode(),
@@ -149,6 +163,15 @@ def ask(
             raise Refused(answer.status, answer.data)
         found = json.loads(answer.data)
     return found if isinstance(found, dict) else {}
+
+
+@contextmanager
+def _pool(configuration: client.Configuration, kept: urllib3.PoolManager | None) -> Iterator[urllib3.PoolManager]:
+    if kept is not None:
+        yield kept
+        return
+    with client.ApiClient(configuration) as api:
+        yield api.rest_client.pool_manager
 
 
 def lines(configuration: client.Configuration, path: str, *, timeout: tuple[float, float | None]) -> Iterator[str]:

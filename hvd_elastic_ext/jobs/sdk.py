@@ -75,7 +75,7 @@ def logs(
     namespace: str = "",
     kubeconfig: Path | None = None,
 ) -> Iterator[str]:
-    """Lines of a job's output, with their ends, of all ranks or of one. ``follow``: until its pods have ended;
+    """Lines of a job's output, with their ends, of all ranks or of one. ``follow``: until it has ended;
     ``since_s``: of the last seconds only."""
     cluster = api.found(kubeconfig, os.environ, namespace)
     return job_logs.lines(cluster, name, job_logs.Wanted(follow, rank, previous, tail, since_s=since_s))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.jobs.cli.options import add_cluster, add_labels, bare_last, cluster_of, name_of, names_of
 from hvd_elastic_ext.jobs.cluster import changes
 from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterUnanswered
-from hvd_elastic_ext.jobs.reading.states import stores_checkpoints, waits_for_code
+from hvd_elastic_ext.jobs.reading.states import FINISHED, kept, stores_checkpoints, waits_for_code
 from hvd_elastic_ext.jobs.sdk import STATES
 from hvd_elastic_ext.jobs.spec.words import seconds
 
@@ -91,6 +92,10 @@ def wait(argv: Sequence[str]) -> int:
         left = None if ends is None else max(0.0, ends - time.monotonic())
         state = changes.wait_for(cluster, name, STATES[options.wanted], within_s=left)
         sys.stdout.write(f"{name}: {state}\n")
+        sys.stdout.flush()
+        if state in FINISHED:
+            with contextlib.suppress(changes.NoSuchJob):
+                sys.stderr.write(kept(changes.look(cluster, name)))
 
     return _of_each("wait", names, waited)
 

@@ -19,7 +19,7 @@ from hvd_elastic_ext.jobs.cli.options import add_cluster, add_labels, cluster_of
 from hvd_elastic_ext.jobs.cli.watching import PLACE, Changes, Table
 from hvd_elastic_ext.jobs.cluster import changes
 from hvd_elastic_ext.jobs.cluster.api import Cluster, ClusterUnanswered
-from hvd_elastic_ext.jobs.reading.states import JobSeen, PodSeen
+from hvd_elastic_ext.jobs.reading.states import JobSeen, PodSeen, kept
 
 JOB: Final = ("NAME", "KIND", "STATE", "READY", "WORKERS", "AGE")
 WIDE: Final = ("IMAGE", "MESSAGE")
@@ -58,6 +58,8 @@ def main(argv: Sequence[str]) -> int:
         labels = f" has the labels {options.selector}" if options.selector else " was submitted"
         sys.stderr.write(f"no job{labels} {where}\n")
     sys.stdout.write(shown(jobs, options.output, alone=one, everywhere=options.all_namespaces, now=time.time()))
+    if one:
+        sys.stderr.write(kept(jobs[0]))
     return 0
 
 

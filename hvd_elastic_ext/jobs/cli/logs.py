@@ -22,7 +22,7 @@ def main(argv: Sequence[str]) -> int:
     """Print lines. Raises :class:`UsageError` for a job without output."""
     parser = Parser(prog="hvd-elastic logs", description=__doc__.partition(": ")[2])
     parser.add_argument("name", metavar="NAME", help="the job")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until its pods have ended")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
     parser.add_argument("--rank", metavar="N", type=int, help="only lines of this rank")
     parser.add_argument("-p", "--previous", action="store_true", help="of the launcher before its last restart")
     parser.add_argument("-t", "--tail", metavar="N", type=int, default=-1, help="only the last N lines (-1: all)")

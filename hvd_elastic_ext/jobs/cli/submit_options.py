@@ -12,7 +12,6 @@ from hvd_elastic_ext.jobs.cli.options import bare
 from hvd_elastic_ext.jobs.spec import arena, words
 from hvd_elastic_ext.jobs.spec.arena import ARENA_KINDS, OTHER_KINDS
 from hvd_elastic_ext.jobs.spec.job import CLEANS, KINDS, MOST_WORKERS, PULLS, Job
-from hvd_elastic_ext.launcher.cli.run_options import split
 
 SHELLS: Final = ("sh", "bash")
 HOSTS: Final = ("-H", "--hosts", "-hostfile", "--hostfile", "--hosts-file", "--discovery")
@@ -148,7 +147,7 @@ def job_of(options: argparse.Namespace, given: Sequence[str]) -> Job:
         "gpus": str(options.gpus),
     }
     command = words.command(given, variables, shell=options.shell)
-    run_options, trained = split(command.words) if command.launcher else ((), command.words)
+    run_options, trained = _split(command.words) if command.launcher else ((), command.words)
     for word in run_options:
         if word.partition("=")[0] in HOSTS:
             raise UsageError(f"{word.partition('=')[0]} in the command: hosts come from the cluster; leave it out")
@@ -197,3 +196,10 @@ def job_of(options: argparse.Namespace, given: Sequence[str]) -> Job:
         volumes=words.claims(options.data),
         devices=words.pairs("--device", options.device),
     )
+
+
+def _split(given: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Options of ``hvd-elastic run`` and what comes after them. Raises :class:`UsageError`."""
+    from hvd_elastic_ext.launcher.cli.run_options import split  # as much to load as all of the rest
+
+    return split(given)

@@ -58,6 +58,7 @@ class Cluster:
         self._io = kube_access
         with self._told():
             self._configuration = access.configuration()
+            self._kept = kube_access.connections(self._configuration)
             self.namespace = namespace or access.namespace
 
     def within(self, namespace: str) -> Cluster:
@@ -70,7 +71,7 @@ class Cluster:
         """One request, past the namespace."""
         target = f"{path}?{urlencode(query)}" if query else path
         with self._told():
-            return self._io.ask(self._configuration, method, target, body, timeout=TIMEOUT)
+            return self._io.ask(self._configuration, method, target, body, timeout=TIMEOUT, kept=self._kept)
 
     def endpoint(self) -> Endpoint:
         """Where the server is, and what opens it."""

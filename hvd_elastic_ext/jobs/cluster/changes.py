@@ -123,12 +123,23 @@ def _workers(cluster: Cluster, root: Body) -> Body | None:
 
 
 def scale(cluster: Cluster, name: str, workers: int) -> None:
-    """Ask for so many workers. Raises :class:`UsageError` for a number that the job was not submitted for."""
+    """Ask for so many workers; 0 lets those of a StatefulSet go whose job has ended. Raises :class:`UsageError` for a
+    number that the job was not submitted for."""
     root = root_of(cluster, name)
-    job = seen(root, (), _workers(cluster, root))
+    there = _workers(cluster, root)
+    job = seen(root, (), there)
     low, high = job.least or 1, job.most
+    if workers == 0 and there is not None and job.state in FINISHED:
+        cluster.ask("PATCH", _set_path(cluster, root, "scale"), {"spec": {"replicas": 0}})
+        return
     if workers < low or (high is not None and workers > high):
         raise UsageError(f"{name} was submitted for {low} to {'any number of' if high is None else high} workers")
+    if there is not None and KUEUE_LABEL in (there["metadata"].get("labels") or {}) and workers != job.asked:
+        # Its webhook refuses that, and does not see the subresource: it would delete what is too many, for ever.
+        raise UsageError(
+            f"{name}: Kueue admits workers of a StatefulSet as one group, whose number cannot change; submit it with "
+            "another --workers, or as an MPIJob"
+        )
     patch = {"spec": {"replicas": workers}}
     match root["kind"]:
         case "Job":

@@ -11,25 +11,28 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, ClusterRefused, ClusterUnanswered, WrongState
-from hvd_elastic_ext.jobs.cluster.changes import root_of
-from hvd_elastic_ext.jobs.reading.states import PodSeen, pod
+from hvd_elastic_ext.jobs.cluster.changes import LOOKS_S, root_of
+from hvd_elastic_ext.jobs.reading.states import FINISHED, PodSeen, pod, state_of
 from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, main_container
 from hvd_elastic_ext.jobs.rendering.render import selector
 
 AGAIN_S: Final = 1.0
 """Before a log that broke off, or has not begun, is asked for again."""
 NO_LAUNCHER: Final = "PyTorchJob"
+PATIENCE: Final = 60
+"""How often a follower asks again for a job or pod before a server that gives no answer is told."""
 ROOM: Final = 1000
 """Lines of all workers that wait to be read."""
 
 _STAMP: Final = re.compile(r"(\d\S+?(?:Z|[+-]\d\d:\d\d)) (.*)", re.DOTALL)
 
 Sleep = Callable[[float], None]
+T = TypeVar("T")
 
 
 class Wanted(NamedTuple):
@@ -49,30 +52,115 @@ class Wanted(NamedTuple):
 
 
 def lines(cluster: Cluster, name: str, wanted: Wanted, *, sleep: Sleep = time.sleep) -> Iterator[str]:
-    """Lines with their ends, as they come. A follower ends with the pods.
+    """Lines with their ends, as they come. A follower goes on with pods that come later, and ends with the job; of
+    one pod that is named, with that pod.
 
     Raises :class:`UsageError` for a job that is not there or has no output yet.
     """
     if wanted.previous:  # it has ended: nothing more comes
         wanted = wanted._replace(follow=False)
-    alone = root_of(cluster, name)["kind"] == NO_LAUNCHER
+    root = root_of(cluster, name)
+    alone = root["kind"] == NO_LAUNCHER
     if alone and wanted.rank is not None:
         raise UsageError(f"{name} is a {NO_LAUNCHER}, without a launcher that knows its ranks; leave --rank out")
     if wanted.pod:
         yield from _of_rank(_of_pod(cluster, pod_named(cluster, name, wanted.pod), wanted, sleep=sleep), wanted)
         return
+    if wanted.follow:
+        job = Followed(cluster, root, wanted, sleep)
+        yield from job.of_all() if alone else _of_rank(job.of_launchers(), wanted)
+        return
     pods = _pods(cluster, name, alone=alone)
-    while wanted.follow and not pods:
-        sleep(AGAIN_S)
-        root_of(cluster, name)  # without a job there are none to wait for
-        pods = _pods(cluster, name, alone=alone)
     if not pods:
         raise WrongState(f"{name} has no pods; hvd-elastic get {name} says why")
     if len(pods) > 1 and alone:
         yield from _of_all(cluster, pods, wanted, sleep=sleep)
         return
-    newest = max(pods, key=lambda each: str(each["metadata"].get("creationTimestamp")))
-    yield from _of_rank(_of_pod(cluster, newest, wanted, sleep=sleep), wanted)
+    yield from _of_rank(_of_pod(cluster, max(pods, key=_age), wanted, sleep=sleep), wanted)
+
+
+class Followed:
+    """The pods of a job with its output: those that are there, and those that come before it ends."""
+
+    def __init__(self, cluster: Cluster, root: Body, wanted: Wanted, sleep: Sleep) -> None:
+        self._cluster, self._root, self._wanted, self._sleep = cluster, root, wanted, sleep
+        self._known: set[str] = set()
+        self._failed: Permanent | None = None
+
+    def of_launchers(self) -> Iterator[str]:
+        """Of the newest launcher that is there, then of each that comes after it, one after another."""
+        first = True
+        while True:
+            ended = self._ended()  # before the look: what there is then is all
+            pods = self._new()
+            for each in pods[-1:] if first else pods:
+                yield from _of_pod(self._cluster, each, self._part(first), sleep=self._sleep)
+            first = first and not pods
+            if ended and not pods:
+                return
+            if not pods:
+                self._sleep(AGAIN_S)
+
+    def of_all(self) -> Iterator[str]:
+        """Of all pods at once, with the pod before each line."""
+        readers = _Readers(self._cluster, self._sleep)
+        threading.Thread(target=self._look, args=(readers,), name="hvd-elastic logs", daemon=True).start()
+        yield from readers.lines()
+        if self._failed is not None:
+            raise self._failed
+
+    def _look(self, readers: _Readers) -> None:
+        """Start readers of pods that are new, until the job has ended."""
+        first = True
+        try:
+            while True:
+                ended = self._ended()
+                pods = self._new()
+                for each in pods:
+                    readers.start(each, self._part(first))
+                first = first and not pods
+                if ended:
+                    return
+                self._sleep(LOOKS_S if self._known else AGAIN_S)
+        except Permanent as error:
+            self._failed = error
+        finally:
+            readers.leave()
+
+    def _new(self) -> list[Body]:
+        """Pods that nobody has seen before, the oldest first."""
+        name, alone = self._root["metadata"]["name"], self._root["kind"] == NO_LAUNCHER
+        there = patiently(lambda: _pods(self._cluster, name, alone=alone), self._sleep)
+        new = [each for each in there if each["metadata"]["uid"] not in self._known]
+        self._known |= {each["metadata"]["uid"] for each in new}
+        return sorted(new, key=_age)
+
+    def _ended(self) -> bool:
+        """Whether the job has no more pods to come: it has ended, or is another one. Raises :class:`NoSuchJob` for one
+        that is gone before it had any."""
+        body = patiently(lambda: self._cluster.read(self._cluster.path_of(self._root)), self._sleep)
+        if body is None and not self._known:
+            root_of(self._cluster, self._root["metadata"]["name"])
+        if body is None or body["metadata"]["uid"] != self._root["metadata"]["uid"]:
+            return True
+        return state_of({**body, "kind": self._root["kind"]})[0] in FINISHED
+
+    def _part(self, first: bool) -> Wanted:
+        """Of pods that come later all is new."""
+        return self._wanted if first else self._wanted._replace(tail=None, since_s=None)
+
+
+def patiently(ask: Callable[[], T], sleep: Sleep) -> T:
+    """What is asked for, also of a server that is away for a while. Raises :class:`ClusterUnanswered` after that."""
+    for _ in range(PATIENCE):
+        with contextlib.suppress(ClusterUnanswered):
+            return ask()
+        sleep(AGAIN_S)
+    return ask()
+
+
+def _age(body: Body) -> str:
+    return str(body["metadata"].get("creationTimestamp"))
 
 
 def pod_named(cluster: Cluster, job: str, name: str) -> Body:
@@ -116,28 +204,49 @@ def of_rank(line: str, rank: int) -> bool:
 
 def _of_all(cluster: Cluster, pods: list[Body], wanted: Wanted, *, sleep: Sleep) -> Iterator[str]:
     """Lines of several pods, with the pod before each."""
-    waiting: queue.Queue[str | Permanent | None] = queue.Queue(ROOM)
-
-    def work(each: Body) -> None:
-        try:
-            for line in _of_pod(cluster, each, wanted, sleep=sleep):
-                waiting.put(f"[{each['metadata']['name']}] {line}")
-        except Permanent as error:
-            waiting.put(error)
-        finally:
-            waiting.put(None)
-
+    readers = _Readers(cluster, sleep)
     for each in pods:
-        threading.Thread(target=work, args=(each,), name="hvd-elastic logs", daemon=True).start()
-    left = len(pods)
-    while left:
-        match waiting.get():
-            case None:
-                left -= 1
-            case str(line):
-                yield line
-            case error:
-                sys.stderr.write(f"{error}\n")
+        readers.start(each, wanted)
+    readers.leave()
+    yield from readers.lines()
+
+
+class _Readers:
+    """Threads that each read one pod. Whoever starts them is counted, too, until it leaves."""
+
+    def __init__(self, cluster: Cluster, sleep: Sleep) -> None:
+        self._cluster, self._sleep = cluster, sleep
+        self._waiting: queue.Queue[str | Permanent | int] = queue.Queue(ROOM)
+
+    def start(self, body: Body, wanted: Wanted) -> None:
+        """Read one more pod."""
+        self._waiting.put(1)
+        threading.Thread(target=self._read, args=(body, wanted), name="hvd-elastic logs", daemon=True).start()
+
+    def leave(self) -> None:
+        """No more are started."""
+        self._waiting.put(-1)
+
+    def lines(self) -> Iterator[str]:
+        """Lines of all, until none is left. Why one broke off is told."""
+        left = 1
+        while left:
+            match self._waiting.get():
+                case int(change):
+                    left += change
+                case str(line):
+                    yield line
+                case error:
+                    sys.stderr.write(f"{error}\n")
+
+    def _read(self, body: Body, wanted: Wanted) -> None:
+        try:
+            for line in _of_pod(self._cluster, body, wanted, sleep=self._sleep):
+                self._waiting.put(f"[{body['metadata']['name']}] {line}")
+        except Permanent as error:
+            self._waiting.put(error)
+        finally:
+            self.leave()
 
 
 def _of_pod(cluster: Cluster, body: Body, wanted: Wanted, *, sleep: Sleep) -> Iterator[str]:
@@ -162,11 +271,13 @@ def _of_pod(cluster: Cluster, body: Body, wanted: Wanted, *, sleep: Sleep) -> It
             except ClusterRefused as error:
                 if error.code == HTTPStatus.NOT_FOUND:
                     return
-                if error.code != HTTPStatus.BAD_REQUEST:  # its container waits to start
+                waits = error.code == HTTPStatus.BAD_REQUEST  # its container has not started
+                away = last and error.code >= HTTPStatus.INTERNAL_SERVER_ERROR  # its node
+                if not (waits or away):
                     raise
         if last:
             query = {"container": container, "sinceTime": last}
-        there = cluster.read(cluster.path("v1", "pods", name))
+        there = patiently(lambda: cluster.read(cluster.path("v1", "pods", name)), sleep)
         if there is None or there["metadata"]["uid"] != body["metadata"]["uid"] or _ended(pod(there)):
             return
         sleep(AGAIN_S)

@@ -112,6 +112,16 @@ def seen(root: Body, pods: Sequence[Body], workers: Body | None = None) -> JobSe
     )
 
 
+def kept(job: JobSeen) -> str:
+    """What to tell of workers that outlive their job; empty if none do. Pure."""
+    if job.kind != "Job" or job.state not in FINISHED or not job.asked:
+        return ""
+    return (
+        f"note: {job.name} has ended, and its {job.asked} workers keep what they hold; hvd-elastic scale {job.name} 0 "
+        f"-n {job.namespace} lets them go, and hvd-elastic delete {job.name} all of it\n"
+    )
+
+
 def asked_for(root: Body, workers: Body | None = None) -> int | None:
     """How many workers are asked for. The et-operator keeps the number in the status once it has scaled."""
     if root["kind"] == "Job":

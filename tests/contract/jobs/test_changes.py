@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hvd_elastic_ext import cli
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.jobs.cluster import apply, changes
 from hvd_elastic_ext.jobs.cluster.api import Cluster
@@ -169,3 +171,37 @@ def test_waiting_ends_with_the_job_and_says_what_it_waited_for(cluster: Cluster,
     assert changes.wait_for(cluster, "nobody", (GONE,), sleep=never) == GONE
     with pytest.raises(changes.NoSuchJob, match="there is no job nobody"):
         changes.wait_for(cluster, "nobody", (RUNNING,), sleep=never)
+
+
+def test_workers_of_a_statefulset_outlive_their_job_and_are_let_go_when_somebody_says_so(
+    cluster: Cluster, space: Space, config: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    made(cluster, "statefulset")
+    where = ["-n", cluster.namespace, "--kubeconfig", str(config)]
+    assert cli.main(["get", "digits", *where]) == 0
+    assert capfd.readouterr().err == ""
+    with pytest.raises(UsageError, match="digits was submitted for 1 to 8 workers"):
+        changes.scale(cluster, "digits", 0)
+    now = "2026-01-01T00:00:00Z"
+    ended = [
+        bodies.condition("FailureTarget", reason="BackoffLimitExceeded"),
+        bodies.condition("Failed", reason="Broken"),
+    ]
+    path = space.path("jobs", "digits", "status", group="batch/v1")
+    space.api.done("PATCH", path, {"status": {"startTime": now, "conditions": ended}}, media=MERGE)
+    told = f"digits has ended, and its 2 workers keep what they hold; hvd-elastic scale digits 0 -n {cluster.namespace}"
+    for words in (["get", "digits"], ["wait", "digits", "--for", "finished"]):
+        assert cli.main([*words, *where]) == 0
+        assert told in capfd.readouterr().err
+    assert cli.main(["scale", "digits", "0", *where]) == 0
+    assert changes.look(cluster, "digits").asked == 0
+    assert cli.main(["wait", "digits", "--for", "failed", *where]) == 0
+    assert told not in capfd.readouterr().err
+
+
+def test_the_number_of_kueues_group_of_workers_does_not_change(cluster: Cluster) -> None:
+    made(cluster, "statefulset", queue="kueue/q")
+    with pytest.raises(UsageError, match="digits: Kueue admits workers of a StatefulSet as one group"):
+        changes.scale(cluster, "digits", 3)
+    changes.scale(cluster, "digits", 2)
+    assert changes.look(cluster, "digits").asked == 2

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from urllib3.util import connection
 
 from hvd_elastic_ext import cli
 from hvd_elastic_ext.jobs.cli import get
@@ -47,6 +49,22 @@ def test_a_job_is_submitted_seen_scaled_suspended_resumed_and_deleted(
     assert said("delete", "digits") == "jobs/digits deleted\n"
     assert said("wait", "digits", "--for=deleted", "--timeout", "60s") == "digits: Gone\n"
     said("get", "digits", code=1)  # as kubectl has it
+
+
+def test_all_requests_of_a_command_share_one_connection(
+    cluster: Cluster, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[object] = []
+    connect = connection.create_connection
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        made.append(args)
+        return connect(*args, **kwargs)
+
+    monkeypatch.setattr(connection, "create_connection", counted)
+    words = ["submit", "digits", "--kind", "statefulset", "--image", "example.org/none:1", *NOWHERE]
+    assert cli.main([*words, "--kubeconfig", str(config), "--", "python", "/t.py"]) == 0
+    assert len(made) == 1
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,14 @@ class Follower(threading.Thread):
             self.lines.append(line)
 
 
+def ends(kube: KubeServer, plural: str, *, as_: str = "Succeeded") -> None:
+    kube.change(plural, "digits", {"status": {"conditions": [bodies.condition(as_)]}})
+
+
+def soon(_: float) -> None:
+    time.sleep(0.01)
+
+
 def test_the_launchers_output_is_that_of_all_ranks_or_of_one(kube: KubeServer, cluster: Cluster) -> None:
     launched(kube, cluster)
     kube.logs.write(
@@ -71,8 +79,10 @@ def test_a_follower_gets_each_line_once_whatever_breaks_off(kube: KubeServer, cl
     kube.logs.write("digits-launcher-x", "three")
     wait_until(lambda: len(follower.lines) == 3, what="three lines")
     kube.change("pods", "digits-launcher-x", {"status": {"phase": "Succeeded"}})
+    ends(kube, "mpijobs")
     kube.logs.end("digits-launcher-x")
     follower.join(10)
+    assert not follower.is_alive()
     assert follower.lines == ["one\n", "two\n", "three\n"]
 
 
@@ -80,11 +90,98 @@ def test_a_container_that_waits_to_start_is_waited_for_and_only_then(kube: KubeS
     launched(kube, cluster)
     with pytest.raises(ClusterRefused, match="is waiting to start"):
         list(logs.lines(cluster, "digits", Wanted()))
-    follower = Follower(logs.lines(cluster, "digits", Wanted(follow=True), sleep=lambda _: time.sleep(0.01)))
+    follower = Follower(logs.lines(cluster, "digits", Wanted(follow=True), sleep=soon))
     wait_until(lambda: kube.counts.of("get", "pods") > 5, what="it asks again")
     kube.logs.write("digits-launcher-x", "begun")
     wait_until(lambda: follower.lines == ["begun\n"], what="the first line")
+    ends(kube, "mpijobs", as_="Failed")
     kube.remove("pods", "digits-launcher-x")
+    kube.logs.end("digits-launcher-x")
+    follower.join(10)
+    assert not follower.is_alive()
+
+
+def test_a_follower_goes_on_with_a_launcher_that_comes_after_another(kube: KubeServer, cluster: Cluster) -> None:
+    launched(kube, cluster)
+    kube.logs.write("digits-launcher-x", "old", "one")
+    follower = Follower(logs.lines(cluster, "digits", Wanted(follow=True, tail=1), sleep=soon))
+    wait_until(lambda: follower.lines == ["one\n"], what="the first one's last line")
+    kube.change("pods", "digits-launcher-x", {"status": {"phase": "Failed"}})
+    kube.logs.end("digits-launcher-x")
+    kube.put("pods", bodies.pod("digits-launcher-y", labels=LAUNCHER))
+    kube.logs.write("digits-launcher-y", "two", "three")
+    wait_until(lambda: len(follower.lines) == 3, what="all lines of the second one")
+    kube.change("pods", "digits-launcher-y", {"status": {"phase": "Succeeded"}})
+    ends(kube, "mpijobs")
+    kube.logs.end("digits-launcher-y")
+    follower.join(10)
+    assert not follower.is_alive()
+    assert follower.lines == ["one\n", "two\n", "three\n"]
+
+
+def test_a_follower_has_the_last_launcher_of_a_job_that_has_ended_meanwhile(kube: KubeServer, cluster: Cluster) -> None:
+    launched(kube, cluster)
+    kube.logs.write("digits-launcher-x", "one")
+    follower = Follower(logs.lines(cluster, "digits", Wanted(follow=True), sleep=soon))
+    wait_until(lambda: follower.lines == ["one\n"], what="the first one's line")
+    kube.put("pods", bodies.pod("digits-launcher-y", phase="Succeeded", labels=LAUNCHER))
+    kube.logs.write("digits-launcher-y", "two")
+    kube.logs.end("digits-launcher-y")
+    ends(kube, "mpijobs")
+    kube.remove("pods", "digits-launcher-x")
+    kube.logs.end("digits-launcher-x")
+    follower.join(10)
+    assert not follower.is_alive()
+    assert follower.lines == ["one\n", "two\n"]
+
+
+def test_a_follower_has_workers_that_come_later_and_those_that_come_again(kube: KubeServer, cluster: Cluster) -> None:
+    apply.create(cluster, list(rendered(example("pytorchjob")).objects))
+    mine = {"hvd-elastic-job": "digits"}
+    follower = Follower(logs.lines(cluster, "digits", Wanted(follow=True), sleep=soon))
+
+    def says(pod: str, text: str, *, lines: int) -> None:
+        kube.put("pods", bodies.pod(pod, labels=mine))
+        kube.logs.write(pod, text)
+        wait_until(lambda: len(follower.lines) == lines, what=text)
+
+    says("digits-worker-0", "first", lines=1)
+    kube.remove("pods", "digits-worker-0")
+    kube.logs.end("digits-worker-0")
+    says("digits-worker-1", "later", lines=2)  # while no other pod is there
+    kube.logs.start("digits-worker-0")
+    says("digits-worker-0", "again", lines=3)
+    ends(kube, "pytorchjobs")
+    for number in (0, 1):
+        kube.change("pods", f"digits-worker-{number}", {"status": {"phase": "Succeeded"}})
+        kube.logs.end(f"digits-worker-{number}")
+    follower.join(10)
+    assert not follower.is_alive()
+    assert follower.lines == ["[digits-worker-0] first\n", "[digits-worker-1] later\n", "[digits-worker-0] again\n"]
+
+
+@pytest.mark.parametrize("kind", ["mpijob", "pytorchjob"])
+def test_a_follower_outlives_a_server_that_is_away(kube: KubeServer, cluster: Cluster, kind: str) -> None:
+    apply.create(cluster, list(rendered(example(kind)).objects))
+    kube.put("pods", bodies.pod("digits-launcher-x", labels=LAUNCHER))
+    kube.logs.write("digits-launcher-x", "one")
+    asked = threading.Semaphore(0)
+
+    def sleep(_: float) -> None:
+        asked.release()
+        time.sleep(0.01)
+
+    follower = Follower(logs.lines(cluster, "digits", Wanted(follow=True), sleep=sleep))
+    wait_until(lambda: len(follower.lines) == 1, what="a line")
+    with kube.down():
+        while asked.acquire(blocking=False):
+            pass
+        for _ in range(4):
+            assert asked.acquire(timeout=10)  # it has tried again
+    kube.logs.write("digits-launcher-x", "two")
+    wait_until(lambda: len(follower.lines) == 2, what="another line")
+    ends(kube, f"{kind}s")
+    kube.change("pods", "digits-launcher-x", {"status": {"phase": "Succeeded"}})
     kube.logs.end("digits-launcher-x")
     follower.join(10)
     assert not follower.is_alive()
@@ -156,8 +253,9 @@ def test_a_previous_container_has_ended_so_nobody_follows_it(kube: KubeServer, c
     assert list(logs.lines(cluster, "digits", Wanted(follow=True, previous=True))) == ["failed\n"]
 
 
-def test_a_follower_of_a_job_without_pods_ends_with_the_job(kube: KubeServer, cluster: Cluster) -> None:
-    apply.create(cluster, list(rendered(example("mpijob")).objects))
+@pytest.mark.parametrize("kind", ["mpijob", "pytorchjob"])
+def test_a_follower_of_a_job_without_pods_ends_with_the_job(kube: KubeServer, cluster: Cluster, kind: str) -> None:
+    apply.create(cluster, list(rendered(example(kind)).objects))
 
     def sleep(_: float) -> None:
         changes.delete(cluster, "digits")

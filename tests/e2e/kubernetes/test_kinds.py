@@ -54,8 +54,10 @@ def test_a_statefulset_trains_and_obeys_every_command(newcomer: Newcomer, steps:
 
     steps.end()
     newcomer.waits("digits", "succeeded")
-    assert re.search(r"<stdout>:done \d+", newcomer.types("hvd-elastic logs -f digits"))
     steps.nothing_was_lost()
+    assert newcomer.types("hvd-elastic scale digits 0 -n default") == "digits scaled to 0\n"
+    newcomer.waits_for_no_pods(of="worker")
+    assert re.search(r"<stdout>:done \d+", newcomer.types("hvd-elastic logs -f digits"))
     assert newcomer.types("hvd-elastic delete digits") == "jobs/digits deleted\n"
     newcomer.waits("digits", "deleted")
     newcomer.waits_for_no_pods()

@@ -77,6 +77,7 @@ def test_workers_of_a_statefulset_wait_for_kueue_while_their_launcher_sleeps(
 
     kueue.admit("digits-worker")
     steps.trains(2)
+    assert "as one group" in newcomer.is_refused("hvd-elastic scale digits 3 -n default")
 
     kueue.evict("digits-worker")
     wait_until(
@@ -92,4 +93,6 @@ def test_workers_of_a_statefulset_wait_for_kueue_while_their_launcher_sleeps(
     steps.end()
     newcomer.waits("digits", "succeeded")
     steps.nothing_was_lost()
+    newcomer.types("hvd-elastic scale digits 0 -n default")
+    newcomer.waits_for_no_pods(of="worker")
     assert "digits-launcher-1" in newcomer.pods()

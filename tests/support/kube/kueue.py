@@ -8,6 +8,7 @@ those that replace them wait. Whoever resumes a job that is not admitted finds i
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ MANAGED: Final = "kueue.x-k8s.io/managed"
 GATE: Final = "kueue.x-k8s.io/admission"
 GROUP: Final = "kueue.x-k8s.io/pod-group-name"
 TOTAL: Final = "kueue.x-k8s.io/pod-group-total-count"
+AT_ONCE: Final = {"kueue.x-k8s.io/pod-group-fast-admission": "true", "kueue.x-k8s.io/pod-group-serving": "true"}
 PARENT: Final = "kueue.x-k8s.io/pod-suspending-parent"
 FLAVOUR: Final = {"example.org/flavour": "reserved"}
 """Labels of the nodes that jobs are admitted to."""
@@ -114,8 +116,14 @@ class Kueue(Controller):
         return [pod for pod in self._queued("pods") if _group_of(pod) == name]
 
 
+def _group(name: str) -> str:
+    """The workload's name: with a hash of its owner, whose UID no webhook knows yet."""
+    owner = hashlib.sha1("\n".join(("StatefulSet", "apps", name, "")).encode(), usedforsecurity=False)
+    return f"statefulset-{name}-{owner.hexdigest()[:5]}"
+
+
 def _group_of(pod: Body) -> str:
-    return str(pod["metadata"]["labels"].get(GROUP, "")).removeprefix("statefulset-")
+    return str(pod["metadata"]["labels"].get(GROUP, "")).removeprefix("statefulset-").rpartition("-")[0]
 
 
 def _is_suspended(plural: str, body: Body) -> bool:
@@ -135,7 +143,12 @@ def _marked(body: Body, queue: str) -> Body:
     spec = body["spec"]
     template = spec["template"]
     metadata = template.get("metadata") or {}
-    labels = {**(metadata.get("labels") or {}), QUEUE: queue, GROUP: f"statefulset-{body['metadata']['name']}"}
-    notes = {**(metadata.get("annotations") or {}), PARENT: "statefulset", TOTAL: str(spec.get("replicas", 1))}
+    labels = {**(metadata.get("labels") or {}), QUEUE: queue, GROUP: _group(body["metadata"]["name"])}
+    notes = {
+        **(metadata.get("annotations") or {}),
+        **AT_ONCE,
+        PARENT: "statefulset",
+        TOTAL: str(spec.get("replicas", 1)),
+    }
     marked = {**template, "metadata": {**metadata, "labels": labels, "annotations": notes}}
     return {**body, "spec": {**spec, "template": marked}}

@@ -58,9 +58,10 @@ class OneMachine(Controller):
         assert not self.errors, self.errors
 
     def leave(self) -> None:
-        for run in self._runs.values():
-            run.kill()
-        shutil.rmtree(self._machine.pods)
+        with contextlib.ExitStack() as each:  # also what comes after one that fails
+            each.callback(shutil.rmtree, self._machine.pods)
+            for run in self._runs.values():
+                each.callback(run.kill)
 
     def look(self) -> None:
         owners = [Owner(plural, body) for plural in KINDS for body in self.kube.all(plural)]
@@ -152,6 +153,7 @@ class OneMachine(Controller):
             if run.alive and (run.is_name or time.monotonic() - run.gone_since > LEAVES_S):
                 run.kill()
             if not run.alive:
+                run.kill()  # it may have ended since it was asked to: its daemon has not
                 del self._runs[uid]
 
     def _run_pod(self, body: Body) -> None:
