@@ -305,6 +305,14 @@ def test_sampled_steps_count_for_those_between_them(journal: JournalMaker) -> No
     assert all(rate.samples_per_s == pytest.approx(rate.steps_per_s * 64) for rate in rates)
 
 
+def test_steps_that_a_new_launcher_hears_of_late_are_of_the_time_without_one(journal: JournalMaker) -> None:
+    journal.add("started").resized("start", 2).steps(20, every=1.0).add("started", after=9.5)
+    journal.steps(10, every=0.001).steps(20, every=1.0)
+    rates = [rate.steps_per_s for rate in build_report(journal.records).throughput]
+    assert len(rates) > 5
+    assert all(0.7 < rate < 1.4 for rate in rates), rates
+
+
 def test_after_a_roll_back_a_line_counts_as_usual(journal: JournalMaker) -> None:
     journal.add("started").resized("start", 2)
     for step in (0, 10, 40, 50, 45, 55):
