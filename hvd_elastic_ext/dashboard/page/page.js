@@ -156,6 +156,7 @@ function refresh(changed) {
   else if (reading !== undefined && reading < 1) say(`reading the journal: ${Math.round(100 * reading)} %`);
   else if (!offline) say("live");
   if (now) {
+    if (state.run !== now.run) Object.assign(state, { run: now.run, ...(state.run === undefined ? {} : { chosen: null, zoom: null }) });
     const step = state.parts.step;
     if (step && step.step !== null && !now.ended) { now.step = step.step; if (typeof step.values.loss === "number") now.loss = step.values.loss; }
     verdict(now);
@@ -636,7 +637,7 @@ function clusterJobs(told) {
 
 function choose(job) {
   if (state.abort) state.abort.abort();
-  Object.assign(state, { job, parts: {}, chosen: null, zoom: null });
+  Object.assign(state, { job, parts: {}, run: undefined, chosen: null, zoom: null });
   document.getElementById("title").textContent = job;
   show("now");
   follow();

@@ -313,6 +313,11 @@ def test_steps_that_a_new_launcher_hears_of_late_are_of_the_time_without_one(jou
     assert all(0.7 < rate < 1.4 for rate in rates), rates
 
 
+def test_one_host_that_is_asked_for_is_one(journal: JournalMaker) -> None:
+    journal.add("scaled", hosts=1, before=3).add("scale_recommended", hosts=1).add("scaled", hosts=2, before=1)
+    assert [row.cause for row in build_report(journal.records).rows] == ["3 → 1 host", "1 host", "1 → 2 hosts"]
+
+
 def test_after_a_roll_back_a_line_counts_as_usual(journal: JournalMaker) -> None:
     journal.add("started").resized("start", 2)
     for step in (0, 10, 40, 50, 45, 55):
