@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 from bisect import bisect_right
@@ -104,7 +103,10 @@ def _parts(begin: float, end: float, pauses: Sequence[tuple[float, float]]) -> l
 
 def _nearest(values: Sequence[float]) -> list[float]:
     """The newest value that is not nothing, at each place."""
-    return list(itertools.accumulate(values, lambda before, value: value or before))
+    found: list[float] = []
+    for value in values:
+        found.append(value or (found[-1] if found else 0.0))
+    return found
 
 
 def _done(before: Moment, after: Moment) -> int:
