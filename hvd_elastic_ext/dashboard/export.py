@@ -45,11 +45,13 @@ def export(job: Job, path: Path, *, run: int | None = None) -> str:
 def _small_enough(data: dict[str, Any]) -> str:
     """The page; the oldest details and output are left out until it fits."""
     while len(text := files.in_one(data).encode()) > MOST_BYTES:
-        records, ends = data["parts"]["records"], data["logs"]["ends"]
-        if not records and not ends:
+        records, ends, around = data["parts"]["records"], data["logs"]["ends"], data["logs"]["around"]
+        if not (records or ends or around):
             break
         data["parts"]["records"] = records[len(records) // 2 + 1 :]
         data["logs"]["ends"] = dict(list(ends.items())[: len(ends) // 2])
+        if not ends:  # of faults the newest are last
+            data["logs"]["around"] = dict(list(around.items())[len(around) // 2 + 1 :])
     return text.decode()
 
 

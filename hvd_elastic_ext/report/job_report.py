@@ -376,8 +376,8 @@ def _sent(moment: Moment) -> Row:
 
 def _scaled(moment: Moment) -> Row:
     record = moment.record
-    asked = f"{text(record.get('before'))} → {text(record.get('hosts'))} hosts" if record.event == "scaled" else ""
-    cause = asked or f"{text(record.get('hosts'))} hosts"
+    before = f"{text(record.get('before'))} → " if record.event == "scaled" else ""
+    cause = f"{before}{text(record.get('hosts'))} host{'' if record.get('hosts') == 1 else 's'}"
     return Row(moment.at, record.event, cause, names(record.get("leaving")), note=text(record.get("reason")))
 
 

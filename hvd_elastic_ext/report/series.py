@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ SHORTEST_BIN_S: Final = 0.5
 STEPS_A_BIN: Final = 5
 """Bins hold at least so many typical steps, so that throughput does not flicker."""
 SHORTEST_STEP_S: Final = 1e-6
+AT_ONCE_S: Final = 0.1
 FEWEST_STEPS, FIRST_STEPS = 3, 20
 """How many steps at a size tell how fast it is. The first ones do: newcomers that start may disturb later ones."""
 
@@ -97,11 +99,37 @@ def throughput(moments: Sequence[Moment], *, typical: float, most_bins: int = MO
     wanted = max(SHORTEST_BIN_S, STEPS_A_BIN * typical, span / most_bins)
     count = max(1, int(span / wanted))
     width = span / count
-    bins: list[list[tuple[Moment, int]]] = [[] for _ in range(count)]
+    bins: list[list[tuple[Moment, float]]] = [[] for _ in range(count)]
+    late = _told_late(moments)
     # The first step ended at the edge: its work lies before the first bin.
     for step, done in zip(steps[1:], _steps_done(steps), strict=True):
-        bins[min(count - 1, int((step.at - begin) / width))].append((step, done))
+        came, told = late.get(step.at, (step.at, step.at))
+        first, last = (min(count - 1, int((at - begin) / width)) for at in (came, told))
+        for place in range(first, last + 1):
+            inside = min(told, begin + (place + 1) * width) - max(came, begin + place * width)
+            bins[place].append((step, done if first == last else done * inside / (told - came)))
     return tuple(_rate(inside, begin + i * width, width=width) for i, inside in enumerate(bins))
+
+
+def _told_late(moments: Sequence[Moment]) -> dict[float, tuple[float, float]]:
+    """Steps that were made while no launcher was there: by when they were told, from when until when that was.
+
+    The next launcher of the same world hears of all of them at once.
+    """
+    found: dict[float, tuple[float, float]] = {}
+    before: Moment | None = None
+    away, told = False, -math.inf
+    for moment in select(moments, "started", "resized", "stepped"):
+        if moment.record.event != "stepped":
+            away = moment.record.event == "started"
+            continue
+        if before is not None and before.clock == moment.clock:
+            if away:
+                came, told = before.at, moment.at
+            if moment.at <= told + AT_ONCE_S:
+                found[moment.at] = came, moment.at
+        before, away = moment, False
+    return found
 
 
 def speeds(moments: Sequence[Moment]) -> tuple[Speed, ...]:
@@ -136,7 +164,7 @@ def _speed(hosts: int, steps: Sequence[tuple[float, float | None]]) -> Speed:
     return Speed(hosts, per_s, per_s * statistics.median(samples) if len(samples) == len(steps) else None)
 
 
-def _rate(steps: Sequence[tuple[Moment, int]], at: float, *, width: float) -> Rate:
+def _rate(steps: Sequence[tuple[Moment, float]], at: float, *, width: float) -> Rate:
     samples = [(_samples(step), done) for step, done in steps]
     known = [each * done for each, done in samples if each is not None]
     per_s = sum(known) / width if known and len(known) == len(samples) else None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Final
 
 from hvd_elastic_ext.report.series import Loss
@@ -66,23 +69,43 @@ def broken(points: Iterable[Loss], pauses: Sequence[tuple[float, float]]) -> lis
 
 
 def trained(bins: Iterable[tuple[float, float, float]], pauses: Sequence[tuple[float, float]]) -> list[list[float]]:
-    """Bins, ``(at, width, value)``, as the parts of them in which steps were made."""
+    """Bins, ``(at, width, value)``, as the parts of them in which steps were made.
+
+    A part has the throughput of that time. The step that ends a pause was made in it: so a part is no faster than the
+    whole bins beside it.
+    """
+    made = [(value, width, _parts(at, at + width, pauses)) for at, width, value in bins]
+    times = [sum(length for _, length in parts) for _, _, parts in made]
+    unbroken = [
+        value if value > 0 and time > width - SHORTEST_S else 0.0
+        for (value, width, _), time in zip(made, times, strict=True)
+    ]
+    before, after = _nearest(unbroken), _nearest(unbroken[::-1])[::-1]
     found: list[list[float]] = []
-    place = 0
-    for at, width, value in bins:
-        if value <= 0:
-            continue
-        begin, end = at, at + width
-        while place < len(pauses) and pauses[place][1] <= begin:
-            place += 1
-        following = place
-        while following < len(pauses) and pauses[following][0] < end:
-            pause = pauses[following]
-            if pause[0] - begin > SHORTEST_S:
-                found.append([begin, pause[0] - begin, value])
-            begin, following = pause[1], following + 1
-        if end - begin > SHORTEST_S:
-            found.append([begin, end - begin, value])
+    for place, (value, width, parts) in enumerate(made):
+        if value > 0 and parts:
+            fastest = max(before[place], after[place]) or math.inf
+            value = max(value, min(value * width / times[place], fastest))
+            found += [[at, length, value] for at, length in parts]
+    return found
+
+
+def _parts(begin: float, end: float, pauses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """What pauses leave of a time, as beginnings and lengths."""
+    found = []
+    for pause in pauses[bisect_right(pauses, begin, key=itemgetter(1)) :]:
+        if pause[0] >= end:
+            break
+        found.append((begin, pause[0] - begin))
+        begin = pause[1]
+    return [part for part in [*found, (begin, end - begin)] if part[1] > SHORTEST_S]
+
+
+def _nearest(values: Sequence[float]) -> list[float]:
+    """The newest value that is not nothing, at each place."""
+    found: list[float] = []
+    for value in values:
+        found.append(value or (found[-1] if found else 0.0))
     return found
 
 

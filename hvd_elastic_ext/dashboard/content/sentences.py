@@ -141,7 +141,7 @@ def of_now(report: JobReport, live: Mapping[str, Any] | None, *, now: float, las
     said = str(live.get("said", ""))
     hosts: Sequence[Mapping[str, Any]] = live.get("hosts", ())
     training = sum(bool(host.get("trains")) for host in hosts)
-    listed = sum(bool(host.get("listed")) for host in hosts)
+    listed = sum(bool(host.get("listed") or host.get("trains")) for host in hosts)
     count = f"{training} of {counted(listed, 'host')}: " if listed else ""
     waits = asleep or said.startswith(("waiting", "asleep", "sleep"))
     alone = "TRAINS ALONE" in said

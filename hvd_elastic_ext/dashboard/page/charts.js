@@ -305,7 +305,7 @@ const charts = (() => {
       add(made, "Line", { x: { field: "x" }, y: { field: "y" }, line_color: colour("rate"), line_width: 1.8 }, source, "line");
       const points = add(made, "Scatter", { x: { field: "x" }, y: { field: "y" }, size: 9, fill_color: colour("rate"), line_color: colour("rate") }, source, "sizes");
       let unit = told.unit;
-      made.add_tools(hover([points], (data, { index }) => [plural(data.x[index], "rank"), `${num(data.y[index])} ${unit}`, `${num(data.y[index] / data.x[index], 3)} a rank`]));
+      made.add_tools(hover([points], (data, { index }) => [plural(data.x[index], "host"), `${num(data.y[index])} ${unit}`, `${num(data.y[index] / data.x[index], 3)} a host`]));
       const page = await show([made], inside);
       return {
         remove: page.remove,

@@ -36,6 +36,7 @@ function fill(container, ...children) {
 }
 
 function table(headings, rows, caption) {
+  if (!rows.length) return el("p", { class: "note", text: "none" });
   const head = el("tr", {}, ...headings.map(([name, kind]) => el("th", { scope: "col", class: kind || "", text: name })));
   const body = rows.map((cells) => {
     const chosen = cells.chosen;
@@ -130,7 +131,7 @@ async function follow() {
       throw new Error("the server has ended");
     } catch (error) {
       if (mine.signal.aborted) return;
-      say(`not live: ${error.message}`);
+      say(`not live: ${error instanceof TypeError ? "the server does not answer" : error.message}`);
       await new Promise((done) => setTimeout(done, pause));
       pause = Math.min(2 * pause, 10000);
     }
@@ -155,6 +156,7 @@ function refresh(changed) {
   else if (reading !== undefined && reading < 1) say(`reading the journal: ${Math.round(100 * reading)} %`);
   else if (!offline) say("live");
   if (now) {
+    if (state.run !== now.run) Object.assign(state, { run: now.run, ...(state.run === undefined ? {} : { chosen: null, zoom: null }) });
     const step = state.parts.step;
     if (step && step.step !== null && !now.ended) { now.step = step.step; if (typeof step.values.loss === "number") now.loss = step.values.loss; }
     verdict(now);
@@ -325,7 +327,7 @@ function rowsTable(told, choose) {
   });
   const left = rows.length - shown.length + (told.first || 0);
   return el("div", {},
-    table([["When", "t"], ["Event"], ["Hosts"], ["Size"], ["No step for", "n"], ["Steps lost", "n"], ["Why"]], shown, "Events, the newest first"),
+    table([["When", "t"], ["Event", "h"], ["Hosts", "h"], ["Size", "t"], ["No step for", "n"], ["Steps lost", "n"], ["Why"]], shown, "Events, the newest first"),
     left > 0 ? el("p", { class: "note", text: `${whole(left)} older ones are not shown; zoom to them.` }) : null);
 }
 
@@ -394,7 +396,7 @@ function viewHosts(main) {
     const steps = all.map((host) => host.step_s).filter((step) => step > 0).sort((a, b) => a - b), middle = steps[Math.floor((steps.length - 1) / 2)] || 0;
     fill(list,
       el("p", { class: "note", text: `${plural(all.length, "host")}; ${all.filter((host) => host.trains).length} train, ${all.filter((host) => host.state === "blocked").length} blocked. ${(state.parts.now || {}).launcher ? "By the launcher, now." : "By the journal."}` }),
-      table([["Host"], ["Verdict"], ["Strikes", "n"], ["Why"], ["Ranks"], ["CPU", "n"], ["Memory", "n"], ...told.map(([, title]) => [title, "n"]), ["Step", "n"], ...(offline ? [] : [["Change"]])], hosts.map((host) => hostCells(host, middle, said, told)), "Hosts"));
+      table([["Host", "h"], ["Verdict"], ["Strikes", "n"], ["Why"], ["Ranks"], ["CPU", "n"], ["Memory", "n"], ...told.map(([, title]) => [title, "n"]), ["Step", "n"], ...(offline ? [] : [["Change", "t"]])], hosts.map((host) => hostCells(host, middle, said, told)), "Hosts"));
   };
   return update;
 }
@@ -563,11 +565,11 @@ function viewScaling(main) {
   return () => {
     if (waitingFor(body, "scaling")) return;
     const told = state.parts.scaling, live = told.live, newest = told.decisions[0];
-    const decision = live ? live.why : newest ? newest.why : "";
+    const decision = live ? live.why : newest ? newest.why : "", [policy, ...options] = told.policy.split(":");
     fill(body,
       !live && !newest ? el("p", { class: "note", text: "Nobody decides about the number of hosts: start the job with --autoscale POLICY." }) : null,
       live || newest ? facts([
-        ["Policy", told.policy || none],
+        ["Policy", policy || none, options.join(":").replaceAll(",", ", ")],
         ["Hosts asked for", live && live.wanted !== null ? whole(live.wanted) : newest && newest.event === "scaled" ? whole(newest.hosts) : none, live && live.by_hand ? "by hand" : ""],
         ["Would suit", live && live.recommended !== null ? whole(live.recommended) : newest && newest.event !== "scaled" ? whole(newest.hosts) : none],
         ["A change costs", live ? dur(live.resize_s) : none],
@@ -575,6 +577,7 @@ function viewScaling(main) {
       decision ? el("p", {}, el("strong", { text: "Decision: " }), decision) : null,
       el("h2", { text: "How fast each size was" }),
       el("p", { class: "note", text: told.curve.length ? told.means : "no size has had enough steps yet" }));
+    holder.hidden = !told.curve.length; // a new run has none yet
     if (told.curve.length) plot.update(told);
     fill(more,
       told.curve.length ? table([["Hosts", "n"], [`Throughput (${told.unit})`, "n"], ["A host", "n"], ["A further host added", "n"]], told.curve.map(([size, speed, added]) => [whole(size), num(speed), num(speed / size, 3), added === null ? "" : num(added, 3)]), "Throughput by number of hosts") : null,
@@ -634,7 +637,7 @@ function clusterJobs(told) {
 
 function choose(job) {
   if (state.abort) state.abort.abort();
-  Object.assign(state, { job, parts: {}, chosen: null, zoom: null });
+  Object.assign(state, { job, parts: {}, run: undefined, chosen: null, zoom: null });
   document.getElementById("title").textContent = job;
   show("now");
   follow();

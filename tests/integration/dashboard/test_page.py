@@ -309,6 +309,43 @@ def test_autoscaling_shows_the_curve_and_the_decision(tab: Tab) -> None:
     assert "Decision: 4 hosts are worth it" in shown(tab)
 
 
+def test_what_the_curve_tells_is_of_hosts(tab: Tab) -> None:
+    tab.view("Autoscaling")
+    tab.wait("charts.views.length === 1 && charts.views[0].has_finished()")
+    tab.js(CHART)
+    x, y = tab.js("place('curve', 'sizes', 0)")
+    y = tab.js("(({canvas_view, frame}) => canvas_view.events_el.getBoundingClientRect().y + "
+               "frame.y_scale.compute(held('curve', 'sizes').y[0]))(chart('curve'))")  # fmt: skip
+    mouse(tab, "Moved", x - 3, y)
+    mouse(tab, "Moved", x, y)
+    tab.wait("tips().includes('2 hosts')")
+    assert "a host" in tab.js("tips()")
+    assert "rank" not in tab.js("tips()")
+
+
+def test_of_a_new_run_no_curve_zoom_or_event_of_the_one_before_is_left(tab: Tab) -> None:
+    tab.view("Autoscaling")
+    tab.wait("charts.views.length === 1")
+    tab.js("state.zoom = [1, 2], state.chosen = 3, state.parts.scaling.curve = []")
+    tab.js("state.parts.now.run = 'another', refresh(['now', 'scaling'])")
+    assert tab.js("[state.zoom, state.chosen, document.querySelector('.chart').offsetHeight]") == [None, None, 0]
+
+
+@pytest.mark.parametrize("width", [700, 1000])
+def test_names_of_hosts_and_events_are_not_broken_within_a_word(tab: Tab, width: int) -> None:
+    tab.looks(width=width, height=900, dark=False)
+    tab.js("""state.parts.timeline.rows.forEach(row => Object.assign(row,
+        {hosts: ['-localhost'], event: 'scale recommended', before: 2, after: 3, text: 'word '.repeat(60)}))""")
+    tab.js("state.parts.hosts.forEach(host => Object.assign(host, {name: 'localhost', why: 'word '.repeat(60)}))")
+    tab.js("""window.lines = () => [...document.querySelectorAll('main tbody td')]
+      .filter(cell => ['Host', 'Hosts', 'Size'].includes(cell.dataset.name))
+      .map(cell => { const part = document.createRange(); part.selectNodeContents(cell);
+                     return new Set([...part.getClientRects()].map(each => each.top)).size; })""")
+    for view in ("Timeline", "Hosts"):
+        tab.view(view)
+        assert set(tab.wait("lines().length && lines()")) == {1}
+
+
 def views_of(tab: Tab) -> tuple[str, ...]:
     """All that the page has; the list of jobs with those of a cluster."""
     found = tuple(tab.js("[...document.querySelectorAll('nav button')].map(each => each.textContent)"))

@@ -42,6 +42,19 @@ def test_a_days_job_of_500_hosts_with_output_of_all_is_at_most_5_mb(tmp_path: Pa
     assert "rank.3/stderr" in dict(dict(data_of(path)["logs"])["ends"])  # type: ignore[call-overload]
 
 
+def test_output_of_many_faults_that_a_file_writes_longer_is_at_most_5_mb(tmp_path: Path) -> None:
+    journal = JournalMaker().add("started", run="r", output=str(tmp_path / "output")).resized("start", 2)
+    for rank in range(200):
+        journal.add("exited", after=60, host="h", slot=0, rank=rank, code=1, cause="crashed", reason="crashed: so")
+        (tmp_path / "output" / f"rank.{rank}").mkdir(parents=True)
+        (tmp_path / "output" / f"rank.{rank}" / "stderr").write_text("<<<<<<<<<<<<<<<\n" * 2000)
+    path = tmp_path / "day.html"
+    export(job_of(journal.write(tmp_path / "journal.jsonl")), path)
+    assert path.stat().st_size <= MOST_BYTES
+    around = dict(dict(data_of(path)["logs"])["around"])  # type: ignore[call-overload]
+    assert any(name.startswith("rank.199/") for name in around)
+
+
 def test_it_ends_in_a_sentence_of_what_happened(tmp_path: Path) -> None:
     journal = JournalMaker().add("started", run="r").resized("start", 2).steps(5).add("finished", code=0, reason="done")
     said = export(job_of(journal.write(tmp_path / "journal.jsonl")), tmp_path / "x.html")

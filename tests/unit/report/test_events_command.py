@@ -118,7 +118,7 @@ def test_a_job_that_chooses_its_size_is_drawn_with_its_curve(journal: JournalMak
     assert "each host as fast as the first" not in drawn.read_text(), "nobody has chosen a size"
     journal.add("scaled", hosts=1, before=2, leaving=["b"], reason="host 2 adds 3 %")
     draw(build_report(journal.records), drawn)
-    assert all(words in drawn.read_text() for words in ("each host as fast as the first", "chosen", "2 → 1 hosts"))
+    assert all(words in drawn.read_text() for words in ("each host as fast as the first", "chosen", "2 → 1 host"))
 
 
 @pytest.mark.parametrize(

@@ -305,6 +305,19 @@ def test_sampled_steps_count_for_those_between_them(journal: JournalMaker) -> No
     assert all(rate.samples_per_s == pytest.approx(rate.steps_per_s * 64) for rate in rates)
 
 
+def test_steps_that_a_new_launcher_hears_of_late_are_of_the_time_without_one(journal: JournalMaker) -> None:
+    journal.add("started").resized("start", 2).steps(20, every=1.0).add("started", after=9.5)
+    journal.steps(10, every=0.001).steps(20, every=1.0)
+    rates = [rate.steps_per_s for rate in build_report(journal.records).throughput]
+    assert len(rates) > 5
+    assert all(0.7 < rate < 1.4 for rate in rates), rates
+
+
+def test_one_host_that_is_asked_for_is_one(journal: JournalMaker) -> None:
+    journal.add("scaled", hosts=1, before=3).add("scale_recommended", hosts=1).add("scaled", hosts=2, before=1)
+    assert [row.cause for row in build_report(journal.records).rows] == ["3 → 1 host", "1 host", "1 → 2 hosts"]
+
+
 def test_after_a_roll_back_a_line_counts_as_usual(journal: JournalMaker) -> None:
     journal.add("started").resized("start", 2)
     for step in (0, 10, 40, 50, 45, 55):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hvd_elastic_ext.dashboard.content.gaps import broken, gaps, trained
 from hvd_elastic_ext.report.series import Loss
 from hvd_elastic_ext.report.timeline import timeline
@@ -65,6 +67,13 @@ def test_a_line_is_broken_between_two_points_and_not_before_or_after_all() -> No
 def test_of_a_bin_the_part_with_steps_is_left() -> None:
     bins = [(0.0, 10.0, 1.0), (10.0, 10.0, 0.5), (20.0, 10.0, 0.0), (30.0, 10.0, 2.0)]
     assert trained(bins, [(2.0, 3.0), (8.0, 12.0), (18.0, 30.0), (40.0, 50.0)]) == [
-        [0.0, 2.0, 1.0], [3.0, 5.0, 1.0], [12.0, 6.0, 0.5], [30.0, 10.0, 2.0],
+        [0.0, 2.0, pytest.approx(10 / 7)], [3.0, 5.0, pytest.approx(10 / 7)], [12.0, 6.0, pytest.approx(5 / 6)],
+        [30.0, 10.0, 2.0],
     ]  # fmt: skip
     assert trained(bins[:1], []) == [[0.0, 10.0, 1.0]]
+
+
+def test_a_pause_makes_the_steps_beside_it_neither_slower_nor_faster() -> None:
+    bins = [(0.0, 10.0, 4.0), (10.0, 10.0, 0.8), (20.0, 10.0, 0.3), (30.0, 10.0, 5.0)]
+    assert trained(bins, [(12.0, 29.9)]) == [[0.0, 10.0, 4.0], [10.0, 2.0, 4.0], [29.9, pytest.approx(0.1), 5.0],
+                                             [30.0, 10.0, 5.0]]  # fmt: skip

@@ -58,6 +58,12 @@ def test_a_running_job_is_told_in_the_words_of_its_launcher_and_how_many_hosts_t
     assert (now["step"], now["size"], now["hosts"]) == (35, 1, 1)
 
 
+def test_a_host_that_trains_though_it_is_no_longer_listed_is_one_of_those_that_are_counted() -> None:
+    ledger = [LIVE["ledger"][0] | {"published": False}, LIVE["ledger"][1]]  # type: ignore[index]
+    now = page(running(JournalMaker()), live={**LIVE, "ledger": ledger, "said": "world 1"})["now"]
+    assert now["text"].startswith("1 of 2 hosts: world 1")
+
+
 def test_what_the_launcher_says_of_a_host_goes_before_the_journal() -> None:
     one, other = page(crashed(running(JournalMaker())), live=LIVE)["hosts"]
     assert (one["name"], one["trains"], one["cpu"], one["ranks"]) == ("a", True, 0.5, [0])
