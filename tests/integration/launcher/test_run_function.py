@@ -83,6 +83,7 @@ WAITS = """
 import signal, sys
 from pathlib import Path
 from hvd_elastic_ext.jobs.local import run
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
 run._launched([sys.executable, "-c", sys.argv[1]], Path())
 """
 COUNTS = """
