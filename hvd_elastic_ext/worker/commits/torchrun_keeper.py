@@ -150,9 +150,12 @@ def address(directory: Path) -> Iterator[str]:
 def _listen(directory: Path) -> socket.socket:
     (directory / SOCKET).unlink(missing_ok=True)  # of a killed keeper; the process that starts one holds the lock
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    os.umask(0o077)
-    with address(directory) as path:
-        listener.bind(path)
+    before = os.umask(0o077)
+    try:
+        with address(directory) as path:
+            listener.bind(path)
+    finally:
+        os.umask(before)
     listener.listen(64)
     return listener
 
