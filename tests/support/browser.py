@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import os
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -119,32 +121,35 @@ def browser(folder: Path) -> Iterator[Tab]:
         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
         f"--user-data-dir={folder / 'profile'}", "--remote-debugging-port=0", "about:blank",
     ]  # fmt: skip
-    with (folder / "chromium.log").open("wb") as log:
-        process = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
-    try:
-        tab = Tab(_address(folder / "profile" / "DevToolsActivePort"))
+    # It makes a socket there, whose path may have some hundred characters: below TMPDIR it may have more.
+    with tempfile.TemporaryDirectory(prefix="chromium-", dir="/tmp", ignore_cleanup_errors=True) as short:
+        with (folder / "chromium.log").open("wb") as log:
+            env = {**os.environ, "TMPDIR": short}
+            process = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True, env=env)
         try:
-            yield tab
-            tab.call("Browser.close")
+            tab = Tab(_address(folder, process))
+            try:
+                yield tab
+                tab.call("Browser.close")
+            finally:
+                tab.close()
+            process.wait(WITHIN_S)
         finally:
-            tab.close()
-        process.wait(WITHIN_S)
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+            if process.poll() is None:
+                process.kill()
+                process.wait()
 
 
-def _address(told: Path) -> str:
+def _address(folder: Path, process: subprocess.Popen[bytes]) -> str:
     """The socket of the first page, once the browser listens."""
     import urllib.request
 
-    until = time.monotonic() + WITHIN_S
-    while time.monotonic() < until:
+    told, until = folder / "profile" / "DevToolsActivePort", time.monotonic() + WITHIN_S
+    while time.monotonic() < until and process.poll() is None:
         if told.exists() and (lines := told.read_text().split()):
             with urllib.request.urlopen(f"http://127.0.0.1:{lines[0]}/json/list") as answer:
                 for target in json.load(answer):
                     if target["type"] == "page":
                         return str(target["webSocketDebuggerUrl"])
         time.sleep(0.05)
-    raise AssertionError("chromium does not listen")
+    raise AssertionError(f"chromium does not listen: {(folder / 'chromium.log').read_text()[-2000:]}")
