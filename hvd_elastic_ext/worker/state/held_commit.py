@@ -41,6 +41,8 @@ class HeldCommit:
         """A commit writes this, then reads :attr:`_wanted`. A request writes that, then reads this. So one sees the
         other."""
         self._waits_there = False
+        self._over = False
+        """Training is done, and no later commit comes: a request changes nothing."""
         self._requests = 0
         """Number of requests. The next request ends the wait for the one before."""
 
@@ -55,12 +57,14 @@ class HeldCommit:
         It replaces the request before.
         """
         with self._turn:
-            self._requests += 1
-            self._wanted = None  # hold nothing while memory is prepared
-            self._turn.notify_all()
+            over = self._over
+            if not over:
+                self._requests += 1
+                self._wanted = None  # hold nothing while memory is prepared
+                self._turn.notify_all()
         if message["commit"] is None:
             return
-        if not self._buffer.can_keep:
+        if over or not self._buffer.can_keep:
             self._link.say("not_kept", wanted=message["commit"], newest=None)
             return
         incarnation, generation, number = map(int, message["commit"])
@@ -79,7 +83,7 @@ class HeldCommit:
         ``instead`` puts other contents into memory under the commit's name, and returns the side. If it raises, there
         is no checkpoint of this commit; if the job ends here, the commit itself is held.
         """
-        self._newest = identity[1:]
+        self._newest, self._over = identity[1:], False
         if self._wanted is None:
             return
         with self._turn:
@@ -112,7 +116,7 @@ class HeldCommit:
         """
         began = self._now()
         with self._turn:
-            self._wanted, number = None, self._requests
+            self._wanted, self._over, number = None, True, self._requests
         side, failed = self._made(instead, number)
         if side is not None:
             stall_s = round(self._now() - began, 3)

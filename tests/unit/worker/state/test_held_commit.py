@@ -222,3 +222,24 @@ def test_where_commits_are_kept_for_checkpoints_memory_is_asked_for_three_of_the
     monkeypatch.setattr(keeper, "memory_warning", lambda *, copies, **_: asked.append(copies))
     in_lockstep(1, lambda comms: keeper_of(comms, memory, link=Said() if checkpoints else None) and None)
     assert asked == [3 if checkpoints else 2]
+
+
+def test_a_request_that_comes_while_the_last_files_are_written_does_not_drop_them(memory: list[int]) -> None:
+    """Other ranks are done sooner, and the launcher may name a commit that no rank makes any more."""
+    buffer, said = CommitBuffer(open_sides(memory)), Said()
+    held = HeldCommit(buffer, said)
+    commit(buffer, 1)
+    held.committed(identity(1), 1)
+
+    def written() -> int:
+        held.request({"commit": [*identity(9)[1:]], "stay": False})
+        side = buffer.keep()
+        assert side is not None
+        return side
+
+    assert held.last(identity(1), 1, instead=written) is None
+    assert [what for what, _ in said.heard] == ["not_kept", "last"]
+    commit(buffer, 2)
+    held.committed(identity(2), 2)  # another training begins
+    held.request({"commit": [*identity(3)[1:]], "stay": False})
+    assert held.is_requested
