@@ -6,9 +6,9 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from hvd_elastic_ext.agent.slots.http import Request, response
-from hvd_elastic_ext.agent.slots.http_port import Client, HttpPort
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
+from hvd_elastic_ext.agent.system.http import Request, response
+from hvd_elastic_ext.agent.system.http_port import Client, HttpPort
 from hvd_elastic_ext.agent.system.streams import warn
 
 MOST: Final = 8

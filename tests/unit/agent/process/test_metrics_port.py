@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from hvd_elastic_ext.agent.process.metrics_port import MOST, Answer, MetricsPort
-from hvd_elastic_ext.agent.slots.http_port import TIMEOUT_S
 from hvd_elastic_ext.agent.system.event_loop import DescriptorLoop
+from hvd_elastic_ext.agent.system.http_port import TIMEOUT_S
 
 ASK = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"
 

@@ -6,9 +6,9 @@ import functools
 import socket
 from typing import Final
 
-from hvd_elastic_ext.agent.slots.http import BadRequest, Reader, Request, response
 from hvd_elastic_ext.agent.system.acceptor import Acceptor, Peer
 from hvd_elastic_ext.agent.system.event_loop import EventLoop
+from hvd_elastic_ext.agent.system.http import BadRequest, Reader, Request, response
 from hvd_elastic_ext.agent.system.streams import heard
 
 TIMEOUT_S: Final = 10.0
