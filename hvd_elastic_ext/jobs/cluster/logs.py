@@ -18,7 +18,7 @@ from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.jobs.cluster.api import Body, Cluster, ClusterRefused, ClusterUnanswered, WrongState
 from hvd_elastic_ext.jobs.cluster.changes import LOOKS_S, root_of
 from hvd_elastic_ext.jobs.reading.states import FINISHED, PodSeen, pod, state_of
-from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, main_container
+from hvd_elastic_ext.jobs.rendering.objects import LAUNCHER, ROLE_LABEL, main_container
 from hvd_elastic_ext.jobs.rendering.render import selector
 
 AGAIN_S: Final = 1.0
@@ -64,7 +64,10 @@ def lines(cluster: Cluster, name: str, wanted: Wanted, *, sleep: Sleep = time.sl
     if alone and wanted.rank is not None:
         raise UsageError(f"{name} is a {NO_LAUNCHER}, without a launcher that knows its ranks; leave --rank out")
     if wanted.pod:
-        yield from _of_rank(_of_pod(cluster, pod_named(cluster, name, wanted.pod), wanted, sleep=sleep), wanted)
+        named = pod_named(cluster, name, wanted.pod)
+        if wanted.rank is not None and named["metadata"]["labels"].get(ROLE_LABEL) != LAUNCHER:
+            raise UsageError(f"pod {wanted.pod} does not tell ranks apart, the launcher's does; leave --rank or -i out")
+        yield from _of_rank(_of_pod(cluster, named, wanted, sleep=sleep), wanted)
         return
     if wanted.follow:
         job = Followed(cluster, root, wanted, sleep)

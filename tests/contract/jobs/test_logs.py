@@ -244,6 +244,10 @@ def test_another_pod_and_container_are_read_if_they_are_the_jobs(kube: KubeServe
         next(logs.lines(cluster, "digits", Wanted(pod="other")))
     with pytest.raises(UsageError, match=f"pod digits-worker-0 has no container 'x'; there are {container}"):
         next(logs.lines(cluster, "digits", Wanted(pod="digits-worker-0", container="x")))
+    with pytest.raises(UsageError, match="pod digits-worker-0 does not tell ranks apart"):
+        next(logs.lines(cluster, "digits", Wanted(pod="digits-worker-0", rank=0)))
+    kube.logs.write("digits-launcher-x", "[0]<stdout>:a", "[1]<stdout>:b")
+    assert list(logs.lines(cluster, "digits", Wanted(pod="digits-launcher-x", rank=1))) == ["[1]<stdout>:b\n"]
 
 
 def test_a_previous_container_has_ended_so_nobody_follows_it(kube: KubeServer, cluster: Cluster) -> None:
