@@ -352,6 +352,8 @@ class Restarting:
     """When members of the world that is to change have ended for that (mono)."""
     blamed: bool = False
     """A process of the newest world is known to have failed."""
+    peers_lost: bool = False
+    """One of the newest world has ended because of another one."""
     errors: set[str] = field(default_factory=set)
     """What members of the newest world have failed with, by digest."""
     unexplained: list[float] = field(default_factory=list)

@@ -105,21 +105,22 @@ def world_begun(job: JobState) -> None:
     job.restarting.done.clear()
     job.restarting.ended.clear()
     cut_off = not job.fleet.cut_off_live.isdisjoint(job.world.members)
-    if change is not None and change.move is ChangeAction.END and not (job.restarting.blamed or cut_off):
-        _count_unexplained(job, change)
-    job.restarting.blamed = False
+    if not (job.restarting.blamed or cut_off):
+        if change is None and job.restarting.peers_lost:
+            _count_unexplained(job, "all processes ended because a peer was lost")
+        elif change is not None and change.move is ChangeAction.END:
+            _count_unexplained(job, change.reason)
+    job.restarting.blamed = job.restarting.peers_lost = False
     job.restarting.errors.clear()
 
 
-def _count_unexplained(job: JobState, change: EngineChange) -> None:
+def _count_unexplained(job: JobState, why: str) -> None:
     budget = job.options.failure_budget
     job.restarting.unexplained = [at for at in job.restarting.unexplained if job.now - at < BUDGET_WINDOW_S] + [job.now]
     if len(job.restarting.unexplained) > budget:
         times = f"the world has ended {len(job.restarting.unexplained)} times within an hour"
         job.fail(
-            JobFailed(
-                f"{times} without a process that says why, more than --failure-budget allows; last: {change.reason}"
-            )
+            JobFailed(f"{times} without a process that says why, more than --failure-budget allows; last: {why}")
         )
 
 
@@ -162,6 +163,7 @@ def cause_of_end(job: JobState, worker: Worker, ending: Ending, code: int) -> En
     if worker.life not in job.world.members or ending.cause is Cause.DONE:
         return ending
     found = _cause_of_end(job, worker, ending, code)
+    job.restarting.peers_lost = job.restarting.peers_lost or found.cause is Cause.PEER_LOST
     if found.cause in (Cause.PEER_LOST, Cause.TOLD):
         job.world.not_at_fault.add(worker.life)
         job.restarting.ended[worker.seat] = job.now

@@ -141,6 +141,9 @@ CHANGES = {
     "worlds that end repeatedly without a reason end the job": f"""
         train a b failure_budget=1; {2 * "run 1; lose-world a; lose-world b; size 0; "}
         fails the world has ended 2 times within an hour without a process that says why; generation 2""",
+    "also if all of their processes end at once, as the only one does": f"""
+        train a failure_budget=1; {2 * "run 1; lose-world a; size 0; "}
+        fails last: all processes ended because a peer was lost; generation 2""",
     "ranks that mpirun could not start are started again within the budget": f"""
         begin failure_budget=2; never-enter; hosts a b
         {"".join(f"worlds {number}; not-begun; " for number in (1, 2, 3))} fails last: mpirun has ended""",
