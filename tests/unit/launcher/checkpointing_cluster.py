@@ -73,7 +73,7 @@ class Storing(Cluster):
             step = process.steps
             self.later(self.busy_s, lambda: self.say(process, "kept", commit=[77, *newest], step=step, side=1))
         elif process.state == "training":
-            self.later(0.1, lambda: self._keep(process, wanted))
+            self.later(0.1, self._keep, process, wanted)
 
     def _save(self, process: Process, newest: list[int]) -> None:
         if self.saves:
@@ -118,10 +118,10 @@ class Storing(Cluster):
         else:
             news = {"event": "errand", "id": order["id"], "answer": answer}
         takes_s = self.takes_s[request["do"]] + self.held_s.get(host, 0.0)
-        self.later(takes_s, lambda: self._arrive(host, news))
+        self.later(takes_s, self._arrive, host, news)
         if news["event"] == "errand":
             end = {"event": "errand_ended", "id": order["id"], "code": 0, "words": ""}
-            self.later(takes_s + self.exits_s, lambda: self._arrive(host, end))
+            self.later(takes_s + self.exits_s, self._arrive, host, end)
 
 
 def storing(every: Cadence, *, expects: str | None = None) -> Callable[[JobOptions], Cluster]:

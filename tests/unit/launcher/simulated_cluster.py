@@ -6,7 +6,6 @@ Every order does what docs/agent.md says it does; time passes only in :meth:`Clu
 from __future__ import annotations
 
 import functools
-import heapq
 import io
 import json
 import re
@@ -144,24 +143,19 @@ class Cluster(Processes):
 
     def run(self, seconds: float) -> None:
         """Let time pass."""
-        end = self.clock.mono() + seconds
-        while True:
-            at = self.driver.look()
-            event = self._events[0][0] if self._events else None
-            now = self.clock.mono()
-            step = min(time for time in (at, event, end) if time is not None)
-            if step >= end and (event is None or event > end):
-                self.clock.advance(max(0.0, end - now))
-                self.driver.look()
-                return
-            self.clock.advance(max(0.0, step - now) + 1e-6)
-            while self._events and self._events[0][0] <= self.clock.mono():
-                heapq.heappop(self._events)[2]()
-                self.driver.look()
+        end, again_at = self.sim.now + seconds, self.driver.look()
+        while self.sim.now < end:
+            again_at = self._go_on(again_at, end)
+
+    def _go_on(self, again_at: float | None, end: float) -> float | None:
+        """To what happens next, to the next look, or to ``end``; when to look then."""
+        at = min((at for at in (again_at, self.sim.next_at) if at is not None), default=end)
+        self.sim.happen(end if at >= end else max(self.sim.now, at) + 1e-6)  # everything takes some time
+        return self.driver.look()
 
     def standstill(self, seconds: float) -> None:
         """Time passes for all but the launcher."""
-        self.clock.advance(seconds)
+        self.clock.now += seconds
         self.driver.tell(LauncherPaused(seconds))
 
     def ask(self, planner: Callable[[JobState], object]) -> None:
@@ -173,13 +167,11 @@ class Cluster(Processes):
 
     def until(self, condition: Callable[[], object], *, within: float = 60.0) -> float:
         """Let time pass until ``condition``; how long it took."""
-        begun = self.clock.mono()
+        begun, again_at = self.sim.now, self.driver.look()
         while not condition():
-            now = self.clock.mono()
-            assert now - begun < within, f"not within {within} s\n{self.lines.getvalue()}"
-            times = (self.driver.look(), self._events[0][0] if self._events else None, begun + within)
-            self.run(max(0.0, min(at for at in times if at is not None) - now) + 1e-5)
-        return self.clock.mono() - begun
+            assert self.sim.now < begun + within, f"not within {within} s\n{self.lines.getvalue()}"
+            again_at = self._go_on(again_at, begun + within)
+        return self.sim.now - begun
 
     def kill(self, host: str, slot: int = 0, *, code: int = 137) -> None:
         """End a process, as by ``kill -9``."""
@@ -222,7 +214,7 @@ class Cluster(Processes):
         self._notices[host] = self.clock.mono() + grace_s
         notice = {"event": "notice", "reason": "SIGTERM", "grace_s": grace_s}
         if host not in self._kept:
-            self.later(0.001, lambda: self._arrive(host, notice))
+            self.later(0.001, self._arrive, host, notice)
         self._see_out(host)
 
     def write_notice(self, host: str, reason: str, in_s: float | None = None) -> None:
@@ -230,9 +222,7 @@ class Cluster(Processes):
         going = {"reason": reason, "in_s": in_s} if reason else {}
         self._going[host] = going
         if host not in self._kept:
-            self.later(
-                0.001, lambda: self._arrive(host, {"event": "going", **going} if going else {"event": "staying"})
-            )
+            self.later(0.001, self._arrive, host, {"event": "going", **going} if going else {"event": "staying"})
 
     def _see_out(self, host: str) -> None:
         late = self.clock.mono() >= self._notices[host]
@@ -241,9 +231,9 @@ class Cluster(Processes):
                 self._end(process, 143)
         needed = not late and host not in self._dismissed and any(seat[0] == host for seat in self.memory)
         if self.agents[host] or needed:
-            self.later(0.05, lambda: self._see_out(host))
+            self.later(0.05, self._see_out, host)
         else:
-            self.later(0.01, lambda: self._finish(host))
+            self.later(0.01, self._finish, host)
 
     def inherit(self, *hosts: str, generation: int = 7) -> list[Host]:
         """A world of another launcher trains on these hosts."""
@@ -287,9 +277,9 @@ class Cluster(Processes):
 
     def start_agent(self, host: Host) -> None:
         if host.name in self.dead:
-            self.later(1.0, lambda: self.driver.tell(LaunchEnded(host.name, 255, self.ssh_says)))
+            self.later(1.0, self.driver.tell, LaunchEnded(host.name, 255, self.ssh_says))
             return
-        self.later(self.join_s.get(host.name, 0.3), lambda: self.join(host.name))
+        self.later(self.join_s.get(host.name, 0.3), self.join, host.name)
 
     def hang_up(self, host: str, reason: str) -> None:
         """The agent notices when its network lets it, and comes again."""
@@ -297,12 +287,12 @@ class Cluster(Processes):
         if host in self.agents and host not in self._kept and host not in self.finishing:
             self._connections[host] = self._connections.get(host, 0) + 1
             self._kept[host] = []
-            self.later(0.001, lambda: self.driver.tell(AgentLost(host, reason)))
-            self.later(0.2, lambda: self._come_again(host))
+            self.later(0.001, self.driver.tell, AgentLost(host, reason))
+            self.later(0.2, self._come_again, host)
 
     def _come_again(self, host: str) -> None:
         if host in self.cut:
-            self.later(1.0, lambda: self._come_again(host))
+            self.later(1.0, self._come_again, host)
         elif host in self._kept:
             self.reconnect(host)
 
@@ -316,7 +306,7 @@ class Cluster(Processes):
         self.agents.setdefault(name, {})
         self.driver.tell(AgentJoined(name, self._hello(name)))
         if fresh:
-            self.later(1.0, lambda: self._beat(name))
+            self.later(1.0, self._beat, name)
             for process in self.agents[name].values():
                 if process.asked is not None:
                     self._ask_again(process)
@@ -384,7 +374,7 @@ class Cluster(Processes):
 
     def end_agent(self, host: Host) -> None:
         if host.name in self.dead:
-            self.later(1.0, lambda: self.driver.tell(AgentEnded(host.name, 255, "no route to host")))
+            self.later(1.0, self.driver.tell, AgentEnded(host.name, 255, "no route to host"))
             return
 
         def end() -> None:
@@ -405,7 +395,7 @@ class Cluster(Processes):
             return False
         if host not in self.cut | self.deaf:
             connection = self._connections.get(host, 0)
-            self.later(0.001, lambda: self._obey(host, dict(order), connection))
+            self.later(0.001, self._obey, host, dict(order), connection)
         return True
 
     def _helper(self, host: str, order: Mapping[str, Any]) -> None:
@@ -427,7 +417,7 @@ class Cluster(Processes):
         self.transferred.append((source[0], target[0], self.memory[source][3]))
 
     def _answer(self, host: str, order: Mapping[str, Any], answer: dict[str, Any]) -> None:
-        self.later(0.1, lambda: self._arrive(host, {"event": "errand", "id": order["id"], "answer": answer}))
+        self.later(0.1, self._arrive, host, {"event": "errand", "id": order["id"], "answer": answer})
 
     def _obey(self, host: str, order: dict[str, Any], connection: int) -> None:
         seats = self.agents.get(host)
@@ -459,13 +449,13 @@ class Cluster(Processes):
                 return
             new = seats[slot] = Process(host, slot, order["life"], beat_at=self.clock.mono())
             self._news(new, "started", pid=1)
-            self.later(self.boot_s.get(host, 3.0), lambda: self._park(new))
+            self.later(self.boot_s.get(host, 3.0), self._park, new)
         elif process is None:
             return
         elif order["do"] == "kill":
             self._end(process, 137)
         elif order["do"] == "stop":
-            self.later(self.ends_s.get(host, 0.0), lambda: self._end(process, 143))
+            self.later(self.ends_s.get(host, 0.0), self._end, process, 143)
         elif order["do"] == "answer" and process.asked == order["id"]:
             self._answered(process, order)
 

@@ -6,7 +6,6 @@ What they are told, and when, is the business of :mod:`tests.unit.launcher.simul
 from __future__ import annotations
 
 import base64
-import heapq
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +14,7 @@ from typing import Any
 
 from hvd_elastic_ext.launcher.driver.driver import Driver
 from hvd_elastic_ext.launcher.state.events import News
-from tests.support.clock import ManualClock
+from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
 
 STEP_S = 0.02
 
@@ -51,7 +50,7 @@ class Process:
 
 
 class Processes:
-    """All that live, by host and slot, and the events that are to come.
+    """All that live, by host and slot.
 
     ``cut``, ``mute``, ``dumb``, ``undying``, ``sealed``, ``lose_news``: see the cluster.
     """
@@ -67,7 +66,8 @@ class Processes:
     """What they report of the time from one call of ``commit()`` to the next."""
 
     def __init__(self) -> None:
-        self.clock = ManualClock()
+        self.sim = Sim()
+        self.clock, self.later = self.sim.time, self.sim.later
         self.step_s = STEP_S
         self.steps_a_beat = 1
         self.cut: set[str] = set()
@@ -84,8 +84,6 @@ class Processes:
         self._ended: dict[tuple[str, int], tuple[Process, int]] = {}
         self._done: set[tuple[str, int, int]] = set()
         self._warned: set[tuple[str, int, int]] = set()
-        self._events: list[tuple[float, int, Callable[[], object]]] = []
-        self._count = itertools.count()
         self._asks = itertools.count()
         self.memory: dict[tuple[str, int], list[int]] = {}
         """What lies in the memory of each slot: incarnation, generation, number and step of the newest commit."""
@@ -124,7 +122,7 @@ class Processes:
         for each in self._all():
             if each.generation == generation and each.state == "training" and not each.interrupted:
                 each.interrupted = True
-                self.later(self.step_s, lambda each=each: self._leave_world(each))
+                self.later(self.step_s, self._leave_world, each)
 
     def _leave_world(self, process: Process) -> None:
         stays = process.stopped or process.wedged or process.lost or not process.interrupted
@@ -143,7 +141,7 @@ class Processes:
         stays = process.lost or process.wedged or process.state != "training"
         if not stays and generation in (None, process.generation):
             process.lost = True
-            self.later(0.005, lambda: self._ask(process))
+            self.later(0.005, self._ask, process)
 
     def _ask(self, process: Process) -> None:
         if process.state == "gone" or process.stopped:
@@ -177,7 +175,7 @@ class Processes:
         process.state, process.asked = "training", None
         process.interrupted = process.lost = False
         process.generation = self.driver.job.generation
-        self.later(0.05, lambda: self.enter(process))
+        self.later(0.05, self.enter, process)
 
     def enter(self, process: Process) -> None:
         """It has joined a world, and agrees with the others at once."""
@@ -207,7 +205,7 @@ class Processes:
         if was_in and not process.interrupted:
             for peer in self._all():
                 if peer.generation == generation and peer.host not in self.cut:
-                    self.later(0.01, lambda peer=peer: self._lose(peer, generation))
+                    self.later(0.01, self._lose, peer, generation)
 
     def says(self, host: str, what: str) -> None:
         """The processes of a host that are in a world say something about their training."""
@@ -246,7 +244,7 @@ class Processes:
     def _news(self, process: Process, event: str, **more: Any) -> None:
         if process.host not in self.cut:
             news = {"event": event, "slot": process.slot, "life": process.life, **more}
-            self.later(0.001, lambda: self._arrive(process.host, news))
+            self.later(0.001, self._arrive, process.host, news)
 
     def _arrive(self, host: str, news: dict[str, Any]) -> None:
         if host in self.mute or host not in self._beating:
@@ -272,19 +270,23 @@ class Processes:
                 self._train(process)
             if process.state == "booting" and name in self.dumb:
                 continue
-            beat = {
-                "step": process.steps,
-                "commit": self.commit_of(process),
-                "progress": process.progress,
-                "waiting": (process.wedged or self._held_up(process)) and not process.stuck,
-                "step_s": process.step_s,
-                "call_s": self.call_s,
-                **({} if process.stepped_at is None else {"stepped_at": process.stepped_at}),
-            }
-            slots[str(process.slot)] = {"life": process.life, "age": now - process.beat_at, "beat": beat}
+            age = now - process.beat_at
+            slots[str(process.slot)] = {"life": process.life, "age": age, "beat": self._beat_of(process)}
         if name not in self.cut and name not in self._kept:
             self.driver.tell(News(name, {"event": "beats", "slots": slots}))
-        self.later(1.0, lambda: self._beat(name))
+        self.later(1.0, self._beat, name)
+
+    def _beat_of(self, process: Process) -> dict[str, Any]:
+        """What it says in its heartbeat."""
+        return {
+            "step": process.steps,
+            "commit": self.commit_of(process),
+            "progress": process.progress,
+            "waiting": (process.wedged or self._held_up(process)) and not process.stuck,
+            "step_s": process.step_s,
+            "call_s": self.call_s,
+            **({} if process.stepped_at is None else {"stepped_at": process.stepped_at}),
+        }
 
     def _train(self, process: Process) -> None:
         gets_on = process.state == "training" and not self._held_up(process)
@@ -303,6 +305,3 @@ class Processes:
 
     def _held_up(self, process: Process) -> bool:
         return any(each.stuck and each.generation == process.generation for each in self._all())
-
-    def later(self, seconds: float, act: Callable[[], object]) -> None:
-        heapq.heappush(self._events, (self.clock.mono() + seconds, next(self._count), act))

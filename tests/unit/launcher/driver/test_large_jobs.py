@@ -50,7 +50,7 @@ def test_a_large_job_whose_world_is_not_whole_is_looked_at_as_often_as_a_small_o
 def test_between_two_looks_silence_is_noticed_all_the_same() -> None:
     cluster = steady("a", "b")
     assert not cluster.driver.is_due()
-    cluster.clock.advance(cluster.options.heartbeat_timeout_s + 1.0)
+    cluster.clock.now += cluster.options.heartbeat_timeout_s + 1.0
     assert cluster.driver.is_due()
     cluster.driver.tell(News("a", {"event": "beats", "slots": {}}))
     cluster.driver.look()
@@ -66,7 +66,7 @@ def test_a_question_for_a_key_is_answered_in_time_though_it_causes_no_look() -> 
     assert not cluster.driver.is_due()
     at = cluster.driver.due_at()
     assert at == pytest.approx(cluster.clock.mono() + HOLD_S)
-    cluster.clock.advance(HOLD_S)
+    cluster.clock.now += HOLD_S
     assert cluster.driver.is_due()
     cluster.driver.look()
     assert not cluster.driver.is_due()
@@ -80,7 +80,7 @@ def test_who_stands_in_line_for_its_start_is_not_taken_for_unreachable(others: i
     cluster.hosts(**dict.fromkeys(("a", *(f"h{number}" for number in range(others))), 1))
     cluster.driver.look()
     assert len(started) == others + 1
-    cluster.clock.advance(JOIN_S + 20.0)
+    cluster.clock.now += JOIN_S + 20.0
     cluster.driver.look()
     assert bool(cluster.events("struck")) is blamed
 
@@ -91,7 +91,7 @@ def test_a_host_to_which_code_is_sent_has_time_for_it(passed_s: float, blamed: b
     cluster.start_agent = lambda host: None  # type: ignore[method-assign]
     cluster.hosts(a=1)
     cluster.driver.look()
-    cluster.clock.advance(passed_s)
+    cluster.clock.now += passed_s
     cluster.driver.look()
     assert bool(cluster.events("struck")) is blamed
 
@@ -111,7 +111,7 @@ def test_a_beat_that_tells_of_some_processes_only_says_nothing_of_the_others(par
     hung_up: list[str] = []
     cluster.hang_up = lambda host, reason: hung_up.append(host)  # type: ignore[method-assign]
     for _ in range(3):
-        cluster.clock.advance(cluster.options.heartbeat_timeout_s / 2 + 1.0)
+        cluster.clock.now += cluster.options.heartbeat_timeout_s / 2 + 1.0
         cluster.driver.tell(News("a", {"event": "beats", "slots": {}, **({"part": True} if part else {})}))
         cluster.driver.look()
     assert bool(hung_up) is missed  # to come back and say what has become of it

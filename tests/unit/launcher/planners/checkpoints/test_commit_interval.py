@@ -36,18 +36,9 @@ class Committing(Cluster):
     def _world_of(self, process: Process) -> tuple[str, int, int, int]:
         return process.host, process.slot, process.life, process.generation
 
-    def _train(self, process: Process) -> None:
-        super()._train(process)
-        if process.generation:
-            every = self.goes_by.get(self._world_of(process), 1)
-            commit = [1, process.generation, process.steps]
-            fields = {"every": every, "commit_s": self.commit_s, "call_s": self.call_s}
-            self.say(process, "beat", step=process.steps, commit=commit, **fields)
-
-    def _beat(self, name: str) -> None:
-        super()._beat(name)
-        for process in self.agents.get(name, {}).values():  # what agents pass on is the process's own beat
-            self._train(process)
+    def _beat_of(self, process: Process) -> dict[str, Any]:
+        every = self.goes_by.get(self._world_of(process), 1)
+        return {**super()._beat_of(process), "every": every, "commit_s": self.commit_s}
 
     @property
     def now_by(self) -> set[int]:
@@ -137,12 +128,8 @@ class Sealed(Storing):
         self.hosts(a=1, b=1)
         self.run(60.0)
 
-    def _beat(self, name: str) -> None:
-        super()._beat(name)
-        for process in self.agents.get(name, {}).values():
-            if process.generation:
-                commit = [1, process.generation, process.steps]
-                self.say(process, "beat", step=process.steps, commit=commit, every=33, commit_s=0.1, call_s=0.2)
+    def _beat_of(self, process: Process) -> dict[str, Any]:
+        return {**super()._beat_of(process), "every": 33, "commit_s": 0.1, "call_s": 0.2}
 
     def _told(self, process: Process, message: Mapping[str, Any]) -> None:
         if message["tell"] == "keep" and message["commit"] is not None:

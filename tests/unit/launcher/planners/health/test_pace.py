@@ -129,9 +129,9 @@ def test_a_rank_that_has_finished_before_the_others_is_said_with_when_that_is_re
     cluster.run(5.0)
     (line,) = told(caplog)
     assert line.endswith(": rank 2 (c[0]) has finished training and is waited for; reported as stalled after 15 s")
-    cluster.run(10.0)
+    cluster.run(9.0)
     assert not cluster.events("stalled")
-    cluster.run(3.0)
+    cluster.run(4.0)
     assert cluster.events("stalled")
 
 
@@ -147,7 +147,7 @@ def test_while_another_wait_is_said_the_pause_is_not(caplog: pytest.LogCaptureFi
     assert "waiting: for the first step of world 2 by rank 0 (a[0])" in caplog.text
     assert told(caplog) == []
     cluster.run(8.0)
-    assert [line.partition(" (")[0] for line in told(caplog)] == ["no step for 11 s"]
+    assert [line.partition(" (")[0] for line in told(caplog)] == ["no step for 12 s"]
 
 
 def test_long_changes_of_the_world_are_no_usual_steps(caplog: pytest.LogCaptureFixture) -> None:
