@@ -17,15 +17,18 @@ from hvd_elastic_ext.core.errors import HOSTS_KEPT, Interrupted, JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.state.events import End, Expected, HostsChanged
-from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
+from tests.unit.launcher.helper_steps import HelperSteps
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, storing
 from tests.unit.launcher.simulated_processes import Process
 
 _LIMITS = {field.name for field in fields(WorldLimits)}
 
 
-def play(text: str, kind: Callable[[JobOptions], Cluster] = Cluster, *, steps: type[Scenario] | None = None) -> Any:
-    """Play a scenario; the cluster. A step that fails is named, with the journal."""
-    played = (steps or Scenario)(kind)
+def play(
+    text: str, kind: Callable[[JobOptions], Cluster] = Cluster, *, steps: type[Scenario] | None = None, **options: str
+) -> Any:
+    """Play a scenario; the cluster. A step that fails is named, with the journal. ``options``: see :meth:`begin_`."""
+    played = (steps or Scenario)(kind, options)
     for step in filter(None, map(str.strip, re.split(r"[;\n]", text))):
         verb, _, rest = step.partition(" ")
         try:
@@ -39,19 +42,21 @@ _WHOLE = frozenset({"is", "only", "last", "says", "fails", "notice", "departs"})
 """Steps with text in them."""
 
 
-class Scenario:
-    """A method for each kind of step. ``took``: how long the last wait was."""
+class Scenario(HelperSteps):
+    """A method for each kind of step. ``took``: how long the last wait was. ``options``: unless a step says others."""
 
-    def __init__(self, kind: Callable[[JobOptions], Cluster]) -> None:
-        self.kind, self.cluster, self.took, self.remembered = kind, Cluster(), 0.0, 0
+    def __init__(self, kind: Callable[[JobOptions], Cluster], options: Mapping[str, str]) -> None:
+        self.kind, self.options, self.cluster, self.took, self.remembered = kind, options, Cluster(), 0.0, 0
 
     # --- beginnings
 
     def begin_(self, *words: str) -> None:
-        """A launcher; options only."""
-        options = {name: _value(text) for name, _, text in (word.partition("=") for word in words)}
-        limits = WorldLimits(**{"settle_s": 0.1, **{name: value for name, value in options.items() if name in _LIMITS}})
-        self.cluster = self.kind(JobOptions(limits, **{name: v for name, v in options.items() if name not in _LIMITS}))
+        """A launcher; options only, and ``every=5``: how often checkpoints are made."""
+        given = {**self.options, **dict(word.split("=", 1) for word in words)}
+        every = given.pop("every", None)
+        options = {name: _value(text) for name, text in given.items()}
+        limits = WorldLimits(**{"settle_s": 0.1, **{name: options.pop(name) for name in _LIMITS & options.keys()}})
+        self.cluster = self.kind(storing(every, limits=limits, **options) if every else JobOptions(limits, **options))
 
     def start_(self, *words: str) -> None:
         """A launcher and its hosts, all of which are needed for the first world."""

@@ -19,6 +19,7 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import EVENTS, Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.launcher.driver.driver import Driver
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Durability, parse_checkpoint_every
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
@@ -34,7 +35,8 @@ from hvd_elastic_ext.launcher.state.events import (
 )
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
-from tests.unit.launcher.simulated_processes import Process, Processes
+from tests.unit.launcher.simulated_helpers import Helpers
+from tests.unit.launcher.simulated_processes import Process
 
 GRACE_S: Final = 5.0
 """Of an agent that is sent a signal."""
@@ -61,6 +63,11 @@ JobOptions: Any = make_dataclass(
 """The same, and a test may change them while its job runs."""
 
 
+def storing(every: str, **options: Any) -> JobOptions:
+    """With checkpoints so often, as on the command line."""
+    return JobOptions(durability=Durability("/store", parse_checkpoint_every(every), mark="this"), **options)
+
+
 class CheckedDriver(Driver):
     """What the roster keeps so that a look need not ask each process is what a look at each finds."""
 
@@ -73,7 +80,7 @@ class CheckedDriver(Driver):
         return super().look(longest_s=longest_s)
 
 
-class Cluster(Processes):
+class Cluster(Helpers):
     """``boot_s`` and ``join_s`` by host name; ``dead`` hosts cannot be reached; ``cut`` ones have lost their network.
 
     Orders to ``deaf`` hosts are sent well and never arrive, as over a connection that broke and nobody knows;
@@ -111,7 +118,6 @@ class Cluster(Processes):
         self._going: dict[str, dict[str, Any]] = {}
         self._dismissed: set[str] = set()
         self.told: Counter[str] = Counter()
-        self.stalls: list[tuple[float, str]] = []
         self.deaf: set[str] = set()
         self.finishing: set[str] = set()
         self.unstartable: dict[str, str] = {}
@@ -119,9 +125,6 @@ class Cluster(Processes):
         self.clears_s = 0.0
         self.join_s: dict[str, float] = {}
         self._connections: dict[str, int] = {}
-        self.sending: dict[str, tuple[str, int]] = {}
-        self.transferred: list[tuple[str, str, int]] = []
-        """Every commit that was sent: from and to which host, and its step."""
         job = JobState.new(
             self.options,
             self.clock.mono(),
@@ -398,27 +401,6 @@ class Cluster(Processes):
             self.later(0.001, self._obey, host, dict(order), connection)
         return True
 
-    def _helper(self, host: str, order: Mapping[str, Any]) -> None:
-        """A commit is sent to another slot; for all else see :mod:`tests.unit.launcher.checkpointing_cluster`."""
-        request = order.get("request", {})
-        match request.get("do"):
-            case "send":
-                self.sending[request["transfer"]] = (host, request["slot"])
-                self._answer(host, order, {"listening": [request["address"], 4711]})
-            case "receive":
-                self._transfer(self.sending[request["transfer"]], (host, request["slot"]))
-                self._answer(host, order, {"held": self.memory[host, request["slot"]], "bytes": 8, "seconds": 0.1})
-            case "copy":
-                self._transfer((host, request["from"]), (host, request["to"]))
-                self._answer(host, order, {"held": self.memory[host, request["to"]], "bytes": 8, "seconds": 0.1})
-
-    def _transfer(self, source: tuple[str, int], target: tuple[str, int]) -> None:
-        self.memory[target] = list(self.memory[source])
-        self.transferred.append((source[0], target[0], self.memory[source][3]))
-
-    def _answer(self, host: str, order: Mapping[str, Any], answer: dict[str, Any]) -> None:
-        self.later(0.1, self._arrive, host, {"event": "errand", "id": order["id"], "answer": answer})
-
     def _obey(self, host: str, order: dict[str, Any], connection: int) -> None:
         seats = self.agents.get(host)
         if seats is None or connection != self._connections.get(host, 0):
@@ -450,6 +432,8 @@ class Cluster(Processes):
             new = seats[slot] = Process(host, slot, order["life"], beat_at=self.clock.mono())
             self._news(new, "started", pid=1)
             self.later(self.boot_s.get(host, 3.0), self._park, new)
+        elif order["do"] == "forget":
+            self.forgotten.append((host, slot))
         elif process is None:
             return
         elif order["do"] == "kill":

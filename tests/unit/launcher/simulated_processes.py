@@ -62,7 +62,7 @@ class Processes:
     """Their script has an elastic loop."""
     pace: Callable[[int], float] | None = None
     """Seconds of a step in a world of a size, for steps that do not end with a heartbeat."""
-    call_s: float | None = None
+    call_s: float | None = 1.0
     """What they report of the time from one call of ``commit()`` to the next."""
 
     def __init__(self) -> None:

@@ -9,14 +9,12 @@ import pytest
 
 from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.planners.checkpoints import restore
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts, memory
 from hvd_elastic_ext.launcher.state.effects.membership import transfers
 from hvd_elastic_ext.launcher.state.events import AgentJoined, News
 from hvd_elastic_ext.launcher.state.helpers import HelperAnswer, Purpose, answer_of
 from hvd_elastic_ext.launcher.state.job import JobState
-from tests.unit.launcher.checkpointing_cluster import Stored, storing
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster
 
@@ -28,8 +26,8 @@ class Asked(NamedTuple):
     helpers: list[tuple[str, int]]
 
 
-def begun(text: str, kind: Callable[[Any], Cluster] = Cluster) -> Asked:
-    asked = Asked(play(text, kind, steps=Stored), [])
+def begun(text: str, **options: str) -> Asked:
+    asked = Asked(play(text, **options), [])
 
     def helper(host: str, order: dict[str, Any]) -> None:
         if order["do"] == "errand":
@@ -40,19 +38,19 @@ def begun(text: str, kind: Callable[[Any], Cluster] = Cluster) -> Asked:
 
 
 def for_checkpoint() -> Asked:
-    asked = begun("train a b; run 10", storing(ON_NOTICE))
+    asked = begun("train a b; run 10", every="notice")
     asked.cluster.ask(attempts.request)
     return asked
 
 
 def for_restore() -> Asked:
-    asked = begun("begin start=2", storing(ON_NOTICE))
+    asked = begun("begin start=2", every="notice")
     asked.cluster.hosts(a=1, b=1)
     return asked
 
 
 def for_sleep() -> Asked:
-    asked = begun("train a b c least=3 sleep_after_s=30.0; run 10", storing(ON_NOTICE))
+    asked = begun("train a b c least=3 sleep_after_s=30.0; run 10", every="notice")
     asked.cluster.lose_agent("c")
     asked.cluster.lose_world("a")
     asked.cluster.hosts(a=1, b=1)

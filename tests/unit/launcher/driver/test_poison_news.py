@@ -16,7 +16,6 @@ from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.events import AgentJoined, News
 from hvd_elastic_ext.launcher.state.helpers import Purpose
-from tests.unit.launcher.checkpointing_cluster import Stored
 from tests.unit.launcher.driver.test_helpers import running_helper
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, running
@@ -79,7 +78,7 @@ def test_no_field_of_what_a_process_says_is_an_error_of_ours(cluster: Cluster) -
 
 
 def test_no_field_of_an_answer_about_a_commit_to_keep_is_an_error_of_ours() -> None:
-    storing_cluster = play("train a b every=notice; run 10", steps=Stored)
+    storing_cluster = play("train a b every=notice; run 10")
     attempts_made = 0
     for word, field, poison in itertools.product(("kept", "not_kept", "last"), OF_COMMITS, POISON):
         job = storing_cluster.driver.job
@@ -115,7 +114,7 @@ def test_no_field_of_a_record_is_an_error_of_ours(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("poison", [each for each in POISON if not isinstance(each, dict)])
 def test_an_answer_of_a_helper_that_is_none_is_a_failed_try(poison: Any) -> None:
-    loads = play("start a every=5; asked load", steps=Stored)
+    loads = play("start a every=5; asked load")
     number = loads.driver.job.helpers[Purpose.RESTORE]["a"]
     loads.driver.tell(News("a", {"event": "errand", "id": number, "answer": poison}))
     assert len(loads.events("not_resumed")) == 1

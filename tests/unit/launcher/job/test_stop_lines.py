@@ -6,10 +6,8 @@ import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.launcher.job.stop_lines import how_it_ended, what_happens, what_is_kept
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.state.events import End
-from tests.unit.launcher.checkpointing_cluster import Stored, storing
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
 
@@ -28,7 +26,7 @@ def test_without_checkpoints_processes_are_given_time_and_killed_at_a_second_sig
 
 
 def test_a_last_checkpoint_is_named_before_the_time_that_processes_have_after_it() -> None:
-    cluster = play("train a b; run 5; takes write 60", storing(ON_NOTICE), steps=Stored)
+    cluster = play("train a b; run 5; takes write 60", every="notice")
     assert stop(cluster) == (
         "SIGINT: the job makes a last checkpoint, in 60 s at most; then its processes have 5 s to end; "
         "a second signal ends it without that checkpoint"
@@ -38,18 +36,18 @@ def test_a_last_checkpoint_is_named_before_the_time_that_processes_have_after_it
 
 
 def test_where_storage_has_failed_the_last_checkpoint_is_promised_no_longer_than_it_is_waited_for() -> None:
-    cluster = play("train a b; run 5", storing(ON_NOTICE), steps=Stored)
+    cluster = play("train a b; run 5", every="notice")
     cluster.driver.job.checkpoints.failed_in_a_row = 2
     assert stop(cluster).startswith("SIGINT: the job makes a last checkpoint, in 20 s at most; ")
 
 
 def test_a_training_that_is_done_has_the_time_of_its_last_checkpoint() -> None:
-    cluster = play("train a b; run 5; done a b; run 1", storing(ON_NOTICE), steps=Stored)
+    cluster = play("train a b; run 5; done a b; run 1", every="notice")
     assert stop(cluster).startswith("SIGINT: the job makes a last checkpoint, in 300 s at most; ")
 
 
 def test_a_job_that_kept_a_checkpoint_names_it() -> None:
-    job = play("train a b; run 5; interrupt; over", storing(ON_NOTICE), steps=Stored).driver.job
+    job = play("train a b; run 5; interrupt; over", every="notice").driver.job
     path, step = job.checkpoints.newest
     assert path is not None
     assert what_is_kept(job) == f"the same command goes on after step {step}, with the checkpoint {path}"
@@ -67,7 +65,7 @@ def test_a_job_without_checkpoints_says_so_with_the_option_that_keeps_them() -> 
 
 
 def test_a_job_whose_checkpoint_is_not_complete_says_so() -> None:
-    job = play("train a b", storing(ON_NOTICE), steps=Stored).driver.job
+    job = play("train a b", every="notice").driver.job
     assert job.checkpoints.path is None
     job.world.begun = True
     assert what_is_kept(job) == "no checkpoint is complete; the same command starts from the beginning"
@@ -110,7 +108,7 @@ def test_a_job_whose_ranks_trained_alone_says_at_its_end_that_it_has_no_result_a
     job = play("train a b; run 3; finish; ended-well").driver.job
     job.world.trains_alone = "nothing was averaged"
     assert how_it_ended(job) == f"training is done; {ALONE}"
-    job = play("train a b; run 5; interrupt; over", storing(ON_NOTICE), steps=Stored).driver.job
+    job = play("train a b; run 5; interrupt; over", every="notice").driver.job
     job.world.trains_alone = "nothing was averaged"
     assert what_is_kept(job).startswith("the same command goes on after step ")
     assert what_is_kept(job).endswith(f"; {ALONE}")
@@ -122,12 +120,12 @@ def test_a_job_whose_ranks_trained_alone_says_at_its_end_that_it_has_no_result_a
     ids=["too few", "one boots", "no host"],
 )
 def test_a_job_that_waits_and_has_nothing_to_save_makes_no_last_checkpoint(scenario: str) -> None:
-    cluster = play(scenario, storing(ON_NOTICE), steps=Stored)
+    cluster = play(scenario, every="notice")
     assert stop(cluster) == "SIGINT: the job ends; its processes have 5 s to end"
 
 
 def test_a_world_that_has_not_trained_yet_has_nothing_to_save() -> None:
-    cluster = play("start a b; boot b 3", storing(ON_NOTICE), steps=Stored)
+    cluster = play("start a b; boot b 3", every="notice")
     cluster.until(lambda: cluster.driver.job.world.members)
     assert not cluster.driver.job.settled
     assert stop(cluster) == "SIGINT: the job ends; its processes have 5 s to end"

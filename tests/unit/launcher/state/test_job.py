@@ -7,11 +7,9 @@ import copy
 import pytest
 
 from hvd_elastic_ext.launcher.driver import plan
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import parse_checkpoint_every
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import TOO_LARGE, ProcessId, RendezvousAnswer, Seat
 from hvd_elastic_ext.launcher.state.facts import custody, health, memory, pace, shortage, waits
 from hvd_elastic_ext.launcher.state.job import JobState
-from tests.unit.launcher.checkpointing_cluster import Stored, storing
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.state_changes import small_job
 
@@ -26,8 +24,7 @@ SITUATIONS = {
 
 @pytest.fixture(params=SITUATIONS.values(), ids=list(SITUATIONS))
 def job(request: pytest.FixtureRequest) -> JobState:
-    every = parse_checkpoint_every("5s")
-    state: JobState = play(request.param, storing(every), steps=Stored).driver.job
+    state: JobState = play(request.param, every="5s").driver.job
     return state
 
 

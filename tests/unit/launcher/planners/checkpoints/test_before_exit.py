@@ -9,20 +9,19 @@ import pytest
 from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.launcher.planners.checkpoints import before_exit
 from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import TOLD_S
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE, Cadence
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.state.actions import Send
 from hvd_elastic_ext.launcher.state.events import End
-from tests.unit.launcher.checkpointing_cluster import Stored, Storing, storing
 from tests.unit.launcher.scenarios import play
+from tests.unit.launcher.simulated_cluster import Cluster, storing
 from tests.unit.launcher.state_changes import small_job
 
 
-class Slow(Storing):
+class Slow(Cluster):
     """Its processes take their time to end; ``orders`` has what agents were told to do with them."""
 
     def __init__(self) -> None:
-        super().__init__(Cadence(steps=1000))
+        super().__init__(storing("1000"))
         self.orders: list[str] = []
         self.hosts(a=2)
         self.until(lambda: len(self.training) == 2)
@@ -58,16 +57,14 @@ def test_where_a_last_checkpoint_does_not_come_that_is_said_once(caplog: pytest.
 @pytest.mark.parametrize("order", ["kill a; interrupt", "interrupt; run 0.005; kill a"])
 def test_a_process_lost_at_the_moment_of_the_end_has_the_others_memory_saved(order: str) -> None:
     """The commit that was named for the last checkpoint never came, and it was waited for to the end."""
-    cluster = play(f"train a b; run 5; {order}; over; number sealed 1", storing(ON_NOTICE), steps=Stored)
+    cluster = play(f"train a b; run 5; {order}; over; number sealed 1", every="notice")
     assert cluster.events("sealed")[0]["step"] >= 4
 
 
 @pytest.mark.parametrize("hanging", ["hang a", "hang a; hang b"])
 def test_where_ranks_hang_the_commit_in_memory_is_saved(hanging: str, caplog: pytest.LogCaptureFixture) -> None:
     """The next commit was waited for to the end, and what was trained since the newest checkpoint was lost."""
-    cluster = play(
-        f"train a b; run 5; {hanging}; run 1; interrupt; over; number sealed 1", storing(ON_NOTICE), steps=Stored
-    )
+    cluster = play(f"train a b; run 5; {hanging}; run 1; interrupt; over; number sealed 1", every="notice")
     step = cluster.events("sealed")[0]["step"]
     assert step >= 4
     assert caplog.text.count("no commit in 10 s: the processes are ended, and the last commit is saved") == 1
@@ -76,7 +73,7 @@ def test_where_ranks_hang_the_commit_in_memory_is_saved(hanging: str, caplog: py
 
 def test_a_job_whose_memory_is_saved_ends_its_processes_in_the_same_look() -> None:
     """A second was lost while the grace period after a SIGTERM counted down."""
-    cluster = play("train a b; run 5; kill a; interrupt", storing(ON_NOTICE), steps=Stored)
+    cluster = play("train a b; run 5; kill a; interrupt", every="notice")
     driver, look, ends_by = cluster.driver, cluster.driver.look, list[float | None]()
 
     def noted() -> float | None:
@@ -95,29 +92,28 @@ def test_after_ctrl_c_slow_programs_are_waited_for_and_after_sigterm_only_as_lon
 ) -> None:
     play(
         f"train a b; run 5; takes write 30; {signal}; over <70; number sealed {sealed}",
-        storing(ON_NOTICE),
-        steps=Stored,
+        every="notice",
     )
 
 
 @pytest.mark.parametrize("stuck", ["takes write 100", "silent a"])
 def test_after_ctrl_c_a_last_checkpoint_has_a_limit_too(stuck: str, caplog: pytest.LogCaptureFixture) -> None:
-    play(f"train a b; run 5; {stuck}; ctrl-c; over <70; took 59; number sealed 0", storing(ON_NOTICE), steps=Stored)
+    play(f"train a b; run 5; {stuck}; ctrl-c; over <70; took 59; number sealed 0", every="notice")
     assert "no last checkpoint in 60 s" in caplog.text
 
 
 def test_storage_that_fails_after_ctrl_c_is_not_waited_for_longer_than_after_sigterm() -> None:
-    play("train a b; run 5; refuses a write full; ctrl-c; over <70; took 19 25", storing(ON_NOTICE), steps=Stored)
+    play("train a b; run 5; refuses a write full; ctrl-c; over <70; took 19 25", every="notice")
 
 
 def test_a_job_that_was_told_to_end_starts_no_process_while_it_makes_its_last_checkpoint() -> None:
     """The imports of a process whose cooldown was over took the CPU from the programs that wrote it."""
     steps = "train a b; run 5; kill b; until a; takes write 30; ctrl-c; over <70; number sealed 1; no standby"
-    play(steps, storing(ON_NOTICE), steps=Stored)
+    play(steps, every="notice")
 
 
 def test_newcomers_are_ended_at_once_when_the_job_is_told_to_end() -> None:
-    cluster = play("train a; run 5; takes write 10", storing(ON_NOTICE), steps=Stored)
+    cluster = play("train a; run 5; takes write 10", every="notice")
     cluster.boot_s["b"] = 100.0
     cluster.hosts(a=1, b=1)
     cluster.run(3.0)
@@ -131,7 +127,7 @@ def test_newcomers_are_ended_at_once_when_the_job_is_told_to_end() -> None:
 
 def test_a_checkpoint_on_its_way_makes_way_for_the_last_one() -> None:
     """It was waited for to the end of the time, and all that was trained since was lost."""
-    cluster = play("train a b every=5; takes write 12; asked write 2; run 3", steps=Stored)
+    cluster = play("train a b every=5; takes write 12; asked write 2; run 3")
     step = max(each.steps for each in cluster.training)
     cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
     cluster.until(lambda: cluster.driver.over, within=60.0)
@@ -143,7 +139,7 @@ def test_a_checkpoint_of_which_all_is_written_is_completed_before_the_last_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
-    cluster = play("train a b every=5; takes seal 15; asked seal; run 1; ctrl-c; run 6", steps=Stored)
+    cluster = play("train a b every=5; takes seal 15; asked seal; run 1; ctrl-c; run 6")
     step = max(each.steps for each in cluster.training)
     cluster.until(lambda: cluster.driver.over, within=60.0)
     assert "for the last checkpoint: first the one before it: step" in caplog.text
@@ -168,7 +164,7 @@ def test_a_world_of_new_processes_that_has_no_state_yet_is_ended_at_once_and_mem
 
 
 def test_only_the_last_checkpoint_is_written_with_usual_priority() -> None:
-    cluster = play("train a b; run 30", storing(Cadence(steps=10)), steps=Stored)
+    cluster = play("train a b; run 30", every="10")
     beside = [request for kind in ("write", "seal") for _, request in cluster.of(kind)]
     assert len(beside) >= 2
     assert not any("urgent" in request for request in beside)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,24 +11,21 @@ import pytest
 from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.messages.slot_protocol import START_AGAIN
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
 from hvd_elastic_ext.launcher.state.events import End, Expected
 from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
-from tests.unit.launcher.checkpointing_cluster import Stored, Storing
-from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
+from tests.unit.launcher.scenarios import Scenario, play
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, storing
 from tests.unit.launcher.simulated_processes import Process
 
 
-class Importing(Storing):
+class Importing(Cluster):
     """Processes need ``imports_s`` from their ranks to their loop, ``sync_s`` to agree, and ``first_s`` to a step.
 
     As in an engine with other processes for each world, or (``in_place``) with the same ones.
     """
 
     def __init__(self, options: JobOptions, *, in_place: bool) -> None:
-        given = {each.name: getattr(options, each.name) for each in fields(options) if each.name != "durability"}
-        super().__init__(ON_NOTICE, **(given if in_place else {**given, "engine": "torchrun"}))
+        super().__init__(options if in_place else replace(options, engine="torchrun"))
         self.imports_s = self.sync_s = self.first_s = 0.0
         self.began: dict[tuple[str, int], float] = {}
 
@@ -92,7 +89,7 @@ class Importing(Storing):
         return answer
 
 
-class Saved(Stored):
+class Saved(Scenario):
     """More steps."""
 
     cluster: Importing
@@ -112,7 +109,7 @@ def world(*, in_place: bool = False) -> Callable[[JobOptions], Cluster]:
 
 
 def told(scenario: str, **kind: Any) -> Importing:
-    cluster: Importing = play(scenario, world(**kind), steps=Saved)
+    cluster: Importing = play(scenario, world(**kind), steps=Saved, every="notice")
     return cluster
 
 
@@ -160,7 +157,7 @@ def test_a_world_that_trains_comes_to_its_next_commit_first(engine: str) -> None
 
 @pytest.mark.parametrize("moment", ["before its hosts are back", "when they are"])
 def test_a_launcher_that_is_started_again_while_the_world_imports_saves_what_memory_holds(moment: str) -> None:
-    cluster = Importing(JobOptions(), in_place=False)
+    cluster = Importing(storing("notice"), in_place=False)
     cluster.answers.clear()
     commits = [NotedCommit("a", "", (1, 6, 40), 40, 40)]
     cluster.driver.job.roster.commits.expect(commits, now=cluster.clock.mono())

@@ -6,9 +6,8 @@ import pytest
 
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
-from tests.unit.launcher.checkpointing_cluster import Stored, Storing, storing
 from tests.unit.launcher.scenarios import play
+from tests.unit.launcher.simulated_cluster import Cluster
 
 NEEDED = "train a b least=2; run 10; notice b {} spot reclaim; "
 """Two hosts that are both needed, of which one is to go."""
@@ -28,12 +27,12 @@ SCENARIOS = {
 
 @pytest.mark.parametrize("text", SCENARIOS.values(), ids=SCENARIOS)
 def test_hosts_that_training_needs_are_about_to_go(text: str) -> None:
-    play(text, storing(ON_NOTICE), steps=Stored)
+    play(text, every="notice")
 
 
-def both_are_to_go() -> Storing:
+def both_are_to_go() -> Cluster:
     """Two hosts that are to go, of which one would do; the last checkpoint is made, and nobody trains beyond it."""
-    cluster: Storing = play("train a b; run 10", storing(ON_NOTICE), steps=Stored)
+    cluster: Cluster = play("train a b; run 10", every="notice")
     now = cluster.clock.mono()
     leaving = {"a": ("spot reclaim", now + 25.0), "b": ("spot reclaim", now + 30.0)}
     cluster.publish(HostSet(()), leaving)
@@ -66,7 +65,7 @@ def test_a_commit_that_was_long_waited_for_has_the_last_one_begin_sooner() -> No
     """Ranks that evaluate commit nothing for seconds."""
     begun = []
     for busy_s in (0.0, 6.0):
-        cluster = play(f"train a b least=2; busy {busy_s}; run 30", storing(ON_NOTICE), steps=Stored)
+        cluster = play(f"train a b least=2; busy {busy_s}; run 30", every="notice")
         cluster.write_notice("b", "spot reclaim", 60.0)
         begun.append(cluster.until(lambda: True in cluster.stays, within=60.0))  # noqa: B023
         cluster.run(60.0 - begun[-1])

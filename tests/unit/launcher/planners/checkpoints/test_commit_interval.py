@@ -11,8 +11,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.attempt import AHEAD_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, Cadence
 from hvd_elastic_ext.launcher.state.effects.membership.reports import take_heartbeat
 from hvd_elastic_ext.launcher.state.roster import Worker
-from tests.unit.launcher.checkpointing_cluster import Storing
-from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, storing
 from tests.unit.launcher.simulated_processes import Process
 
 
@@ -119,11 +118,11 @@ def test_where_worlds_are_lost_often_fewer_are_left_out() -> None:
     assert cluster.now_by == {last["calls"]}
 
 
-class Sealed(Storing):
+class Sealed(Cluster):
     """Of the calls of commit(), five a second, one in 33 commits. ``named``: how far ahead commits to keep were."""
 
     def __init__(self) -> None:
-        super().__init__(Cadence(steps=30))
+        super().__init__(storing("30"))
         self.named: list[int] = []
         self.hosts(a=1, b=1)
         self.run(60.0)

@@ -15,16 +15,8 @@ from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, ON_NOTICE,
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.effects.checkpoints.attempts import WRITE_S
 from hvd_elastic_ext.launcher.state.events import Expected
-from tests.unit.launcher.checkpointing_cluster import Stored, Storing
-from tests.unit.launcher.scenarios import play
-
-
-def trained(every: Cadence, seconds: float = 30.0, **slots: int) -> Storing:
-    cluster = Storing(every)
-    cluster.hosts(**(slots or {"a": 2, "b": 1}))
-    cluster.until(lambda: len(cluster.training) == sum((slots or {"a": 2, "b": 1}).values()))
-    cluster.run(seconds)
-    return cluster
+from tests.unit.launcher.scenarios import Scenario, play
+from tests.unit.launcher.simulated_cluster import Cluster, storing
 
 
 @pytest.mark.parametrize(
@@ -57,7 +49,7 @@ def test_and_the_longer_ago_the_newest_one_was_told_of() -> None:
 
 
 def test_every_rank_writes_its_share_of_one_commit_and_one_host_makes_it_exist() -> None:
-    cluster = trained(Cadence(steps=20), 25.0)
+    cluster = play("train a:2 b every=20; run 25")
     writes = dict(cluster.of("write"))
     assert writes["a"]["shares"] == {"0": [0, 0, 1], "1": [1, 1, 1]}
     assert writes["b"]["shares"] == {"0": [2, 2, 1]}
@@ -74,7 +66,7 @@ def test_every_rank_writes_its_share_of_one_commit_and_one_host_makes_it_exist()
 
 
 def test_hosts_that_load_or_write_a_checkpoint_are_busy_until_it_is_done() -> None:
-    cluster = play("start a b every=5; asked load 2; run 0.1", steps=Stored)
+    cluster = play("start a b every=5; asked load 2; run 0.1")
     assert cluster.driver.job.busy == {"a", "b"}
     cluster.until(lambda: cluster.training)
     assert not cluster.driver.job.busy
@@ -85,7 +77,7 @@ def test_hosts_that_load_or_write_a_checkpoint_are_busy_until_it_is_done() -> No
 
 
 def test_older_checkpoints_that_cannot_be_removed_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Storing(Cadence(steps=10))
+    cluster = Cluster(storing("10"))
     cluster.answers = {("a", "load"): {}, ("a", "seal"): {"path": "/store/x", "not_removed": "read-only"}}
     cluster.hosts(a=1)
     cluster.until(lambda: cluster.events("sealed"))
@@ -93,7 +85,7 @@ def test_older_checkpoints_that_cannot_be_removed_are_told_of(caplog: pytest.Log
 
 
 def test_hosts_that_share_no_storage_each_make_a_whole_one() -> None:
-    cluster = Storing(Cadence(steps=10))
+    cluster = Cluster(storing("10"))
     cluster.answers |= {("a", "write"): {"store": "one"}, ("b", "write"): {"store": "another"}}
     cluster.hosts(a=2, b=1)
     cluster.until(lambda: len(cluster.events("sealed")) == 2)
@@ -106,7 +98,7 @@ def test_hosts_that_share_no_storage_each_make_a_whole_one() -> None:
 
 
 def test_files_of_the_users_own_are_written_where_rank_0_is_and_of_the_others_their_own_state() -> None:
-    cluster = Storing(Cadence(steps=10))
+    cluster = Cluster(storing("10"))
     cluster.saves = ""
     cluster.hosts(a=2, b=1)
     cluster.until(lambda: cluster.events("sealed"))
@@ -120,7 +112,7 @@ def test_files_of_the_users_own_are_written_where_rank_0_is_and_of_the_others_th
 def test_how_long_training_stands_still_for_the_users_function_decides_how_often_it_is_called() -> None:
     intervals = []
     for saves in (None, ""):
-        cluster = Storing(AUTO)
+        cluster = Cluster(storing("auto"))
         cluster.saves = saves
         cluster.hosts(a=1, b=1)
         cluster.until(lambda: cluster.events("sealed"), within=120.0)  # noqa: B023
@@ -129,7 +121,7 @@ def test_how_long_training_stands_still_for_the_users_function_decides_how_often
 
 
 def test_without_storage_that_hosts_share_only_the_host_of_rank_0_has_such_files() -> None:
-    cluster = Storing(Cadence(steps=10))
+    cluster = Cluster(storing("10"))
     cluster.answers |= {("a", "write"): {"store": "one"}, ("b", "write"): {"store": "another"}}
     cluster.saves = ""
     cluster.hosts(a=2, b=1)
@@ -140,14 +132,14 @@ def test_without_storage_that_hosts_share_only_the_host_of_rank_0_has_such_files
 
 
 def test_checkpoints_come_again_and_again_each_so_many_steps() -> None:
-    cluster = trained(Cadence(steps=10), 60.0)
+    cluster = play("train a:2 b every=10; run 60")
     steps = [line["step"] for line in cluster.events("sealed")]
     assert len(steps) >= 4
     assert all(10 <= later - sooner <= 15 for sooner, later in itertools.pairwise(steps))
 
 
 def test_who_stays_for_another_launcher_or_for_a_word_that_was_lost_goes_on() -> None:
-    cluster = Storing(Cadence(steps=1000))
+    cluster = Cluster(storing("1000"))
     cluster.driver.tell(Expected(tuple(cluster.inherit("a", "b")), 60.0))
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: len(cluster.stays) == 2)
@@ -160,7 +152,7 @@ def test_who_stays_for_another_launcher_or_for_a_word_that_was_lost_goes_on() ->
 
 
 def test_by_itself_it_begins_soon_and_then_goes_by_what_a_seal_costs() -> None:
-    cluster = trained(AUTO, 400.0)
+    cluster = play("train a:2 b every=auto; run 400")
     first = cluster.events("sealed")[0]
     begun = next(line for line in cluster.events("resized"))
     assert first["mono"] - begun["mono"] == pytest.approx(60.0, abs=10.0)
@@ -170,7 +162,7 @@ def test_by_itself_it_begins_soon_and_then_goes_by_what_a_seal_costs() -> None:
 
 
 def test_without_a_state_of_ours_there_is_nothing_to_keep() -> None:
-    cluster = Storing(Cadence(steps=1))
+    cluster = Cluster(storing("1"))
     cluster.hosts(a=1)
     cluster.until(lambda: cluster.training)
     for worker in cluster.driver.job.roster.workers.values():
@@ -180,7 +172,7 @@ def test_without_a_state_of_ours_there_is_nothing_to_keep() -> None:
 
 
 def test_a_script_without_a_state_of_ours_is_told_once_that_nothing_is_made_durable() -> None:
-    cluster = trained(Cadence(steps=1000), 40.0)
+    cluster = play("train a:2 b every=1000; run 40")
     assert not cluster.events("not_sealed")
     for _ in range(3):
         for worker in cluster.driver.job.roster.workers.values():
@@ -218,7 +210,7 @@ ATTEMPTS = {
 
 @pytest.mark.parametrize("text", ATTEMPTS.values(), ids=ATTEMPTS)
 def test_an_attempt_ends_with_a_whole_checkpoint_or_costs_only_itself(text: str) -> None:
-    play(text, steps=Stored)
+    play(text)
 
 
 # --- ending with one
@@ -238,7 +230,7 @@ ENDS = {
 
 @pytest.mark.parametrize("text", ENDS.values(), ids=ENDS)
 def test_a_job_that_is_told_to_end(text: str) -> None:
-    play(text, steps=Stored)
+    play(text)
 
 
 # --- beginning with a checkpoint
@@ -247,7 +239,7 @@ def test_a_job_that_is_told_to_end(text: str) -> None:
 def test_no_process_is_started_before_its_host_has_loaded_the_newest_checkpoint(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    cluster = Storing(Cadence(steps=1000))
+    cluster = Cluster(storing("1000"))
     cluster.takes_s["load"] = 7.0
     cluster.answers = {(host, "load"): {"path": "/store/y", "step": 40, "generation": 12} for host in "ab"}
     cluster.hosts(a=2, b=1)
@@ -265,7 +257,7 @@ def test_no_process_is_started_before_its_host_has_loaded_the_newest_checkpoint(
 @pytest.mark.parametrize("ended", [True, False])
 def test_what_is_known_of_failures_goes_on_with_the_job_and_one_that_lost_all_counts(*, ended: bool) -> None:
     before = Failures(3.0, 9000.0, 5)
-    cluster = Storing(Cadence(steps=5))
+    cluster = Cluster(storing("5"))
     facts = {"failures": before.to_json(), "ended": ended}
     cluster.answers = {("a", "load"): {"path": "/store/y", "step": 0, "generation": 1, "facts": facts}}
     cluster.hosts(a=1)
@@ -283,7 +275,7 @@ def test_after_a_request_the_next_checkpoint_holds_nobody(over: str) -> None:
     assert not job.checkpoints.holds_training
 
 
-class Withdrawing(Stored):
+class Withdrawing(Scenario):
     def withdraw_(self) -> None:
         self.cluster.ask(attempts.withdraw_request)
 
@@ -291,8 +283,8 @@ class Withdrawing(Stored):
 def test_a_checkpoint_that_fails_is_said_to_leave_one_before_only_where_there_is_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    play("train a b every=5; refuses a write no room; run 20", steps=Stored)
+    play("train a b every=5; refuses a write no room; run 20")
     assert "no checkpoint: a: no room; the next attempt" in caplog.text
     caplog.clear()
-    play("train a b every=5; sees sealed; refuses a write no room; run 20", steps=Stored)
+    play("train a b every=5; sees sealed; refuses a write no room; run 20")
     assert "no checkpoint: a: no room; the one before stays; the next attempt" in caplog.text

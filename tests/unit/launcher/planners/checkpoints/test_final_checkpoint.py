@@ -7,26 +7,16 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import ANSWER_S, FAILING_S
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE, Cadence
-from tests.unit.launcher.checkpointing_cluster import Stored, Storing, storing
 from tests.unit.launcher.scenarios import play
+from tests.unit.launcher.simulated_cluster import Cluster, storing
 
 
-def trained(every: Cadence = ON_NOTICE, **hosts: int) -> Storing:
-    cluster = Storing(every)
-    hosts = hosts or {"a": 1, "b": 1}
-    cluster.hosts(**hosts)
-    cluster.until(lambda: len(cluster.training) == sum(hosts.values()))
-    cluster.run(10.0)
-    return cluster
-
-
-def facts_sealed(cluster: Storing) -> list[dict[str, Any]]:
+def facts_sealed(cluster: Cluster) -> list[dict[str, Any]]:
     return [request["facts"] for _, request in cluster.of("seal")]
 
 
 def test_what_training_was_left_with_is_sealed_when_all_processes_have_ended_and_says_that_it_is_the_end() -> None:
-    cluster = trained()
+    cluster = play("train a b every=notice; run 10")
     steps = cluster.training[0].steps
     cluster.finish()
     cluster.until(lambda: cluster.driver.over, within=20.0)
@@ -38,14 +28,14 @@ def test_what_training_was_left_with_is_sealed_when_all_processes_have_ended_and
 
 
 def test_a_checkpoint_that_is_being_written_then_is_waited_for_and_one_that_was_only_named_is_not() -> None:
-    cluster = trained(Cadence(steps=5))
+    cluster = play("train a b every=5; run 10")
     cluster.takes_s["write"] = 30.0
     cluster.until(lambda: len(cluster.of("write")) >= 2)
     cluster.finish()
     cluster.takes_s["write"] = 0.5
     cluster.until(lambda: cluster.driver.over, within=90.0)
     assert [facts.get("finished") for facts in facts_sealed(cluster)][-2:] == [None, "this"]
-    cluster = trained(Cadence(steps=5))
+    cluster = play("train a b every=5; run 10")
     cluster.busy_s = 1000.0
     cluster.until(lambda: cluster.driver.job.checkpoints.attempt is not None)
     cluster.finish()
@@ -70,17 +60,17 @@ ENDS = {
 
 @pytest.mark.parametrize("text", ENDS.values(), ids=ENDS)
 def test_the_end_of_training_becomes_the_last_checkpoint(text: str) -> None:
-    play(text, storing(ON_NOTICE), steps=Stored)
+    play(text, every="notice")
 
 
 def test_that_the_end_is_in_no_checkpoint_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    play("train a; run 5; refuses a write no room; finish; ended-well <90", storing(ON_NOTICE), steps=Stored)
+    play("train a; run 5; refuses a write no room; finish; ended-well <90", every="notice")
     assert caplog.text.count("training is done, but no checkpoint has its end") == 1
     assert "; there is none, and the same command starts from the beginning" in caplog.text
 
 
 def test_files_that_were_saved_in_the_place_of_the_last_commit_are_what_is_sealed() -> None:
-    cluster = trained(a=2)
+    cluster = play("train a:2 every=notice; run 10")
     process = next(each for each in cluster.training if each.rank == 0)
     commit = [77, 1, process.generation, process.steps]
     cluster.say(process, "last", commit=commit, step=process.steps, side=2, files=True, stall_s=0.5)
@@ -94,7 +84,7 @@ def test_files_that_were_saved_in_the_place_of_the_last_commit_are_what_is_seale
 
 @pytest.mark.parametrize("wrong", [{"commit": [1, 2]}, {"step": "x"}, {"side": None}, {"commit": ["a", 1, 2, 3]}])
 def test_a_word_about_files_that_makes_no_sense_is_passed_over(wrong: dict[str, Any]) -> None:
-    cluster = trained(a=1)
+    cluster = play("train a every=notice; run 10")
     process = cluster.training[0]
     said = {"commit": [77, 1, process.generation, process.steps], "step": process.steps, "side": 2, "files": True}
     cluster.say(process, "last", **{**said, **wrong})
@@ -105,7 +95,7 @@ def test_a_word_about_files_that_makes_no_sense_is_passed_over(wrong: dict[str, 
 
 
 def test_nothing_is_started_for_a_job_whose_newest_checkpoint_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Storing(ON_NOTICE)
+    cluster = Cluster(storing("notice"))
     done = {"done": True, "path": "/store/x", "step": 40, "passed_over": []}
     cluster.answers = {("a", "load"): done, ("b", "load"): {}}
     cluster.held_s = {"b": 1.0}

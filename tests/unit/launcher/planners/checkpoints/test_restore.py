@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE, Cadence
-from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
-from tests.unit.launcher.checkpointing_cluster import Stored, Storing, storing
 from tests.unit.launcher.scenarios import play
+from tests.unit.launcher.simulated_cluster import Cluster
 
 RESTORE = {
     "a new agent of a host that had loaded loads again": """
@@ -59,23 +59,23 @@ EXPECTING = {
 
 @pytest.mark.parametrize("text", RESTORE.values(), ids=RESTORE)
 def test_a_job_that_may_have_a_checkpoint(text: str) -> None:
-    play(text, storing(Cadence(steps=1000)), steps=Stored)
+    play(text, every="1000")
 
 
 @pytest.mark.parametrize("text", EXPECTING.values(), ids=EXPECTING)
 def test_a_job_of_which_a_checkpoint_is_known_to_have_been_made(text: str) -> None:
-    play(text, storing(ON_NOTICE, expects="/store/made"), steps=Stored)
+    play(text, partial(Cluster, expects="/store/made"), every="notice")
 
 
 def test_a_slot_that_is_used_in_place_of_the_one_that_had_loaded_is_loaded_first() -> None:
     cluster = play("begin most=1; found a; hosts a:2; sees spawned; kill a:0 1; trains <90",
-                   storing(Cadence(steps=1000)), steps=Stored)  # fmt: skip
+                   every="1000")  # fmt: skip
     [process] = cluster.training
     assert str(process.slot) in cluster.of("load")[-1][1]["ranks"]
 
 
 def test_a_checkpoint_is_as_new_as_its_own_commit_whatever_newer_one_a_slot_still_holds() -> None:
-    cluster = Storing(ON_NOTICE, limits=WorldLimits(start=3, least=3, settle_s=0.1))
+    cluster = play("begin start=3 least=3 every=notice")
     cluster.answers = {("a", "load"): {"path": "/store/x", "step": 40, "generation": 7, "slots": [0, 1],
                                        "commit": [1, 7, 40], "held": [1, 7, 42, 42]}}  # fmt: skip
     cluster.hosts(a=2)
@@ -86,12 +86,12 @@ def test_a_checkpoint_is_as_new_as_its_own_commit_whatever_newer_one_a_slot_stil
 
 
 def test_launchers_do_not_take_answers_to_each_other_for_their_own() -> None:
-    assert len({Storing(ON_NOTICE).driver.job.helper_number for _ in range(3)}) == 3
+    assert len({play("begin every=notice").driver.job.helper_number for _ in range(3)}) == 3
 
 
 def test_what_is_left_of_a_world_that_is_gone_keeps_no_host_from_loading() -> None:
     """A host that was cut off comes back after the others have slept: its memory may be far behind."""
-    cluster = Storing(ON_NOTICE, limits=WorldLimits(start=1, least=1, settle_s=0.1), woken=True, expects="/store/x")
+    cluster = play("begin every=notice woken=True", partial(Cluster, expects="/store/x"))
     cluster.answers = {("a", "load"): {"path": "/store/x", "step": 40, "generation": 7, "slots": [0]}}
     cluster.inherit("a")
     cluster.hosts(a=1)

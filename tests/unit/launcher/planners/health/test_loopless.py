@@ -165,7 +165,7 @@ def test_a_script_that_tells_of_no_step_is_started_again_and_that_is_said(caplog
 
 def taken_over(kind: type[Plain]) -> Scenario:
     """A world that the last launcher formed, and that is to be taken over."""
-    played = Scenario(kind)
+    played = Scenario(kind, {})
     played.begin_()
     played.left_("a", "b")
     return played

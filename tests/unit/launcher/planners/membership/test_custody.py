@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence
 from hvd_elastic_ext.launcher.rules.health.ledger import Subject
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.state.events import News
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
-from tests.unit.launcher.checkpointing_cluster import Storing
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running, storing
 from tests.unit.launcher.simulated_processes import Process
 
 LIMITS = WorldLimits(settle_s=0.1)
@@ -174,7 +172,7 @@ def test_nobody_may_train_while_its_memory_is_written() -> None:
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_when_all_agents_are_killed_training_goes_on_from_the_newest_checkpoint_that_is_whole(*, whole: bool) -> None:
-    cluster = Storing(Cadence(steps=5), limits=LIMITS)
+    cluster = Cluster(storing("5", limits=LIMITS))
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: len(cluster.world) == 2)
     cluster.until(lambda: cluster.events("sealed"), within=30.0)

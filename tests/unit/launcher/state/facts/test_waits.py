@@ -8,7 +8,6 @@ import pytest
 
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt
 from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
 from hvd_elastic_ext.launcher.rules.membership.next_world import STILL_FORMING, WorldLimits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
@@ -23,7 +22,6 @@ from hvd_elastic_ext.launcher.state.facts.waits import (
     status,
     waits_for,
 )
-from tests.unit.launcher.checkpointing_cluster import Stored, storing
 from tests.unit.launcher.scenarios import play
 from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
 from tests.unit.launcher.simulated_processes import Process
@@ -97,7 +95,7 @@ def test_a_world_whose_members_wait_for_their_ranks_tells_for_whose_commit(caplo
 @pytest.mark.parametrize("by", ["30", "?"])
 def test_training_that_stands_after_its_last_checkpoint_is_told(by: str, caplog: pytest.LogCaptureFixture) -> None:
     text = f"train a b least=2; run 10; notice b {by} spot reclaim; sees sealed 2"
-    cluster = play(text, storing(ON_NOTICE), steps=Stored)
+    cluster = play(text, every="notice")
     caplog.clear()
     cluster.run(10.0)
     told = waits(caplog)
@@ -357,7 +355,7 @@ NEWCOMER = "train a; step 500; hosts a b; state b waiting; "
     ],
 )
 def test_a_wait_is_named_with_what_ends_it(scenario: str, told: str, caplog: pytest.LogCaptureFixture) -> None:
-    play(scenario, steps=Stored)
+    play(scenario)
     assert waits(caplog)[-1] == f"waiting: {told}"
 
 
@@ -413,7 +411,7 @@ LATE = "the agent has not connected yet: b (at most "
     ],
 )
 def test_a_wait_says_what_is_lacking(scenario: str, words: str, caplog: pytest.LogCaptureFixture) -> None:
-    play(scenario, steps=Stored)
+    play(scenario)
     assert words in "\n".join(waits(caplog))
 
 
@@ -426,12 +424,12 @@ def test_a_wait_says_what_is_lacking(scenario: str, words: str, caplog: pytest.L
     ],
 )
 def test_no_wait_is_silent_for_more_than_5_s(scenario: str, seconds: float, caplog: pytest.LogCaptureFixture) -> None:
-    play(scenario, steps=Stored)
+    play(scenario)
     assert len(waits(caplog)) >= seconds // 5.0
 
 
 def test_a_checkpoint_of_a_commit_that_is_not_kept_yet_names_those_that_do_not_keep_it() -> None:
-    job = play(SHORT + "run 5", steps=Stored).driver.job
+    job = play(SHORT + "run 5").driver.job
     lives = {worker.life: rank for rank, worker in enumerate(job.roster.workers.values())}
     job.checkpoints.attempt = Attempt(job.generation, lives, job.now, (1, 1, 99))
     wait = waits_for(job)
@@ -445,7 +443,7 @@ def test_a_checkpoint_of_a_commit_that_is_not_kept_yet_names_those_that_do_not_k
 def test_processes_that_have_not_ended_after_training_are_told_within_5_s_of_the_last_step(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    cluster = play("train a b every=notice; run 5; done a b", steps=Stored)
+    cluster = play("train a b every=notice; run 5; done a b")
     assert waits(caplog) == []
     cluster.run(20.0)
     told = waits(caplog)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE, Cadence
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.state.effects.checkpoints.memory import AGAIN_S
-from tests.unit.launcher.checkpointing_cluster import Stored, Storing, storing
 from tests.unit.launcher.scenarios import play
+from tests.unit.launcher.simulated_cluster import Cluster
 
 TWO = "train a b least=2 sleep_after_s=30.0; run 10; "
 """Two hosts that are both needed, and train."""
@@ -57,16 +56,16 @@ TOLD_TO_END = {
 
 @pytest.mark.parametrize("text", SLEEPS.values(), ids=SLEEPS)
 def test_a_job_that_lacks_hosts_sleeps_once_its_newest_commit_is_durable(text: str) -> None:
-    play(text, storing(ON_NOTICE), steps=Stored)
+    play(text, every="notice")
 
 
 @pytest.mark.parametrize("text", TOLD_TO_END.values(), ids=TOLD_TO_END)
 def test_told_to_end_while_its_world_is_broken(text: str) -> None:
-    assert isinstance(play(text, storing(ON_NOTICE), steps=Stored).driver.outcome, Interrupted)
+    assert isinstance(play(text, every="notice").driver.outcome, Interrupted)
 
 
 def test_what_the_survivors_hold_is_sealed_and_verified_before_anything_ends() -> None:
-    cluster = play(SHORT + "run 29; helpers held; note-step a; asleep; sealed-there", storing(ON_NOTICE), steps=Stored)
+    cluster = play(SHORT + "run 29; helpers held; note-step a; asleep; sealed-there", every="notice")
     kinds = [request["do"] for _, request in cluster.asked if request["do"] != "load"]
     assert kinds == ["held", "write", "seal", "held", "verify"]
     [(_, request)] = cluster.of("write")
@@ -77,8 +76,7 @@ def test_what_the_survivors_hold_is_sealed_and_verified_before_anything_ends() -
 def test_as_long_as_storage_fails_nobody_sleeps_and_nobody_is_given_up() -> None:
     cluster = play(
         "train a b least=2 sleep_after_s=30.0 elastic_timeout_s=50.0; run 10; refuses a held no room; lose-b; run 300",
-        storing(ON_NOTICE),
-        steps=Stored,
+        every="notice",
     )
     assert not cluster.driver.over
     assert 300.0 / AGAIN_S > len(cluster.of("held")) > 10
@@ -86,7 +84,7 @@ def test_as_long_as_storage_fails_nobody_sleeps_and_nobody_is_given_up() -> None
 
 
 def test_one_that_is_not_whole_is_made_anew_from_memory() -> None:
-    cluster = play(TWO, storing(ON_NOTICE), steps=Stored)
+    cluster = play(TWO, every="notice")
     cluster.answers["a", "verify"] = {"whole": False, "why": "a block of it is wrong"}
     cluster.lose_agent("b")
     cluster.lose_world("a")
@@ -99,7 +97,7 @@ def test_one_that_is_not_whole_is_made_anew_from_memory() -> None:
     assert "a block of it is wrong" in cluster.events("checkpoint_skipped")[0]["reason"]
 
 
-def looks_in(cluster: Storing, seconds: float) -> int:
+def looks_in(cluster: Cluster, seconds: float) -> int:
     """How often the driver looks in that time; at most 1000 times."""
     count, look = 0, cluster.driver.look
 
@@ -115,15 +113,14 @@ def looks_in(cluster: Storing, seconds: float) -> int:
 
 
 def test_a_checkpoint_that_is_due_while_nobody_trains_has_nobody_look_all_the_time() -> None:
-    assert looks_in(play(SHORT, storing(Cadence(seconds=2.0)), steps=Stored), 15.0) >= 15
+    assert looks_in(play(SHORT, every="2s"), 15.0) >= 15
 
 
 def test_told_to_end_while_storage_hangs_nobody_looks_all_the_time() -> None:
     cluster = play(
         """train a b least=1 settle_s=5 sleep_after_s=30.0; run 10; takes held 60; boot c 60; lose-agent b; kill a
         hosts a b c; sees parked 3; interrupt""",
-        storing(ON_NOTICE),
-        steps=Stored,
+        every="notice",
     )
     looks_in(cluster, 15.0)
     assert not cluster.driver.over
@@ -131,7 +128,7 @@ def test_told_to_end_while_storage_hangs_nobody_looks_all_the_time() -> None:
 
 def test_a_checkpoint_is_read_back_where_it_is() -> None:
     """Hosts share no storage, and the first one that answers has none of it."""
-    cluster = play(SHORT, storing(ON_NOTICE), steps=Stored)
+    cluster = play(SHORT, every="notice")
     cluster.answers["c", "held"] = {"held": {}, "newest": None}
     cluster.answers["c", "verify"] = {"whole": False, "why": "it is not there"}
     cluster.options.limits = WorldLimits(start=2, least=3, settle_s=0.1)
@@ -142,7 +139,7 @@ def test_a_checkpoint_is_read_back_where_it_is() -> None:
 
 
 def test_an_agent_that_alone_holds_the_newest_commit_is_asked_though_its_host_is_listed_no_more() -> None:
-    cluster = play(TWO, storing(ON_NOTICE), steps=Stored)
+    cluster = play(TWO, every="notice")
     [survivor] = cluster.agents["a"].values()
     held = [[77, 1, survivor.generation, survivor.steps], survivor.steps, 1]
     cluster.answers["a", "held"] = {"held": {"0": held}, "newest": None}

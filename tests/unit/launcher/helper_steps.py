@@ -1,0 +1,140 @@
+"""Steps of scenarios in which agents are asked for checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hvd_elastic_ext.core.errors import Asleep
+from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
+from tests.unit.launcher.simulated_processes import Process
+
+
+class HelperSteps:
+    """A part of :class:`~tests.unit.launcher.scenarios.Scenario`."""
+
+    cluster: Any
+    _wait: Callable[..., None]
+    _process: Callable[[str], Process]
+    over_: Callable[..., None]
+
+    def takes_(self, helper: str, seconds: str) -> None:
+        self.cluster.takes_s[helper] = float(seconds)
+
+    def held_(self, host: str, seconds: str) -> None:
+        """Its helpers take so much longer."""
+        self.cluster.held_s[host] = float(seconds)
+
+    def refuses_(self, host: str, helper: str, *why: str) -> None:
+        self.cluster.answers[host, helper] = {"failed": " ".join(why)}
+
+    def breaks_(self, host: str, helper: str) -> None:
+        """The helper's process fails."""
+        self.cluster.answers[host, helper] = 1
+
+    def found_(self, *hosts: str) -> None:
+        """What they load is a checkpoint of step 40."""
+        for host in hosts:
+            self.cluster.answers[host, "load"] = {"path": "/store/y", "step": 40, "generation": 3}
+
+    def damaged_(self, host: str) -> None:
+        """All of its checkpoints are."""
+        self.cluster.answers[host, "load"] = {"failed": "all are damaged", "for_good": True}
+
+    def unwritable_(self, host: str) -> None:
+        """No checkpoint could be written there."""
+        why = {"failed": "Read-only file system; give a folder", "for_good": True, "unwritable": True}
+        self.cluster.answers[host, "load"] = why
+
+    def trains_(self, *words: str) -> None:
+        """Somebody does."""
+        self._wait(lambda _: self.cluster.training, *words)
+
+    def first_world_(self, host: str) -> None:
+        """It was formed with that host."""
+        assert host in self.cluster.events("resized")[0]["added"]
+
+    def loaded_(self, host: str, times: str) -> None:
+        found = [each for each, _ in self.cluster.of("load")].count(host)
+        assert found >= int(times), found
+
+    def forgotten_(self, host: str) -> None:
+        """The memory of its slot 0 was given up, and no other's."""
+        assert self.cluster.forgotten == [(host, 0)], self.cluster.forgotten
+
+    def finished_(self, finished: bool = True) -> None:
+        """The newest checkpoint says that it is the end of training."""
+        assert (self.cluster.of("seal")[-1][1]["facts"].get("finished") == "this") is finished
+
+    def unfinished_(self) -> None:
+        self.finished_(finished=False)
+
+    def accepts_(self, host: str, helper: str) -> None:
+        del self.cluster.answers[host, helper]
+
+    def saves_(self, *why: str) -> None:
+        """Rank 0 has a function that saves files; why it fails, if it does."""
+        self.cluster.saves = " ".join(why)
+
+    def late_(self, count: str) -> None:
+        self.cluster.late = int(count)
+
+    def request_(self) -> None:
+        """A checkpoint is asked for, beyond which no process trains."""
+        self.cluster.ask(attempts.request)
+
+    def attempts_(self, *words: str) -> None:
+        """``1``: one is under way; ``0``: none is."""
+        self._wait(lambda w: (self.cluster.driver.job.checkpoints.attempt is not None) == (w[0] == "1"), *words)
+
+    def let_on_(self) -> None:
+        """Processes were let train on."""
+        assert None in self.cluster.stays
+
+    def silent_(self, *hosts: str) -> None:
+        self.cluster.silent = set(hosts)
+
+    def busy_(self, seconds: str) -> None:
+        self.cluster.busy_s = float(seconds)
+
+    def lose_b_(self) -> None:
+        self.cluster.lose_agent("b")
+        self.cluster.lose_world("a")
+        self.cluster.hosts(a=1)
+
+    def asked_(self, *words: str) -> None:
+        """Wait for so many helpers of a kind, or one."""
+        self._wait(lambda w: len(self.cluster.of(w[0])) >= int(w[1] if w[1:] else 1), *words)
+
+    def helpers_(self, kind: str, *hosts: str) -> None:
+        """Which hosts have been asked for that."""
+        found = [host for host, _ in self.cluster.of(kind)]
+        assert found == list(hosts), found
+
+    def dropped_(self, *hosts: str) -> None:
+        assert self.cluster.dropped == list(hosts), self.cluster.dropped
+
+    def stays_(self, *words: str) -> None:
+        """Wait until nobody may go beyond the commit that is named."""
+        self._wait(lambda _: True in self.cluster.stays, *words)
+
+    def held_back_(self) -> None:
+        """Nobody is let beyond the last commit that was named."""
+        assert None not in self.cluster.stays
+        assert self.cluster.stays[-1] is True
+
+    def released_(self) -> None:
+        """All may go on."""
+        assert self.cluster.stays[-1] is None, self.cluster.stays
+
+    def note_step_(self, host: str) -> None:
+        self.step = self._process(host).steps
+
+    def sealed_there_(self) -> None:
+        """The newest checkpoint is of that step."""
+        assert self.cluster.events("sealed")[-1]["step"] == self.step
+
+    def asleep_(self, path: str = "/store/x", within: str = "<120") -> None:
+        self.over_(within)
+        assert isinstance(self.cluster.driver.outcome, Asleep), self.cluster.driver.outcome
+        assert str(self.cluster.driver.outcome.path) == path
