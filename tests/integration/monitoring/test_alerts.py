@@ -26,7 +26,7 @@ from hvd_elastic_ext.launcher.metrics.tally import Tally
 from hvd_elastic_ext.launcher.state.roster import USAGE
 from tests.support.clock import ManualClock
 from tests.unit.agent.process.test_metrics import figures
-from tests.unit.launcher.simulated_cluster import running
+from tests.unit.launcher.scenarios import play
 
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian: prometheus)")
 FOLDER = Path(__file__).parents[3] / "docker/monitoring"
@@ -230,7 +230,7 @@ def test_every_amount_that_the_docs_compute_has_a_value(tmp_path: Path) -> None:
 
 def exposed() -> str:
     """What Prometheus reads from a launcher and an agent of a job that has all that can be told."""
-    cluster = running("a", "b")
+    cluster = play("train a b")
     cluster.run(5.0)
     job, tally = cluster.driver.job, Tally(lambda: 0.0, lambda: 0.0)
     job.scaling.wanted = 3

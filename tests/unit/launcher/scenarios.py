@@ -25,7 +25,7 @@ _LIMITS = {field.name for field in fields(WorldLimits)}
 
 
 def play(
-    text: str, kind: Callable[[JobOptions], Cluster] = Cluster, *, steps: type[Scenario] | None = None, **options: str
+    text: str, kind: Callable[[JobOptions], Cluster] = Cluster, *, steps: type[Scenario] | None = None, **options: Any
 ) -> Any:
     """Play a scenario; the cluster. A step that fails is named, with the journal. ``options``: see :meth:`begin_`."""
     played = (steps or Scenario)(kind, options)
@@ -45,18 +45,22 @@ _WHOLE = frozenset({"is", "only", "last", "says", "fails", "notice", "departs"})
 class Scenario(HelperSteps):
     """A method for each kind of step. ``took``: how long the last wait was. ``options``: unless a step says others."""
 
-    def __init__(self, kind: Callable[[JobOptions], Cluster], options: Mapping[str, str]) -> None:
+    def __init__(self, kind: Callable[[JobOptions], Cluster], options: Mapping[str, Any]) -> None:
         self.kind, self.options, self.cluster, self.took, self.remembered = kind, options, Cluster(), 0.0, 0
 
     # --- beginnings
 
     def begin_(self, *words: str) -> None:
         """A launcher; options only, and ``every=5``: how often checkpoints are made."""
-        given = {**self.options, **dict(word.split("=", 1) for word in words)}
-        every = given.pop("every", None)
-        options = {name: _value(text) for name, text in given.items()}
+        given = {
+            name: text if name == "every" else _value(text) for name, text in (word.split("=", 1) for word in words)
+        }
+        options = {**self.options, **given}
+        every = options.pop("every", None)
         limits = WorldLimits(**{"settle_s": 0.1, **{name: options.pop(name) for name in _LIMITS & options.keys()}})
-        self.cluster = self.kind(storing(every, limits=limits, **options) if every else JobOptions(limits, **options))
+        self.cluster = self.kind(
+            storing(str(every), limits=limits, **options) if every else JobOptions(limits, **options)
+        )
 
     def start_(self, *words: str) -> None:
         """A launcher and its hosts, all of which are needed for the first world."""

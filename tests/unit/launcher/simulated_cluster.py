@@ -12,7 +12,7 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, make_dataclass, replace
+from dataclasses import fields, make_dataclass
 from typing import Any, Final
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
@@ -473,16 +473,3 @@ class Cluster(Helpers):
 @functools.cache
 def _fields(event: str) -> frozenset[str]:
     return frozenset({"t", "mono", "generation", "event", *re.findall(r"\w+", EVENTS[event])})
-
-
-def running(*names: str, options: JobOptions | None = None) -> Cluster:
-    """A cluster that trains on these hosts, one slot each."""
-    cluster = Cluster(options or JobOptions())
-    cluster.options.limits = replace(cluster.options.limits, start=len(names))
-    cluster.hosts(**dict.fromkeys(names, 1))
-    cluster.until(lambda: cluster.world == list(names))
-    return cluster
-
-
-def causes(cluster: Cluster) -> list[str]:
-    return [event["cause"] for event in cluster.events("resized")]

@@ -12,12 +12,13 @@ from hvd_elastic_ext.launcher.state.effects.engines.engine import Engine
 from hvd_elastic_ext.launcher.state.events import News
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import JOIN_S, SEND_S
-from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
+from tests.unit.launcher.scenarios import play
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 
 
 def steady(*names: str) -> Cluster:
     """Nobody has anything to say any more but that it lives."""
-    cluster = running(*names)
+    cluster = play(f"train {' '.join(names)}")
     cluster.run(15.0)
     return cluster
 
@@ -162,7 +163,7 @@ def test_a_decision_by_what_differs_is_that_by_a_look_at_each_process(monkeypatc
         return found
 
     monkeypatch.setattr(plan.next_world, "engine_of", lambda job: Engine(advance=compared))
-    cluster = running("a", "b")
+    cluster = play("train a b")
     cluster.hosts(a=1, b=1, c=1)
     cluster.run(30.0)
     cluster.kill("b")

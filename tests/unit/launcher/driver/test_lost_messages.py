@@ -6,7 +6,6 @@ import pytest
 
 from hvd_elastic_ext.launcher.planners.membership.world import TELL_AGAIN_S
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated_cluster import running
 
 UNNOTICED = "deaf b; run {}; disconnect b; run 0.2; reconnect b; "
 """For so long all orders to b get lost; then its connection breaks, and is made again."""
@@ -77,7 +76,7 @@ def test_what_got_lost_is_repeated(text: str) -> None:
 
 
 def test_a_process_whose_start_got_lost_is_started_when_its_agent_is_back() -> None:
-    cluster = running("a")
+    cluster = play("train a")
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: cluster.driver.job.roster.on("b"))
     cluster.disconnect("b")  # the order is on its way
@@ -89,7 +88,7 @@ def test_a_process_whose_start_got_lost_is_started_when_its_agent_is_back() -> N
 
 
 def test_a_process_that_is_just_being_started_when_its_agent_comes_back_is_journalled_once_with_its_number() -> None:
-    cluster = running("a")
+    cluster = play("train a")
     cluster.pid = None
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: "b" in cluster.agents and cluster.agents["b"])
@@ -101,7 +100,7 @@ def test_a_process_that_is_just_being_started_when_its_agent_comes_back_is_journ
 
 
 def test_a_start_that_is_refused_is_ordered_again_after_a_while_and_nobody_is_blamed() -> None:
-    cluster = running("a")
+    cluster = play("train a")
     cluster.finishing.add("b")  # as after a signal to the agent
     cluster.hosts(a=1, b=1)
     cluster.run(5.0)

@@ -18,7 +18,7 @@ from hvd_elastic_ext.launcher.state.events import AgentJoined, News
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from tests.unit.launcher.driver.test_helpers import running_helper
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated_cluster import Cluster, running
+from tests.unit.launcher.simulated_cluster import Cluster
 
 POISON: tuple[Any, ...] = (
     "²", "", "x", "99999999999", None, True, -1, 5, 1 << 70, 10**400, 1e308, -1e308, math.inf, -math.inf, math.nan,
@@ -51,7 +51,7 @@ OF_COMMITS = ("commit", "step", "side", "stall_s", "files", "wanted", "newest", 
 
 @pytest.fixture
 def cluster() -> Cluster:
-    return running("a", "b")
+    return play("train a b")
 
 
 def said(cluster: Cluster, message: Any) -> None:

@@ -14,7 +14,7 @@ from hvd_elastic_ext.launcher.planners.membership.processes import LEAVE_S
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.state.events import News
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 
 NEWCOMERS = {
     "let in when ready, with one interrupt": """
@@ -204,7 +204,7 @@ def test_an_empty_list_is_told_in_one_line_that_says_whether_hosts_are_kept(capl
 
 
 def test_a_process_that_starts_while_nothing_trains_is_not_said_to_start_beside_the_training() -> None:
-    cluster = running("a", "b", options=JobOptions(WorldLimits(start=2, least=2, settle_s=0.1)))
+    cluster = play("train a b least=2")
     cluster.kill("a")
     cluster.kill("b")
     cluster.until(lambda: cluster.world == ["a", "b"] and len(cluster.events("resized")) == 2, within=60.0)
@@ -214,7 +214,7 @@ def test_a_process_that_starts_while_nothing_trains_is_not_said_to_start_beside_
 
 
 def test_a_host_that_stays_in_the_world_with_other_slots_is_journalled_with_those_it_had() -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     for slots in (3, 2):
         cluster.hosts(a=slots, b=1)
         cluster.until(lambda slots=slots: len(cluster.world) == slots + 1, within=60.0)
@@ -226,14 +226,14 @@ def test_a_host_that_stays_in_the_world_with_other_slots_is_journalled_with_thos
 
 
 def test_an_empty_list_interrupts_nobody() -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     cluster.publish(HostSet())
     cluster.run(5.0)
     assert cluster.world == ["a", "b"]
 
 
 def test_a_worker_that_crashes_each_time_it_joins_is_let_in_ever_more_seldom_and_never_ends_the_job() -> None:
-    cluster = running("a", "b", options=JobOptions(failure_budget=4, cooldown_s=(1.0, 8.0)))
+    cluster = play("train a b failure_budget=4 cooldown_s=(1.0,8.0)")
     joined: list[float] = []
     for _ in range(7):
         cluster.until(lambda: cluster.world == ["a", "b"], within=20.0)
@@ -248,7 +248,7 @@ def test_a_worker_that_crashes_each_time_it_joins_is_let_in_ever_more_seldom_and
 
 
 def test_ranks_go_by_what_is_said_when_they_are_asked_for_and_not_by_whose_beat_was_the_last() -> None:
-    cluster = running("a", "b", "c")
+    cluster = play("train a b c")
     cluster.run(3.0)
     for host, number in (("a", 100), ("b", 101), ("c", 104)):
         beat = {"commit": [1, 1, number], "step": number}

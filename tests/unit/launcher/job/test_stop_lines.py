@@ -9,7 +9,7 @@ from hvd_elastic_ext.launcher.job.stop_lines import how_it_ended, what_happens, 
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.state.events import End
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 
 
 def stop(cluster: Cluster) -> str:
@@ -20,7 +20,7 @@ def stop(cluster: Cluster) -> str:
 
 
 def test_without_checkpoints_processes_are_given_time_and_killed_at_a_second_signal() -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     assert stop(cluster) == "SIGINT: the job ends; its processes have 5 s to end"
     assert stop(cluster) == "SIGINT: the job is ending already; all of its processes are killed now"
 
@@ -54,7 +54,7 @@ def test_a_job_that_kept_a_checkpoint_names_it() -> None:
 
 
 def test_a_job_without_checkpoints_says_so_with_the_option_that_keeps_them() -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     cluster.run(5.0)
     job = cluster.driver.job
     goes_on = "--checkpoint-every auto the same command goes on where it stopped"

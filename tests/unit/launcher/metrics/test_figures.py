@@ -8,7 +8,8 @@ import re
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.metrics.figures import MOST_HOSTS, OWN, of_job
 from hvd_elastic_ext.launcher.metrics.tally import Tally
-from tests.unit.launcher.simulated_cluster import Cluster, running
+from tests.unit.launcher.scenarios import play
+from tests.unit.launcher.simulated_cluster import Cluster
 
 Told = dict[str, dict[tuple[str, ...], float]]
 
@@ -19,7 +20,7 @@ def told(cluster: Cluster, **listed: int) -> Told:
 
 
 def test_a_world_that_trains_is_told_with_its_step_and_its_hosts() -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     cluster.run(5.0)
     found = told(cluster, a=1, b=1)
     plain = {name: samples[()] for name, samples in found.items() if () in samples}
@@ -33,7 +34,7 @@ def test_a_world_that_trains_is_told_with_its_step_and_its_hosts() -> None:
 
 
 def test_a_lost_world_has_no_size_and_a_blocked_host_is_counted() -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     cluster.run(5.0)
     cluster.kill("b")
     cluster.run(0.2)
@@ -46,7 +47,7 @@ def test_a_lost_world_has_no_size_and_a_blocked_host_is_counted() -> None:
 
 
 def test_what_the_script_observes_has_a_name_of_its_own_and_takes_none_of_ours() -> None:
-    cluster = running("a")
+    cluster = play("train a")
     cluster.run(1.0)
     cluster.driver.job.scaling.signals = {
         "queue": 7.0,
@@ -63,7 +64,7 @@ def test_what_the_script_observes_has_a_name_of_its_own_and_takes_none_of_ours()
 
 
 def test_every_name_of_ours_is_kept_from_signals_and_every_number_can_be_told() -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     cluster.run(5.0)
     cluster.driver.job.scaling.wanted = 3
     cluster.driver.job.scaling.signals = {}
@@ -80,7 +81,7 @@ def test_every_name_of_ours_is_kept_from_signals_and_every_number_can_be_told() 
 
 
 def test_ten_thousand_hosts_have_no_samples_of_their_own_and_the_most_silent_one_is_told() -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     cluster.run(5.0)
     agents = cluster.driver.job.roster.agents
     [one, other] = agents.values()

@@ -13,12 +13,12 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.folder import saved_text
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
-from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.options import ScaleOptions
 from hvd_elastic_ext.launcher.state.saved import Saved, job_of, saved_of
-from tests.unit.launcher.simulated_cluster import JobOptions, running
+from tests.unit.launcher.scenarios import play
+from tests.unit.launcher.simulated_cluster import JobOptions
 
 STORE = JobOptions(durability=Durability("/store", Cadence(), mark="this"))
 
@@ -32,7 +32,7 @@ def again(found: Saved, options: JobOptions = STORE, *, now: float = 70.0, wall:
 
 
 def test_the_next_launcher_begins_with_what_the_last_one_saved_and_saves_the_same_again() -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     cluster.kill("b")
     cluster.until(lambda: cluster.events("struck"))
     job = cluster.driver.job
@@ -51,7 +51,7 @@ def test_the_next_launcher_begins_with_what_the_last_one_saved_and_saves_the_sam
 
 
 def test_cooldowns_go_on_while_no_launcher_runs() -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     cluster.kill("b")
     cluster.until(lambda: cluster.events("struck"))
     job, host = cluster.driver.job, Host("b", 1)
@@ -92,8 +92,7 @@ def test_of_commits_in_memory_it_saves_what_may_be_taken_up_or_is_lost(
 
 def scaled_job() -> JobState:
     """A job that has tried a size, has asked for another one, and has hosts that are to go."""
-    options = JobOptions(limits=WorldLimits(most=8), scaling=ScaleOptions("deadline:hours=2,work=1e6", acts=True))
-    cluster = running("a", "b", options=options)
+    cluster = play("train a b", most=8, scaling=ScaleOptions("deadline:hours=2,work=1e6", acts=True))
     state, now = cluster.driver.job.scaling, cluster.driver.job.now
     state.since, state.wanted, state.leaving, state.unasked = now - 600.0, 1, frozenset({"b"}), True
     state.memory = Memory(changes=(Change(now - 60.0, 2, 1),))
@@ -123,7 +122,7 @@ def test_what_was_asked_for_is_nobodys_wish_where_nobody_makes_hosts_come_and_go
 
 
 def test_a_saved_state_does_not_change_with_the_job() -> None:
-    cluster = running("a")
+    cluster = play("train a")
     job = cluster.driver.job
     job.roster.commits.reported(Seat("a", 0), (1, 1, 8), 80, agent="a-1")
     ports = {"10.0.0.1": 7}

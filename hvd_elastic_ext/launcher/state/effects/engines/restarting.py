@@ -119,9 +119,7 @@ def _count_unexplained(job: JobState, why: str) -> None:
     job.restarting.unexplained = [at for at in job.restarting.unexplained if job.now - at < BUDGET_WINDOW_S] + [job.now]
     if len(job.restarting.unexplained) > budget:
         times = f"the world has ended {len(job.restarting.unexplained)} times within an hour"
-        job.fail(
-            JobFailed(f"{times} without a process that says why, more than --failure-budget allows; last: {why}")
-        )
+        job.fail(JobFailed(f"{times} without a process that says why, more than --failure-budget allows; last: {why}"))
 
 
 # --- the end of a world

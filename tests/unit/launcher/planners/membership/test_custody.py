@@ -13,7 +13,7 @@ from hvd_elastic_ext.launcher.state.events import News
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running, storing
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, storing
 from tests.unit.launcher.simulated_processes import Process
 
 LIMITS = WorldLimits(settle_s=0.1)
@@ -71,7 +71,7 @@ def test_what_is_lost_is_reported_with_its_holder_and_the_reason(text: str) -> N
 
 
 def test_a_holder_that_is_blocked_by_hand_hands_over() -> None:
-    cluster = running("a")
+    cluster = play("train a")
     cluster.run(3.0)
     faults = cluster.driver.job.faults
     faults.ledger = faults.ledger.block(Subject("host", "a"), None, "bad fan")
@@ -83,7 +83,7 @@ def test_a_holder_that_is_blocked_by_hand_hands_over() -> None:
 
 def only_holder(helper: Any = None, **options: Any) -> Cluster:
     """A holds the newest commit, may not work, and has b on its way. ``helper`` takes the place of the agents' own."""
-    cluster = running("a", options=JobOptions(LIMITS, cooldown_s=(300.0, 300.0), **options))
+    cluster = play("train a cooldown_s=(300.0,300.0)", **options)
     cluster.run(3.0)
     if helper is not None:
         usual, cluster._helper = cluster._helper, lambda host, order: helper(cluster, usual, host, order)  # type: ignore[method-assign]

@@ -7,7 +7,7 @@ import pytest
 from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import HeldBack, WorldQuestion
-from tests.unit.launcher.simulated_cluster import running
+from tests.unit.launcher.scenarios import play
 
 
 class Asked:
@@ -30,7 +30,7 @@ def asking(monkeypatch: pytest.MonkeyPatch, *answers: HeldBack | None) -> list[A
 
 
 def test_a_world_forms_only_if_no_question_holds_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     [asked] = asking(monkeypatch, HeldBack("not before noon"))
     cluster.hosts(a=1, b=1, c=1)
     cluster.run(20.0)
@@ -43,7 +43,7 @@ def test_a_world_forms_only_if_no_question_holds_it_back(monkeypatch: pytest.Mon
 def test_every_question_is_asked_at_every_look_and_the_first_answer_is_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     asked = asking(monkeypatch, HeldBack("first"), HeldBack("second"))
     cluster.driver.look()
     assert [each.planned for each in asked] == [[False], [False]]
@@ -56,7 +56,7 @@ def test_every_question_is_asked_at_every_look_and_the_first_answer_is_the_reaso
 
 
 def test_the_driver_looks_again_when_what_holds_a_world_back_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     cluster.run(12.0)
     until = cluster.clock.mono() + 0.25
     [asked] = asking(monkeypatch, HeldBack("soon", until))

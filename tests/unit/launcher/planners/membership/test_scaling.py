@@ -9,11 +9,11 @@ import pytest
 
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.planners.membership.scaling import signals_of
-from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.state.events import HostsAskedFor, News, Observed, ScaleByHand, Scaled
 from hvd_elastic_ext.launcher.state.facts.waits import status
 from hvd_elastic_ext.launcher.state.options import ScaleOptions
-from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
+from tests.unit.launcher.scenarios import play
+from tests.unit.launcher.simulated_cluster import Cluster
 
 NAMES = ("a-0", "a-1", "a-2", "a-3", "a-4", "a-5", "a-6", "a-7")
 
@@ -22,9 +22,9 @@ STEPS = 1000
 
 
 def job(policy: str, size: int, *, acts: bool = True, ordered: bool = False, most: int = 8) -> Cluster:
-    limits = WorldLimits(least=1, most=most, settle_s=0.1)
-    options = JobOptions(limits=limits, scaling=ScaleOptions(policy, acts=acts, ordered=ordered))
-    return running(*NAMES[:size], options=options)
+    scaling = ScaleOptions(policy, acts=acts, ordered=ordered)
+    cluster: Cluster = play(f"train {' '.join(NAMES[:size])}", most=most, scaling=scaling)
+    return cluster
 
 
 def follow(cluster: Cluster, seconds: float, step_s: Callable[[int], float]) -> None:

@@ -27,7 +27,7 @@ from hvd_elastic_ext.launcher.rules.health.ledger import (
 )
 from hvd_elastic_ext.launcher.rules.health.ledger_json import as_saved, by_hand, from_json, to_json
 from hvd_elastic_ext.launcher.state.facts.waits import lacking
-from tests.unit.launcher.simulated_cluster import running
+from tests.unit.launcher.scenarios import play
 
 LIMITS = (10.0, 100.0)
 EIGHT = Host("w-1", 8, uid="u1", node="n1")
@@ -503,7 +503,7 @@ def test_the_list_of_hundreds_of_blocked_hosts_costs_a_few_looks_at_each(looks: 
 
 def test_a_line_on_hundreds_of_blocked_hosts_costs_a_few_looks_at_each(looks: list[Subject]) -> None:
     hosts = [Host(f"h{number}", 4) for number in range(300)]
-    job = running("a", "b").driver.job
+    job = play("train a b").driver.job
     job.fleet.hosts, job.faults.ledger = HostSet(tuple(hosts)), hot(hosts)
     looks.clear()
     [said] = lacking(job)

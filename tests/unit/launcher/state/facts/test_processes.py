@@ -7,11 +7,11 @@ from dataclasses import replace
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.state.events import News
 from hvd_elastic_ext.launcher.state.facts.processes import details
-from tests.unit.launcher.simulated_cluster import running
+from tests.unit.launcher.scenarios import play
 
 
 def test_a_host_is_told_with_its_gpus_and_its_price_where_these_are_known() -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     cluster.run(2.0)
     job = cluster.driver.job
     job.fleet.hosts = HostSet(tuple(replace(host, price="2.5" if host.name == "a" else "") for host in job.fleet.hosts))

@@ -23,7 +23,7 @@ from hvd_elastic_ext.launcher.state.facts.waits import (
     waits_for,
 )
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
 from tests.unit.launcher.state_changes import small_job
 
@@ -33,7 +33,7 @@ def waits(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_a_job_that_trains_waits_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     cluster.run(60.0)
     assert waits_for(cluster.driver.job) is None
     assert waits(caplog) == []
@@ -175,7 +175,7 @@ def test_processes_that_train_outside_the_loop_are_named_as_that() -> None:
 
 
 def test_a_silent_host_is_told_within_5_s_and_when_it_counts_as_failed(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     cluster.options.heartbeat_timeout_s = 10.0
     cluster.run(20.0)
     caplog.clear()
@@ -199,7 +199,7 @@ LONG = "it ends with the process there, which `py-spy dump --pid` shows; Ctrl-C 
 def test_a_process_that_has_raised_an_error_and_is_not_gone_is_told_and_nothing_else(
     hosts: tuple[str, ...], who: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cluster = running(*hosts)
+    cluster = play(f"train {' '.join(hosts)}")
     cluster.run(20.0)
     caplog.clear()
     process = cluster.agents["b"][0]
@@ -239,7 +239,7 @@ def test_a_process_that_fails_before_its_first_world_is_told_too(caplog: pytest.
     ],
 )
 def test_the_only_rank_is_not_said_to_wait_for_others(hosts: tuple[str, ...], what: str, ends: str) -> None:
-    job = running(*hosts).driver.job
+    job = play(f"train {' '.join(hosts)}").driver.job
     job.decision = STILL_FORMING
     for worker in job.roster.present(job.world.members):
         worker.generation = 0
@@ -516,7 +516,7 @@ def test_a_script_without_an_elastic_loop_is_not_said_to_wait_for_agreement(capl
 
 
 def test_the_first_step_of_a_changed_world_is_waited_for_with_a_limit(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = running("a", "b", "c")
+    cluster = play("train a b c")
     cluster.run(1.0)
     for process in cluster.training:
         cluster.say(process, "going_on", pause_s=None)

@@ -19,7 +19,7 @@ from hvd_elastic_ext.launcher.state.facts.waits import (
     waits_for,
 )
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, running
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 
 
 def test_what_is_started_and_in_no_world_yet_is_known_by_host() -> None:
@@ -73,7 +73,7 @@ def beside(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_what_starts_slowly_beside_the_training_is_told_with_its_limit_every_few_seconds(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     cluster.join_s["c"], cluster.boot_s["a"] = 30.0, 100.0
     cluster.hosts(a=2, b=1, c=1)
     cluster.run(SAY_S - 0.5)
@@ -95,7 +95,7 @@ def test_what_starts_slowly_beside_the_training_is_told_with_its_limit_every_few
 def test_a_host_that_min_np_keeps_beyond_its_removal_is_told_with_what_it_waits_for(
     lines_s: float, least: int, most: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cluster = running("a", "b", options=JobOptions(WorldLimits(start=2, least=2), wait_lines_s=lines_s))
+    cluster = play(f"train a b least=2 wait_lines_s={lines_s}")
     cluster.hosts(a=1)
     cluster.run(20.0)
     job = cluster.driver.job
@@ -127,7 +127,7 @@ def lacking(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_host_that_is_left_out_while_the_others_train_is_told_until_it_is_back(
     lines_s: float, number: range, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cluster = running("a", "b", options=JobOptions(cooldown_s=(104.0, 104.0), wait_lines_s=lines_s))
+    cluster = play(f"train a b cooldown_s=(104.0,104.0) wait_lines_s={lines_s}")
     cluster.run(5.0)
     assert lacking(caplog) == []
     cluster.kill("b", code=3)
@@ -142,7 +142,7 @@ def test_a_host_that_is_left_out_while_the_others_train_is_told_until_it_is_back
 
 
 def test_a_host_that_is_left_out_by_hand_is_not_told_of_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     ledger = HealthLedger().block(Subject("host", "b"), None, "bad fan")
     cluster.driver.job.faults.ledger = ledger
     cluster.until(lambda: cluster.world == ["a"])
@@ -153,7 +153,7 @@ def test_a_host_that_is_left_out_by_hand_is_not_told_of_again_and_again(caplog: 
 def test_a_list_that_is_refused_while_the_job_trains_is_told_until_it_is_corrected(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     known = cluster.driver.job.fleet.hosts
     cluster.driver.tell(HostsChanged(known, refused="hosts:2: 'localhost:two': no number of slots"))
     cluster.run(21.0)
@@ -168,7 +168,7 @@ def test_a_list_that_is_refused_while_the_job_trains_is_told_until_it_is_correct
 
 
 def test_what_is_lacking_is_not_told_of_a_job_that_ends(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     cluster.driver.tell(HostsChanged(cluster.driver.job.fleet.hosts, refused="hosts:1: no number of slots"))
     cluster.run(10.0)
     job = cluster.driver.job
@@ -183,7 +183,7 @@ def test_what_is_lacking_is_not_told_of_a_job_that_ends(caplog: pytest.LogCaptur
 
 
 def test_the_status_names_what_is_waited_for_beside_the_training_and_until_when() -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     cluster.join_s["c"], cluster.boot_s["a"] = 30.0, 100.0
     cluster.hosts(a=2, b=1, c=1)
     cluster.run(10.0)
@@ -193,7 +193,7 @@ def test_the_status_names_what_is_waited_for_beside_the_training_and_until_when(
 
 
 def test_the_status_says_that_each_rank_trains_alone() -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     cluster.run(5.0)
     assert "ALONE" not in status(cluster.driver.job)
     process = cluster.agents["a"][0]
@@ -205,7 +205,7 @@ def test_the_status_says_that_each_rank_trains_alone() -> None:
 
 
 def test_newcomers_that_are_ready_soon_are_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     cluster.hosts(a=1, b=1, c=1)
     cluster.run(20.0)
     assert len(cluster.driver.job.world.members) == 3
@@ -213,7 +213,7 @@ def test_newcomers_that_are_ready_soon_are_not_told_of(caplog: pytest.LogCapture
 
 
 def test_the_status_of_a_job_is_one_short_line() -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     cluster.run(20.0)
     assert status(cluster.driver.job).startswith("world 1, size 2, step ")
     cluster.kill("b", code=3)

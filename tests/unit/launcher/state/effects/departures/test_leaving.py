@@ -8,7 +8,7 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.rules.health.causes import announced
 from hvd_elastic_ext.launcher.state.events import News
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated_cluster import Cluster, running
+from tests.unit.launcher.simulated_cluster import Cluster
 
 QUICK = "cooldown_s=(1.0,4.0) failure_budget=2; "
 SIGNALLED = {
@@ -110,7 +110,7 @@ def test_the_earliest_deadline_counts_also_one_that_becomes_known_later() -> Non
 def test_advice_and_hosts_that_cannot_ask_their_cloud_are_written_down_and_change_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     for host in ("a", "b"):
         for reason in ("Connection refused", None):
             cluster.driver.tell(News(host, {"event": "advised", "reason": reason}))
@@ -127,7 +127,7 @@ def test_advice_and_hosts_that_cannot_ask_their_cloud_are_written_down_and_chang
 
 
 def test_what_an_agent_could_not_kill_or_pass_on_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = running("a")
+    cluster = play("train a")
     for news, said in (
         ({"event": "left", "slot": 0, "pids": [71, 72]}, "a[0]: processes 71, 72 cannot be killed"),
         ({"event": "dropped", "output": 1000, "news": 3}, "a has dropped 1000 bytes of output and 3 other news"),
@@ -158,7 +158,7 @@ def test_a_command_that_cannot_be_started_is_named_in_the_jobs_last_words() -> N
 
 
 def test_hosts_of_the_launcher_before_are_known_by_their_pods_as_soon_as_these_are_published() -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     cluster.publish(HostSet((Host("a", 1, uid="u1", node="n1"), Host("b", 1, uid="u2", node="n1"))))
     cluster.kill("a", code=1)
     cluster.run(1.0)

@@ -18,8 +18,13 @@ from hvd_elastic_ext.launcher.state.events import News
 from hvd_elastic_ext.launcher.state.parts.membership import Change
 from hvd_elastic_ext.launcher.state.saved import Saved, saved_of
 from tests.support.clock import ManualClock
-from tests.unit.launcher.simulated_cluster import Cluster, causes, running
+from tests.unit.launcher.scenarios import play
+from tests.unit.launcher.simulated_cluster import Cluster
 from tests.unit.launcher.simulated_processes import Process
+
+
+def causes(cluster: Cluster) -> list[str]:
+    return [event["cause"] for event in cluster.events("resized")]
 
 
 def said(cluster: Cluster, process: Process, message: dict[str, Any]) -> None:
@@ -37,7 +42,7 @@ def rolled_back(cluster: Cluster, process: Process, steps: int) -> None:
 
 
 def training(*names: str) -> Cluster:
-    cluster = running(*names)
+    cluster = play(f"train {' '.join(names)}")
     cluster.run(1.0)
     for process in cluster.training:
         first_step(cluster, process, pause_s=None)
@@ -133,14 +138,14 @@ def test_the_next_change_and_the_end_write_what_is_open() -> None:
 
 
 def test_where_nobody_tells_of_steps_a_change_is_written_at_once() -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     cluster.hosts(a=1)
     cluster.until(lambda: cluster.world == ["a"])
     assert causes(cluster) == ["start", "hosts removed"]
 
 
 def test_a_start_says_where_it_is_planned_and_an_end_says_why() -> None:
-    cluster = running("a", "b")
+    cluster = play("train a b")
     assert [(event["host"], event["rank"]) for event in cluster.events("spawned")] == [("a", 0), ("b", 1)]
     cluster.kill("b")
     cluster.until(lambda: cluster.events("exited"))
