@@ -18,13 +18,6 @@ class HelperSteps:
     _process: Callable[[str], Process]
     over_: Callable[..., None]
 
-    def takes_(self, helper: str, seconds: str) -> None:
-        self.cluster.takes_s[helper] = float(seconds)
-
-    def held_(self, host: str, seconds: str) -> None:
-        """Its helpers take so much longer."""
-        self.cluster.held_s[host] = float(seconds)
-
     def refuses_(self, host: str, helper: str, *why: str) -> None:
         self.cluster.answers[host, helper] = {"failed": " ".join(why)}
 
@@ -62,12 +55,9 @@ class HelperSteps:
         """The memory of its slot 0 was given up, and no other's."""
         assert self.cluster.forgotten == [(host, 0)], self.cluster.forgotten
 
-    def finished_(self, finished: bool = True) -> None:
-        """The newest checkpoint says that it is the end of training."""
-        assert (self.cluster.of("seal")[-1][1]["facts"].get("finished") == "this") is finished
-
-    def unfinished_(self) -> None:
-        self.finished_(finished=False)
+    def finished_(self, finished: str) -> None:
+        """Whether the newest checkpoint says that it is the end of training."""
+        assert str(self.cluster.of("seal")[-1][1]["facts"].get("finished")) == finished
 
     def accepts_(self, host: str, helper: str) -> None:
         del self.cluster.answers[host, helper]
@@ -75,9 +65,6 @@ class HelperSteps:
     def saves_(self, *why: str) -> None:
         """Rank 0 has a function that saves files; why it fails, if it does."""
         self.cluster.saves = " ".join(why)
-
-    def late_(self, count: str) -> None:
-        self.cluster.late = int(count)
 
     def request_(self) -> None:
         """A checkpoint is asked for, beyond which no process trains."""
@@ -90,12 +77,6 @@ class HelperSteps:
     def let_on_(self) -> None:
         """Processes were let train on."""
         assert None in self.cluster.stays
-
-    def silent_(self, *hosts: str) -> None:
-        self.cluster.silent = set(hosts)
-
-    def busy_(self, seconds: str) -> None:
-        self.cluster.busy_s = float(seconds)
 
     def lose_b_(self) -> None:
         self.cluster.lose_agent("b")

@@ -30,9 +30,8 @@ def play(
     """Play a scenario; the cluster. A step that fails is named, with the journal. ``options``: see :meth:`begin_`."""
     played = (steps or Scenario)(kind, options)
     for step in filter(None, map(str.strip, re.split(r"[;\n]", text))):
-        verb, _, rest = step.partition(" ")
         try:
-            getattr(played, verb.replace("-", "_") + "_")(*([rest] if verb in _WHOLE else rest.split()))
+            played.do(*step.split(" ", 1))
         except AssertionError as error:
             raise AssertionError(f"at {step!r}: {error}\n{played.cluster.lines.getvalue()}") from error
     return played.cluster
@@ -40,13 +39,43 @@ def play(
 
 _WHOLE = frozenset({"is", "only", "last", "says", "fails", "notice", "departs"})
 """Steps with text in them."""
+_SETS = frozenset({"cut", "dead", "deaf", "mute", "dumb", "undying", "silent"})
+"""``cut b``: these hosts are from now on, see the cluster."""
+_NUMBERS = {
+    "boot": "boot_s",  # `boot b 20`: a process takes so long until it is ready
+    "dies": "ends_s",  # one that is told to stop
+    "comes": "join_s",  # an agent, from its start until it connects
+    "clears": "clears_s",  # `clears 3`: agents, to end
+    "step": "step_s",  # ranks that are to leave, to come to their next step
+    "takes": "takes_s",  # `takes write 10`: a kind of helper
+    "held": "held_s",  # helpers of a host, beyond that
+    "busy": "busy_s",  # ranks, until they keep a commit that was named
+    "late": "late",  # so many of the first words of such a commit arrive too late
+}
 
 
 class Scenario(HelperSteps):
     """A method for each kind of step. ``took``: how long the last wait was. ``options``: unless a step says others."""
 
     def __init__(self, kind: Callable[[JobOptions], Cluster], options: Mapping[str, Any]) -> None:
-        self.kind, self.options, self.cluster, self.took, self.remembered = kind, options, Cluster(), 0.0, 0
+        self.kind, self.options, self.cluster, self.took = kind, options, Cluster(), 0.0
+
+    def do(self, verb: str, rest: str = "") -> None:
+        """A step."""
+        if verb in _SETS:
+            getattr(self.cluster, verb).update(rest.split())
+        elif verb in _NUMBERS:
+            self._set(_NUMBERS[verb], *rest.split())
+        else:
+            getattr(self, verb.replace("-", "_") + "_")(*([rest] if verb in _WHOLE else rest.split()))
+
+    def _set(self, what: str, *words: str) -> None:
+        """``b 20``, or only ``20`` where that is the same for all."""
+        *of, number = words
+        if of:
+            getattr(self.cluster, what)[of[0]] = float(number)
+        else:
+            setattr(self.cluster, what, float(number))
 
     # --- beginnings
 
@@ -184,47 +213,10 @@ class Scenario(HelperSteps):
     def join_(self, host: str) -> None:
         self.cluster.join(host)
 
-    def cut_(self, *hosts: str) -> None:
-        self.cluster.cut.update(hosts)
-
-    def dead_(self, *hosts: str) -> None:
-        self.cluster.dead.update(hosts)
-
     def back_(self, *hosts: str) -> None:
         """Their network is."""
         self.cluster.cut.difference_update(hosts)
         self.cluster.dead.difference_update(hosts)
-
-    def deaf_(self, host: str) -> None:
-        self.cluster.deaf.add(host)
-
-    def mute_(self, *hosts: str) -> None:
-        self.cluster.mute.update(hosts)
-
-    def dumb_(self, host: str) -> None:
-        self.cluster.dumb.add(host)
-
-    def undying_(self, host: str) -> None:
-        self.cluster.undying.add(host)
-
-    def boot_(self, host: str, seconds: str) -> None:
-        self.cluster.boot_s[host] = float(seconds)
-
-    def dies_(self, host: str, seconds: str) -> None:
-        """A process that is told to stop takes so long."""
-        self.cluster.ends_s[host] = float(seconds)
-
-    def comes_(self, host: str, seconds: str) -> None:
-        """An agent takes so long from its start until it connects."""
-        self.cluster.join_s[host] = float(seconds)
-
-    def clears_(self, seconds: str) -> None:
-        """Agents take so long to end."""
-        self.cluster.clears_s = float(seconds)
-
-    def step_(self, seconds: str) -> None:
-        """Ranks that are to leave come to their next step after so long."""
-        self.cluster.step_s = float(seconds)
 
     def misfit_(self, host: str, *why: str) -> None:
         self.cluster.misfits[host] = " ".join(why)
@@ -365,13 +357,6 @@ class Scenario(HelperSteps):
     def alive_(self, host: str) -> None:
         assert self.cluster.agents[host], self.cluster.agents
 
-    def remember_(self, event: str) -> None:
-        self.remembered = len(self.cluster.events(event))
-
-    def same_(self, event: str) -> None:
-        """No more of it since it was remembered."""
-        self.number_(event, str(self.remembered))
-
     def number_(self, event: str, count: str) -> None:
         assert len(self.cluster.events(event)) == int(count), len(self.cluster.events(event))
 
@@ -434,9 +419,6 @@ class Scenario(HelperSteps):
     def running_(self) -> None:
         assert not self.cluster.driver.over
 
-    def rank_0_(self, host: str) -> None:
-        assert self.cluster.world[0] == host, self.cluster.world
-
     def untouched_(self) -> None:
         """Nobody was blamed, or ended, or interrupted since the start."""
         self.no_("fenced", "struck", "exited")
@@ -450,12 +432,6 @@ class Scenario(HelperSteps):
         """``a>b``: commits went so."""
         found = [f"{source}>{target}" for source, target, _ in self.cluster.transferred]
         assert found == list(transfers), found
-
-    def number_sent_(self, count: str) -> None:
-        assert len(self.cluster.transferred) == int(count), self.cluster.transferred
-
-    def lacks_(self, host: str) -> None:
-        assert host not in self.cluster.world, self.cluster.world
 
     # --- inside
 

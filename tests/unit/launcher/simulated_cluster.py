@@ -207,7 +207,7 @@ class Cluster(Helpers):
 
     def _forget(self, host: str) -> None:
         """With an agent all goes that it knew, and its memory."""
-        self._ended = {seat: end for seat, end in self._ended.items() if seat[0] != host}
+        self._ended = {seat: process for seat, process in self._ended.items() if seat[0] != host}
         self.memory = {seat: held for seat, held in self.memory.items() if seat[0] != host}
 
     def terminate(self, host: str) -> None:
@@ -322,35 +322,25 @@ class Cluster(Helpers):
         return {"agent": agent, "facts": {}, "seats": self._seats(name), **notice, **going}
 
     def _seats(self, name: str) -> dict[str, Any]:
-        ended = {slot: end for (host, slot), end in self._ended.items() if host == name}
-        resting = {}
-        for slot, (process, code) in ended.items():
-            held, whose = self.memory.get((name, slot)), (name, slot, process.life)
-            resting[str(slot)] = {
-                "life": process.life,
-                "state": "rest",
-                "code": code,
-                "generation": process.generation,
-                "loops": self.loops,
-                "beat": {"step": process.steps} | ({} if held is None else {"commit": held[:3]}),
-                "done": whose in self._done,
-                "warned": whose in self._warned,
-                "held": held,
-            }
-        return resting | {
-            str(p.slot): {
-                "life": p.life,
-                "state": "running",
-                "code": None,
-                "pid": self.pid,
-                "parked": p.state == "parked",
-                "generation": p.generation,
-                "loops": self.loops,
-                "agreed": p.agreed,
-                "warned": (p.host, p.slot, p.life) in self._warned,
-                "held": self.memory.get((p.host, p.slot)),
-            }
-            for p in self.agents[name].values()
+        ended = {slot: process for (host, slot), process in self._ended.items() if host == name}
+        return {str(slot): self._account(process) for slot, process in {**ended, **self.agents[name]}.items()}
+
+    def _account(self, process: Process) -> dict[str, Any]:
+        """What its agent says of a process when it connects."""
+        held = self.memory.get((process.host, process.slot))
+        more: dict[str, Any] = {"pid": self.pid, "parked": process.state == "parked", "agreed": process.agreed}
+        if process.code is not None:
+            beat = {"step": process.steps} | ({} if held is None else {"commit": held[:3]})
+            more = {"beat": beat, "done": process.done}
+        return {
+            "life": process.life,
+            "state": "running" if process.code is None else "rest",
+            "code": process.code,
+            "generation": process.generation,
+            "loops": self.loops,
+            "warned": process.warned,
+            "held": held,
+            **more,
         }
 
     @property
@@ -460,7 +450,7 @@ class Cluster(Helpers):
                 self.finishing.discard(host)
                 self._dismissed.discard(host)
                 del self.agents[host]
-                codes = [code for seat, (_, code) in self._ended.items() if seat[0] == host]
+                codes = [each.code or 0 for seat, each in self._ended.items() if seat[0] == host]
                 self._forget(host)
                 self._notices.pop(host, None)
                 self._kept.pop(host, None)

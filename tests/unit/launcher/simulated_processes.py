@@ -47,6 +47,9 @@ class Process:
     progress: int = 0
     step_s: float | None = None
     stepped_at: float | None = None
+    done: bool = False
+    warned: bool = False
+    code: int | None = None
 
 
 class Processes:
@@ -81,9 +84,7 @@ class Processes:
         """Hosts whose agent has ever connected."""
         self._said_lately: dict[str, list[tuple[float, dict[str, Any]]]] = {}
         self._kept: dict[str, list[dict[str, Any]]] = {}
-        self._ended: dict[tuple[str, int], tuple[Process, int]] = {}
-        self._done: set[tuple[str, int, int]] = set()
-        self._warned: set[tuple[str, int, int]] = set()
+        self._ended: dict[tuple[str, int], Process] = {}
         self._asks = itertools.count()
         self.memory: dict[tuple[str, int], list[int]] = {}
         """What lies in the memory of each slot: incarnation, generation, number and step of the newest commit."""
@@ -198,7 +199,7 @@ class Processes:
         generation, was_in = process.generation, process.state == "training"
         process.state = "gone"
         self.agents[process.host].pop(process.slot, None)
-        self._ended[process.host, process.slot] = (process, code)
+        process.code, self._ended[process.host, process.slot] = code, process
         if was_in:
             self._commit(process)
         self._news(process, "exited", code=code, held=self.memory.get((process.host, process.slot)))
@@ -216,7 +217,7 @@ class Processes:
     def finish(self, *, hanging: str | None = None) -> None:
         """Training is over everywhere; processes of a host that is ``hanging`` never get to their end."""
         for process in self.training:
-            self._done.add((process.host, process.slot, process.life))
+            process.done = True
             self.say(process, "done")
         for process in self.training:
             process.interrupted = True
@@ -234,8 +235,7 @@ class Processes:
         """The scripts of a host have seen by ``check_alive()`` whether they have to leave."""
         for process in self.training:
             if process.host == host:
-                whose = {(process.host, process.slot, process.life)}
-                self._warned = self._warned | whose if leaving else self._warned - whose
+                process.warned = leaving
                 self.say(process, "warned", leaving=leaving)
 
     def say(self, process: Process, what: str, **more: Any) -> None:

@@ -34,7 +34,7 @@ RECREATED = {
     "one that is listed again keeps its agent": PODS
     + "pods a=0 b=; pods b=1 a=0; run 20; number spawned 2; number resized 1",
     "one that was cut off and is back is not taken for its successor": CUT_OFF_ONCE.format("cut b; dead b")
-    + "remember struck; vanish b; pods a=0 b=2; until a b <10; same struck",
+    + "number struck 4; vanish b; pods a=0 b=2; until a b <10; number struck 4",
     "nobody waits for what a pod held that was made again after it was cut off": """
         begin cooldown_s=(8.0,300.0) heartbeat_timeout_s=5.0; pods a=0 b=1; until a b; run 3; kill b; until a; run 3
         cut a; sees fenced; is fenced.host a; pods a=2 b=1; has b <10; run 11

@@ -51,10 +51,10 @@ ENDS = {
         train a b; run 10; silent a b; finish; ended-well <{ANSWER_S + 40}; took {ANSWER_S}
         says not_sealed.reason storage gave no answer""",
     "a host lost at the end costs nothing that the others hold": """
-        train a b; run 10; finish; lose-agent a; ended-well; helpers seal b; finished""",
+        train a b; run 10; finish; lose-agent a; ended-well; helpers seal b; finished this""",
     "a job told to end meanwhile ends at once, and is not finished": """
         train a b; run 10; takes write 60; finish; asked write; interrupt; over <10; fails stopped; helpers seal""",
-    "a job that is told to end is not finished": "train a b; run 10; interrupt; over; helpers seal a; unfinished",
+    "a job that is told to end is not finished": "train a b; run 10; interrupt; over; helpers seal a; finished None",
 }
 
 

@@ -26,7 +26,7 @@ LOST = "; ".join(["kill {0}", "lose-agent {0}"])
 HANDED_OVER = {
     "to a newcomer that is ready when all processes are killed": """
         train a b settle_s=30 cooldown_s=(20.0,60.0); run 5; hosts a b c; parked c; kill a; kill b; until c <5
-        number-sent 1"""
+        sent a>c"""
     + TOLD + "0",
     "by a host that is no longer listed": ALONE + "kill a; hosts b; until b; sent a>b" + TOLD + "0; gone a <1",
     "between two slots of one host": """
@@ -44,12 +44,12 @@ HANDED_OVER = {
         train a b cooldown_s=(300.0,300.0); run 3; kill b; until a; run 5; sigterm a; kill a; gone a <4; sent a>b""",
     "not where no host needs it": "train a b; run 3; sigterm b; until a <2; gone b <1; sent",
     "in the time that was left when the launcher was paused": ALONE
-    + "kill a; disconnect a; hosts b; run 6; standstill 70; run 0.01; reconnect a; until b <30; number-sent 1"
+    + "kill a; disconnect a; hosts b; run 6; standstill 70; run 0.01; reconnect a; until b <30; sent a>b"
     + TOLD + "0",
 }  # fmt: skip
 LOSSES = {
     "the launcher waits for an unreachable holder, then reports the loss": SHORT_WAIT
-    + "cut a; hosts b; run 25; lacks b; has b <15; run 11; says resized.lost_because a did not come back in time",
+    + "cut a; hosts b; run 25; world a; has b <15; run 11; says resized.lost_because a did not come back in time",
     "the launcher does not wait for an agent whose end was reported": """
         train a; run 8; hosts a b; run 0.1; lose-agent a; until b <10; run 11; is resized.steps_lost None, 8, 0
         only resized.lost_because None, a is gone (its agent ended with exit code 137)""",
