@@ -238,12 +238,11 @@ class Cluster(Helpers):
         else:
             self.later(0.01, self._finish, host)
 
-    def inherit(self, *hosts: str, generation: int = 7) -> list[Host]:
+    def inherit(self, *hosts: str, generation: int = 7) -> None:
         """A world of another launcher trains on these hosts."""
         for rank, name in enumerate(hosts):
             process = Process(name, 0, 4, "training", rank, generation, agreed=generation, beat_at=self.clock.mono())
             self.agents[name] = {0: process}
-        return [Host(name, 1) for name in hosts]
 
     def disconnect(self, host: str) -> None:
         """Break an agent's connection: orders on their way are lost, news are kept."""

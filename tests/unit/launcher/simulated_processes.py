@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hvd_elastic_ext.core.messages.slot_protocol import START_AGAIN
 from hvd_elastic_ext.launcher.driver.driver import Driver
 from hvd_elastic_ext.launcher.state.events import News
 from hvd_elastic_ext.simulate.cluster.virtual_time import Sim
@@ -63,6 +64,8 @@ class Processes:
     """They have a State of ours."""
     loops = True
     """Their script has an elastic loop."""
+    leaves_with = START_AGAIN
+    """Their exit code if another process takes their place in the next world."""
     pace: Callable[[int], float] | None = None
     """Seconds of a step in a world of a size, for steps that do not end with a heartbeat."""
     call_s: float | None = 1.0
@@ -145,7 +148,12 @@ class Processes:
             self.later(0.005, self._ask, process)
 
     def _ask(self, process: Process) -> None:
+        """It asks for its rank; where each world has processes of its own, one that has been in one ends."""
         if process.state == "gone" or process.stopped:
+            return
+        if process.generation and not self.driver.job.in_place:
+            process.interrupted = True
+            self._end(process, self.leaves_with)
             return
         process.state, process.asked = "waiting", next(self._asks)
         if self.sealed is not None:

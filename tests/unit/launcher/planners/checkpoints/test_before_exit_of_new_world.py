@@ -10,7 +10,6 @@ import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.core.messages.slot_protocol import START_AGAIN
 from hvd_elastic_ext.launcher.state.events import End, Expected
 from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
 from tests.unit.launcher.scenarios import Scenario, play
@@ -28,13 +27,6 @@ class Importing(Cluster):
         super().__init__(options if in_place else replace(options, engine="torchrun"))
         self.imports_s = self.sync_s = self.first_s = 0.0
         self.began: dict[tuple[str, int], float] = {}
-
-    def _ask(self, process: Process) -> None:
-        if process.generation and not self.driver.job.in_place:
-            process.interrupted = True
-            self._end(process, START_AGAIN)
-        else:
-            super()._ask(process)
 
     def enter(self, process: Process) -> None:
         self.say(process, "entered", generation=process.generation)

@@ -14,7 +14,6 @@ from hvd_elastic_ext.launcher.rules.checkpoints.final_checkpoint import TOLD_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, ON_NOTICE, Cadence
 from hvd_elastic_ext.launcher.state.effects.checkpoints import attempts
 from hvd_elastic_ext.launcher.state.effects.checkpoints.attempts import WRITE_S
-from hvd_elastic_ext.launcher.state.events import Expected
 from tests.unit.launcher.scenarios import Scenario, play
 from tests.unit.launcher.simulated_cluster import Cluster, storing
 
@@ -139,9 +138,7 @@ def test_checkpoints_come_again_and_again_each_so_many_steps() -> None:
 
 
 def test_who_stays_for_another_launcher_or_for_a_word_that_was_lost_goes_on() -> None:
-    cluster = Cluster(storing("1000"))
-    cluster.driver.tell(Expected(tuple(cluster.inherit("a", "b")), 60.0))
-    cluster.hosts(a=1, b=1)
+    cluster = play("begin every=1000; inherit a b")
     cluster.until(lambda: len(cluster.stays) == 2)
     assert sorted(cluster.dropped) == ["a", "b"]
     cluster.disconnect("b")

@@ -48,11 +48,8 @@ class Restarted(Cluster):
         self.begun.append((generation, list(hosts)))
 
     def _ask(self, process: Process) -> None:
-        if not process.generation:
+        if not process.generation or (process.host not in self.deaf_hosts and self.loops):
             super()._ask(process)
-        elif process.host not in self.deaf_hosts and self.loops:
-            process.interrupted = True
-            self._end(process, self.leaves_with)
 
     def enter(self, process: Process) -> None:
         if self.loops and self.enters:
