@@ -6,10 +6,9 @@ import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.launcher.job.stop_lines import how_it_ended, what_happens, what_is_kept
-from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.state.events import End
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
+from tests.unit.launcher.simulated_cluster import Cluster
 
 
 def stop(cluster: Cluster) -> str:
@@ -81,13 +80,8 @@ def test_a_job_that_has_not_trained_has_nothing_to_say(hosts: dict[str, int]) ->
 
 @pytest.mark.parametrize(("slots", "where"), [(1, "1 slot"), (2, "all 2 slots")])
 def test_a_program_that_asks_for_no_world_is_not_said_to_have_trained(slots: int, where: str) -> None:
-    cluster = Cluster(JobOptions(WorldLimits(start=slots)))
-    cluster.boot_s["a"] = 1000.0
-    cluster.hosts(a=slots)
-    cluster.run(5.0)
-    for slot in range(slots):
-        cluster.kill("a", slot, code=0)
-    cluster.until(lambda: cluster.driver.over)
+    ends = "; ".join(f"kill a:{slot} 0" for slot in range(slots))
+    cluster = play(f"begin start={slots}; boot a 1000; hosts a:{slots}; run 5; {ends}; ended-well")
     assert how_it_ended(cluster.driver.job) == (
         f"the program has ended well in {where}, and no process asked for a world: none has trained with Horovod"
     )

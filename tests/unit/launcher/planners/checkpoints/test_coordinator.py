@@ -97,10 +97,7 @@ def test_hosts_that_share_no_storage_each_make_a_whole_one() -> None:
 
 
 def test_files_of_the_users_own_are_written_where_rank_0_is_and_of_the_others_their_own_state() -> None:
-    cluster = Cluster(storing("10"))
-    cluster.saves = ""
-    cluster.hosts(a=2, b=1)
-    cluster.until(lambda: cluster.events("sealed"))
+    cluster = play("begin every=10; saves; hosts a:2 b; sees sealed")
     shares = [(host, request["parts"], request["shares"]) for host, request in cluster.of("write")]
     assert shares == [("a", 1, {"0": [0, 0, 2], "1": [None, 1, 1]}), ("b", 1, {"0": [None, 2, 1]})]
     [(root, seal)] = cluster.of("seal")
@@ -159,9 +156,7 @@ def test_by_itself_it_begins_soon_and_then_goes_by_what_a_seal_costs() -> None:
 
 
 def test_without_a_state_of_ours_there_is_nothing_to_keep() -> None:
-    cluster = Cluster(storing("1"))
-    cluster.hosts(a=1)
-    cluster.until(lambda: cluster.training)
+    cluster = play("train a every=1")
     for worker in cluster.driver.job.roster.workers.values():
         worker.holds = None
     cluster.ask(coordinator.plan)

@@ -13,7 +13,7 @@ from hvd_elastic_ext.launcher.state.events import News
 from hvd_elastic_ext.launcher.state.helpers import Purpose
 from hvd_elastic_ext.launcher.state.parts.commit_holders import NotedCommit
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated_cluster import Cluster, JobOptions, storing
+from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 from tests.unit.launcher.simulated_processes import Process
 
 LIMITS = WorldLimits(settle_s=0.1)
@@ -172,10 +172,7 @@ def test_nobody_may_train_while_its_memory_is_written() -> None:
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_when_all_agents_are_killed_training_goes_on_from_the_newest_checkpoint_that_is_whole(*, whole: bool) -> None:
-    cluster = Cluster(storing("5", limits=LIMITS))
-    cluster.hosts(a=1, b=1)
-    cluster.until(lambda: len(cluster.world) == 2)
-    cluster.until(lambda: cluster.events("sealed"), within=30.0)
+    cluster = play("train a b every=5; sees sealed <30")
     sealed = cluster.events("sealed")[-1]["step"]
     loaded = sealed if whole else sealed - 2
     held = {"path": "/store/x", "step": loaded, "held": [1, 1, loaded, loaded]}

@@ -40,10 +40,7 @@ def test_a_job_that_trains_waits_for_nothing(caplog: pytest.LogCaptureFixture) -
 
 
 def test_too_few_slots_are_told_at_least_every_5_s_until_the_job_fails(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Cluster(JobOptions(WorldLimits(start=2)))
-    cluster.options.elastic_timeout_s = 60.0
-    cluster.hosts(a=1)
-    cluster.run(59.0)
+    play("begin start=2 elastic_timeout_s=60.0; hosts a; run 59")
     told = waits(caplog)
     assert len(told) == 59 // SAY_S
     assert told[-1] == (
@@ -109,12 +106,9 @@ def test_training_that_stands_after_its_last_checkpoint_is_told(by: str, caplog:
 
 @pytest.mark.parametrize("slow", [0.3, 30.0], ids=["at once", "while b is tried for the third time"])
 def test_with_min_np_a_start_waits_for_no_host_that_cannot_be_reached(slow: float) -> None:
-    cluster = Cluster(JobOptions(WorldLimits(start=3, least=1, settle_s=3.0)))
-    cluster.options.all_slots_of = "hosts"
-    cluster.boot_s["a"] = slow
-    cluster.dead.add("b")
-    cluster.hosts(a=2, b=1)
-    cluster.until(lambda: len(cluster.world) == 2, within=slow + 6.0)
+    cluster = play(
+        f"begin start=3 settle_s=3 all_slots_of=hosts; boot a {slow}; dead b; hosts a:2 b; size 2 <{slow + 6.0}"
+    )
     (start,) = cluster.events("resized")
     assert len(start["without"]) == 1
     assert start["without"][0].startswith("b (")
@@ -128,11 +122,9 @@ def test_with_min_np_a_start_waits_for_no_host_that_cannot_be_reached(slow: floa
 def test_without_np_a_start_waits_for_no_slot_that_was_taken_out_of_the_list(
     listed: int, needed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cluster = Cluster(JobOptions(WorldLimits(start=5, least=5)))
-    cluster.options.all_slots_of = "hosts"
-    cluster.join_s.update(dict.fromkeys("bcd", 30.0))
-    cluster.hosts(a=2, b=1, c=1, d=1)
-    cluster.run(10.0)
+    cluster = play(
+        "begin start=5 least=5 all_slots_of=hosts; comes b 30; comes c 30; comes d 30; hosts a:2 b c d; run 10"
+    )
     assert f"needed: 5; {ALL_SLOTS.replace('4', '5')}; {NP}" in waits(caplog)[-1]
     cluster.hosts(a=1, b=listed - 1)
     cluster.run(10.0)
@@ -159,10 +151,7 @@ def test_a_host_that_is_left_out_by_hand_is_named_with_the_reason(caplog: pytest
 
 def test_processes_that_train_outside_the_loop_are_named_as_that() -> None:
     """They are in worlds of their own, whatever ``hvd.size()`` has said."""
-    cluster = Cluster(JobOptions(WorldLimits(start=2)))
-    cluster.boot_s["b"] = 30.0
-    cluster.hosts(a=1, b=1)
-    cluster.run(10.0)
+    cluster = play("begin start=2; boot b 30; hosts a b; run 10")
     job = cluster.driver.job
     job.roster.workers[Seat("b", 0)].step_s = 0.1  # as a heartbeat tells
     wait = waits_for(job)
@@ -220,10 +209,7 @@ def test_a_process_that_has_raised_an_error_and_is_not_gone_is_told_and_nothing_
 
 
 def test_a_process_that_fails_before_its_first_world_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Cluster()
-    cluster.boot_s["a"] = 60.0
-    cluster.hosts(a=1)
-    cluster.run(3.0)
+    cluster = play("begin; boot a 60; hosts a; run 3")
     cluster.say(cluster.agents["a"][0], "failed", digest="1", error="ValueError: bad batch", traceback="")
     cluster.run(5.0)
     assert (
@@ -249,10 +235,7 @@ def test_the_only_rank_is_not_said_to_wait_for_others(hosts: tuple[str, ...], wh
 def test_a_firewall_is_named_after_10_s_of_a_world_on_several_hosts() -> None:
     """It was named at once, also of a world on one machine."""
     for hosts, after_s, names_it in ((("a", "b"), 9.0, False), (("a", "b"), 10.0, True), (("a",), 60.0, False)):
-        cluster = Cluster(JobOptions(WorldLimits(start=2)))
-        cluster.hosts(**dict.fromkeys(hosts, 2 // len(hosts)))
-        cluster.until(lambda: len(cluster.training) == 2)  # noqa: B023 (asked within this turn)
-        job = cluster.driver.job
+        job = play(f"train {' '.join(f'{host}:{2 // len(hosts)}' for host in hosts)}").driver.job
         job.decision = STILL_FORMING
         for worker in job.roster.present(job.world.members):
             worker.generation, worker.told_at = 0, job.now - after_s
@@ -265,14 +248,8 @@ def test_a_firewall_is_named_after_10_s_of_a_world_on_several_hosts() -> None:
 def test_programs_that_never_ask_for_a_world_are_told_to_have_run_each_by_itself(
     slots: int, told: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cluster = Cluster(JobOptions(WorldLimits(start=slots)))
-    cluster.boot_s["a"] = 1000.0
-    cluster.hosts(a=slots)
-    cluster.run(5.0)
-    for slot in range(slots):
-        cluster.kill("a", slot, code=0)
-    cluster.until(lambda: cluster.driver.over)
-    assert cluster.driver.outcome is None
+    ends = "; ".join(f"kill a:{slot} 0" for slot in range(slots))
+    cluster = play(f"begin start={slots}; boot a 1000; hosts a:{slots}; run 5; {ends}; ended-well")
     assert sum("no process asked for a world: 2 programs" in each.getMessage() for each in caplog.records) == told
     assert {each["reason"] for each in cluster.events("exited")} == {
         "ended with exit code 0 without having asked for a world"
@@ -534,11 +511,7 @@ def test_the_first_step_of_a_changed_world_is_waited_for_with_a_limit(caplog: py
 
 
 def test_a_newcomer_that_does_not_come_to_its_world_is_named_with_its_limit(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Cluster(JobOptions(WorldLimits(start=2, settle_s=0.1)))
-    cluster.hosts(a=1, b=1)
-    cluster.lose["go"] = 1
-    cluster.until(lambda: cluster.driver.job.generation == 1)
-    cluster.stop("b")
+    cluster = play("start a b; lose go 1; begun 1; stop b")
     caplog.clear()
     cluster.run(5.5)
     assert waits(caplog)[-1] == (

@@ -9,7 +9,6 @@ import pytest
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.planners.membership import waiting
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
-from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.state.events import HostsChanged
 from hvd_elastic_ext.launcher.state.facts.waits import (
     SAY_S,
@@ -19,14 +18,10 @@ from hvd_elastic_ext.launcher.state.facts.waits import (
     waits_for,
 )
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 
 
 def test_what_is_started_and_in_no_world_yet_is_known_by_host() -> None:
-    cluster = Cluster(JobOptions(WorldLimits(start=3)))
-    cluster.boot_s["b"] = cluster.join_s["c"] = 30.0
-    cluster.hosts(a=1, b=1, c=1)
-    cluster.run(10.0)
+    cluster = play("start a b c; boot b 30; comes c 30; run 10")
     now = cluster.clock.mono()
     found = {host: (each.what, each.lacks) for host, each in starting(cluster.driver.job, now).items()}
     assert found == {
@@ -42,12 +37,7 @@ def test_what_is_started_and_in_no_world_yet_is_known_by_host() -> None:
 
 def test_lines_and_hosts_list_say_the_same_of_a_start() -> None:
     """One reading: what is waited for, and until when."""
-    cluster = Cluster(JobOptions(WorldLimits(start=2)))
-    cluster.boot_s["a"] = 30.0
-    cluster.join_s["b"] = 30.0
-    cluster.hosts(a=1, b=1)
-    cluster.run(10.0)
-    job = cluster.driver.job
+    job = play("start a b; boot a 30; comes b 30; run 10").driver.job
     wait = waits_for(job)
     assert wait is not None
     assert "the agent has not connected yet: b (at most " in wait.what

@@ -6,9 +6,7 @@ import pytest
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.ledger import Subject
-from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from tests.unit.launcher.scenarios import play
-from tests.unit.launcher.simulated_cluster import Cluster, JobOptions
 
 NUMPY = "ModuleNotFoundError: No module named 'numpy'"
 
@@ -86,11 +84,8 @@ def test_the_words_of_a_failure_hold_no_secret_and_stay_on_one_short_line() -> N
 
 @pytest.mark.parametrize(("code", "told"), [(2, True), (1, False)])
 def test_a_script_that_refuses_its_options_is_told_which_of_them_are_the_launchers(code: int, told: bool) -> None:
-    cluster = Cluster(JobOptions(WorldLimits(start=1), misplaced="--adopt is an option of hvd-elastic run"))
-    cluster.hosts(a=1)
-    cluster.run(2.0)
-    cluster.kill("a", code=code)
-    cluster.run(60.0)
+    scenario = f"begin; hosts a; run 2; kill a {code}; run 60"
+    cluster = play(scenario, misplaced="--adopt is an option of hvd-elastic run")
     said = f"no process started training: a[0] crashed: exit code {code}"
     assert str(cluster.driver.outcome) == said + ("; --adopt is an option of hvd-elastic run" if told else "")
 
