@@ -11,6 +11,7 @@ import re
 from ast import literal_eval
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 from hvd_elastic_ext.core.errors import HOSTS_KEPT, Interrupted, JobFailed
@@ -81,15 +82,12 @@ class Scenario(HelperSteps):
 
     def begin_(self, *words: str) -> None:
         """A launcher; options only, and ``every=5``: how often checkpoints are made."""
-        given = {
-            name: text if name == "every" else _value(text) for name, text in (word.split("=", 1) for word in words)
-        }
-        options = {**self.options, **given}
-        every = options.pop("every", None)
+        said = {name: _value(text) for name, _, text in (word.partition("=") for word in words)}
+        options = {**self.options, **said}
         limits = WorldLimits(**{"settle_s": 0.1, **{name: options.pop(name) for name in _LIMITS & options.keys()}})
-        self.cluster = self.kind(
-            storing(str(every), limits=limits, **options) if every else JobOptions(limits, **options)
-        )
+        every = options.pop("every", None)
+        made = JobOptions if every is None else partial(storing, str(every))
+        self.cluster = self.kind(made(limits=limits, **options))
 
     def start_(self, *words: str) -> None:
         """A launcher and its hosts, all of which are needed for the first world."""

@@ -124,7 +124,7 @@ class Cluster(Helpers):
         self.ends_s: dict[str, float] = {}
         self.clears_s = 0.0
         self.join_s: dict[str, float] = {}
-        self._connections: dict[str, int] = {}
+        self._connections: Counter[str] = Counter()
         job = JobState.new(
             self.options,
             self.clock.mono(),
@@ -198,7 +198,7 @@ class Cluster(Helpers):
 
     def lose_agent(self, host: str, *, lost_first: bool = True) -> None:
         """An agent is gone with all that it knows, and its command has ended; which of the two is read first."""
-        self._connections[host] = self._connections.get(host, 0) + 1
+        self._connections[host] += 1
         del self.agents[host]
         self._forget(host)
         ends = (AgentLost(host, "connection reset"), LaunchEnded(host, 137, ""))
@@ -246,7 +246,7 @@ class Cluster(Helpers):
 
     def disconnect(self, host: str) -> None:
         """Break an agent's connection: orders on their way are lost, news are kept."""
-        self._connections[host] = self._connections.get(host, 0) + 1
+        self._connections[host] += 1
         self._kept[host] = []
         self.driver.tell(AgentLost(host, "the connection was reset"))
 
@@ -287,7 +287,7 @@ class Cluster(Helpers):
         """The agent notices when its network lets it, and comes again."""
         self.hung_up += 1
         if host in self.agents and host not in self._kept and host not in self.finishing:
-            self._connections[host] = self._connections.get(host, 0) + 1
+            self._connections[host] += 1
             self._kept[host] = []
             self.later(0.001, self.driver.tell, AgentLost(host, reason))
             self.later(0.2, self._come_again, host)
@@ -386,13 +386,12 @@ class Cluster(Helpers):
         if host not in self.agents or host in self._kept:
             return False
         if host not in self.cut | self.deaf:
-            connection = self._connections.get(host, 0)
-            self.later(0.001, self._obey, host, dict(order), connection)
+            self.later(0.001, self._obey, host, dict(order), self._connections[host])
         return True
 
     def _obey(self, host: str, order: dict[str, Any], connection: int) -> None:
         seats = self.agents.get(host)
-        if seats is None or connection != self._connections.get(host, 0):
+        if seats is None or connection != self._connections[host]:
             return
         if order["do"] == "finish":
             self._dismissed.add(host)
@@ -442,10 +441,11 @@ class Cluster(Helpers):
 
     def _finish(self, host: str) -> None:
         """It ends when what it clears away is gone, and its connection is lost with it."""
-        connection = self._connections[host] = self._connections.get(host, 0) + 1
+        self._connections[host] += 1
+        connection = self._connections[host]
 
         def gone() -> None:
-            if self._connections.get(host) == connection:
+            if self._connections[host] == connection:
                 self.finishing.discard(host)
                 self._dismissed.discard(host)
                 del self.agents[host]

@@ -353,7 +353,7 @@ class Restarting:
     blamed: bool = False
     """A process of the newest world is known to have failed."""
     peers_lost: bool = False
-    """One of the newest world has ended because of another one."""
+    """One of the newest world has ended because of another one, and not with its host."""
     errors: set[str] = field(default_factory=set)
     """What members of the newest world have failed with, by digest."""
     unexplained: list[float] = field(default_factory=list)

@@ -161,7 +161,8 @@ def cause_of_end(job: JobState, worker: Worker, ending: Ending, code: int) -> En
     if worker.life not in job.world.members or ending.cause is Cause.DONE:
         return ending
     found = _cause_of_end(job, worker, ending, code)
-    job.restarting.peers_lost = job.restarting.peers_lost or found.cause is Cause.PEER_LOST
+    if found.cause is Cause.PEER_LOST and worker.seat.host not in job.leaves_by:
+        job.restarting.peers_lost = True
     if found.cause in (Cause.PEER_LOST, Cause.TOLD):
         job.world.not_at_fault.add(worker.life)
         job.restarting.ended[worker.seat] = job.now

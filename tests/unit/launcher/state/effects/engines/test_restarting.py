@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import pytest
 
@@ -141,6 +142,10 @@ CHANGES = {
     "also if all of their processes end at once, as the only one does": f"""
         train a failure_budget=1; {2 * "run 1; lose-world a; size 0; "}
         fails last: all processes ended because a peer was lost; generation 2""",
+    "but not if they end with their host": f"""
+        train a failure_budget=1
+        {"".join(f"run 3; sigterm {a}; gone {a}; hosts {b}; until {b}; " for a, b in pairwise("abcd"))}
+        goes-on; generation 4""",
     "ranks that mpirun could not start are started again within the budget": f"""
         begin failure_budget=2; never-enter; hosts a b
         {"".join(f"worlds {number}; not-begun; " for number in (1, 2, 3))} fails last: mpirun has ended""",
