@@ -47,8 +47,8 @@ NEWCOMERS = {
         begin start=3 cooldown_s=(1.0,4.0); boot a 60; hosts a b:2; sees spawned 3 <20; run 0.5
         fail b disk not mounted; fail b disk not mounted; run 0.5; goes-on; only struck.host b""",
     "before the first world the same error of all processes ends the job": """
-        begin start=2; boot b 60; hosts b:2; sees spawned 2 <20; run 0.5; fail b no such file; fail b no such file
-        fails the training script fails: no such file""",
+        begin start=2; boot b 60; hosts b:2; sees spawned 2 <20; run 0.5; fail b no such file; run 0.01
+        fail b no such file; fails the training script fails: no such file""",
     "before the first world the same error on two hosts ends the job": """
         begin start=3; boot c 60; hosts a b c; sees spawned 3 <20; run 0.5; fail a no such file; fail b no such file
         fails the training script fails: no such file""",
