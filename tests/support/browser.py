@@ -101,6 +101,7 @@ class Tab:
             deviceScaleFactor=scale,
             mobile=width < 500,
         )
+        self.call("Emulation.setTouchEmulationEnabled", enabled=width < 500)
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", features=scheme)
 

@@ -19,6 +19,7 @@ _IN_REASON: Final = re.compile(r"(?:^|\bon )([\w.:-]+)\[\d+\]", re.ASCII)
 _NAME: Final = re.compile(r"[\w.:-]+", re.ASCII)
 """Of a host. A journal of somebody else may hold any text, and people paste commands."""
 _NO_HOST: Final = "that host"
+_COMMAND: Final = re.compile(r"`[^`]*`")
 
 
 def _remedies(*pairs: tuple[str, str]) -> Remedies:
@@ -234,4 +235,6 @@ def of_wait(said: str) -> str:
 
 def _fitting(remedies: Remedies, words: str, host: str) -> str:
     found = next((remedy for pattern, remedy in remedies if pattern.search(words)), "")
-    return found.replace("{host}", host if _NAME.fullmatch(host) else _NO_HOST)
+    if _NAME.fullmatch(host):
+        return found.replace("{host}", host)
+    return _COMMAND.sub(lambda command: command[0].replace("{host}", "HOST"), found).replace("{host}", _NO_HOST)

@@ -278,7 +278,7 @@ function viewTimeline(main, options) {
     el("div", { class: "tools", role: "group", "aria-label": "Zoom" },
       zoom("Zoom in", () => scaled(0.5)), zoom("Zoom out", () => scaled(2)), zoom("◀ Earlier", () => moved(-0.5)), zoom("Later ▶", () => moved(0.5)),
       zoom("Whole run", () => { state.zoom = null; }), el("label", { for: "moves", class: "fine" }, moves, "drag to move")),
-    el("p", { class: "note", text: "Drag over a chart, or turn the wheel with Ctrl, to zoom. Select a line, a checkpoint (▲) or a row to see its cause, what it cost and the output around it." }),
+    el("p", { class: "note" }, el("span", { class: "fine", text: "Drag over a chart, or turn the wheel with Ctrl, to zoom. " }), "Select a line, a checkpoint (▲) or a row to see its cause, what it cost and the output around it."),
     holder, detail, el("h2", { text: "Events" }), el("label", { for: "faults" }, faults, " faults only"), list);
   let drawn = null, soon = null;
   const choose = (id) => { state.chosen = id; update(); detail.scrollIntoView({ block: "nearest" }); };

@@ -388,6 +388,16 @@ def test_every_view_fits_a_phone_has_contrast_and_names_what_one_can_use(tab: Ta
         assert tab.js(UNNAMED) == [], view
 
 
+def test_a_phone_shows_no_word_about_a_mouse(tab: Tab) -> None:
+    tab.looks(width=375, height=800, dark=False)
+    chosen(tab, "Timeline")
+    assert "Select a line" in tab.text()
+    assert "Drag" not in tab.text()
+    assert "drag" not in tab.text()
+    tab.looks(width=1100, height=800, dark=False)
+    assert "Drag over a chart" in tab.text()
+
+
 def test_views_are_reached_by_keyboard(tab: Tab) -> None:
     tab.js("document.querySelector('nav button').focus()")
     tab.js("document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}))")

@@ -137,7 +137,7 @@ def test_a_stall_that_no_single_process_causes_names_no_host_and_no_restart(reas
 
 @pytest.mark.parametrize("name", ["h3; rm -rf ~", "`id`", "$(id)", "h3\n", "<img src=x>", ""])
 def test_a_command_to_paste_holds_no_host_that_is_no_name(name: str) -> None:
-    assert "`hvd-elastic hosts clear that host`" in advice.advice(Row(1.0, "blocked", "by hand", (name,)))
+    assert "`hvd-elastic hosts clear HOST`" in advice.advice(Row(1.0, "blocked", "by hand", (name,)))
 
 
 def test_the_host_of_a_seat_is_meant() -> None:
