@@ -1,6 +1,8 @@
 """Processes of a cluster that exists in memory, and what their agents say of them.
 
-What they are told, and when, is the business of :mod:`tests.unit.launcher.simulated_cluster`.
+What they are told, and when, is the business of :mod:`tests.unit.launcher.simulated_cluster`. Each process, agent and
+message can be made to fail by itself. The simulator (``hvd_elastic_ext/simulate/cluster``), in which the histories of
+:mod:`tests.unit.launcher.model` are played, has worlds in lockstep instead: it is fast, and true to what happens.
 """
 
 from __future__ import annotations
