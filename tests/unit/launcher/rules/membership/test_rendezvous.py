@@ -121,13 +121,6 @@ def test_each_generation_has_its_own_keys() -> None:
     assert meeting.ask(Question(B, 4, "GET", KEY), 0.0) == []
 
 
-def test_who_waits_for_a_world_that_is_given_up_is_told_at_once() -> None:
-    meeting = formed(A, B)
-    meeting.ask(Question(A, 2, "GET", KEY), 0.0)
-    assert meeting.give_up() == [RendezvousAnswer(A, 2, CANNOT_FORM)]
-    assert meeting.ask(Question(B, 2, "GET", KEY), 0.0) == [RendezvousAnswer(B, 2, CANNOT_FORM)]
-
-
 def test_a_new_generation_ends_the_waiting_for_the_one_before() -> None:
     meeting = formed(A, B)
     meeting.ask(Question(A, 2, "GET", KEY), 0.0)
