@@ -69,14 +69,6 @@ def test_rule_03_an_expired_page_publishes_nothing_and_leads_to_a_whole_list(man
     assert rig.known == {"a": "3", "b": "4"}
 
 
-def test_changes_are_told_as_they_come_and_in_order(manual_clock):
-    changes = [event("ADDED", pod("c", 11)) + event("MODIFIED", pod("a", 12)), event("DELETED", pod("b", 13))]
-    rig = Rig(manual_clock, TWO, [*changes, LIVE])
-    rig.turns(2)
-    assert rig.news == 3
-    assert rig.known == {"a": "12", "c": "11"}
-
-
 def test_what_is_known_is_the_same_mapping_until_an_object_changes(manual_clock):
     known = []
     rig = Rig(manual_clock, TWO)
