@@ -1,11 +1,14 @@
-"""An HTTP server of this machine, in a thread, for as long as a test needs it."""
+"""An HTTP server of this machine, in a thread, for as long as a test needs it; and a client of a socket file."""
 
 from __future__ import annotations
 
+import http.client
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 
@@ -46,3 +49,16 @@ def serving(*codes: int) -> Iterator[Serving]:
         finally:
             server.shutdown()
             thread.join()
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP to whoever listens at this path."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=40)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))

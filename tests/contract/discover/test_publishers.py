@@ -1,8 +1,6 @@
 """What every publisher promises; the same suite for each of them."""
 
 import contextlib
-import http.client
-import socket
 import subprocess
 import threading
 from pathlib import Path
@@ -21,6 +19,7 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, from_json, parse_hosts_text
 from tests.contract.discover.writing import Writing
 from tests.support.kube.server import KubeServer
+from tests.support.serving import UnixConnection
 
 
 def publication(sequence: int, **slots: int) -> Publication:
@@ -71,17 +70,6 @@ class _Both:
             publisher.close()
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=10)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
-
-
 class InAConfigMap:
     """A ConfigMap on an API server, read as a kubelet would."""
 
@@ -124,7 +112,7 @@ class OverHttp:
         self.server.start()
 
     def seen(self) -> dict[str, int] | None:
-        with contextlib.closing(_UnixConnection(self.socket)) as connection:
+        with contextlib.closing(UnixConnection(self.socket)) as connection:
             connection.request("GET", "/hosts")
             answer = connection.getresponse()
             body = answer.read()

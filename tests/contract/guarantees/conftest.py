@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import horovod.torch as hvd
 import pytest
 
+from tests.contract.worker.conftest import alone as alone  # a fixture
 from tests.contract.worker.user_states import with_handlers
-
-
-@pytest.fixture(scope="session")
-def alone() -> Iterator[None]:
-    hvd.init()
-    yield
-    hvd.shutdown()
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Real hvd-discover processes, and a client for their socket."""
 
 import contextlib
-import http.client
-import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,19 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import RunningProcess, run_process
-
-
-class UnixConnection(http.client.HTTPConnection):
-    """HTTP over a socket file."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=40)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
+from tests.support.serving import UnixConnection
 
 
 class Place:

@@ -106,25 +106,21 @@ def test_a_world_outlives_its_launcher_and_the_next_one_goes_on_with_it(job: Job
     assert [record.get("cause") for record in job.events("resized")] == ["start", "hosts added"]
 
 
-@needs_mpi
-@pytest.mark.soak
-def test_a_script_of_mpi4py_alone_runs_as_under_mpirun(job: Job) -> None:
-    job.set_hosts("a:1", "b:1")
-    script = "from mpi4py import MPI; w = MPI.COMM_WORLD; print('sum', w.allreduce(w.rank + 1), w.rank, w.size)"
-    with job.run(*job.command("mpirun", script=(sys.executable, "-c", script))) as process:
-        assert process.wait(200) == 0, process.output
-    assert sorted(re.findall(r"\[(\d)\]<stdout>:(sum .*)", process.output)) == [("0", "sum 3 0 2"), ("1", "sum 3 1 2")]
+OF_MPI4PY = "from mpi4py import MPI; w = MPI.COMM_WORLD; print('sum', w.allreduce(w.rank + 1), w.rank, w.size)"
+OF_TORCH = (
+    "import torch, torch.distributed as d; d.init_process_group('gloo'); x = torch.ones(1) + d.get_rank(); "
+    "d.all_reduce(x); print('sum', int(x), d.get_rank(), d.get_world_size()); "
+    "d.barrier(); d.destroy_process_group()"  # else torch may abort at the end of a process
+)
 
 
 @pytest.mark.soak
-def test_a_script_of_torch_distributed_alone_runs_as_under_torchrun(job: Job) -> None:
+@pytest.mark.parametrize(
+    ("engine", "script"), [pytest.param("mpirun", OF_MPI4PY, marks=needs_mpi), ("torchrun", OF_TORCH)]
+)
+def test_a_script_that_does_not_know_us_runs_as_under_its_own_launcher(job: Job, engine: str, script: str) -> None:
     job.set_hosts("a:1", "b:1")
-    script = (
-        "import torch, torch.distributed as d; d.init_process_group('gloo'); x = torch.ones(1) + d.get_rank(); "
-        "d.all_reduce(x); print('sum', int(x), d.get_rank(), d.get_world_size()); "
-        "d.barrier(); d.destroy_process_group()"  # else torch may abort at the end of a process
-    )
-    with job.run(*job.command("torchrun", script=(sys.executable, "-c", script))) as process:
+    with job.run(*job.command(engine, script=(sys.executable, "-c", script))) as process:
         assert process.wait(200) == 0, process.output
     assert sorted(re.findall(r"\[(\d)\]<stdout>:(sum .*)", process.output)) == [("0", "sum 3 0 2"), ("1", "sum 3 1 2")]
 

@@ -8,7 +8,6 @@ import pytest
 
 from discover.app.settings import KubernetesSettings
 from discover.cli import main, settings_from
-from hvd_elastic_ext.core.errors import UsageError
 
 FILE = ["--source", "file", "--watch", "in", "--hosts-file", "out"]
 STATIC = ["--source", "static", "--hosts", "a:1"]
@@ -167,15 +166,6 @@ def test_other_sources_do_not_load_the_client_of_kubernetes(argv, tmp_path):
     code = f"import sys; from discover.cli import main; main({[*argv, '--once']!r}); print({loaded})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
-
-
-def test_an_unknown_name_in_the_environment_names_its_neighbour():
-    with pytest.raises(
-        UsageError, match=r"HVD_DISCOVER_HOST_FILE is not an option; did you mean HVD_DISCOVER_HOSTS_FILE"
-    ):
-        settings_from(FILE, {"HVD_DISCOVER_HOST_FILE": "x"})
-    linked = {"HVD_DISCOVER_SERVICE_HOST": "10.96.0.7", "HVD_DISCOVER_PORT": "tcp://10.96.0.7:80"}
-    assert settings_from(FILE, linked) == settings_from(FILE, {})  # what Kubernetes tells of a Service of that name
 
 
 CLUSTER = ["--source", "kubernetes", "--job", "digits", "--configmap", "digits-hosts"]

@@ -57,6 +57,8 @@ ROW: list[Any] = ["float32", [2, 3], [3, 1], "cpu", 1]
         json.dumps([["float32", [1 << 61], [1], "cpu", 1]] * 8), json.dumps([["float32", [2], [1], 3, 1]]),
         json.dumps([["float32", [2], [1], "cpu", 2]]), json.dumps([["float32", [1] * 65, [1] * 65, "cpu", 1]]),
         json.dumps([["float32", "23", [1, 1], "cpu", 1]]), json.dumps([["float32", 2, 1, "cpu", 1]]),
+        json.dumps([["float32", [1], [-3], "cpu", 1]]), json.dumps([["float32", [2, 3], [0, 0], "cpu", 1]]),
+        json.dumps([["float32", [1e999], [1], "cpu", 1]]), json.dumps([["__dict__", *ROW[1:]]]),
         json.dumps([[["float32"], [2], [1], "cpu", 1]]), json.dumps([[*ROW, 1]]), "[[" + "9" * 5000 + "]]",
     ],
 )  # fmt: skip

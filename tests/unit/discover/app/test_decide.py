@@ -70,13 +70,6 @@ def test_looking_twice_at_the_same_is_no_news(look):
     assert not again.news
 
 
-def test_an_empty_list_is_a_list():
-    decision, reason = decide(0.0, known(a=1), Observation(HostSet()))
-    assert decision.news
-    assert len(decision.state.last.hosts) == 0
-    assert reason == "0 hosts, 0 slots; removed a"
-
-
 def test_an_error_is_a_problem_and_publishes_nothing():
     decision, reason = decide(0.0, known(a=1), ERROR)
     assert not decision.news

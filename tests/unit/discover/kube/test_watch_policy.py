@@ -119,17 +119,6 @@ def test_rule_16_what_is_forbidden_and_optional_is_hidden_and_tried_every_minute
     assert step(again.state, Ending.DONE, version="3", optional=True).state.next is RequestKind.WATCH
 
 
-def test_what_is_forbidden_and_needed_is_asked_for_again_and_again():
-    state, pauses = State(), []
-    for _ in range(8):
-        refused = step(state, Ending.FORBIDDEN)
-        assert not refused.hidden
-        state = refused.state
-        pauses.append(refused.pause)
-    assert pauses == sorted(pauses)
-    assert pauses[-1] == LONGEST_PAUSE
-
-
 def test_a_right_that_is_taken_away_from_a_watch_is_seen_at_the_next_list():
     lost = step(WATCHING, Ending.FORBIDDEN, optional=True)
     assert (lost.state.next, lost.hidden) == (RequestKind.RELIST, False)

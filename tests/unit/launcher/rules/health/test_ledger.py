@@ -393,15 +393,6 @@ def test_what_is_no_saved_ledger_is_refused_in_one_line(document: object) -> Non
         from_json(document, 0.0, wall=0.0)
 
 
-def test_the_first_cooldown_is_the_lower_limit_and_each_next_one_doubles_up_to_the_upper() -> None:
-    assert [cooldown_s(n, LIMITS) for n in range(1, 7)] == [10, 20, 40, 80, 100, 100]
-
-
-@given(st.integers(1, 10_000), st.floats(1, 3600), st.floats(0, 3600))
-def test_a_cooldown_stays_within_its_limits_however_often_a_host_failed(failures: int, low: float, more: float) -> None:
-    assert low <= cooldown_s(failures, (low, low + more)) <= low + more
-
-
 def test_records_without_effect_are_dropped_in_time_and_not_at_each_of_many_faults() -> None:
     strikes = [Strike(Subject("host", f"h{number}"), Cause.UNREACHABLE, 0.0) for number in range(100)]
     ledger, later = HealthLedger(), 1e4

@@ -20,10 +20,6 @@ EIGHT = tuple(f"GPU-{number}" for number in range(8))
 ALL = {slot: slot for slot in range(8)}
 
 
-def test_slots_have_their_own_numbers_as_local_ranks_as_long_as_all_are_in_use() -> None:
-    assert local_ranks(range(4), {}) == {0: 0, 1: 1, 2: 2, 3: 3}
-
-
 def test_without_one_slot_the_last_one_fills_its_place_and_the_others_keep_theirs() -> None:
     assert local_ranks([0, 2, 3], {}) == {0: 0, 2: 2, 3: 1}
 
@@ -123,13 +119,6 @@ def test_whatever_happens_each_new_process_finds_its_own_device_at_its_local_ran
         order = shown(devices, slot, local_ranks=seats, blocked=blocked)
         assert order[seats[slot]] == devices[slot]
         assert sorted(order) == sorted(set(devices) - {devices[number] for number in blocked})
-
-
-@given(st.integers(1, 12).flatmap(lambda slots: st.tuples(st.just(slots), st.sets(st.integers(0, slots - 1)))))
-def test_local_ranks_are_dense_when_all_processes_of_a_host_are_new(host: tuple[int, set[int]]) -> None:
-    slots, bad = host
-    used = [slot for slot in range(slots) if slot not in bad]
-    assert sorted(local_ranks(used, {}).values()) == list(range(len(used)))
 
 
 @given(hosts())

@@ -133,12 +133,6 @@ def test_times_are_numbers_above_0(number: float) -> None:
         ReleaseLimits(LIMITS.job, 1.0, number)
 
 
-def test_only_what_can_be_suspended_is() -> None:
-    assert ReleaseLimits(MPI.job, suspends=True).suspends
-    with pytest.raises(UsageError, match="statefulset cannot be suspended; use pods"):
-        ReleaseLimits(LIMITS.job, suspends=True)
-
-
 def test_what_is_let_go_is_told_by_two_options() -> None:
     assert limits_of("none", None, 0.0, 0.0) is None
     assert limits_of("pods", "statefulset/w", 300.0, 600.0) == LIMITS
