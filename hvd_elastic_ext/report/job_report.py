@@ -327,7 +327,7 @@ def _without_a_launcher(started: Moment, moments: Sequence[Moment]) -> str:
 
 def _struck(moment: Moment) -> Row:
     record = moment.record
-    note = faults.joined(faults.words_of(record), faults.strike_note(record))
+    note = faults.joined(faults.detail_of(record), faults.strike_note(record))
     return Row(moment.at, "struck", text(record.get("cause")), (faults.host_of(record),), note=note)
 
 
@@ -335,7 +335,7 @@ def _exited(moment: Moment) -> Row | None:
     record = moment.record
     if faults.expected(record):
         return None
-    return Row(moment.at, "exited", faults.exit_note(record), (faults.host_of(record),), note=faults.words_of(record))
+    return Row(moment.at, "exited", faults.exit_note(record), (faults.host_of(record),), note=faults.detail_of(record))
 
 
 def _rolled_back(moment: Moment) -> Row:
@@ -441,5 +441,5 @@ _SINGLE: Final[Mapping[str, Callable[[Moment], Row | None]]] = {
     "finished": _finished,
 }
 """Events with a row of their own, unless a resize contains them. All others are details."""
-TOLD: Final = frozenset({*_SINGLE, "resized", "slept"})
+REPORTED: Final = frozenset({*_SINGLE, "resized", "slept"})
 """Events that give rows, or are told in those of others."""

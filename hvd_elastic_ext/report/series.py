@@ -100,7 +100,7 @@ def throughput(moments: Sequence[Moment], *, typical: float, most_bins: int = MO
     count = max(1, int(span / wanted))
     width = span / count
     bins: list[list[tuple[Moment, float]]] = [[] for _ in range(count)]
-    late = _told_late(moments)
+    late = _reported_late(moments)
     # The first step ended at the edge: its work lies before the first bin.
     for step, done in zip(steps[1:], _steps_done(steps), strict=True):
         came, told = late.get(step.at, (step.at, step.at))
@@ -111,7 +111,7 @@ def throughput(moments: Sequence[Moment], *, typical: float, most_bins: int = MO
     return tuple(_rate(inside, begin + i * width, width=width) for i, inside in enumerate(bins))
 
 
-def _told_late(moments: Sequence[Moment]) -> dict[float, tuple[float, float]]:
+def _reported_late(moments: Sequence[Moment]) -> dict[float, tuple[float, float]]:
     """Steps that were made while no launcher was there: by when they were told, from when until when that was.
 
     The next launcher of the same world hears of all of them at once.

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-MOST: Final = 4096
+MAX_UNAUTHENTICATED: Final = 4096
 """Connections without authentication at a time."""
-LEAST: Final = 64
+MIN_UNAUTHENTICATED: Final = 64
 """The least number of them, where few files may be open."""
-PER_FILES: Final = 16
+FILES_PER_CONNECTION: Final = 16
 """One of them is allowed for so many files that the process may have open."""
 SHARES: Final = 4
 """A source keeps one in so many of all connections until the timeout. What it has beyond that is closed first."""
@@ -32,9 +32,9 @@ class AdmissionDecision(Generic[T]):
     reason: str = ""
 
 
-def most_for(files: int) -> int:
+def max_unauthenticated(files: int) -> int:
     """How many there may be at a time where so many files may be open."""
-    return max(LEAST, min(MOST, files // PER_FILES))
+    return max(MIN_UNAUTHENTICATED, min(MAX_UNAUTHENTICATED, files // FILES_PER_CONNECTION))
 
 
 class Unauthenticated(Generic[T]):

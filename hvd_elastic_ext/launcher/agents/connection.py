@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.messages.wire import LauncherWire, WireError
 from hvd_elastic_ext.io.peers import is_trusted, owner, owner_lookup
-from hvd_elastic_ext.launcher.agents.admission import Unauthenticated, most_for
+from hvd_elastic_ext.launcher.agents.admission import Unauthenticated, max_unauthenticated
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.launcher.agents.server import Control
 
-HELLO_S: Final = 5.0
+AUTHENTICATION_S: Final = 5.0
 """Seconds that a connection may take to authenticate."""
 MAX_UNPROVEN: Final = 32 << 20
 """Bytes kept of all connections without authentication together."""
 MAX_UNSENT: Final = 4 << 20
 """Bytes that an agent may leave unread before it is disconnected."""
 
-_LOOK_AGAIN_S: Final = 0.02
-_NOTHING_LEFT_S: Final = 1.0
+_RETRY_S: Final = 0.02
+_NO_DESCRIPTORS_S: Final = 1.0
 
 
 class Session:
@@ -45,7 +45,7 @@ class Session:
         self._loop = asyncio.get_running_loop()
         connection.setblocking(False)
         control.poller.add(connection.fileno(), self._ready)
-        self._timer = self._loop.call_later(HELLO_S, self._too_late)
+        self._timer = self._loop.call_later(AUTHENTICATION_S, self._too_late)
         self._write(self._wire.greeting)
 
     def send(self, order: Mapping[str, Any]) -> bool:
@@ -108,14 +108,14 @@ class Session:
             self.refuse(str(error))
         except Exception as error:  # noqa: BLE001 - a main loop
             # The rest of this read is lost. The agent reconnects and reports its state.
-            self._control.defect_met(self, error)
+            self._control.log_defect(self, error)
             self.hang_up("a defect of hvd-elastic")
 
     def _take(self, message: Mapping[str, Any]) -> None:
         if self.over:
             return
         if self.host:
-            self._control.hear(self, message)
+            self._control.receive(self, message)
         else:
             self._timer.cancel()
             self._control.admit(self, message)
@@ -151,11 +151,11 @@ class Session:
         self._timer.cancel()
         self._control.poller.remove(self._connection.fileno())
         self._connection.close()
-        self._control.part(self)
+        self._control.disconnected(self)
         self.gone.set()
 
     def _too_late(self) -> None:
-        self.refuse(f"no authentication within {HELLO_S:g} s")
+        self.refuse(f"no authentication within {AUTHENTICATION_S:g} s")
 
 
 class Acceptor:
@@ -181,7 +181,7 @@ class Acceptor:
             self._closed = True
             self._listener.close()
 
-    def settled(self, session: Session) -> None:
+    def authenticated_or_closed(self, session: Session) -> None:
         """``session`` is authenticated or closed: there is room for another."""
         if self._unauthenticated.remove(session) and self._again is not None:
             self._open()
@@ -204,10 +204,10 @@ class Acceptor:
 
     def _accept(self) -> None:
         """Accept one. (The loop calls again while there are more, so that others are served in between.)"""
-        now, most = self._loop.time(), most_for(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        now, most = self._loop.time(), max_unauthenticated(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         decision = self._unauthenticated.room(now, most)
         if decision.wait:
-            self._pause(_LOOK_AGAIN_S)
+            self._pause(_RETRY_S)
             return
         if decision.out is not None:
             self._turn_away(decision.out, decision.reason)
@@ -217,7 +217,7 @@ class Acceptor:
             return
         except OSError as error:  # no descriptors or no memory left: connections wait in the queue
             self._control.refuse("all new connections", str(error.strerror))
-            self._pause(_NOTHING_LEFT_S)
+            self._pause(_NO_DESCRIPTORS_S)
             return
         peer, source = _source(connection, str(address))
         try:

@@ -9,11 +9,11 @@ from typing import Any, Final
 from hvd_elastic_ext.core.json_text import to_text
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.core.messages.slot_protocol import AGENT_METRICS, OBSERVE, PRELOAD
-from hvd_elastic_ext.launcher.agents.transports.child_process import LONGEST_INPUT
+from hvd_elastic_ext.launcher.agents.transports.child_process import MAX_INPUT_BYTES
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 
-LARGEST: Final = LONGEST_INPUT - (64 << 10)
+MAX_ENVIRONMENT_BYTES: Final = MAX_INPUT_BYTES - (64 << 10)
 """Bytes of environment and command together, as JSON, that fit into the line which an agent is given, beside ours."""
 
 _NOT_EXPORTED: Final = re.compile(
@@ -49,11 +49,11 @@ def too_large(environ: Mapping[str, str], command: Sequence[str]) -> str | None:
     sizes = {f"the variable {name}": len(to_text({name: value})) for name, value in environ.items()}
     sizes["the command"] = len(to_text(list(command)))
     total, largest = sum(sizes.values()), max(sizes, key=lambda what: sizes[what])
-    if total <= LARGEST:
+    if total <= MAX_ENVIRONMENT_BYTES:
         return None
     return (
-        f"environment and command take {total} bytes as JSON, and {LARGEST} can be passed on to the hosts; "
-        f"make {largest} shorter: it takes {sizes[largest]}"
+        f"environment and command take {total} bytes as JSON, and {MAX_ENVIRONMENT_BYTES} can be passed on to the hosts"
+        f"; make {largest} shorter: it takes {sizes[largest]}"
     )
 
 

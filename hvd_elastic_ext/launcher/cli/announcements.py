@@ -17,14 +17,14 @@ log = logging.getLogger(__name__)
 
 Fields = Mapping[str, Any]
 
-OF_PROCESSES: Final = frozenset(map(str, (Cause.CRASHED, Cause.MEMORY, Cause.SILENT, Cause.STALLED)))
+PROCESS_CAUSES: Final = frozenset(map(str, (Cause.CRASHED, Cause.MEMORY, Cause.SILENT, Cause.STALLED)))
 """Causes that a strike has only when a process has ended by them."""
 
 
 def announce(event: str, generation: int, fields: Fields) -> None:
     """Log the line of an event, if it has one."""
     if event in LINES and (text := LINES[event](generation, fields)):
-        log.log(logging.INFO if event in USUAL else logging.WARNING, "%s", text)
+        log.log(logging.INFO if event in INFO_EVENTS else logging.WARNING, "%s", text)
 
 
 def _published(_: int, fields: Fields) -> str:
@@ -102,7 +102,7 @@ def _struck(_: int, fields: Fields) -> str:
 def _shortened(why: str, fields: Fields) -> str:
     """Why something is blocked, without the words of the line before this one: that of the process's end."""
     cause, reason = fields["cause"], fields["reason"]
-    return why.replace(f": {reason.removeprefix(f'{cause}: ')}", "") if cause in OF_PROCESSES else why
+    return why.replace(f": {reason.removeprefix(f'{cause}: ')}", "") if cause in PROCESS_CAUSES else why
 
 
 def _scaled(_: int, fields: Fields) -> str:
@@ -153,5 +153,7 @@ LINES: Final[Mapping[str, Callable[[int, Fields], str]]] = {
 }
 """``(generation, fields) -> line`` by event; an empty line is not announced."""
 
-USUAL: Final = frozenset({"published", "standby", "resized", "cleared", "finished", "scaled", "scale_recommended"})
+INFO_EVENTS: Final = frozenset(
+    {"published", "standby", "resized", "cleared", "finished", "scaled", "scale_recommended"}
+)
 """Events that no one has to act on."""

@@ -25,20 +25,20 @@ from hvd_elastic_ext.launcher.options.listening import LOOPBACK, ListenAddress
 log = logging.getLogger(__name__)
 
 PORT: Final = 8265
-NEEDED: Final = ("starlette", "uvicorn", "bokeh")
+REQUIRED_PACKAGES: Final = ("starlette", "uvicorn", "bokeh")
 VARIABLE: Final = "HVD_ELASTIC_DASHBOARD_TOKEN"
 """The variable with the token: other users see command lines, and no variables."""
-ENDS_S: Final = 5.0
+STOP_TIMEOUT_S: Final = 5.0
 _ANY: Final = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not listened at
 
 
 @contextlib.contextmanager
-def beside(address: ListenAddress | None, folder: Path, journal: Path) -> Iterator[None]:
+def dashboard_process(address: ListenAddress | None, folder: Path, journal: Path) -> Iterator[None]:
     """Serve the page while the job runs. Raises :class:`UsageError` if that cannot be. None: nothing is served."""
     if address is None:
         yield
         return
-    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+    if missing := [name for name in REQUIRED_PACKAGES if importlib.util.find_spec(name) is None]:
         raise UsageError(f"--dashboard needs {', '.join(missing)}; pip install {' '.join(missing)}")
     token = secrets.token_urlsafe(24)
     with listening(address, where="--dashboard") as served:
@@ -54,7 +54,7 @@ def beside(address: ListenAddress | None, folder: Path, journal: Path) -> Iterat
     try:
         yield
     finally:
-        process_tree.end_by_pipe(page, within_s=ENDS_S)
+        process_tree.end_by_pipe(page, within_s=STOP_TIMEOUT_S)
 
 
 @contextlib.contextmanager

@@ -31,10 +31,10 @@ ROOT: Final = Path(FOLDERS)
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 CHANGING: Final = ("block", "clear", "scale")
 """What changes a job: where several could be meant, its user has to name one. All else is asked of the newest one."""
-BEGINS_S: Final = 3.0
+LISTEN_TIMEOUT_S: Final = 3.0
 """How long a launcher that holds the folder may take until it listens."""
-AGAIN_S: Final = 0.1
-_NOBODY: Final = "no launcher runs; the next one will heed this"
+RETRY_S: Final = 0.1
+_NO_LAUNCHER: Final = "no launcher runs; the next one will heed this"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -129,14 +129,14 @@ def folder_of(options: argparse.Namespace, environ: Mapping[str, str]) -> Path:
 def answered(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
     """The launcher's answer; without a launcher, ours over what it saved."""
     check(folder)
-    deadline = time.monotonic() + BEGINS_S
+    deadline = time.monotonic() + LISTEN_TIMEOUT_S
     while (answer := asked(folder, request)) is None:
         who = state_folder.holder(folder)
         if who is None:
             return _without_launcher(folder, request)
         if time.monotonic() >= deadline:
             raise Permanent(f"{folder} is in use by {who}, which cannot be asked from here; ask on that host")
-        time.sleep(AGAIN_S)
+        time.sleep(RETRY_S)
     if "error" in answer:
         raise UsageError(str(answer["error"]))
     return answer
@@ -193,7 +193,7 @@ def _without_launcher(folder: Path, request: Mapping[str, Any]) -> Mapping[str, 
             return answer
         if not held.save(replace(saved, at=wall, ledger=ledger_json.as_saved(after, now))):
             raise Permanent(f"{folder}: nothing could be saved there, so nothing is changed")
-    return {"said": f"{answer['said']} ({_NOBODY})"}
+    return {"said": f"{answer['said']} ({_NO_LAUNCHER})"}
 
 
 def at_the_end(saved: Saved, now: float) -> HealthLedger:

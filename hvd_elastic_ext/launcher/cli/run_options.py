@@ -23,10 +23,10 @@ from hvd_elastic_ext.core.secrets import USER, secret_in_url
 from hvd_elastic_ext.io.config_file import read_config
 from hvd_elastic_ext.launcher.agents.environment import too_large, why_not_elastic
 from hvd_elastic_ext.launcher.cli.horovodrun import own_options
-from hvd_elastic_ext.launcher.cli.horovodrun.parser import Words
-from hvd_elastic_ext.launcher.cli.telling import options as telling
+from hvd_elastic_ext.launcher.cli.horovodrun.parser import ParserInput
+from hvd_elastic_ext.launcher.cli.monitoring import options as monitoring
 from hvd_elastic_ext.launcher.job import finished_check, scalers
-from hvd_elastic_ext.launcher.options.program import HERE, check_here, runnable
+from hvd_elastic_ext.launcher.options.program import LOCAL_NAMES, check_here, runnable
 from hvd_elastic_ext.launcher.options.settings import (
     CHECKPOINTS,
     ELASTIC_TIMEOUT_S,
@@ -56,9 +56,9 @@ RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE", "DEVICES", "NOTICE_FILE", "OBSERV
 """Environment names with our prefix that are no options of ``run``: workers and agents read them."""
 
 BUILD: Final = "hvd-elastic build-horovod builds its wheel (docs/install.md)"
-WITHOUT: Final = "take --engine torchrun or mpirun, with elastic.init() in the script"
+WITHOUT_HOROVOD: Final = "take --engine torchrun or mpirun, with elastic.init() in the script"
 
-TWO_NAMES: Final = {"-np": "--num-proc", "--min-np": "--min-num-proc", "--max-np": "--max-num-proc"}
+ALIASES: Final = {"-np": "--num-proc", "--min-np": "--min-num-proc", "--max-np": "--max-num-proc"}
 """Horovod's options with two names: the one that messages use, and the other."""
 
 DESCRIPTION: Final = """\
@@ -85,9 +85,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
             parser, given, config=config, config_name=name, environ=environ, prefix=PREFIX, reserved=RESERVED
         )
 
-    args = horovod.parse(Words(argv, "hvd-elastic run", DESCRIPTION, add_options, layer))
+    args = horovod.parse(ParserInput(argv, "hvd-elastic run", DESCRIPTION, add_options, layer))
     if why_absent is not None and ENGINES[args.engine or DEFAULT].needs_horovod:
-        raise UsageError(f"{why_absent}, and --engine {DEFAULT}, the default, needs it: {BUILD}; or {WITHOUT}")
+        raise UsageError(f"{why_absent}, and --engine {DEFAULT}, the default, needs it: {BUILD}; or {WITHOUT_HOROVOD}")
     _check_sample(environ)
     problem = horovod.why_not_elastic(args) or why_not_elastic(environ) or too_large(environ, args.command)
     if problem is not None:
@@ -104,7 +104,7 @@ def split(argv: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Options, and the command after them, as they are written: nothing of this machine is asked. Raises
     :class:`UsageError` for an option that is none."""
     horovod, _ = _horovods_options()
-    args = horovod.parse(Words(argv, "hvd-elastic run", DESCRIPTION, add_options, lambda _, given: list(given)))
+    args = horovod.parse(ParserInput(argv, "hvd-elastic run", DESCRIPTION, add_options, lambda _, given: list(given)))
     count = len(argv) - len(args.command)
     command = tuple(argv[count:])
     return tuple(argv[:count]), command[1:] if command[:1] == ("--",) else command
@@ -122,7 +122,7 @@ def misplaced(words: Sequence[str], ours: Collection[str]) -> str | None:
 def _as_written(message: str, argv: Sequence[str]) -> str:
     """``message`` with options named as ``argv`` names them, where they have two names. Pure."""
     given = {word.partition("=")[0] for word in argv}
-    for name, other in TWO_NAMES.items():
+    for name, other in ALIASES.items():
         if other in given and name not in given:
             message = re.sub(rf"(?<![\w-]){name}\b", other, message)
     return message
@@ -191,7 +191,7 @@ def _of_the_job(add: Adders) -> None:
         metavar="FILE",
         help="record all events that the launcher's decisions depend on, for `hvd-elastic events --replay FILE`",
     )
-    telling.add_to(add.option)
+    monitoring.add_to(add.option)
     add.option("--config", metavar="FILE", help="YAML or TOML file of any of these options by their long names")
     add.option(
         "--engine",
@@ -432,7 +432,7 @@ def _only_here(sources: Sources, default_slots: int | None) -> bool:
             hosts = read_hosts_file(sources.hosts_file, default_slots=default_slots)
         except ElasticError:
             return False  # it may be written yet, or is refused where it is needed
-    return bool(hosts) and {host.name for host in hosts or ()} <= HERE
+    return bool(hosts) and {host.name for host in hosts or ()} <= LOCAL_NAMES
 
 
 def _durability(args: argparse.Namespace, state_dir: Path, *, mark: str) -> Durability | None:

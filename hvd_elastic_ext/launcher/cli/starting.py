@@ -18,8 +18,8 @@ _over = threading.Event()
 
 
 @contextlib.contextmanager
-def said(stream: TextIO, words: Sequence[str]) -> Iterator[None]:
-    """Say on ``stream`` that the job is starting, until :func:`over` or the end of this. ``words``: of its command."""
+def startup_lines(stream: TextIO, words: Sequence[str]) -> Iterator[None]:
+    """Say on ``stream`` that the job is starting, until :func:`stop` or the end of this. ``words``: of its command."""
     if not {"-q", "--quiet", "-h", "--help"}.isdisjoint(words):
         yield
         return
@@ -32,7 +32,7 @@ def said(stream: TextIO, words: Sequence[str]) -> Iterator[None]:
         _over.set()
 
 
-def over() -> None:
+def stop() -> None:
     """The job says by itself what it does."""
     _over.set()
 

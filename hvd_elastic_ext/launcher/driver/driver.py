@@ -12,7 +12,7 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.driver import plan
-from hvd_elastic_ext.launcher.driver.executor import Executor, ExecutorBackend, Together
+from hvd_elastic_ext.launcher.driver.executor import BatchBackend, Executor, ExecutorBackend
 from hvd_elastic_ext.launcher.driver.recording import Recorder, error_text
 from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.state.events import AgentJoined, AgentUnfit, Event, Look
@@ -35,7 +35,7 @@ class Driver:
         clock: Clock,
         changed: Callable[[], None] = lambda: None,
         recorder: Recorder | None = None,
-        together: Together | None = None,
+        together: BatchBackend | None = None,
     ) -> None:
         self.job = job
         facts_of = job.roster.facts_of

@@ -15,7 +15,7 @@ from hvd_elastic_ext.launcher.state.actions import Action
 
 Facts = Mapping[str, Any]
 
-TOGETHER: Final = 32
+MAX_ORDERS_PER_MESSAGE: Final = 32
 """Most orders in one message to an agent: one that starts a process may be long."""
 
 
@@ -60,7 +60,7 @@ class ExecutorBackend(Protocol):
         """Why a host cannot be used, and what to do; None if it can."""
 
 
-class Together(Protocol):
+class BatchBackend(Protocol):
     """A backend that takes what many processes are told as one: simulated clusters do."""
 
     @property
@@ -70,7 +70,7 @@ class Together(Protocol):
     def tell(self, wanted: actions.Tell) -> None:
         """Tell many processes the same."""
 
-    def deal(self, wanted: actions.Deal) -> None:
+    def assign_ranks(self, wanted: actions.AssignRanks) -> None:
         """Tell the members of a world their ranks."""
 
 
@@ -87,7 +87,7 @@ class Executor:
         *,
         facts_of: Callable[[str], Facts],
         save: Callable[[], None],
-        together: Together | None = None,
+        together: BatchBackend | None = None,
     ) -> None:
         self._backend, self._journal, self._facts_of, self._save = backend, journal, facts_of, save
         self._together = together
@@ -100,7 +100,7 @@ class Executor:
             match action:
                 case actions.Send(host, order):
                     self._order(host, order)
-                case actions.Tell() | actions.Deal():
+                case actions.Tell() | actions.AssignRanks():
                     self._tell_many(action)
                 case actions.Record(event, generation, fields, at):
                     self._journal.record(event, generation=generation, at_mono=at, **fields)
@@ -145,7 +145,7 @@ class Executor:
         for each in action.records():
             self._journal.record(each.event, generation=each.generation, **each.fields)
 
-    def _tell_many(self, action: actions.Tell | actions.Deal) -> None:
+    def _tell_many(self, action: actions.Tell | actions.AssignRanks) -> None:
         if self._together is None:
             for host, order in action.orders():
                 self._order(host, order)
@@ -154,7 +154,7 @@ class Executor:
         if isinstance(action, actions.Tell):
             self._together.tell(action)
         else:
-            self._together.deal(action)
+            self._together.assign_ranks(action)
 
     def _order(self, host: str, order: Mapping[str, Any]) -> None:
         self._unsent.setdefault(host, []).append(order)
@@ -162,8 +162,8 @@ class Executor:
     def _send_all(self) -> None:
         unsent, self._unsent = self._unsent, {}
         for host, orders in unsent.items():
-            for first in range(0, len(orders), TOGETHER):
-                together = orders[first : first + TOGETHER]
+            for first in range(0, len(orders), MAX_ORDERS_PER_MESSAGE):
+                together = orders[first : first + MAX_ORDERS_PER_MESSAGE]
                 self._backend.send(host, together[0] if len(together) == 1 else {"do": "all", "orders": together})
 
     def _tell(self, life: ProcessId, message: Mapping[str, Any]) -> None:

@@ -103,7 +103,7 @@ class EventFile:
         self._records.write(event.SerializeToString())
 
 
-class Board:
+class ScalarWriter:
     """Gets the events of the journal, and has their scalars written by a thread."""
 
     def __init__(self, file: EventFile, clock: Clock) -> None:

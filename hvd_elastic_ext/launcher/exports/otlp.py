@@ -25,7 +25,7 @@ PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PR
 HTTP: Final = "http/protobuf"
 REMEDY: Final = "pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
 
-LONGEST: Final = 300
+MAX_MESSAGE_CHARS: Final = 300
 """Characters of a message of the SDK."""
 _ERROR: Final = re.compile(r"\[Errno -?\d+\] ([^'\")]+)")
 
@@ -146,7 +146,7 @@ class _First(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage().partition("\n")[0]
         found = _ERROR.search(text)
-        self.text = self.text or (text[:LONGEST] if found is None else found[1])
+        self.text = self.text or (text[:MAX_MESSAGE_CHARS] if found is None else found[1])
 
 
 def _version() -> str:

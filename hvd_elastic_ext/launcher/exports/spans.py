@@ -16,9 +16,9 @@ from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.core.json_text import finite_number
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 
-MOST_NAMES: Final = 20
+MAX_HOST_NAMES: Final = 20
 """Hosts that an attribute names."""
-MOST_HOSTS: Final = 10_000
+MAX_HOSTS: Final = 10_000
 """Hosts that are remembered between two worlds."""
 PREFIX: Final = "hvd_elastic."
 
@@ -66,12 +66,12 @@ class Spans:
         self._offset = record.t - record.mono
         self._now = max(self._now, record.mono if at is None else at)
         self._began = record.mono if self._began is None else self._began
-        if (took := _TAKES.get(record.event)) is not None:
+        if (took := _HANDLERS.get(record.event)) is not None:
             yield from took(self, record)
 
     def _host(self, name: Any) -> _Host:
         key = str(name)
-        if key in self._hosts or len(self._hosts) < MOST_HOSTS:
+        if key in self._hosts or len(self._hosts) < MAX_HOSTS:
             return self._hosts.setdefault(key, _Host())
         return _Host()
 
@@ -152,7 +152,9 @@ class Spans:
             ]
         told: dict[str, Any] = {"size_before": self._size, "generation": line.generation}
         told |= {key: line.get(key) for key in ("cause", "reason", "size", "downtime_s", "steps_lost", "lost_because")}
-        told |= {f"hosts_{key}": sorted(_names(line.get(key)))[:MOST_NAMES] for key in ("added", "removed", "failed")}
+        told |= {
+            f"hosts_{key}": sorted(_names(line.get(key)))[:MAX_HOST_NAMES] for key in ("added", "removed", "failed")
+        }
         size = line.get("size")
         self._size = size if isinstance(size, int) else 0
         self._hosts.clear()
@@ -199,7 +201,7 @@ def _number(value: Any) -> float | None:
     return None if found is None or found < 0 else found
 
 
-_TAKES: Final[Mapping[str, Callable[[Spans, Record], Iterator[Span]]]] = {
+_HANDLERS: Final[Mapping[str, Callable[[Spans, Record], Iterator[Span]]]] = {
     "published": Spans._published,
     "notice": Spans._noticed,
     "fenced": Spans._noticed,

@@ -39,13 +39,13 @@ class Handover:
 
 
 def start_of(saved: Saved, job: JobState, *, wall: float, expects: str | None) -> dict[str, Any]:
-    """What :func:`again` needs to begin as ``job`` did, for a recording of its events."""
+    """What :func:`state_at_start` needs to begin as ``job`` did, for a recording of its events."""
     # Recordings call the number of the last helper "errands".
     own = {"mono": job.now, "wall": wall, "errands": job.helper_number, "expects": expects}
     return {**own, "options": options_json.to_json(job.options), "saved": saved_text.to_json(saved)}
 
 
-def again(start: Mapping[str, Any]) -> JobState:
+def state_at_start(start: Mapping[str, Any]) -> JobState:
     """The state with which a recorded launcher began. Raises ``KeyError``, ``TypeError`` or ``ValueError``."""
     saved, options = saved_text.from_json(start["saved"]), options_json.from_json(start["options"])
     now, wall = start["mono"], start["wall"]

@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.2
 """Time between two checks whether ``mpirun`` has ended."""
-LAST_S: Final = 3.0
+EXIT_TIMEOUT_S: Final = 3.0
 """Time for an unneeded ``mpirun`` to exit, before and after SIGTERM."""
-HOW_TO_GET_IT: Final = "apt-get install openmpi-bin libopenmpi-dev, then pip install mpi4py"
+INSTALL_HINT: Final = "apt-get install openmpi-bin libopenmpi-dev, then pip install mpi4py"
 
 MPIRUN: Final = "mpirun"
 
@@ -60,13 +60,13 @@ def why_not(engine: str) -> str | None:
         return None
     program = shutil.which("mpirun")
     if program is None:
-        return f"--engine mpirun: there is no mpirun on this machine; {HOW_TO_GET_IT}"
+        return f"--engine mpirun: there is no mpirun on this machine; {INSTALL_HINT}"
     try:
         said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30.0, check=False).stdout
     except (OSError, subprocess.SubprocessError) as error:
         return f"--engine mpirun: {program} cannot be run: {error}"
     if "Open MPI" not in said:
-        return f"--engine mpirun: {program} is not Open MPI's, whose options are used; {HOW_TO_GET_IT}"
+        return f"--engine mpirun: {program} is not Open MPI's, whose options are used; {INSTALL_HINT}"
     return None
 
 
@@ -109,7 +109,7 @@ def environment(
     return {**root, **{f"OMPI_MCA_{name}": value for name, value in options.items()}, **kept, MARK: mark}
 
 
-def words_of(output: str) -> str:
+def first_message(output: str) -> str:
     """The first line that ``mpirun`` has to say, without its frames; its later ones guess at reasons."""
     lines = (line.strip() for line in output.splitlines())
     return next((line for line in lines if line.strip("-")), "")
@@ -183,7 +183,7 @@ class MpiRuns:
         for order in (None, signal.SIGTERM, signal.SIGKILL):
             if order is not None:
                 _signal(process, order)
-            for _ in range(round(LAST_S / LOOK_S)):
+            for _ in range(round(EXIT_TIMEOUT_S / LOOK_S)):
                 if process.poll() is not None:
                     return
                 await asyncio.sleep(LOOK_S)
@@ -203,7 +203,7 @@ class MpiRuns:
         while (code := process.poll()) is None:
             await asyncio.sleep(LOOK_S)
         with contextlib.suppress(OSError):
-            words = words_of(said.read_text(errors="replace"))
+            words = first_message(said.read_text(errors="replace"))
             log.info("mpirun of world %d has ended with %d: %s", generation, code, words)
             self._ended(generation, f"mpirun has ended with exit code {code}: {words or 'it said nothing'}")
 

@@ -21,7 +21,7 @@ LOOK_S: Final = 30.0
 """How long the launcher's own look at a folder may take; hosts look there again before they load."""
 SCRIPTS: Final = (".py", ".sh", ".yaml", ".yml", ".toml", ".cfg", ".ini")
 """Endings of files in a command that say what is trained, and that training does not write."""
-LARGEST: Final = 1 << 20
+MAX_SCRIPT_BYTES: Final = 1 << 20
 """Bytes of such a file that is looked at."""
 
 
@@ -34,7 +34,7 @@ def mark_of(command: Sequence[str]) -> str:
 
 def _text(path: Path) -> bytes:
     try:
-        return path.read_bytes() if path.stat().st_size <= LARGEST else b""
+        return path.read_bytes() if path.stat().st_size <= MAX_SCRIPT_BYTES else b""
     except OSError:
         return b""
 

@@ -21,12 +21,12 @@ from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageErr
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.agents.transports.transports import PodTransport
 from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.exports.event_file import Board
+from hvd_elastic_ext.launcher.exports.event_file import ScalarWriter
 from hvd_elastic_ext.launcher.folder.saved_state import CLOSE_S, Handover, StateWriter
 from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 from hvd_elastic_ext.launcher.job import engine_programs, scalers, stop_lines
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
-from hvd_elastic_ext.launcher.job.first_hosts import said_until_done
+from hvd_elastic_ext.launcher.job.first_hosts import log_while_waiting
 from hvd_elastic_ext.launcher.job.output.console import Console, fitting
 from hvd_elastic_ext.launcher.job.output.outlets import Outlets
 from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
@@ -41,7 +41,7 @@ from hvd_elastic_ext.launcher.planners.membership.scaling import signals_of
 from hvd_elastic_ext.launcher.rules.health import host_requests
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.state.facts import processes, shortage, waits
-from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, Wait
+from hvd_elastic_ext.launcher.state.facts.waits import LOG_PERIOD_S, Wait
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.saved import Saved
 from hvd_elastic_ext.launcher.suspend import releaser
@@ -77,7 +77,7 @@ class Job:
         recorder: Recorder | None = None,
         tally: Tally | None = None,
         notifier: Notifier | None = None,
-        board: Board | None = None,
+        board: ScalarWriter | None = None,
     ) -> None:
         self._settings, self._feed, self._journal, self._clock = settings, feed, journal, clock
         self._tally, self._notifier = tally, notifier
@@ -177,7 +177,7 @@ class Job:
     async def _said(self, what: str, work: Awaitable[None], most_s: float = FINAL_CALL_S) -> None:
         """Wait for the last work of this launcher, which takes ``most_s`` at most, and say so."""
         wait = Wait(what, self._clock.mono() + most_s, ", then the launcher ends")
-        await said_until_done(work, wait, self._clock, failed=lambda: None)
+        await log_while_waiting(work, wait, self._clock, failed=lambda: None)
 
     async def _show_status(self) -> None:
         """Keep the status line of a terminal."""
@@ -188,7 +188,7 @@ class Job:
     async def _tell_of_waits(self) -> None:
         """Tell the webhook that the job has long had too few processes."""
         while self._notifier is not None:
-            await asyncio.sleep(SAY_S)
+            await asyncio.sleep(LOG_PERIOD_S)
             job = self._session.driver.job
             if self._sleeping is None and job.short_since is not None and not job.ending:
                 self._notifier.waits(self._status(), self._clock.mono() - job.short_since)
@@ -326,7 +326,7 @@ class Job:
             now=now,
             training=training,
             starting=waits.starting(driver.job, now),
-            kept=waits.kept(driver.job, published),
+            kept=waits.unlisted_in_use(driver.job, published),
         )
         if ledger is not known:
             event, fields = host_requests.journal_entry(request)
@@ -380,11 +380,11 @@ class Job:
 
 
 async def pause_until(wait: Wait, stopped: asyncio.Event, clock: Clock) -> None:
-    """Wait until that time, or until ``stopped`` is set, and say so at each :data:`SAY_S`."""
+    """Wait until that time, or until ``stopped`` is set, and say so at each :data:`LOG_PERIOD_S`."""
     assert wait.until is not None
     while not stopped.is_set() and (left := wait.until - clock.mono()) > 0:
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(stopped.wait(), min(left, SAY_S))
+            await asyncio.wait_for(stopped.wait(), min(left, LOG_PERIOD_S))
         now = clock.mono()
         if not stopped.is_set() and now < wait.until:
-            waits.say(wait, now)
+            waits.log_wait(wait, now)

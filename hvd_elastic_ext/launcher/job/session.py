@@ -25,7 +25,7 @@ from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.messages.rank_info import Place
 from hvd_elastic_ext.io.code.files import code_of
 from hvd_elastic_ext.io.threads.background_calls import BackgroundCalls
-from hvd_elastic_ext.launcher.agents.capacity import Pace, pace, raise_file_limit, too_few_files
+from hvd_elastic_ext.launcher.agents.capacity import HeartbeatPace, heartbeat_pace, raise_file_limit, too_few_files
 from hvd_elastic_ext.launcher.agents.environment import agent_env, job_env, seat_env
 from hvd_elastic_ext.launcher.agents.server import Control, ControlEvent, Superseded
 from hvd_elastic_ext.launcher.agents.transports.launches import Launches
@@ -43,7 +43,7 @@ from hvd_elastic_ext.launcher.folder.state_folder import StateDir
 from hvd_elastic_ext.launcher.job.addresses import Addresses, there, versions_here
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.engine_programs import MPIRUN, MpiRuns, mark_of, slot_command, slot_env
-from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts, said_until_done
+from hvd_elastic_ext.launcher.job.first_hosts import FirstHosts, log_while_waiting
 from hvd_elastic_ext.launcher.job.output.console import Console, seat_of
 from hvd_elastic_ext.launcher.job.scalers import Scaler
 from hvd_elastic_ext.launcher.options.policy import options_of
@@ -73,9 +73,9 @@ from hvd_elastic_ext.launcher.state.saved import Saved, job_of, saved_of
 
 log = logging.getLogger(__name__)
 
-LATE_S: Final = 1.0
+PAUSE_THRESHOLD_S: Final = 1.0
 """A loop that is later than this was paused: the process or machine was stopped, or a disk blocked it."""
-FOLLOW_S: Final = 15.0
+SCALE_POLL_S: Final = 15.0
 """Time between two looks at how many hosts are asked for."""
 JUST_AFTER_S: Final = 0.001
 MAX_WAIT_S: Final = 1.0
@@ -204,7 +204,7 @@ class Session:
     def _check_standstill(self, *, since: float) -> None:
         """Tell the driver if this process was paused: hosts are not to blame for that silence."""
         late = self._clock.mono() - since
-        if late > LATE_S:
+        if late > PAUSE_THRESHOLD_S:
             self.driver.tell(LauncherPaused(late))
 
     # --- hosts
@@ -257,7 +257,7 @@ class Session:
             settings.job,
             self._folder.key(),
             incarnation=self._incarnation,
-            pace=Pace(settings.heartbeat_interval_s),
+            pace=HeartbeatPace(settings.heartbeat_interval_s),
             orphan_grace_s=settings.orphan_grace_s,
             ports=self._ports,
             on_event=self._event,
@@ -273,7 +273,7 @@ class Session:
         first = self._hosts.names[0]
         what = f"for the address of {first}: no name server has answered yet"
         wait = Wait(what, ends="it ends when the resolver of this machine gives up; then the host is tried again")
-        await said_until_done(self._addresses.begin(first), wait, self._clock, failed=lambda: self.driver.outcome)
+        await log_while_waiting(self._addresses.begin(first), wait, self._clock, failed=lambda: self.driver.outcome)
         hook = str(Path(__file__).parents[2] / "worker" / "hook")
         self.environment = job_env(os.environ, {**settings.env, **agent_env(settings)}, hook=hook)
         self._transport = transport_of(settings, is_near=self._addresses.is_near, pods=self._pods)
@@ -290,7 +290,7 @@ class Session:
         self._adapted_to = (hosts, written)
         asked_s, timeout_s = settings.heartbeat_interval_s, settings.heartbeat_timeout_s
         progress_s = settings.progress_timeout_s
-        self._control.set_pace(pace(asked_s, timeout_s=timeout_s, hosts=hosts, progress_timeout_s=progress_s))
+        self._control.set_pace(heartbeat_pace(asked_s, timeout_s=timeout_s, hosts=hosts, progress_timeout_s=progress_s))
         said = too_few_files(hosts, raise_file_limit(hosts, written=written), written=written)
         if said is not None:
             log.warning("%s", said)
@@ -445,7 +445,7 @@ class Session:
             with contextlib.suppress(Transient, OSError):  # a request of ours would say so
                 if self._scaler and (hosts := await self._aside.call(self._scaler.asked_for)) is not None:
                     self._tell(events.HostsAskedFor(hosts))
-            await asyncio.sleep(FOLLOW_S)
+            await asyncio.sleep(SCALE_POLL_S)
 
     def peer_address(self, host: str) -> str:
         """On the interface that processes use; the loopback address if the agent has not reported that one."""

@@ -19,9 +19,9 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.metrics.figures import PREFIX, Figure
 from hvd_elastic_ext.launcher.options.listening import ListenAddress
 
-TAKE_S: Final = 5.0
+COLLECT_TIMEOUT_S: Final = 5.0
 """Longest wait for the launcher's loop; then the request fails, and Prometheus asks again."""
-MOST: Final = 16
+MAX_CONNECTIONS: Final = 16
 """Connections that are open together; further ones are closed at once."""
 IDLE_S: Final = 10.0
 """Seconds in which a client sends its request, and in which it takes the next part of the answer."""
@@ -35,13 +35,13 @@ class _Handler(WSGIRequestHandler):
 
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):
-    """A thread for each connection, of which there are :data:`MOST`."""
+    """A thread for each connection, of which there are :data:`MAX_CONNECTIONS`."""
 
     daemon_threads = True
 
     def __init__(self, address: ListenAddress) -> None:
         self.address_family, _, _, _, found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
-        self._room = threading.BoundedSemaphore(MOST)
+        self._room = threading.BoundedSemaphore(MAX_CONNECTIONS)
         super().__init__((str(found[0]), int(found[1])), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -92,7 +92,7 @@ class Endpoint(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Called in a thread for each request."""
-        yield from map(_family, asyncio.run_coroutine_threadsafe(self._taken(), self._loop).result(TAKE_S))
+        yield from map(_family, asyncio.run_coroutine_threadsafe(self._taken(), self._loop).result(COLLECT_TIMEOUT_S))
 
     def _answered(self, environ: Any, start_response: Any) -> Any:
         try:

@@ -2,7 +2,7 @@
 
 Names and units follow Prometheus' conventions (https://prometheus.io/docs/practices/naming/). Labels are hosts of the
 job, and words of closed lists: no step, rank or reason is one, and neither ``job`` nor ``instance``, which Prometheus
-sets itself. Of more than :data:`MOST_HOSTS` hosts none has samples of its own.
+sets itself. Of more than :data:`MAX_HOSTS` hosts none has samples of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import USAGE
 
 PREFIX: Final = "hvd_elastic_"
-OWN: Final = frozenset({
+RESERVED_NAMES: Final = frozenset({
     "world_size", "generation", "generation_entered", "waiting", "asleep", "step", "step_seconds", "commit_seconds",
     "progress_age_seconds", "hosts_listed", "slots_listed", "hosts_connected", "hosts_blocked", "hosts_with_notice",
     "processes", "heartbeat_age_seconds", "host_cpu_ratio", "host_gpu_ratio", "host_memory_ratio", "processes_wanted",
@@ -28,7 +28,7 @@ OWN: Final = frozenset({
     "goodput_ratio", "host_gpu_memory_ratio", "oldest_heartbeat_age_seconds",
 })  # fmt: skip
 """Names that no observed signal can have."""
-MOST_HOSTS: Final = 1000
+MAX_HOSTS: Final = 1000
 """Connected hosts that are told one by one: each has five samples. Agents tell their own (``--agent-metrics``)."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*(?<!_total)")
 """Names of counters end in ``_total``."""
@@ -93,12 +93,12 @@ def _hosts(job: JobState, now: float, listed: HostSet) -> Iterator[Figure]:
         "processes", "Training processes", {(str(s.value),): float(n) for s, n in processes.items()}, ("stage",)
     )
     if agents:
-        oldest = now - min(agent.heard for agent in agents.values())
+        oldest = now - min(agent.last_message_at for agent in agents.values())
         yield _one("oldest_heartbeat_age_seconds", "Since the host that is silent longest was heard", oldest)
-    if len(agents) > MOST_HOSTS:
+    if len(agents) > MAX_HOSTS:
         agents = {}
-    heard: Samples = {(name,): now - agent.heard for name, agent in agents.items()}
-    yield Figure("heartbeat_age_seconds", "Since a host's agent was heard", heard, ("host",))
+    ages: Samples = {(name,): now - agent.last_message_at for name, agent in agents.items()}
+    yield Figure("heartbeat_age_seconds", "Since a host's agent was heard", ages, ("host",))
     busy = ("processors that are busy", "time in which GPUs compute", "GPUs' memory in use", "memory in use")
     for each, words in zip(USAGE, busy, strict=True):
         used: Samples = {(name,): agent.usage[each] for name, agent in agents.items() if each in agent.usage}
@@ -115,7 +115,7 @@ def _sizes(job: JobState) -> Iterator[Figure]:
 def _observed(job: JobState) -> Iterator[Figure]:
     """Under names of their own, as an adapter for a HorizontalPodAutoscaler takes them."""
     for name, value in signals_of(job).items():
-        if _NAME.fullmatch(name) and name not in OWN:
+        if _NAME.fullmatch(name) and name not in RESERVED_NAMES:
             yield _one(name, "Observed, by the script or by --observe", value)
 
 

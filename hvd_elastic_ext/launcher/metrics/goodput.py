@@ -35,7 +35,7 @@ class Goodput:
 
     def note(self, event: str, fields: Fields, now: float) -> None:
         """Take in an event that happens ``now``."""
-        if (took := _TAKES.get(event)) is not None:
+        if (took := _HANDLERS.get(event)) is not None:
             took(self, fields, now)
 
     def ratio(self, now: float) -> float | None:
@@ -84,7 +84,7 @@ class Goodput:
         return (steps or 0) * (median(self._steps_s) if self._steps_s else 0.0)
 
 
-_TAKES: Final[Mapping[str, Callable[[Goodput, Fields, float], None]]] = {
+_HANDLERS: Final[Mapping[str, Callable[[Goodput, Fields, float], None]]] = {
     "stepped": Goodput._stepped,
     "resized": Goodput._resized,
     "training_restarted": Goodput._restarted,

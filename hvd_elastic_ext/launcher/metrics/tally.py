@@ -23,7 +23,7 @@ class _Counted(NamedTuple):
     field: str | None = None
 
 
-_FAULTS: Final = tuple(map(str, Cause))
+_CAUSES: Final = tuple(map(str, Cause))
 
 
 _COUNTERS: Final = (
@@ -32,8 +32,8 @@ _COUNTERS: Final = (
     _Counted(
         "lost_steps", "Steps that were lost with a world, by the cause of the next", "resized", CAUSES, "steps_lost"
     ),
-    _Counted("process_exits", "Training processes that have ended, by cause", "exited", _FAULTS),
-    _Counted("strikes", "Faults that slots, hosts, pods and nodes were charged with, by cause", "struck", _FAULTS),
+    _Counted("process_exits", "Training processes that have ended, by cause", "exited", _CAUSES),
+    _Counted("strikes", "Faults that slots, hosts, pods and nodes were charged with, by cause", "struck", _CAUSES),
     _Counted("hosts_fenced", "Silent hosts and processes that were cut off", "fenced"),
     _Counted("stalls", "Times that processes made no progress", "stalled"),
     _Counted("notices", "Hosts that were said to go soon", "notice"),

@@ -14,7 +14,7 @@ LOOP_STRIKES: Final = 3
 """So many strikes of one slot or host for the same reason are a crash loop."""
 
 STOPPED: Final = "stopped"
-ENDS: Final[Mapping[int, str]] = {
+END_TEXTS: Final[Mapping[int, str]] = {
     0: "ended",
     75: "asleep, and its launcher has ended",
     129: STOPPED,
@@ -77,7 +77,7 @@ def _struck(fields: Fields) -> Message | None:
 
 def _finished(fields: Fields) -> Message:
     code = fields["code"]
-    return Message("finished", str(code), f"{ENDS.get(code, f'failed with {code}')}: {fields['reason']}")
+    return Message("finished", str(code), f"{END_TEXTS.get(code, f'failed with {code}')}: {fields['reason']}")
 
 
 _MADE: Final[Mapping[str, Callable[[Fields], Message | None]]] = {
@@ -93,7 +93,7 @@ _MADE: Final[Mapping[str, Callable[[Fields], Message | None]]] = {
 
 
 @dataclass(slots=True)
-class Quota:
+class RateLimit:
     """Lets each message pass once in :data:`PERIOD_S`."""
 
     _sent_at: dict[tuple[str, str], float] = field(default_factory=dict)

@@ -21,11 +21,11 @@ from hvd_elastic_ext.launcher.notify.messages import Message
 log = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 10.0
-TRIES: Final = 3
+MAX_ATTEMPTS: Final = 3
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 10.0
 CLOSE_S: Final = 15.0
 """Longest wait for the last messages at the end of the job."""
-WAITING: Final = 100
+MAX_QUEUED: Final = 100
 """Messages that may wait to be sent; more are dropped."""
 
 
@@ -63,7 +63,7 @@ class Webhook:
         self._about = about
         self._ending = threading.Event()
         self._wait = wait or self._ending.wait
-        self._follower = Follower[Message]("--notify", self._told, room=WAITING)
+        self._follower = Follower[Message]("--notify", self._told, room=MAX_QUEUED)
 
     def send(self, message: Message) -> None:
         """Send it soon. Never waits."""
@@ -83,7 +83,7 @@ class Webhook:
         text = f"{self._about['job']}: {message.text}"
         body = {"text": text, "topic": message.topic, "cause": message.cause, **self._about}
         problem = ""
-        for failures in range(TRIES):
+        for failures in range(MAX_ATTEMPTS):
             if failures:
                 self._wait(pause_after(failures, first=FIRST_PAUSE_S, longest=LONGEST_PAUSE_S))
             problem, again = self._post(to_text(body, default=str).encode())

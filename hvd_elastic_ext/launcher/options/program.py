@@ -12,7 +12,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
 
-HERE: Final = frozenset({"localhost", "127.0.0.1"})
+LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1"})
 """Names that every machine has for itself."""
 
 

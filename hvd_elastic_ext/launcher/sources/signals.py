@@ -20,7 +20,7 @@ from hvd_elastic_ext.core.errors import Transient, UsageError
 
 TIMEOUT_S: Final = 5.0
 MAX_BYTES: Final = 1 << 20
-GIVE: Final = "write NAME=file:PATH or NAME=http://HOST/api/v1/query?query=…"
+SYNTAX: Final = "write NAME=file:PATH or NAME=http://HOST/api/v1/query?query=…"
 
 
 Value = float | dict[str, float]
@@ -68,7 +68,7 @@ def sources(texts: Sequence[str]) -> tuple[SignalSource, ...]:
 def _source(text: str) -> SignalSource:
     name, _, where = text.partition("=")
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name) or not where:
-        raise UsageError(f"--observe {text!r}: {GIVE}")
+        raise UsageError(f"--observe {text!r}: {SYNTAX}")
     if where.startswith("file:") and where != "file:":
         path = Path(where.removeprefix("file:"))
         return SignalSource(name, where, lambda: _of_file(path), _number_or_hosts)
@@ -78,7 +78,7 @@ def _source(text: str) -> SignalSource:
     except ValueError:
         usable = False
     if not usable:
-        raise UsageError(f"--observe {text!r}: {GIVE}; a user or password in it would stand in logs")
+        raise UsageError(f"--observe {text!r}: {SYNTAX}; a user or password in it would stand in logs")
     return SignalSource(name, where, lambda: _of_server(where), _prometheus)
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.messages.rank_info import Place
-from hvd_elastic_ext.launcher.rules.membership.rendezvous import Dealt, ProcessId, RendezvousAnswer
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, RankAssignments, RendezvousAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,11 @@ class Tell:
 
 
 @dataclass(frozen=True, slots=True)
-class Deal:
+class AssignRanks:
     """Tell the members of a world which one it is, and then answer each with its rank: in the order of ranks."""
 
     generation: int
-    dealt: Dealt
+    dealt: RankAssignments
 
     def orders(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """First what tells of the world, then the answers."""
@@ -181,7 +181,7 @@ Action: TypeAlias = (
     | HangUp
     | Send
     | Tell
-    | Deal
+    | AssignRanks
     | SendCommit
     | StartProcess
     | GoLive

@@ -83,7 +83,7 @@ class SameNews:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class HeartbeatsReceived:
     """Heartbeats of many hosts that tell of no process. Simulated clusters send it."""
 
     hosts: tuple[str, ...]
@@ -178,7 +178,7 @@ Event: TypeAlias = (
     | AgentEnded
     | News
     | SameNews
-    | Heard
+    | HeartbeatsReceived
     | LauncherPaused
     | PeersChanged
     | Expected

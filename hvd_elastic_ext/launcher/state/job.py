@@ -393,15 +393,15 @@ class JobState:
         ``detail``: how it is known, in the words of whoever said it. ``tried_s``: seconds for which it was tried,
         without any work done.
         """
-        now, before, said = self.now, self.faults.ledger, foreign_words(detail)
-        strike = Strike.of(cause, host, slot, at=now, unproven_s=tried_s, said=said)
+        now, before, detail = self.now, self.faults.ledger, foreign_words(detail)
+        strike = Strike.of(cause, host, slot, at=now, unproven_s=tried_s, detail=detail)
         after = before if strike is None else before.struck(now, strike, self.options.cooldown_s)
         if strike is None or after is before:
             return
         self.faults.ledger = after
         again = self.lift_one_block()
         known, last = before.records.get(strike.subject), after.records.get(strike.subject)
-        same = known is not None and known.strikes > 0 and (known.cause, known.said) == (cause, said)
+        same = known is not None and known.strikes > 0 and (known.cause, known.detail) == (cause, detail)
         ledger = self.faults.ledger
         until, whole = ledger.blocked(now, host, slot).until, ledger.blocked(now, host)
         self.record(
@@ -411,7 +411,7 @@ class JobState:
             cooldown_s=None if until is None else round(until - now, 3),
             until=until,
             host=host.name,
-            reason=said,
+            reason=detail,
             host_blocked=whole.reason if whole.blocked else None,
             host_blocked_s=None if whole.until is None else round(whole.until - now, 3),
             **({"waived": again.reason} if again is not None and again.host == host else {}),

@@ -22,11 +22,11 @@ SEND_S: Final = 600.0
 """As long where code may be sent to a host before its agent starts: the most that is sent, at 4 Mbit/s."""
 JOIN_EACH_S: Final = 1.0
 """What each agent that is starting adds to that: only some are started at a time."""
-RETURN_S: Final = 7.0
+RECONNECT_S: Final = 7.0
 """Longest time for agents to connect again once they can: they try every 5 s."""
 USAGE: Final = ("cpu", "gpu", "gpu_memory", "memory")
 """What agents tell of how busy their hosts are."""
-GO_S: Final = 60.0
+GO_LIVE_S: Final = 60.0
 """Longest time from the order to go live to a newcomer's request for its rank."""
 
 
@@ -40,15 +40,17 @@ class LaunchEnd(NamedTuple):
 
 @dataclass(slots=True)
 class Agent:
-    """The agent of a host. ``heard``: when its last message came (mono). ``facts``: what it reports of its machine."""
+    """The agent of a host."""
 
     host: Host
     since: float
     joined: bool = False
-    heard: float = 0.0
+    last_message_at: float = 0.0
+    """When its last message came (mono); 0 before the first one."""
     heartbeats_at: float = 0.0
     """When its last complete heartbeat message came (mono)."""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    """What it reports of its machine."""
     identity: str = ""
     """Identifies the agent process; empty until it has joined."""
     inherited_at: float = -math.inf
@@ -75,7 +77,7 @@ class Agent:
     @property
     def is_usual(self) -> bool:
         """Whether it is connected, as nearly all are, and is to stay."""
-        return self.joined and self.heard > 0.0 and not self.finishing and self.leaves_by is None
+        return self.joined and self.last_message_at > 0.0 and not self.finishing and self.leaves_by is None
 
 
 @dataclass(slots=True)
@@ -161,7 +163,7 @@ class Worker:
     """When its connections are cut if it has not asked for the next world by itself."""
     fenced_at: float | None = None
     """When its connections were cut."""
-    told_at: float | None = None
+    called_at: float | None = None
     """When it was last called to the newest world."""
 
     def __post_init__(self) -> None:
@@ -373,7 +375,7 @@ class Roster:
         self._found = (*self._found[-1:], found)
         return found
 
-    def heard(self, lives: tuple[ProcessId, ...], now: float) -> tuple[Worker, ...]:
+    def note_message_from(self, lives: tuple[ProcessId, ...], now: float) -> tuple[Worker, ...]:
         """Note that the agents of processes that say something together are heard; those of them that live.
 
         They say more than one thing.
@@ -389,20 +391,20 @@ class Roster:
                 tuple([agent for agent in agents if agent is not None]),
             )
         for agent in known.agents:
-            agent.heard = now
+            agent.last_message_at = now
         return known.workers
 
     @property
     def join_timeout_s(self) -> float:
         """Seconds from its start in which each of the agents that are starting now has to come."""
-        return self.join_s + JOIN_EACH_S * sum(not agent.heard for agent in self.agents.values())
+        return self.join_s + JOIN_EACH_S * sum(not agent.last_message_at for agent in self.agents.values())
 
     def next_life(self, seat: Seat) -> ProcessId:
         """A life that the seat has not had yet."""
         self.lives[seat] = self.lives.get(seat, 0) + 1
         return ProcessId(seat, self.lives[seat])
 
-    def lived(self, life: ProcessId) -> None:
+    def note_life(self, life: ProcessId) -> None:
         """An agent reports a life of a seat."""
         self.lives[life.seat] = max(self.lives.get(life.seat, 0), life.number)
 
@@ -426,11 +428,13 @@ class Roster:
         """Hosts with an agent that has given notice, and when that, or the host, will be gone (mono)."""
         return {name: agent.leaves_by for name, agent in self.unusual_agents.items() if agent.leaves_by is not None}
 
-    def all_heard_after(self, at: float) -> bool:
+    def all_sent_after(self, at: float) -> bool:
         """Whether all agents that were ever heard were heard after a time (mono). What is known of that is kept:
         an agent is never heard earlier than it was, and one that comes is heard later."""
         if self._oldest <= at:
-            self._oldest = min([agent.heard for agent in self.agents.values() if agent.heard], default=-math.inf)
+            self._oldest = min(
+                [agent.last_message_at for agent in self.agents.values() if agent.last_message_at], default=-math.inf
+            )
         return self._oldest > at
 
     def most_silent_s(self) -> float:

@@ -16,13 +16,13 @@ from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.rules.health.pace import log_again_s, said_again
+from hvd_elastic_ext.launcher.rules.health.pace import log_again_s, next_line_hint
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldLimits
 from hvd_elastic_ext.launcher.rules.suspend import sleep_policy
 from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import SleepAction, SleepFacts
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.state.facts import waits
-from hvd_elastic_ext.launcher.state.facts.waits import SAY_S, Wait
+from hvd_elastic_ext.launcher.state.facts.waits import LOG_PERIOD_S, Wait
 from hvd_elastic_ext.launcher.suspend.releaser import PodReleases
 
 log = logging.getLogger(__name__)
@@ -106,8 +106,8 @@ class SleepingJob:
         """Print it, if that is due; when it is due next (mono)."""
         lasts_s = now - self._since
         if now >= self._log_at:
-            if lasts_s >= SAY_S:
-                log.info("%s%s", self.status(), said_again(lasts_s, self._lines_s))
+            if lasts_s >= LOG_PERIOD_S:
+                log.info("%s%s", self.status(), next_line_hint(lasts_s, self._lines_s))
             self._log_at = now + log_again_s(lasts_s, self._lines_s)
         return self._log_at
 

@@ -23,7 +23,7 @@ from hvd_elastic_ext.launcher.agents.transports.pods import Pod
 
 log = logging.getLogger(__name__)
 
-LOST: Final = 255
+EXIT_CODE_UNKNOWN: Final = 255
 """Exit code where the command's own is not known, as ssh has it."""
 KILLED: Final = 137
 
@@ -40,7 +40,7 @@ class Stream(Protocol):
     def send(self, data: bytes) -> None:
         """Pass on input. Raises :class:`NotRun`."""
 
-    def hear(self) -> Iterator[tuple[int, bytes]]:
+    def receive(self) -> Iterator[tuple[int, bytes]]:
         """Yield each channel number with its data, to the end. Raises :class:`NotRun` if the connection breaks."""
 
     def cut(self) -> None:
@@ -72,9 +72,10 @@ class Exec:
         self._on_line = on_line
         self._lines = {"stdout": Lines(), "stderr": Lines()}
         self.code: asyncio.Future[int] = self._loop.create_future()
-        """The exit code; LOST if it was not run, or its end is not known. All lines have been passed on before."""
+        """The exit code, set after the last line is passed on; EXIT_CODE_UNKNOWN if the command did not run, or its end
+        is not known."""
         self.why = ""
-        """Why it is LOST."""
+        """Why it is EXIT_CODE_UNKNOWN."""
         self._lock = threading.Lock()
         self._stream: Stream | None = None
         self._over = False
@@ -84,7 +85,7 @@ class Exec:
         except RuntimeError:  # a limit on processes: this command fails, as it does if a fork fails
             raise OSError(errno.EAGAIN, f"no thread can be started: {os.strerror(errno.EAGAIN)}") from None
 
-    def give(self, *pieces: bytes) -> None:
+    def write(self, *pieces: bytes) -> None:
         """More for its input. Call it within ``on_line`` only: the thread sends it before it reads on."""
         self._to_send.extend(pieces)
 
@@ -126,7 +127,7 @@ class Exec:
             self._stream = stream
         self._send(stream)
         names = {pods.STDOUT: "stdout", pods.STDERR: "stderr"}
-        for channel, data in stream.hear():
+        for channel, data in stream.receive():
             if channel == pods.ERROR:
                 return pods.outcome(data)
             if channel in names:
@@ -160,7 +161,7 @@ class Exec:
             self._pass_on(stream, lines.end())
         self.why = outcome.why
         if not self.code.done():
-            self.code.set_result(LOST if outcome.code is None else outcome.code)
+            self.code.set_result(EXIT_CODE_UNKNOWN if outcome.code is None else outcome.code)
 
     def _pass_on(self, stream: str, lines: Iterable[str]) -> None:
         for line in lines:

@@ -1,6 +1,6 @@
 """A WebSocket to the API server's exec, for a command in a pod. Loads the official client for its credentials.
 
-Every call may block, for as long as :class:`Pace` says. Call them in threads, not in the loop.
+Every call may block, for as long as :class:`StreamTimeouts` says. Call them in threads, not in the loop.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CLOSE: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class StreamTimeouts:
     """In seconds. ``connect``: timeout of a connection. ``answer``: longest time without a byte while one is expected.
 
     ``ping``: time without data after which the server is pinged: load balancers before it close connections that are
@@ -50,7 +50,7 @@ class Pace:
     keep: float = 5.0
 
 
-class _Silent(NotRun):
+class _TimedOut(NotRun):
     """Nothing came within the time."""
 
 
@@ -71,7 +71,7 @@ class _Credentials:
 class Cluster:
     """An API server. Credentials are read again every few seconds, if there are commands: tokens last for an hour."""
 
-    def __init__(self, access: Access, *, pace: Pace = Pace(), clock: Clock | None = None) -> None:
+    def __init__(self, access: Access, *, pace: StreamTimeouts = StreamTimeouts(), clock: Clock | None = None) -> None:
         self._access = access
         self._pace = pace
         self._clock = clock or SystemClock()
@@ -127,7 +127,7 @@ class Cluster:
 class WebSocketStream:
     """See :class:`hvd_elastic_ext.launcher.agents.transports.pod_exec.Stream`."""
 
-    def __init__(self, made: Any, pace: Pace) -> None:
+    def __init__(self, made: Any, pace: StreamTimeouts) -> None:
         self._made = made
         self._pace = pace
         self._socket: socket.socket | None = made.sock
@@ -146,29 +146,29 @@ class WebSocketStream:
             with self._stream_errors("could not be told its orders"):
                 self._made.send_binary(bytes([_CLOSE, pods.STDIN]))
 
-    def hear(self) -> Iterator[tuple[int, bytes]]:
+    def receive(self) -> Iterator[tuple[int, bytes]]:
         """Ping a silent server. Raises :class:`NotRun` also when too many pings in a row are not answered."""
         self._made.settimeout(self._pace.ping)
         while True:
             try:
-                heard = self.take()
-            except _Silent:
-                self._ask_for_life()
+                received = self.take()
+            except _TimedOut:
+                self._ping()
                 continue
-            if heard is None:
+            if received is None:
                 return
-            yield from heard
+            yield from received
 
     def wait(self, source: int | None, seconds: float) -> tuple[bool, bool]:
         """Whether :meth:`take` has something to read, and whether ``source`` has. Pings a silent server: see
-        :meth:`hear`."""
+        :meth:`receive`."""
         reads = [each for each in (self._made.sock, source) if each is not None]
         with self._stream_errors("was lost"):
             if isinstance(self._made.sock, ssl.SSLSocket) and self._made.sock.pending():
                 return True, False
             ready, _, _ = select.select(reads, [], [], seconds)
         if not ready and time.monotonic() - self._heard_at >= self._pace.ping * (1 + self._unanswered):
-            self._ask_for_life()
+            self._ping()
         return self._made.sock in ready, source in ready
 
     def take(self) -> tuple[tuple[int, bytes], ...] | None:
@@ -177,7 +177,7 @@ class WebSocketStream:
             try:
                 opcode, data = self._made.recv_data(control_frame=True)
             except websocket.WebSocketTimeoutException:
-                raise _Silent("the connection to the pod was lost: it says nothing") from None
+                raise _TimedOut("the connection to the pod was lost: it says nothing") from None
             except websocket.WebSocketConnectionClosedException:
                 return None
         self._heard_at, self._unanswered = time.monotonic(), 0
@@ -188,7 +188,7 @@ class WebSocketStream:
             return ((data[0], data[1:]),)
         return ()
 
-    def _ask_for_life(self) -> None:
+    def _ping(self) -> None:
         if self._unanswered >= self._pace.unanswered:
             why = f"{self._unanswered} questions for a sign of life were not answered"
             raise NotRun(f"the connection to the pod was lost: {why}")
@@ -220,7 +220,7 @@ class WebSocketStream:
             raise NotRun(f"the connection to the pod {what}: {_reason(error)}") from None
 
 
-def connected(endpoint: Endpoint, path: str, *, pace: Pace) -> WebSocketStream:
+def connected(endpoint: Endpoint, path: str, *, pace: StreamTimeouts) -> WebSocketStream:
     """Open a WebSocket for the request in ``path``. Raises :class:`NotRun`."""
     made: Any = websocket.WebSocket(sslopt=_tls(endpoint), sockopt=list(SOCKET_OPTIONS))
     try:

@@ -28,7 +28,7 @@ DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SERVICE: Final = re.compile(r"(?P<pod>[^.]+)\.[^.]+\.(?P<namespace>[^.]+)\.svc(\..+)?")
 _ADDRESS: Final = re.compile(r"[0-9.]+")
-_LONGEST_WORDS: Final = 500
+_MAX_CHARS: Final = 500
 _REMEDIES: Final = {
     401: "its token is none, or has expired",
     403: ROLE,
@@ -146,4 +146,4 @@ def _object(data: bytes) -> dict[str, Any]:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())[:_LONGEST_WORDS]
+    return " ".join(text.split())[:_MAX_CHARS]

@@ -138,9 +138,9 @@ class Ssh:
     connect_timeout_s: int = 10
     known_hosts: Path | None = None
 
-    def question(self, host: str) -> list[str]:
+    def query_command(self, host: str) -> list[str]:
         """The command that prints the user's configuration for ``host``. Raises as :meth:`command` does."""
-        return ["ssh", "-G", *self._way(), "--", _checked(host)]
+        return ["ssh", "-G", *self._options(), "--", _checked(host)]
 
     def command(self, host: str, words: Sequence[str], *, keys: Sequence[str] = ()) -> list[str]:
         """The command that runs ``words`` on ``host``; ``keys``: options for host keys.
@@ -156,14 +156,14 @@ class Ssh:
             "-oServerAliveInterval=5",
             "-oServerAliveCountMax=3",
             "-oControlMaster=no",
-            *self._way(),
+            *self._options(),
             "--",
             _checked(host),
             # A host without this directory still runs commands given by absolute path, as with horovodrun.
             f"cd {shlex.quote(str(self.directory))} 2>/dev/null; exec {shlex.join(words)}",
         ]
 
-    def _way(self) -> list[str]:
+    def _options(self) -> list[str]:
         return [
             *(["-p", str(self.port)] if self.port else []),
             *(["-i", self.identity_file] if self.identity_file else []),

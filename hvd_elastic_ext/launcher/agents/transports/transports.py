@@ -32,12 +32,12 @@ from hvd_elastic_ext.launcher.options.settings import RunSettings
 
 UNREACHABLE: Final = 255
 """Exit code of ssh, and of any transport here, that did not reach the host."""
-AT_ONCE: Final = 8
+MAX_CONCURRENT_STARTS: Final = 8
 """How many starts over ssh may be under way at a time: with its defaults sshd refuses some from the eleventh on."""
-ON_ITS_WAY_S: Final = 20.0
+SLOW_START_S: Final = 20.0
 """Seconds after which a start that has neither reached its host nor ended gives its turn to another."""
 _REACHED: Final = "hvd-elastic-host-reached"
-MOST_EXPLAINED: Final = 40
+MAX_KEPT_LINES: Final = 40
 """Lines kept of an ssh that fails; the refusal of a host key takes some 15."""
 
 _NO_ANSWERS: Final[Mapping[str, Sequence[bytes]]] = {}
@@ -85,7 +85,7 @@ def _line(order: dict[str, object]) -> bytes:
     return to_text(order).encode("ascii") + b"\n"
 
 
-class Ended(NamedTuple):
+class LaunchResult(NamedTuple):
     """How a launch ended. ``code``: 128 + N for signal N. ``reached``: the host was reached.
 
     ``message``: the last line of standard error, or else of the output.
@@ -104,7 +104,7 @@ class Carrier(Protocol):
     why: str
     """Why the command has no exit code of its own; empty if it has one."""
 
-    def give(self, *pieces: bytes) -> None: ...
+    def write(self, *pieces: bytes) -> None: ...
 
     def kill(self) -> None: ...
 
@@ -116,7 +116,7 @@ class Launch:
 
     ``carrier``: the command only carries the streams of an agent elsewhere. ``explain`` gets the last lines, and says
     what to do about a host that was not reached. ``settled`` is called once: when the host is reached, the launch has
-    ended, or :data:`ON_ITS_WAY_S` are over. ``answers``: what the command's input gets when it says one of these lines.
+    ended, or :data:`SLOW_START_S` are over. ``answers``: what the command's input gets when it says one of these lines.
     """
 
     def __init__(
@@ -134,30 +134,30 @@ class Launch:
         """The program on the host has been started."""
         self._remark, self._carrier, self._explain = remark, carrier, explain
         self._settled: Callable[[], None] | None = settled
-        self._errors: deque[str] = deque(maxlen=MOST_EXPLAINED)
-        self._held: deque[str] = deque(maxlen=MOST_EXPLAINED)
+        self._errors: deque[str] = deque(maxlen=MAX_KEPT_LINES)
+        self._held: deque[str] = deque(maxlen=MAX_KEPT_LINES)
         """Lines of the carrier, until it is known whether they are the message of its end."""
         self._newest = {"stdout": "", "stderr": ""}
         self._child: Carrier | None = None
         self._timer: asyncio.TimerHandle | None = None
         try:
-            self._child = begin(on_line=self._hear)
+            self._child = begin(on_line=self._receive)
         except OSError as error:
             self.reached = False
             self._newest["stderr"] = ": ".join(filter(None, (error.filename, error.strerror))) or str(error)
             self._settle()
         else:
-            self._timer = asyncio.get_running_loop().call_later(ON_ITS_WAY_S, self._late)
+            self._timer = asyncio.get_running_loop().call_later(SLOW_START_S, self._late)
             self._child.code.add_done_callback(lambda _: self._settle())
 
-    async def wait(self) -> Ended:
+    async def wait(self) -> LaunchResult:
         """Wait for its end; all remarks have been passed on then. May be waited for repeatedly and given up."""
         code = UNREACHABLE if self._child is None else await asyncio.shield(self._child.code)
         why = "" if self._child is None else self._child.why
         message = why or self._newest["stderr"] or self._newest["stdout"]
         self._pass_on(but=message)
         remedy = None if self.reached else self._explain(self._errors)
-        return Ended(code, self.reached, message if remedy is None else f"{message.rstrip('.')}: {remedy}")
+        return LaunchResult(code, self.reached, message if remedy is None else f"{message.rstrip('.')}: {remedy}")
 
     def close(self) -> None:
         """Take no more remarks. An agent that runs continues; a carrier ends."""
@@ -183,14 +183,14 @@ class Launch:
         if act is not None:
             act()
 
-    def _hear(self, stream: str, text: str) -> None:
+    def _receive(self, stream: str, text: str) -> None:
         if not self.reached and stream == "stdout" and text == _REACHED:
             self.reached = True
             self._pass_on()
             self._settle()
         elif self._child is not None and stream == "stdout" and text in self._answers:
             pieces, self._answers = self._answers[text], _NO_ANSWERS
-            self._child.give(*pieces)
+            self._child.write(*pieces)
         elif text.strip():
             self._newest[stream] = text.strip()
             if stream == "stderr" and not self.reached:
@@ -229,7 +229,7 @@ class _RemoteTransport(abc.ABC):
     def __init__(self, directory: Path, python: str) -> None:
         self._directory = directory
         self._python = python
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._room = asyncio.Semaphore(MAX_CONCURRENT_STARTS)
 
     async def start(self, host: str, line: bytes, *, remark: Remark, code: Code = NO_CODE) -> Launch:
         program, answers = agent_command(self._python), _NO_ANSWERS
@@ -273,7 +273,7 @@ class SshTransport(_RemoteTransport):
         super().__init__(self._ssh.directory, python)
 
     def _check(self, host: str) -> None:
-        self._ssh.question(host)
+        self._ssh.query_command(host)
 
     async def _begin(self, host: str, words: list[str], line: bytes) -> Callable[..., Carrier]:
         keys = await host_keys(self._ssh, host)

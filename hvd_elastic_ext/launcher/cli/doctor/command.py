@@ -15,7 +15,7 @@ from hvd_elastic_ext.core.hosts import name_error
 from hvd_elastic_ext.core.publication import parse_hosts_text
 from hvd_elastic_ext.io.option_parser import Parser
 from hvd_elastic_ext.launcher.cli.doctor.findings import Finding, breaks_a_job, judge
-from hvd_elastic_ext.launcher.cli.doctor.probes import Reach, gather
+from hvd_elastic_ext.launcher.cli.doctor.probes import SshAccess, gather
 
 STYLES: Final = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
 
@@ -24,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
     """Look, report, and return 0 if nothing would break a job, 1 if something would, 2 for wrong usage."""
     options = build_parser().parse_args(list(argv))
     hosts = wanted_hosts(options.host, options.hosts_file)
-    reach = Reach(options.ssh_port, options.ssh_identity_file, options.python)
+    reach = SshAccess(options.ssh_port, options.ssh_identity_file, options.python)
     findings = judge(gather(hosts, reach, directory=Path.cwd()), local=options.local)
     report(findings, sys.stdout, as_json=options.json)
     return 1 if breaks_a_job(findings) else 0

@@ -92,7 +92,7 @@ say("done")
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class SshAccess:
     """How hosts are reached, as ``horovodrun`` and ``hvd-elastic run`` do it."""
 
     ssh_port: int | None = None
@@ -111,11 +111,11 @@ class Reach:
             raise UsageError(str(error)) from None
 
 
-def gather(hosts: Sequence[str], reach: Reach, *, directory: Path) -> DoctorFacts:
+def gather(hosts: Sequence[str], reach: SshAccess, *, directory: Path) -> DoctorFacts:
     """Look at this machine and at each of ``hosts``; takes as long as the slowest answer."""
     with ThreadPoolExecutor(max_workers=HOSTS_AT_ONCE, thread_name_prefix="hvd-doctor") as pool:
-        here = pool.submit(ask, [sys.executable, "-"])
-        there = [pool.submit(look_at, host, reach) for host in hosts]
+        here = pool.submit(run_probe, [sys.executable, "-"])
+        there = [pool.submit(probe_host, host, reach) for host in hosts]
         return DoctorFacts(
             answer=here.result(),
             compiler=next((path for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None),
@@ -129,15 +129,15 @@ def gather(hosts: Sequence[str], reach: Reach, *, directory: Path) -> DoctorFact
         )
 
 
-def look_at(host: str, reach: Reach) -> HostFacts:
+def probe_host(host: str, reach: SshAccess) -> HostFacts:
     """Resolve a host's name and ask its interpreter, over ssh unless the name is this machine's."""
     addresses = resolve(host)
     if addresses and all(map(is_this_machine, addresses)):
         return HostFacts(host, addresses, None)
-    return HostFacts(host, addresses, ask(reach.command(host)))
+    return HostFacts(host, addresses, run_probe(reach.command(host)))
 
 
-def ask(command: Sequence[str], *, timeout: float = PROBE_TIMEOUT_S) -> InterpreterReport:
+def run_probe(command: Sequence[str], *, timeout: float = PROBE_TIMEOUT_S) -> InterpreterReport:
     """Run the probe in the interpreter that ``command`` starts."""
     try:
         done = subprocess.run(

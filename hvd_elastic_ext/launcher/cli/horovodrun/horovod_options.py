@@ -14,10 +14,10 @@ from horovod.runner.common.util import config_parser, hosts
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.config_file import YAMLError
-from hvd_elastic_ext.launcher.cli.horovodrun.parser import Words, parser_class
+from hvd_elastic_ext.launcher.cli.horovodrun.parser import ParserInput, parser_class
 
 
-def parse(words: Words) -> argparse.Namespace:
+def parse(words: ParserInput) -> argparse.Namespace:
     """Parse by Horovod's parser and ours. Raises :class:`UsageError` for what Horovod's own checks refuse."""
     # parse_args() makes its parser itself and reads sys.argv: both are replaced by name, for this call.
     theirs = launch.argparse

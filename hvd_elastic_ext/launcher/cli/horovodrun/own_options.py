@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.cli.horovodrun.parser import Words, parser_class
+from hvd_elastic_ext.launcher.cli.horovodrun.parser import ParserInput, parser_class
 
 SWITCHES: Final = """
 --version -v --check-build -cb --disable-cache --hierarchical-allreduce --no-hierarchical-allreduce
@@ -30,7 +30,7 @@ VALUES: Final = """
 """Options for Horovod itself, without and with a value: where there is none they are refused, by name."""
 
 
-def parse(words: Words) -> argparse.Namespace:
+def parse(words: ParserInput) -> argparse.Namespace:
     """Parse our options and those of ``horovodrun`` that need no Horovod. Raises :class:`UsageError`."""
     parser = parser_class(words)()
     add_options(parser)

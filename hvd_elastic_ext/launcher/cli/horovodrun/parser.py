@@ -17,7 +17,7 @@ Layer = Callable[[argparse.ArgumentParser, Sequence[str]], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class ParserInput:
     """What is read, and by whom: ``add_options`` adds our options; ``layer`` may put further words before ``argv``."""
 
     argv: Sequence[str]
@@ -27,7 +27,7 @@ class Words:
     layer: Layer
 
 
-def parser_class(words: Words) -> type[argparse.ArgumentParser]:
+def parser_class(words: ParserInput) -> type[argparse.ArgumentParser]:
     """Return the class with a ``parse_args()`` that reads ``words``, whatever options it was given before.
 
     Raises :class:`UsageError`, in at most two lines, for what cannot be read.

@@ -7,10 +7,10 @@ from typing import Final
 from hvd_elastic_ext.core import errors
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
-BEGINS: Final = "Traceback (most recent call last):"
-OURS: Final = f"{errors.__name__}."
+TRACEBACK_START: Final = "Traceback (most recent call last):"
+OWN_ERROR_PREFIX: Final = f"{errors.__name__}."
 """How the last line of an error of ours begins: it tells a mistake, and how to mend it."""
-LONGEST: Final = 100
+MAX_HELD_LINES: Final = 100
 """Lines of a traceback that are held back until its last one. Those of our errors end at the script's own line."""
 
 
@@ -27,15 +27,15 @@ class Repeats:
 
     def next(self, life: ProcessId, line: str) -> list[str]:
         """Take a line of a process. Return the lines to show now."""
-        if line.startswith(BEGINS):
+        if line.startswith(TRACEBACK_START):
             before, self._held[life] = self.rest(life), [line]
             return before
         held = self._held.get(life)
-        if held is not None and line.startswith(" ") and len(held) < LONGEST:
+        if held is not None and line.startswith(" ") and len(held) < MAX_HELD_LINES:
             held.append(line)
             return []
         whole = [*self.rest(life), line]
-        return [] if line.startswith(OURS) and self._repeats(life.seat, "".join(whole)) else whole
+        return [] if line.startswith(OWN_ERROR_PREFIX) and self._repeats(life.seat, "".join(whole)) else whole
 
     def rest(self, life: ProcessId) -> list[str]:
         """Return what is held back of a process: no more of it comes."""

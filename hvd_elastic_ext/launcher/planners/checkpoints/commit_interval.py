@@ -16,11 +16,11 @@ from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Worker
 
-ENOUGH: Final = 5
+MIN_COMMITS: Final = 5
 """Commits to measure before any is skipped: the first ones allocate their memory."""
 CHOOSE_S: Final = 10.0
 """Seconds between two choices."""
-AGAIN_S: Final = 5.0
+RETRY_S: Final = 5.0
 """Seconds until a rank with another interval is told again."""
 
 
@@ -31,7 +31,7 @@ def plan(job: JobState) -> Plan:
     auto = job.options.commit_every is not None and job.options.commit_every.auto
     if not auto and now < state.look_at:  # there may be thousands of ranks, and mostly nothing to tell
         return NOTHING
-    state.look_at = now + AGAIN_S
+    state.look_at = now + RETRY_S
     if not job.settled:
         return NOTHING
     members = job.roster.present(job.world.members)
@@ -42,7 +42,7 @@ def plan(job: JobState) -> Plan:
             _choose(job, hosts=len({worker.seat.host for worker in members}))
     others = [worker for worker in members if worker.every not in (None, state.every)]
     if others and now >= state.tell_at:
-        state.tell_at = now + AGAIN_S
+        state.tell_at = now + RETRY_S
         job.tell_all(members, "thin", every=state.every)
     return NOTHING
 
@@ -66,7 +66,7 @@ def _choose(job: JobState, *, hosts: int) -> None:
         state.failures = state.failures.failed()
     state.failures = state.failures.watched(now - state.watched_from, hosts)
     state.watched_from = now
-    if len(state.commits_s) < ENOUGH:
+    if len(state.commits_s) < MIN_COMMITS:
         return
     before = state.choice
     state.choice = interval.commit_every(

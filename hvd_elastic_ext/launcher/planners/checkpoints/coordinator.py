@@ -15,7 +15,7 @@ from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
 log = logging.getLogger(__name__)
 
-TRAINS_S: Final = 30.0
+STATELESS_AFTER_S: Final = 30.0
 """A process that trains for so long without a commit has no State of ours."""
 
 
@@ -50,7 +50,9 @@ def _warn_of_stateless(job: JobState) -> None:
     state = job.checkpoints
     if state.logged_stateless or not job.settled:
         return
-    others = [each for each in members(job) if each.holds is None and each.step and job.now - each.since > TRAINS_S]
+    others = [
+        each for each in members(job) if each.holds is None and each.step and job.now - each.since > STATELESS_AFTER_S
+    ]
     if others:
         state.logged_stateless = True
         reason = f"{others[0].seat} trains without a State of hvd_elastic_ext; use one, or --adopt"

@@ -104,7 +104,7 @@ def _hears_orders(job: JobState, host: str) -> bool:
     """Whether orders arrive. A connection may be lost without notice."""
     agent = job.roster.agents.get(host)
     silent_s = job.options.heartbeat_timeout_s
-    return agent is not None and agent.joined and job.now - agent.heard <= silent_s
+    return agent is not None and agent.joined and job.now - agent.last_message_at <= silent_s
 
 
 def _all_gone(job: JobState, gone_by: float) -> bool:

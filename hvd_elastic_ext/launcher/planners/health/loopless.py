@@ -21,7 +21,7 @@ def plan(job: JobState) -> Plan:
 
     Scripts without an elastic loop cannot say that they are done: they are when all processes have ended well.
     """
-    job.fail(_see_lost_training(job))
+    job.fail(_check_lost_training(job))
     found, why = job.world_outcome
     if found is WorldPhase.FAILED:
         job.fail(JobFailed(why))
@@ -30,7 +30,7 @@ def plan(job: JobState) -> Plan:
     return NOTHING
 
 
-def _see_lost_training(job: JobState) -> JobFailed | None:
+def _check_lost_training(job: JobState) -> JobFailed | None:
     """Note what living processes have reported; why the job is over, if all of its training is lost."""
     state = job.loopless
     state.kept = state.kept or job.roster.commits.newest is not None or job.checkpoints.known

@@ -59,7 +59,7 @@ def retry_missing(job: JobState) -> Plan:
             agent.since = now  # no join timeout: the world trains without it
             if now - adoption.failed.get(name, now - handed_over_s) >= RETRY_S:
                 call(job, host)
-        elif not agent.heard and (name in adoption.failed or handed_over_s >= RETRY_S):
+        elif not agent.last_message_at and (name in adoption.failed or handed_over_s >= RETRY_S):
             # One that was found may have ended before it connected.
             adoption.handed_over.pop(name, None)
             del agents[name]

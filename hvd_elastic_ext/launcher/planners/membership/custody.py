@@ -7,7 +7,7 @@ from typing import Final
 from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, CustodyAction
 from hvd_elastic_ext.launcher.rules.membership.next_world import Stage
 from hvd_elastic_ext.launcher.state.effects.membership.custody import custody_decision
-from hvd_elastic_ext.launcher.state.facts.custody import candidates, is_calm, leaves_by
+from hvd_elastic_ext.launcher.state.facts.custody import candidates, is_in_sync, leaves_by
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, HeldBack, Plan
 
@@ -20,7 +20,7 @@ NOTE_EACH_S: Final = 0.002
 def why_not(job: JobState) -> HeldBack | None:
     """Why the next world does not form before the newest commit is there. ``transfers`` does what it wants."""
     part = job.custody
-    part.decision, part.holds_back, part.needs_none = FORMS, False, is_calm(job)
+    part.decision, part.holds_back, part.needs_none = FORMS, False, is_in_sync(job)
     if part.needs_none:
         return None
     seats, ready = candidates(job)

@@ -23,7 +23,7 @@ from hvd_elastic_ext.launcher.state.roster import USAGE
 log = logging.getLogger(__name__)
 
 GPU: Final = "gpu"
-PAUSE_S, CALM_S = 2.0, 10.0
+PAUSE_S, UNCHANGED_PAUSE_S = 2.0, 10.0
 """Time between two decisions; after one that is the same as before, for the same reason."""
 
 
@@ -51,7 +51,7 @@ def plan(job: JobState) -> Plan:
         if decision.change:
             _change(job, options, decision)
     same = decision.reason == state.reason and not decision.change
-    state.reason, state.look_at = decision.reason, job.now + (CALM_S if same else PAUSE_S)
+    state.reason, state.look_at = decision.reason, job.now + (UNCHANGED_PAUSE_S if same else PAUSE_S)
     return Plan(again_at=state.look_at)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.rules.health.endings import why_unjoined_failed
-from hvd_elastic_ext.launcher.rules.health.first_start import why_never
+from hvd_elastic_ext.launcher.rules.health.first_start import why_cannot_start
 from hvd_elastic_ext.launcher.rules.membership import next_world
 from hvd_elastic_ext.launcher.state.effects.membership.hosts import follow_slots
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -55,7 +55,7 @@ def check_start(job: JobState) -> Plan:
     elif wanted or job.roster.hosts_with_notice() or job.faults.first is None or not hosts:
         return NOTHING
     elif not (job.options.woken or job.has_trained):  # such a job sleeps on, or waits for hosts
-        why = why_never(job.now, hosts.hosts, job.faults.ledger, fixed=job.options.fixed_hosts)
+        why = why_cannot_start(job.now, hosts.hosts, job.faults.ledger, fixed=job.options.fixed_hosts)
         if why is not None:
             hint = job.options.misplaced if job.faults.first.endswith(REFUSED) else None
             job.fail(

@@ -30,7 +30,7 @@ from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Worker
 
-TELL_AGAIN_S: Final = 5.0
+CALL_AGAIN_S: Final = 5.0
 """Pause before a member that was called and has not asked for its rank is called again."""
 NOTICE_S: Final = 0.25
 """How long a member may take to notice that a peer is lost before its connections are cut."""
@@ -61,7 +61,7 @@ def is_answer_due(job: JobState) -> bool:
 
 def plan(job: JobState) -> Plan:
     """Give ranks when all members of the newest world have asked, and call the others again."""
-    _deal(job, job.wanted)
+    _assign_ranks(job, job.wanted)
     engine_at = engine_of(job).look(job)
     _tell_again(job)
     uncut = job.roster.present(job.world.members) if job.world.fences and not job.formed else ()
@@ -83,7 +83,7 @@ def _change(job: JobState, decision: WorldDecision, members: tuple[ProcessId, ..
     world = job.world
     before = world.members
     old, new = job.rendezvous.members, frozenset(members)
-    early_ends.going_on(job, new)
+    early_ends.others_continue(job, new)
     joining = {life.seat.host for life in new - old}
     if decision.cause == "hosts added" and joining <= job.fleet.recovering:
         decision = replace(decision, cause="cooldown over")
@@ -115,7 +115,7 @@ def _call(job: JobState, members: Sequence[Worker]) -> None:
     job.world.late_from = now + NOTICE_S
     absent: list[Worker] = []
     for worker in members:
-        worker.told_at = now
+        worker.called_at = now
         if worker.stage is Stage.PARKED:
             worker.stage, worker.since, worker.live_at = Stage.LIVE, now, now
             absent.append(worker)
@@ -144,7 +144,7 @@ def _tell_members(job: JobState, members: Iterable[Worker]) -> None:
     """Tell members to go live, or to leave the world that they are in."""
     now, elsewhere, placed = job.now, list[Worker](), job.rendezvous.placed
     for worker in members:
-        worker.told_at = now
+        worker.called_at = now
         if worker.generation or placed(worker.life):
             elsewhere.append(worker)
         else:
@@ -159,7 +159,7 @@ def _go(job: JobState, worker: Worker) -> None:
     job.do(actions.GoLive(worker.life, job.generation, provisional))
 
 
-def _deal(job: JobState, wanted: tuple[Seat, ...]) -> None:
+def _assign_ranks(job: JobState, wanted: tuple[Seat, ...]) -> None:
     """Give the members of the newest world their ranks, once all ask for them and the world may form."""
     if not job.world.members or not job.rendezvous.ready:
         return
@@ -170,10 +170,10 @@ def _deal(job: JobState, wanted: tuple[Seat, ...]) -> None:
     if not may:
         return
     order = _order(job, present, wanted)
-    dealt = job.rendezvous.deal(order)
+    dealt = job.rendezvous.assign_ranks(order)
     for worker in present:
         worker.fence_at = worker.fenced_at = None
-    job.do(actions.Deal(job.generation, dealt))
+    job.do(actions.AssignRanks(job.generation, dealt))
     _journal(job, order, custody.world_formed(job, loss), loss)
 
 
@@ -227,8 +227,8 @@ def _tell_again(job: JobState) -> None:
                 worker.fenced_at = now
         if worker.life not in waiting and _is_stuck(worker):
             _free(job, worker)
-        told = -math.inf if worker.told_at is None else worker.told_at  # None: it was disconnected, and is back
-        if worker.life not in waiting and now - told >= TELL_AGAIN_S:
+        told = -math.inf if worker.called_at is None else worker.called_at  # None: it was disconnected, and is back
+        if worker.life not in waiting and now - told >= CALL_AGAIN_S:
             late.append(worker)
     _tell_members(job, late)
 
@@ -271,7 +271,7 @@ def _finish(job: JobState) -> None:
     decision = decide(job.now, job.situation_for(wanted), WorldLimits())  # of any size
     if decision.members is not None:
         _change(job, _without_the_done(job, decision), decision.members)
-    _deal(job, wanted)
+    _assign_ranks(job, wanted)
     _tell_again(job)
 
 

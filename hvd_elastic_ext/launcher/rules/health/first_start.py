@@ -19,7 +19,7 @@ _NO_SSH: Final = "ssh: No such file"
 """The program is not there."""
 
 
-def why_never(now: float, hosts: Sequence[Host], ledger: HealthLedger, *, fixed: bool) -> str | None:
+def why_cannot_start(now: float, hosts: Sequence[Host], ledger: HealthLedger, *, fixed: bool) -> str | None:
     """Why no process can ever start on ``hosts``, all of which are blocked; None if one may, later.
 
     Empty if the faults say it all: those of the script come back. A host that cannot be reached, or with processes
@@ -34,9 +34,9 @@ def why_never(now: float, hosts: Sequence[Host], ledger: HealthLedger, *, fixed:
         return None  # it may be cleared
     if not all(out):
         return ""
-    if all(record is not None and record.said.startswith(_NO_SSH) for record in out):
+    if all(record is not None and record.detail.startswith(_NO_SSH) for record in out):
         return "install ssh on this machine"
-    if not fixed or not all(record is not None and _UNKNOWN_NAME.search(record.said) for record in out):
+    if not fixed or not all(record is not None and _UNKNOWN_NAME.search(record.detail) for record in out):
         return None
     names = ", ".join(host.name for host in hosts)
     return f"no name server knows {names}, and no other host can come: correct the name in -H or in the hostfile"

@@ -186,7 +186,7 @@ def _facts(record: HealthRecord, now: float) -> dict[str, Any]:
         "by_hand": by_hand and not record.drained,
         "strikes": record.strikes_left(now),
         "cause": None if record.cause is None else record.cause.value,
-        "said": record.said,
+        "said": record.detail,
         "left_s": None if end is None else round(end - now, 3),
         "why": why,
     }

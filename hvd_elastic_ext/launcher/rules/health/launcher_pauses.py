@@ -25,22 +25,24 @@ class LauncherPause(NamedTuple):
     seconds: float
 
 
-class Told(NamedTuple):
+class PauseReport(NamedTuple):
     """``line`` is empty if nothing is said. ``short``: what is still to be said, for the next call."""
 
     line: str
     short: tuple[LauncherPause, ...]
 
 
-def tell(
-    now: float, seconds: float, short: Sequence[LauncherPause], *, heartbeat_timeout_s: float, said_at: float | None
-) -> Told:
-    """What to say of a pause of ``seconds`` that ends now. ``said_at``: when pauses were last said (mono)."""
+def report_pause(
+    now: float, seconds: float, short: Sequence[LauncherPause], *, heartbeat_timeout_s: float, logged_at: float | None
+) -> PauseReport:
+    """What to say of a pause of ``seconds`` that ends now. ``logged_at``: when pauses were last said (mono)."""
     if seconds >= min(LONG_S, SHARE * heartbeat_timeout_s):
-        return Told(f"the launcher itself was paused for {seconds:.1f} s; no host is blamed for that", tuple(short))
+        return PauseReport(
+            f"the launcher itself was paused for {seconds:.1f} s; no host is blamed for that", tuple(short)
+        )
     known = (*(pause for pause in short if pause.at > now - SPAN_S), LauncherPause(now, seconds))
-    if len(known) < SEVERAL or (said_at is not None and now < said_at + SPAN_S):
-        return Told("", known)
+    if len(known) < SEVERAL or (logged_at is not None and now < logged_at + SPAN_S):
+        return PauseReport("", known)
     longest = max(pause.seconds for pause in known)
     what = f"the launcher itself was paused {len(known)} times in {SPAN_S:.0f} s, for {longest:.1f} s at most"
-    return Told(f"{what}: this machine has too little processor time for it; no host is blamed for that", ())
+    return PauseReport(f"{what}: this machine has too little processor time for it; no host is blamed for that", ())

@@ -98,7 +98,7 @@ def subject_of(cause: Cause, host: Host, slot: int | None = None) -> Subject:
 class Strike:
     """One fault: subject, cause, time (mono), and node if known.
 
-    ``unproven_s``: seconds before it without any work; they do not count as time without a fault. ``said``: what was
+    ``unproven_s``: seconds before it without any work; they do not count as time without a fault. ``detail``: what was
     said of it, on one line.
     """
 
@@ -107,14 +107,14 @@ class Strike:
     at: float
     node: str = ""
     unproven_s: float = 0.0
-    said: str = ""
+    detail: str = ""
 
     @classmethod
     def of(
-        cls, cause: Cause, host: Host, slot: int | None, *, at: float, unproven_s: float = 0.0, said: str = ""
+        cls, cause: Cause, host: Host, slot: int | None, *, at: float, unproven_s: float = 0.0, detail: str = ""
     ) -> Strike | None:
         """The strike for ``cause``; None if it is no fault."""
-        return cls(subject_of(cause, host, slot), cause, at, host.node, unproven_s, said) if cause.fault else None
+        return cls(subject_of(cause, host, slot), cause, at, host.node, unproven_s, detail) if cause.fault else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +135,13 @@ class HealthRecord:
     reason: str = ""
     drained: bool = False
     """The launcher drained it, and may lift that when no other host is left."""
-    said: str = ""
+    detail: str = ""
     """What was said of the last fault, on one line."""
 
     @property
     def why(self) -> str:
         """The cause of the last fault, and what was said of it."""
-        return "" if self.cause is None else self.cause.with_words(self.said)
+        return "" if self.cause is None else self.cause.with_words(self.detail)
 
     @property
     def how_held(self) -> str:
@@ -180,11 +180,11 @@ class HealthRecord:
         return not self.blocked(now) and self.strikes_left(now) == 0
 
     def struck(
-        self, now: float, cause: Cause, limits: tuple[float, float], *, unproven_s: float = 0.0, said: str = ""
+        self, now: float, cause: Cause, limits: tuple[float, float], *, unproven_s: float = 0.0, detail: str = ""
     ) -> HealthRecord:
         """Add one strike, with a cooldown from ``now`` (mono) on.
 
-        ``limits``: shortest and longest cooldown in seconds. ``unproven_s``, ``said``: as in :class:`Strike`.
+        ``limits``: shortest and longest cooldown in seconds. ``unproven_s``, ``detail``: as in :class:`Strike`.
         """
         strikes = self.strikes_left(now - unproven_s) + 1
         cooldown = cooldown_s(strikes, limits)
@@ -192,7 +192,7 @@ class HealthRecord:
             # More strikes than the longest cooldown needs would only take hours longer to decay.
             strikes = next(n for n in range(1, strikes + 1) if cooldown_s(n, limits) >= limits[1])
         until = now + cooldown
-        return replace(self, strikes=strikes, cooldown=cooldown, until=until, cause=cause, lifted=False, said=said)
+        return replace(self, strikes=strikes, cooldown=cooldown, until=until, cause=cause, lifted=False, detail=detail)
 
     def taken_back(self) -> HealthRecord:
         """Take one strike back, and end the block: another subject is to blame."""
@@ -241,22 +241,22 @@ class HealthLedger:
         records, swept_at = dict(self.records), self.swept_at
         if now - swept_at > SWEEP_S:
             records, swept_at = {key: each for key, each in records.items() if not each.empty(now)}, now
-        subject, said = strike.subject, strike.said
+        subject, detail = strike.subject, strike.detail
         together = {slot for slot in _slots_failing(now, faults, subject) if not self._fails_alone(now, slot, subject)}
         together = together if len(together) >= SEVERAL_SLOTS else set()
         if together:
             for slot in together:
                 if (record := records.get(slot)) is not None:
                     records[slot] = record.taken_back()
-            said = _last_of(f"{len(together)} slots failed within {SLOTS_WINDOW_S:g} s", strike)
+            detail = _last_of(f"{len(together)} slots failed within {SLOTS_WINDOW_S:g} s", strike)
             subject = subject.whole()
             faults = (*(f for f in faults if f.subject not in together), replace(strike, subject=subject))
         record = self.records.get(subject, HealthRecord()) if subject not in records else records[subject]
-        records[subject] = record.struck(now, strike.cause, limits, unproven_s=strike.unproven_s, said=said)
+        records[subject] = record.struck(now, strike.cause, limits, unproven_s=strike.unproven_s, detail=detail)
         if strike.node and _node_faults(faults, strike.node) >= NODE_FAULTS:
             node = Subject("node", strike.node)
-            said = _last_of(f"{NODE_FAULTS} faults or more within an hour", strike)
-            records[node] = records.get(node, HealthRecord()).struck(now, strike.cause, limits, said=said)
+            detail = _last_of(f"{NODE_FAULTS} faults or more within an hour", strike)
+            records[node] = records.get(node, HealthRecord()).struck(now, strike.cause, limits, detail=detail)
         return HealthLedger(records, faults, swept_at)
 
     def lifted(self, subject: Subject) -> HealthLedger:
@@ -396,7 +396,7 @@ def _status_of(now: float, subject: Subject, record: HealthRecord) -> BlockStatu
 
 def _last_of(what: str, strike: Strike) -> str:
     """What is said of several faults, with the words of the last one; empty if that has none."""
-    words = strike.said.removeprefix(f"{strike.cause}: ")
+    words = strike.detail.removeprefix(f"{strike.cause}: ")
     return words and foreign_words(f"{what}, the last: {strike.subject}: {words}")
 
 

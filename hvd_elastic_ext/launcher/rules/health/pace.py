@@ -23,9 +23,9 @@ FACTOR: Final = 2.0
 """A pause is logged if it is longer than a usual step by this factor."""
 RECENT: Final = 20
 """How many of the last steps tell what is usual."""
-OFTEN_S: Final = 4.0
+LINE_PERIOD_S: Final = 4.0
 """Time between two lines about one wait; with the next look that is 5 s."""
-OFTEN_FOR_S: Final = 30.0
+FREQUENT_FOR_S: Final = 30.0
 """How long lines about one wait come that often, whatever ``--wait-lines`` is."""
 
 
@@ -113,10 +113,10 @@ def usual_s(steps: Sequence[float]) -> float:
 def log_again_s(still_s: float, most_s: float) -> float:
     """Seconds, up to ``most_s`` (``--wait-lines``), until something that has lasted ``still_s``, and for which no rank
     waits, is logged again."""
-    return OFTEN_S if still_s < OFTEN_FOR_S else max(OFTEN_S, min(still_s, most_s))
+    return LINE_PERIOD_S if still_s < FREQUENT_FOR_S else max(LINE_PERIOD_S, min(still_s, most_s))
 
 
-def said_again(still_s: float, most_s: float) -> str:
+def next_line_hint(still_s: float, most_s: float) -> str:
     """What a line says of the next one, if that does not come soon; empty if it does."""
     again_s = log_again_s(still_s, most_s)
-    return f"; said again in {again_s:.0f} s" if again_s > OFTEN_S else ""
+    return f"; said again in {again_s:.0f} s" if again_s > LINE_PERIOD_S else ""

@@ -44,7 +44,7 @@ class Stall:
     finished: tuple[Member, ...] = ()
 
 
-MOST_NAMED: Final = 8
+MAX_NAMED: Final = 8
 """Most ranks that a reason names."""
 
 
@@ -114,8 +114,8 @@ def _it(done: Sequence[Member]) -> str:
 
 
 def _seats(seats: Sequence[Seat]) -> str:
-    more = len(seats) - MOST_NAMED
-    return ", ".join(map(str, seats[:MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
+    more = len(seats) - MAX_NAMED
+    return ", ".join(map(str, seats[:MAX_NAMED])) + (f" and {more} more" if more > 0 else "")
 
 
 def named(members: Sequence[Member]) -> str:
@@ -123,7 +123,7 @@ def named(members: Sequence[Member]) -> str:
     if len(members) == 1:
         return f"rank {members[0].rank} ({members[0].life.seat})"
     ranks = [str(rank) for rank in sorted(member.rank for member in members)]
-    shown = ranks if len(ranks) <= MOST_NAMED else [*ranks[:MOST_NAMED], f"{len(ranks) - MOST_NAMED} more"]
+    shown = ranks if len(ranks) <= MAX_NAMED else [*ranks[:MAX_NAMED], f"{len(ranks) - MAX_NAMED} more"]
     return f"ranks {', '.join(shown[:-1])} and {shown[-1]}"
 
 

@@ -27,7 +27,7 @@ Commit = tuple[int, int, int]
 ANY_SLOT: Final = -1
 """Slot of a holding that an earlier launcher noted: it knew the host only."""
 
-LEAST_S: Final = 0.001
+MIN_S: Final = 0.001
 """Least time until a source counts as failed, so that each is tried at least once."""
 ASKED_S: Final = 2.0
 """Least time that a holder stays, so that it can be asked for its commit."""
@@ -270,12 +270,12 @@ def _storage_is_newer(facts: CustodyFacts, at_hand: Holding | None, source: Hold
 
 def _may_load(facts: CustodyFacts, wait_s: float) -> bool:
     untried = any(seat.host not in facts.looked for seat in facts.members)
-    return untried and facts.loading < max(wait_s, LEAST_S)
+    return untried and facts.loading < max(wait_s, MIN_S)
 
 
 def _can_send(each: Holding, facts: CustodyFacts, wait_s: float) -> bool:
     """Whether a holder can be asked for its commit. One that has failed for too long is not asked again."""
-    given_up = facts.failing.get(each.seat, 0.0) >= max(wait_s, LEAST_S)
+    given_up = facts.failing.get(each.seat, 0.0) >= max(wait_s, MIN_S)
     return each.reach is Reachability.HERE and not given_up
 
 

@@ -151,7 +151,7 @@ CAUSES: Final = (
 )
 """All causes that a world can have."""
 STILL_FORMING: Final = WorldDecision(None, "", "the newest world is still forming")
-AS_IT_SHOULD_BE: Final = WorldDecision(None, "", "the world is as it should be")
+AS_WANTED: Final = WorldDecision(None, "", "the world is as it should be")
 NOT_READY_YET: Final = WorldDecision(None, "", "newcomers are not ready yet")
 
 
@@ -366,7 +366,7 @@ def _with_newcomers(now: float, found: Difference, limits: WorldLimits) -> World
     kept = [*found.staying, *(process.life for process in found.leaving)]
     chosen = found.chosen([*kept, *found.ready], limits) if found.parked else ()
     if len(chosen) <= trains:
-        return NOT_READY_YET if found.coming else AS_IT_SHOULD_BE
+        return NOT_READY_YET if found.coming else AS_WANTED
     closes = found.window_closes(limits)
     if now < closes:
         return WorldDecision(None, "", "more newcomers may come", closes)

@@ -5,7 +5,7 @@ Horovod asks two kinds of question, through the rendezvous proxy of each process
 * ``GET /rank_and_size/…`` blocks until all members of the newest generation have asked: then all are alive, and
   each gets its rank. The answer is never 404 or rank -1, which would end a process.
 * ``GET`` and ``PUT /scope/key`` exchange Gloo's addresses. Each generation has a key space of its own. A question
-  for a key that is not there *yet* waits. What a world may store is limited: see :func:`most_kept`.
+  for a key that is not there *yet* waits. What a world may store is limited: see :func:`max_stored_bytes`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RendezvousAnswer(NamedTuple):
     body: bytes = b""
 
 
-class Dealt(NamedTuple):
+class RankAssignments(NamedTuple):
     """The places of a world's members, and the numbers of the questions that they answer, in the order of ranks."""
 
     places: Mapping[ProcessId, Place]
@@ -97,7 +97,7 @@ def seat_of(host: str, number: str) -> Seat | None:
     return None if slot is None else Seat(host, slot)
 
 
-def largest_value(size: int) -> int:
+def max_value_bytes(size: int) -> int:
     """Bytes of a key and its value in a world of so many processes.
 
     A process stores its host's name and one address of 136 bytes for each of its peers.
@@ -105,13 +105,13 @@ def largest_value(size: int) -> int:
     return _BASE + _EACH_PEER * size
 
 
-def most_kept(size: int) -> int:
+def max_stored_bytes(size: int) -> int:
     """Most bytes of all keys and values of a world of so many processes.
 
     A process stores two values in each of three scopes, and as many again for each process set that it is in. This
     limit allows some fifty sets of all processes in small worlds, and a dozen in the largest.
     """
-    return size * _VALUES_EACH * largest_value(size)
+    return size * _VALUES_EACH * max_value_bytes(size)
 
 
 def places(members: Sequence[ProcessId]) -> dict[ProcessId, Place]:
@@ -151,10 +151,10 @@ class _World:
     def put(self, key: str, value: bytes) -> int:
         """Store a value if there is room for it; return the status."""
         size, cost = len(self.members), _EACH_KEY + len(key) + len(value)
-        if cost > largest_value(size):
+        if cost > max_value_bytes(size):
             return TOO_LARGE
         before = _EACH_KEY + len(key) + len(self.keys[key]) if key in self.keys else 0
-        if self.kept - before + cost > most_kept(size):
+        if self.kept - before + cost > max_stored_bytes(size):
             return NO_ROOM
         self.kept += cost - before
         self.keys[key] = value
@@ -192,7 +192,7 @@ class Rendezvous:
 
     @property
     def ready(self) -> bool:
-        """Whether all members of the newest world have asked for their ranks and wait for :meth:`deal`."""
+        """Whether all members of the newest world have asked for their ranks and wait for :meth:`assign_ranks`."""
         return not self._newest.formed and self._newest.members <= self._waiting.keys()
 
     @property
@@ -216,7 +216,7 @@ class Rendezvous:
         self._newest, self._again = _World(generation, frozenset(members)), None
         return answers
 
-    def deal(self, order: Sequence[ProcessId]) -> Dealt:
+    def assign_ranks(self, order: Sequence[ProcessId]) -> RankAssignments:
         """Give ranks to the members of the newest world, all of whom are waiting, in ``order``."""
         world = self._newest
         all_ask = not world.formed and all(map(self._waiting.__contains__, order))
@@ -227,7 +227,7 @@ class Rendezvous:
         self._worlds.update(dict.fromkeys(order, world))
         numbers = list(map(self._waiting.pop, order))
         self._answered.update(zip(order, numbers, strict=True))
-        return Dealt(world.places, numbers)
+        return RankAssignments(world.places, numbers)
 
     def adopt(self, generation: int, members: Mapping[ProcessId, Place]) -> None:
         """Take over a world that formed under another launcher. Its keys are not known."""

@@ -19,7 +19,7 @@ BEFORE: Final = "hvd-elastic-ext/workers-before-sleep"
 
 COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 """Annotation of a pod: a ReplicaSet deletes ready pods with lower costs first (KEP-2255, from Kubernetes 1.22)."""
-GOES: Final = "-2000000000"
+DELETION_COST: Final = "-2000000000"
 """Our cost of a pod that is to go: no other is likely to be as low, and it tells our marks from others."""
 REQUEST_S: Final = 300
 """How long the et-operator waits for pods that were asked for; then it deletes them."""
@@ -232,7 +232,11 @@ def marks(of: Workload, now: Seen, leaving: Sequence[str]) -> list[tuple[str, st
     if strange:
         raise ValueError(f"host {strange[0]} is no pod of {of}")
     goes = {pod.name for pod in there if any(pod.is_host(host) for host in leaving)}
-    return [(pod.name, GOES if pod.name in goes else None) for pod in there if (pod.name in goes) != (pod.cost == GOES)]
+    return [
+        (pod.name, DELETION_COST if pod.name in goes else None)
+        for pod in there
+        if (pod.name in goes) != (pod.cost == DELETION_COST)
+    ]
 
 
 def mark_patch(cost: str | None) -> Body:

@@ -20,9 +20,9 @@ ENDS_S: Final = 5.0
 def is_needed(job: JobState, host: str) -> bool:
     """Whether the agent of a host has to stay because only it holds the newest commit."""
     since = job.custody.may_end_since.get(host, job.now)
-    heard = {name for name, agent in job.roster.agents.items() if agent.heard > since}
+    heard = {name for name, agent in job.roster.agents.items() if agent.last_message_at > since}
     members, leaving = {life.seat.host for life in job.world.members}, leaves_by(job)
-    if is_calm(job) and not _is_ahead(job, host) and not members <= leaving.keys():
+    if is_in_sync(job) and not _is_ahead(job, host) and not members <= leaving.keys():
         return members.isdisjoint(heard)  # a member that is silent since then may be gone with its commit
     facts = _facts(job)
     return custody.is_needed(job.now, host, facts, job.options.commit_wait_s, may_end_since=since, heard=heard)[0]
@@ -30,10 +30,10 @@ def is_needed(job: JobState, host: str) -> bool:
 
 def is_awaited(job: JobState) -> bool:
     """Whether the only holder of the newest commit is awaited: nothing older may replace that commit yet."""
-    return not is_calm(job) and custody.awaited(job.now, _facts(job), job.options.commit_wait_s) is not None
+    return not is_in_sync(job) and custody.awaited(job.now, _facts(job), job.options.commit_wait_s) is not None
 
 
-def is_calm(job: JobState) -> bool:
+def is_in_sync(job: JobState) -> bool:
     """Whether a world trains and has agreed on its state: its members hold the newest commit."""
     return job.standing and job.formed and job.settled
 
@@ -69,7 +69,7 @@ def has_newest(job: JobState, seats: Sequence[Seat]) -> bool:
     newest = commits.newest
     held = map(commits.held.get, seats)
     has = any(each is not None and each.commit == newest and each.away_since is None for each in held)
-    return has and commits.plain(seats) and not storage_may_be_newer(job, seats) and not ending(job)
+    return has and commits.covers_newest(seats) and not storage_may_be_newer(job, seats) and not ending(job)
 
 
 def _facts(job: JobState) -> CustodyFacts:

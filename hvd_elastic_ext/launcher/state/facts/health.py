@@ -46,7 +46,7 @@ def left_out(job: JobState, *, brief: bool = False, for_good: bool = True) -> li
 def unreached(job: JobState, host: Host) -> str | None:
     """Why a host could not be reached when it was tried last; None if its agent is heard, or it was not tried."""
     agent, ledger = job.roster.agents.get(host.name), job.faults.ledger
-    if agent is not None and agent.heard:
+    if agent is not None and agent.last_message_at:
         return None
     records = map(ledger.records.__getitem__, ledger.subjects(host))
     found = (each.why for each in records if each.cause is Cause.UNREACHABLE and each.strikes_left(job.now))
@@ -108,7 +108,7 @@ def link_is_back_by(job: JobState) -> float | None:
     state, options = job.link_loss, job.options
     if state.since is None or state.back_by is not None:
         return state.back_by
-    newest = max((agent.heard for agent in heard_of_world(job)), default=job.now)
+    newest = max((agent.last_message_at for agent in heard_of_world(job)), default=job.now)
     return newest + max(options.heartbeat_timeout_s, options.orphan_grace_s)
 
 
@@ -120,4 +120,4 @@ def heard_of_world(job: JobState) -> list[Agent]:
     those = [worker for worker in members if worker.generation] or members
     hosts = [*(worker.seat.host for worker in those), *(life.seat.host for life in job.world.not_at_fault)]
     found = map(roster.agents.get, dict.fromkeys(hosts))
-    return [agent for agent in found if agent is not None and agent.heard]
+    return [agent for agent in found if agent is not None and agent.last_message_at]

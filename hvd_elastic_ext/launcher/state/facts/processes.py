@@ -46,7 +46,7 @@ def _hosts(job: JobState) -> dict[str, dict[str, Any]]:
             "gpu_memory": agent.usage.get("gpu_memory"),
             "price": price_of(job, name),
             "ranks": ranks.get(name, []),
-            "heard_s": round(max(0.0, job.now - agent.heard), 1),
+            "heard_s": round(max(0.0, job.now - agent.last_message_at), 1),
             "step_s": steps.get(name),
         }
         for name, agent in job.roster.agents.items()

@@ -13,9 +13,9 @@ from hvd_elastic_ext.launcher.rules.checkpoints import interval
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt, Kept, Last
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
 from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished
-from hvd_elastic_ext.launcher.rules.checkpoints.interval import LATEST, IntervalInSeconds, SealCost
+from hvd_elastic_ext.launcher.rules.checkpoints.interval import MAX_SAMPLES, IntervalInSeconds, SealCost
 from hvd_elastic_ext.launcher.rules.checkpoints.memory import Known
-from hvd_elastic_ext.launcher.rules.checkpoints.preemption import OVER_S, SHORTEST_S, Call
+from hvd_elastic_ext.launcher.rules.checkpoints.preemption import CANCELLED_AFTER_S, SHORTEST_S, Call
 from hvd_elastic_ext.launcher.rules.checkpoints.slowdown import SlowdownMeter
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
@@ -46,7 +46,7 @@ class Checkpoints:
     """The newest checkpoint, if only those hosts have it that made it."""
     stored: Stored | None = None
     """The newest checkpoint, and of which commit it is."""
-    words: dict[str, str] = field(default_factory=dict)
+    storage_names: dict[str, str] = field(default_factory=dict)
     """By host, what it calls the storage that it has."""
     readers: frozenset[str] = frozenset()
     """Hosts that are known to have the newest checkpoint on their storage."""
@@ -106,8 +106,8 @@ class CommitInterval:
     choice: interval.IntervalInSteps | None = None
     failures: Failures = field(default_factory=Failures)
     rollbacks: int = 0
-    commits_s: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
-    calls_s: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
+    commits_s: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
+    calls_s: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
     newest: tuple[int, int, int] | None = None
     look_at: float = -math.inf
     choose_at: float = -math.inf
@@ -186,7 +186,7 @@ class BeforePreemption:
         """When training continues at the latest although hosts were to go at ``by``: see :attr:`Preemption.all_by`."""
         if by == math.inf:
             by = None if self.since is None else self.since + SHORTEST_S
-        return None if by is None else by + OVER_S
+        return None if by is None else by + CANCELLED_AFTER_S
 
 
 COMMIT_S: Final = 10.0

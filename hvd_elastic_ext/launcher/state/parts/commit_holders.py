@@ -119,11 +119,11 @@ class Holders:
             held.why, held.stale = "its memory does not hold it any more", False
             self.gone[seat] = held
 
-    def agent_lost(self, host: str, *, heard: float, why: str) -> None:
-        """A host's agent is not connected any more; it was last heard at ``heard`` (mono). It may come back."""
+    def agent_lost(self, host: str, *, last_message_at: float, why: str) -> None:
+        """A host's agent is not connected any more. ``last_message_at`` is in mono seconds. The agent may come back."""
         for _, held in self._of(host):
             if held.away_since is None:
-                held.away_since, held.why = heard, why
+                held.away_since, held.why = last_message_at, why
 
     def agent_ended(self, host: str, why: str) -> None:
         """A host's agent has ended, and its memory with it."""
@@ -170,7 +170,7 @@ class Holders:
         """The newest commit that was ever reported, lost or not."""
         return max(map(_age, (*self.held.values(), *self.gone.values())), default=None)
 
-    def plain(self, members: Iterable[Seat]) -> bool:
+    def covers_newest(self, members: Iterable[Seat]) -> bool:
         """Whether one of ``members`` holds a commit as new as any known: the usual case, and cheap to check."""
         newest = self.newest
         own = (self.held.get(seat) for seat in members)

@@ -93,7 +93,7 @@ class LauncherPauses:
     """Pauses of the launcher itself that are short, and not logged yet."""
 
     short: tuple[LauncherPause, ...] = ()
-    said_at: float | None = None
+    logged_at: float | None = None
     """When pauses were logged last (mono)."""
 
 

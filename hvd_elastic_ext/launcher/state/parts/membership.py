@@ -18,7 +18,7 @@ from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, CustodyDeci
 from hvd_elastic_ext.launcher.rules.membership.next_world import WorldDecision, WorldLimits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 from hvd_elastic_ext.launcher.rules.membership.world_change import ChangeAction
-from hvd_elastic_ext.launcher.state.roster import RETURN_S, Worker
+from hvd_elastic_ext.launcher.state.roster import RECONNECT_S, Worker
 
 
 class NewerLife(NamedTuple):
@@ -169,7 +169,7 @@ class Adoption:
 
     def on_their_way(self, now: float) -> bool:
         """Whether missing hosts may still connect: by themselves, or because an agent is being started there."""
-        recent = now - self.begun < RETURN_S
+        recent = now - self.begun < RECONNECT_S
         return bool(self.missing) and (recent or not self.failed.keys() >= self.missing.keys())
 
 
@@ -328,7 +328,7 @@ class EngineChange:
     move: ChangeAction
     cause: str
     reason: str
-    told_at: float | None = None
+    ordered_at: float | None = None
     first_gone_at: float | None = None
     began: float | None = None
 

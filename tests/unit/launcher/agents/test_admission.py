@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.agents.admission import MIN_TIME_S, MOST, AdmissionDecision, Unauthenticated, most_for
+from hvd_elastic_ext.launcher.agents.admission import (
+    MAX_UNAUTHENTICATED,
+    MIN_TIME_S,
+    AdmissionDecision,
+    Unauthenticated,
+    max_unauthenticated,
+)
 
 NOW = 100.0
 
@@ -61,6 +67,6 @@ def test_of_whom_the_most_is_kept_gives_way_first() -> None:
     assert strangers.heaviest() == 1
 
 
-@pytest.mark.parametrize(("files", "most"), [(256, 64), (1024, 64), (4096, 256), (1 << 20, MOST)])
+@pytest.mark.parametrize(("files", "most"), [(256, 64), (1024, 64), (4096, 256), (1 << 20, MAX_UNAUTHENTICATED)])
 def test_strangers_may_have_one_in_sixteen_of_the_files(files: int, most: int) -> None:
-    assert most_for(files) == most
+    assert max_unauthenticated(files) == most

@@ -21,7 +21,7 @@ from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.driver.driver import Driver
 from hvd_elastic_ext.launcher.driver.recording import Recorder, from_json, parsed, text_of, to_json
 from hvd_elastic_ext.launcher.driver.reduce import reduce
-from hvd_elastic_ext.launcher.folder.saved_state import again, start_of
+from hvd_elastic_ext.launcher.folder.saved_state import start_of, state_at_start
 from hvd_elastic_ext.launcher.options import options_json
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
@@ -113,7 +113,7 @@ def replayed(path: Path) -> JobState:
     job: JobState | None = None
     for line in map(json.loads, path.read_text().splitlines()):
         if "recording" in line:
-            job = again(line)
+            job = state_at_start(line)
             continue
         assert job is not None
         job.now = line["mono"]
@@ -234,7 +234,7 @@ def test_a_file_that_is_no_recording_is_refused_in_one_line(
         events.AgentEnded("a", 0, ""),
         events.News("a", {"event": "beats", "slots": {"0": {"life": 1}}}),
         events.SameNews((ProcessId(Seat("a", 1), 2),), {"event": "said", "message": {"say": "looping"}}),
-        events.Heard(("a", "b")),
+        events.HeartbeatsReceived(("a", "b")),
         events.LauncherPaused(2.5),
         events.PeersChanged(None),
         events.Expected((Host("a", 1),), 12.5),

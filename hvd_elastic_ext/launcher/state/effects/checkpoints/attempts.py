@@ -28,10 +28,10 @@ log = logging.getLogger(__name__)
 
 WRITE_S: Final = 900.0
 """How long a host may take for its share."""
-AGAIN_S: Final = 5.0
-"""Pause after a failed attempt; it doubles with each further one, up to :data:`AGAIN_MOST_S`."""
-AGAIN_MOST_S: Final = 300.0
-MISSES: Final = 8
+RETRY_S: Final = 5.0
+"""Pause after a failed attempt; it doubles with each further one, up to :data:`MAX_RETRY_S`."""
+MAX_RETRY_S: Final = 300.0
+MAX_MISSES: Final = 8
 """How often a commit is named again, further ahead, before the attempt fails."""
 
 
@@ -56,7 +56,7 @@ def request(job: JobState, *, stay: bool = True) -> bool:
     return state.asked
 
 
-def make_way(job: JobState) -> None:
+def drop_older_attempt(job: JobState) -> None:
     """Give up an attempt that has an older commit than the last checkpoint is to have, unless all of it is written."""
     attempt = job.checkpoints.attempt
     if job.checkpoints.asked and attempt is not None and not (attempt.stay or attempt.at_rest or attempt.sealing):
@@ -209,7 +209,7 @@ def commit_not_kept(job: JobState, worker: Worker, message: Mapping[str, Any]) -
     if newest is None:
         why = "has no access to its agent's memory; start it with the file descriptors of its parent"
         give_up(job, f"{worker.seat} {why}")
-    elif attempt.misses > MISSES:
+    elif attempt.misses > MAX_MISSES:
         give_up(job, "commits are made faster than processes can be told of them")
     else:
         further = ahead((newest[0], newest[1], newest[2]), _pace_per_s(job), attempt.misses)
@@ -312,9 +312,9 @@ def _completed(job: JobState, attempt: Attempt) -> None:
         log.warning("older checkpoints cannot be removed and take up room: %s", why)
     state.last = Last(attempt.kept_at, step)
     state.stored = Stored(next(iter(attempt.kept.values())).commit[1:], step, str(state.path))
-    state.words.update({host: str(written.get("store")) for host, written in attempt.written.items()})
-    word = state.words.get(attempt.root)
-    shared = frozenset(host for host, known in state.words.items() if known == word)
+    state.storage_names.update({host: str(written.get("store")) for host, written in attempt.written.items()})
+    word = state.storage_names.get(attempt.root)
+    shared = frozenset(host for host, known in state.storage_names.items() if known == word)
     state.readers = frozenset(attempt.written) if state.apart else shared
     slowed = job.cost.slowing.ends(now, newest_step(job)) if attempt.measurable else None
     cost.measured(job, took, slowed, stall_s=attempt.stall_s)
@@ -334,10 +334,10 @@ def give_up(job: JobState, why: str, *, blame: bool = True) -> None:
     if not attempt.at_rest:
         let_train_on(job, attempt)
     if not blame:
-        state.not_before = job.now + AGAIN_S
+        state.not_before = job.now + RETRY_S
         return
     state.failed_in_a_row += 1
-    pause = pause_after(state.failed_in_a_row, first=AGAIN_S, longest=AGAIN_MOST_S)
+    pause = pause_after(state.failed_in_a_row, first=RETRY_S, longest=MAX_RETRY_S)
     state.not_before = job.now + pause
     stays = "" if state.path is None else "; the one before stays"
     log.warning("no checkpoint: %s%s; the next attempt is in %g s", why, stays, pause)

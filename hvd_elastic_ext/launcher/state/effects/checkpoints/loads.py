@@ -18,7 +18,7 @@ from hvd_elastic_ext.launcher.state.roster import Agent
 
 log = logging.getLogger(__name__)
 
-AGAIN_S: Final = 5.0
+RETRY_S: Final = 5.0
 """Pause after a host could not read its storage."""
 
 
@@ -83,7 +83,7 @@ def _loaded(job: JobState, agent: Agent, loading: Loading, answer: Mapping[str, 
 
 def _failed(job: JobState, host: str, loading: Loading, why: str, said: Mapping[str, Any]) -> None:
     now, unwritable = job.now, said.get("unwritable") is True
-    loading.slots, loading.again_at, loading.for_good = [], now + AGAIN_S, said.get("for_good") is True
+    loading.slots, loading.again_at, loading.for_good = [], now + RETRY_S, said.get("for_good") is True
     what = "write checkpoints (--checkpoint-dir)" if unwritable else "load a checkpoint"
     said_of = f"{host} cannot {what}: {why}"
     if holding(job) or not unwritable:

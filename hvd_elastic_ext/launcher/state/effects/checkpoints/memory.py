@@ -24,7 +24,7 @@ from hvd_elastic_ext.launcher.state.roster import Agent
 
 log = logging.getLogger(__name__)
 
-AGAIN_S: Final = 5.0
+RETRY_S: Final = 5.0
 """Pause after a failed attempt."""
 
 
@@ -98,10 +98,10 @@ def _ask_all(job: JobState, short: str) -> Asleep | None:
     agents = [
         agent
         for agent in job.roster.agents.values()
-        if agent.heard and (agent.leaves_by is not None or not agent.finishing)
+        if agent.last_message_at and (agent.leaves_by is not None or not agent.finishing)
     ]
     if any(not agent.joined for agent in agents):
-        state.again_at = job.now + AGAIN_S
+        state.again_at = job.now + RETRY_S
         return None  # it connects again, or is cut off; it may hold the newest commit
     if not agents:
         path, step = job.checkpoints.newest
@@ -152,7 +152,7 @@ def _take_check_of_checkpoint(job: JobState, answer: Mapping[str, Any]) -> None:
     job.record("checkpoint_skipped", host=stored.host, reason=f"{stored.name}: {answer.get('why')}")
     state.skip.append(stored.name)
     _forget(job)
-    state.again_at = job.now + AGAIN_S
+    state.again_at = job.now + RETRY_S
 
 
 def _write(job: JobState) -> None:
@@ -189,7 +189,7 @@ def _forget(job: JobState) -> None:
 def _try_later(job: JobState, why: str) -> None:
     state = job.before_sleep
     _forget(job)
-    state.again_at = job.now + AGAIN_S
+    state.again_at = job.now + RETRY_S
     what = f"the job does not {'end' if state.skip_waiting else 'go to sleep'} yet: {why}"
     if what != state.logged:
         state.logged = what

@@ -57,7 +57,7 @@ def _hold(job: JobState, why: JobFailed) -> bool:
         return False
     part = job.before_exit
     part.why, part.since, part.commit_by = why, job.now, job.now + COMMIT_S
-    attempts.make_way(job)
+    attempts.drop_older_attempt(job)
     return True
 
 

@@ -77,7 +77,7 @@ def _next_look(job: JobState) -> float | None:
     change, now = job.restarting.change, job.now
     if change is None:
         return None
-    again = None if change.told_at is None else change.told_at + TELL_AGAIN_S
+    again = None if change.ordered_at is None else change.ordered_at + TELL_AGAIN_S
     return min((at for at in (again, change.ends_at) if at is not None and at > now), default=None)
 
 
@@ -133,8 +133,8 @@ def _end_members(job: JobState, now: float, situation: Situation) -> None:
     members = job.roster.present(members_in(situation))
     if change.first_gone_at is None and len(members) < len(situation.members):
         change.first_gone_at = now
-    if change.move is ChangeAction.DRAIN and (change.told_at is None or now >= change.told_at + TELL_AGAIN_S):
-        change.told_at = now
+    if change.move is ChangeAction.DRAIN and (change.ordered_at is None or now >= change.ordered_at + TELL_AGAIN_S):
+        change.ordered_at = now
         change.began = now if change.began is None else change.began
         _tell_to_leave(job, members, {seat.host for seat in situation.wanted}, change.reason)
     late = change.ends_at is not None and now >= change.ends_at

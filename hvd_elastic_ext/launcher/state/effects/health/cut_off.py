@@ -27,9 +27,9 @@ def end_earlier_lives(job: JobState) -> None:
     now, limit_s = job.now, job.options.heartbeat_timeout_s
     for name, (host, since) in list(job.fleet.newer_lives.items()):
         agent = job.roster.agents.get(name)
-        if agent is not None and agent.joined and agent.heard > since + GONE_S:
+        if agent is not None and agent.joined and agent.last_message_at > since + GONE_S:
             move_to_new_pod(job, agent, host)
-        elif agent is not None and agent.joined and now - agent.heard <= limit_s / 2:
+        elif agent is not None and agent.joined and now - agent.last_message_at <= limit_s / 2:
             continue
         elif agent is not None:
             cut_off_dead(job, agent, "its container was started again")
@@ -58,9 +58,9 @@ def cut_off(job: JobState, agent: Agent, reason: str, *, strike: bool) -> None:
     name = agent.host.name
     fleet.lost[name] = agent.host.uid, agent.identity
     # An agent that was never heard since the host's successor came has died with its pod.
-    strike = strike and agent.heard > agent.inherited_at
+    strike = strike and agent.last_message_at > agent.inherited_at
     del job.roster.agents[name]
-    job.roster.commits.agent_lost(name, heard=agent.heard, why=reason)
+    job.roster.commits.agent_lost(name, last_message_at=agent.last_message_at, why=reason)
     for worker in job.roster.on(name):
         job.roster.remove(worker)
         job.rendezvous.ended(worker.life)
@@ -69,13 +69,13 @@ def cut_off(job: JobState, agent: Agent, reason: str, *, strike: bool) -> None:
             fleet.recovering.update([name] if strike else [])
     job.do(actions.StopLaunch(name))
     job.do(actions.HangUp(name, reason))  # a machine that paused has not noticed anything
-    if not strike or goes(job, agent):
+    if not strike or is_departing(job, agent):
         return
     log.warning("%s is cut off: %s", name, reason)
     job.record("fenced", host=name, reason=reason)
     job.strike(Cause.FENCED, agent.host, detail=reason)
 
 
-def goes(job: JobState, agent: Agent) -> bool:
+def is_departing(job: JobState, agent: Agent) -> bool:
     """Whether an agent, or its host, was about to end in any case."""
     return agent.finishing or agent.leaves_by is not None or agent.host.name in job.leaves_by

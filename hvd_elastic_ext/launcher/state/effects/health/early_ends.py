@@ -30,7 +30,7 @@ def finished(job: JobState, worker: Worker, rank: int) -> Member:
     return Member(worker.life, rank, job.now, done=worker.done, step=0 if worker.every is None else worker.step)
 
 
-def going_on(job: JobState, next_members: Container[ProcessId]) -> None:
+def others_continue(job: JobState, next_members: Container[ProcessId]) -> None:
     """Another world is about to form: say so if members of the last one are done with training."""
     outcome, found = job.outcome, job.liveness.of_world(job.generation)
     if not found and not any(worker.done for worker in job.roster.unusual):

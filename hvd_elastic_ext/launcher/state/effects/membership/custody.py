@@ -40,7 +40,7 @@ def may_form(job: JobState) -> tuple[bool, CommitLoss | None]:
     Also the loss, if the world forms without the newest commit that was ever reported.
     """
     seats = tuple(life.seat for life in job.world.members)
-    plain = job.roster.commits.plain(seats) and not storage_may_be_newer(job, seats)
+    plain = job.roster.commits.covers_newest(seats) and not storage_may_be_newer(job, seats)
     if plain and all(job.now >= until for until in ending(job).values()):
         transfers.cancel(job)
         job.custody.decision, job.custody.holds_back = FORMS, False

@@ -20,7 +20,7 @@ def publish(job: JobState, hosts: HostSet) -> None:
         if pod.uid and pod != (before := job.fleet.pods.get(pod.name)):
             job.fleet.pods[pod.name] = pod
             if before is not None and pod.uid != before.uid:
-                _see_recreated(job, pod)
+                _check_recreated(job, pod)
             elif before is not None and not is_same(pod.life, before.life):
                 _forget_former(job, pod.name)
     known: list[Agent | Worker] = [*job.roster.agents.values(), *job.roster.workers.values()]
@@ -33,7 +33,7 @@ def publish(job: JobState, hosts: HostSet) -> None:
             and (not (each.host.uid or each.host.node) or _says_more(host, each.host))
         ):
             each.host = host
-    _see_earlier_lives(job, hosts)
+    _check_earlier_lives(job, hosts)
 
 
 def follow_slots(job: JobState, usable: Sequence[tuple[Host, Sequence[int]]]) -> None:
@@ -52,7 +52,7 @@ def follow_slots(job: JobState, usable: Sequence[tuple[Host, Sequence[int]]]) ->
         job.options = replace(job.options, limits=limits)
 
 
-def _see_recreated(job: JobState, host: Host) -> None:
+def _check_recreated(job: JobState, host: Host) -> None:
     """A new pod has the name of a former one: forget the former one, and do not wait for it."""
     agent = job.roster.agents.get(host.name)
     uid, lost = job.fleet.lost.get(host.name, ("", ""))
@@ -65,7 +65,7 @@ def _see_recreated(job: JobState, host: Host) -> None:
     _forget_former(job, host.name)
 
 
-def _see_earlier_lives(job: JobState, hosts: HostSet) -> None:
+def _check_earlier_lives(job: JobState, hosts: HostSet) -> None:
     """Note which agents belong to containers that the new list shows as replaced."""
     now, before = job.now, job.fleet.newer_lives
     job.fleet.newer_lives = {}

@@ -38,7 +38,7 @@ def test_that_a_loss_was_told_is_noted() -> None:
     holders = Holders()
     holders.reported(A, (1, 1, 9), 90, agent="a-1")
     holders.reported(B, (1, 1, 6), 60, agent="b-1")
-    holders.agent_lost("a", heard=40.0, why="the connection was reset")
+    holders.agent_lost("a", last_message_at=40.0, why="the connection was reset")
     holders.world_formed([B])
     assert {each.seat.host: each.told for each in noted(holders).holdings({})} == {"a": True, "b": False}
 

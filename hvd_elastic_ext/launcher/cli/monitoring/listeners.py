@@ -10,7 +10,7 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.journal import Sink
 from hvd_elastic_ext.io.threads.follower import Follower
 from hvd_elastic_ext.launcher.exports import otlp
-from hvd_elastic_ext.launcher.exports.event_file import Board, EventFile
+from hvd_elastic_ext.launcher.exports.event_file import EventFile, ScalarWriter
 from hvd_elastic_ext.launcher.metrics.tally import Tally
 from hvd_elastic_ext.launcher.notify.notifier import Notifier
 from hvd_elastic_ext.launcher.notify.webhook import Webhook
@@ -27,7 +27,7 @@ class Listeners(NamedTuple):
 
     tally: Tally | None = None
     notifier: Notifier | None = None
-    board: Board | None = None
+    board: ScalarWriter | None = None
     spans: Follower[otlp.Line] | None = None
 
     def notes(self) -> list[Note]:
@@ -64,7 +64,7 @@ def listeners(settings: RunSettings, clock: Clock, about: Mapping[str, Any], env
     board = None
     if settings.tensorboard is not None:
         folder = settings.tensorboard / settings.job / str(about["run"])
-        board = Board(EventFile(folder, clock.wall), clock)
+        board = ScalarWriter(EventFile(folder, clock.wall), clock)
     return Listeners(
         None if settings.metrics is None else Tally(clock.wall, clock.mono),
         None if settings.notify is None else Notifier(Webhook(settings.notify, about), clock),
