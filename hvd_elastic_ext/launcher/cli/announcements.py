@@ -111,11 +111,11 @@ def _scaled(_: int, fields: Fields) -> str:
 
 
 def _scale_recommended(_: int, fields: Fields) -> str:
-    return f"{_hosts(fields['hosts'])} would suit (--autoscale): {fields['reason']}"
+    return f"{_hosts(fields['hosts'])} recommended (--autoscale): {fields['reason']}"
 
 
 def _not_scaled(_: int, fields: Fields) -> str:
-    return f"{_hosts(fields['hosts'])} cannot be asked for just now, and are again in some seconds: {fields['reason']}"
+    return f"{_hosts(fields['hosts'])} cannot be requested now; the request is repeated: {fields['reason']}"
 
 
 def _hosts(count: int) -> str:

@@ -34,7 +34,7 @@ CHANGING: Final = ("block", "clear", "scale")
 LISTEN_TIMEOUT_S: Final = 3.0
 """How long a launcher that holds the folder may take until it listens."""
 RETRY_S: Final = 0.1
-_NO_LAUNCHER: Final = "no launcher runs; the next one will heed this"
+_NO_LAUNCHER: Final = "no launcher runs; the next one will apply this"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -44,19 +44,21 @@ def parser() -> argparse.ArgumentParser:
     where.add_argument("--state-dir", metavar="DIR", type=Path, help="the job's folder (default: ./.hvd-elastic/JOB)")
     options = Parser(
         prog="hvd-elastic hosts",
-        description="See and change which hosts a job may use. Works on a running job; without one, on what the next "
-        "launcher of the job will go by.",
+        description="See and change which hosts a job may use. Works on a running job; without one, on the state "
+        "that the next launcher of the job reads.",
     )
     commands = options.add_subparsers(dest="do", metavar="COMMAND", required=True)
-    listing = commands.add_parser("list", parents=[where], help="hosts, who is blocked, why and for how long")
+    listing = commands.add_parser(
+        "list", parents=[where], help="hosts, which of them are blocked, why and for how long"
+    )
     listing.add_argument("named", metavar="JOB", nargs="?", help="the job's name, as with --job")
     listing.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
     changes: dict[str, Any] = {"parents": [where], "surplus": "a job is named with --job NAME"}
-    block = commands.add_parser("block", **changes, help="use a host no more, until it is cleared")
+    block = commands.add_parser("block", **changes, help="do not use a host until it is cleared")
     block.add_argument("host", metavar="HOST", help="a host, or a node under pods")
     block.add_argument("--for", dest="seconds", metavar="TIME", help="30s, 10m, 2h (default: until cleared)")
     block.add_argument("--reason", metavar="TEXT", default="", help="for `hosts list` and the journal")
-    clear = commands.add_parser("clear", **changes, help="forget all that is held against a host")
+    clear = commands.add_parser("clear", **changes, help="remove all strikes and blocks of a host")
     clear.add_argument("host", metavar="HOST", help="a host, or a node under pods")
     return options
 
@@ -166,7 +168,7 @@ def asked(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
     except (FileNotFoundError, ConnectionError):
         return None
     except (TimeoutError, BlockingIOError):
-        heeded = "; it may still heed this request" if request["do"] in CHANGING else ""
+        heeded = "; the launcher may still apply this request" if request["do"] in CHANGING else ""
         raise Permanent(f"{folder}: {no_answer.why(state_folder.holder(folder))[0]}{heeded}") from None
     except PermissionError:
         raise UsageError(f"{folder}: only the user who runs the job may ask its launcher") from None
@@ -180,7 +182,7 @@ def _without_launcher(folder: Path, request: Mapping[str, Any]) -> Mapping[str, 
         saved, _ = state_folder.load(folder)
         what, ledger = "this is what the last one saved", _ledger(saved, now=now, wall=wall)
         if saved is not None and saved.ended:
-            outcome = saved.outcome or "how is in its journal"
+            outcome = saved.outcome or "its journal says how"
             what = f"the job ended ({outcome}); hosts as they were then; a new run starts without strikes"
             ledger = at_the_end(saved, now)
         sys.stderr.write(f"hvd-elastic hosts: no launcher runs; {what}\n")

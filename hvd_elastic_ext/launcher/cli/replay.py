@@ -60,7 +60,9 @@ def main(argv: Sequence[str]) -> int:
             why = f" ({error})" if isinstance(error, ValueError) else ""
             raise UsageError(f"{options.replay}:{number}: is no line of a recording{why}; {REMEDY}") from None
         if job is None:
-            raise UsageError(f"{options.replay}:{number}: an event before its launcher has begun; give a whole file")
+            raise UsageError(
+                f"{options.replay}:{number}: an event before the start of its launcher; give a complete file"
+            )
         if before.number != last + 1:
             raise UsageError(_missing(options.replay, number, last + 1, before.number - 1, count))
         count, last = count + 1, before.number
@@ -135,13 +137,13 @@ def _replay_event(job: JobState, now: float, event: Event, before: Recorded, *, 
         sys.stdout.write("".join(f"  -> {each}\n" for each in done))
     for was, now_done in zip(before.done, done, strict=False):
         if was != now_done:
-            return f"{where} was answered with {was!r}, and now with {now_done!r}"
+            return f"{where} led to {was!r}, and now leads to {now_done!r}"
     if len(before.done) != len(done):
         less = len(before.done) > len(done)
-        more, what = ("was", before.done[len(done) :]) if less else ("is now", done[len(before.done) :])
-        return f"{where} {more} answered with {what[0]!r}, too"
+        verb, what = ("led", before.done[len(done) :]) if less else ("now leads", done[len(before.done) :])
+        return f"{where} {verb} also to {what[0]!r}"
     if not _close(before.again_at, again_at):
-        return f"{where} has looked again at {before.again_at}, and now at {again_at}"
+        return f"{where} set the next look to {before.again_at}, and now sets it to {again_at}"
     return None
 
 

@@ -62,7 +62,7 @@ ALIASES: Final = {"-np": "--num-proc", "--min-np": "--min-num-proc", "--max-np":
 """Horovod's options with two names: the one that messages use, and the other."""
 
 DESCRIPTION: Final = """\
-Run an elastic job. Every option of horovodrun means here what it means there; the first groups are ours.
+Run an elastic job. Every option of horovodrun keeps its meaning; the options of the first groups are our own.
 
 examples:
   hvd-elastic run -np 2 train.py                                   two processes on this machine
@@ -203,7 +203,7 @@ def _of_the_job(add: Adders) -> None:
         choices=PRELOADS,
         help="auto: hosts keep an interpreter with the script's imports done, and fork it for new processes (off)",
     )
-    add.switch("--adopt", help="give plain hvd.elastic scripts our State, sampler and loop, unedited")
+    add.switch("--adopt", help="run an unmodified hvd.elastic script with our State, sampler and loop")
     add.switch("--resume", help="continue the last run's journal and strikes, even if it has ended")
 
 
@@ -218,11 +218,15 @@ def _of_hosts(add: Adders) -> None:
         choices=("ssh", "local", "pod"),
         help="how hosts are reached; pod is the API server's exec (default: this machine's names directly, else ssh)",
     )
-    add.option("--code", type=Path, metavar="DIR", help="leave a host out whose files in DIR are others than here")
-    add.switch("--send-code", help="a host elsewhere with other files in that DIR gets these, as they are at the start")
-    add.seconds("--settle", dest="settle_s", help="seconds in which further newcomers are waited for (3)")
+    add.option("--code", type=Path, metavar="DIR", help="do not use a host whose files in DIR differ from those here")
+    add.switch("--send-code", help="send the files in that DIR, as they are at the start, to hosts where they differ")
+    add.seconds("--settle", dest="settle_s", help="seconds to wait for further newcomers (3)")
     add.seconds("--standby-timeout", dest="standby_timeout_s", help="seconds a newcomer may take to be ready (600)")
-    add.seconds("--wait-lines", dest="wait_lines_s", help="most seconds between lines on a wait that stops no rank (4)")
+    add.seconds(
+        "--wait-lines",
+        dest="wait_lines_s",
+        help="longest time in seconds between lines about a wait that stops no rank (4)",
+    )
     add.option("--allowed-sizes", type=parse_sizes, metavar="N,N,…", help="sizes that a world may have (default: any)")
     add.option(
         "--notices-from",
@@ -230,7 +234,7 @@ def _of_hosts(add: Adders) -> None:
         default="none",
         help="cloud that hosts ask whether they will be reclaimed; auto finds out which (none)",
     )
-    add.option("--metadata-url", metavar="URL", help="where they ask it (default: the cloud's usual address)")
+    add.option("--metadata-url", metavar="URL", help="URL of its metadata service (default: the cloud's usual address)")
 
 
 def _of_failures(add: Adders) -> None:
@@ -242,9 +246,9 @@ def _of_failures(add: Adders) -> None:
         help="seconds without progress, while others wait, that count as stalled (default: a warning after 60)",
     )
     add.switch("--restart-stalled", help="restart a process that is stalled")
-    add.switch("--drain-stragglers", help="send away, once, a process that stays slower than the others")
+    add.switch("--drain-stragglers", help="remove, once, a process that stays slower than the others")
     add.number("--failure-budget", help="faults within an hour that end the job (10)")
-    add.seconds("--orphan-grace", dest="orphan_grace_s", help="seconds hosts wait for a lost launcher (60)")
+    add.seconds("--orphan-grace", dest="orphan_grace_s", help="seconds that hosts run on without a launcher (60)")
     add.seconds(
         "--commit-wait",
         dest="commit_wait_s",
@@ -260,7 +264,7 @@ def _of_failures(add: Adders) -> None:
         choices=("Never", "OnFailure"),
         help="whether a job that failed restarts from its newest checkpoint (Never)",
     )
-    add.number("--job-backoff-limit", dest="backoff_limit", help="how often, at most, with OnFailure (6)")
+    add.number("--job-backoff-limit", dest="backoff_limit", help="highest number of restarts with OnFailure (6)")
 
 
 def _of_sleep(add: Adders) -> None:
@@ -283,20 +287,20 @@ def _of_sleep(add: Adders) -> None:
     )
     add.option("--release-job", metavar="KIND/NAME", help="what makes these pods, such as mpijob/digits")
     add.seconds("--wake-every", default=300.0, help="seconds between two requests for them (300)")
-    add.seconds("--wake-timeout", default=600.0, help="seconds all may take to be ready then (600)")
+    add.seconds("--wake-timeout", default=600.0, help="seconds until all of them must be ready (600)")
 
 
 def _of_scaling(add: Adders) -> None:
     add.option(
         "--autoscale",
         metavar="POLICY[:KEY=VALUE,…]",
-        help="how many hosts the job is worth: efficiency, threshold, deadline or cost (docs/autoscale.md)",
+        help="policy for the number of hosts: efficiency, threshold, deadline or cost (docs/autoscale.md)",
     )
     add.option(
         "--scale-with",
         metavar="KIND/NAME",
-        help="who makes hosts come and go: such as statefulset/digits, exec:COMMAND, file:PATH (default: recommend, "
-        "which only says it)",
+        help="what adds and removes hosts: such as statefulset/digits, exec:COMMAND, file:PATH (default: recommend, "
+        "which only prints the number)",
     )
     add.option(
         "--observe",
@@ -324,7 +328,7 @@ def _of_checkpoints(add: Adders) -> None:
         help="how often: by cost, in steps, in seconds, or on notice only; also turns them on (auto)",
     )
     add.number("--checkpoint-keep", default=3, help="how many of the newest checkpoints are kept (3)")
-    add.switch("--train-on", help="continue from the last checkpoint of a job that is done")
+    add.switch("--train-on", help="continue training from the last checkpoint of a job that is done")
 
 
 GROUPS: Final[Mapping[str, Callable[[Adders], None]]] = {

@@ -122,7 +122,7 @@ def what_is_left(run: str, slots: Mapping[str, int], agents: Mapping[str, int], 
     :func:`orphans.fates`."""
     fates, words = orphans.agent_states(slots, agents, is_here), []
     for fate, what in (
-        (AgentState.LIVE, "its processes live on"),
+        (AgentState.LIVE, "its processes still run on"),
         (AgentState.UNKNOWN, "its processes may still train on"),
     ):
         if named := [f"{host}:{slots[host]}" for host in slots if fates[host] is fate]:

@@ -44,7 +44,7 @@ def why_not(environ: Mapping[str, str]) -> str | None:
         return ""
     protocol = next((found for name in PROTOCOLS if (found := environ.get(name, "").strip())), HTTP)
     if protocol != HTTP:
-        return f"{named}: no spans are sent: the protocol {protocol} is not spoken here; use {HTTP}"
+        return f"{named}: no spans are sent: the protocol {protocol} is not supported; use {HTTP}"
     return None
 
 
@@ -117,7 +117,7 @@ class Sender:
         self._said.text = ""
         if self._exporter.export(sampled) is SpanExportResult.SUCCESS:
             return ""
-        return f"the collector cannot be told: {self._said.text or 'it does not answer'}"
+        return f"spans cannot be sent: {self._said.text or 'the collector does not answer'}"
 
     def close(self) -> None:
         """Let go of connections."""

@@ -119,9 +119,7 @@ class StateDir(contextlib.AbstractContextManager["StateDir"]):
         if (found := read_key(self.path)) is not None:
             return found
         if os.path.lexists(self.path / KEY):
-            LOG.warning(
-                "%s: is no key of this job; agents of an earlier launcher will not be taken back", self.path / KEY
-            )
+            LOG.warning("%s: is not a key; this launcher cannot take over agents of an earlier one", self.path / KEY)
         made = secrets.token_bytes(KEY_BYTES)
         self._write(KEY, made.hex() + "\n")
         return made
@@ -254,7 +252,9 @@ def _hold(path: Path) -> int:
             f"{path} is already in use by {who}; stop that launcher, or give this one another --job or --state-dir"
         ) from None
     except OSError as error:
-        LOG.warning("%s: this file system knows no locks (%s); see to it that only one launcher uses it", path, error)
+        LOG.warning(
+            "%s: this file system has no locks (%s); make sure that only one launcher uses this folder", path, error
+        )
     with contextlib.suppress(OSError):  # a full disk: the lock holds without a name in it
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"pid {os.getpid()} on host {socket.gethostname()}\n".encode(), 0)

@@ -205,7 +205,7 @@ class MpiRuns:
         with contextlib.suppress(OSError):
             words = first_message(said.read_text(errors="replace"))
             log.info("mpirun of world %d has ended with %d: %s", generation, code, words)
-            self._ended(generation, f"mpirun has ended with exit code {code}: {words or 'it said nothing'}")
+            self._ended(generation, f"mpirun has ended with exit code {code}: {words or 'no output'}")
 
 
 def _content(path: Path) -> bytes:

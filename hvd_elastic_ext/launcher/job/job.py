@@ -161,7 +161,7 @@ class Job:
                 if self._releases is not None:
                     code = asleep.exit_code if self._stop is None else self._stop.exit_code
                     release = self._releases.launcher_ends(code=code)
-                    await self._said("for the cluster to take the job's release", release)
+                    await self._wait_and_log("for the cluster to release the job's workers", release)
                 raise
             finally:
                 self._feed.listener = lambda: None
@@ -172,10 +172,10 @@ class Job:
                     await asyncio.to_thread(endpoint.close)
                 await self._admin.stop()
                 self._console.close()
-                await self._said("for the disk to take the job's last state", self._writer.close(), CLOSE_S)
+                await self._wait_and_log("for the job's last state to be written", self._writer.close(), CLOSE_S)
 
-    async def _said(self, what: str, work: Awaitable[None], most_s: float = FINAL_CALL_S) -> None:
-        """Wait for the last work of this launcher, which takes ``most_s`` at most, and say so."""
+    async def _wait_and_log(self, what: str, work: Awaitable[None], most_s: float = FINAL_CALL_S) -> None:
+        """Wait for the last work of this launcher, which takes ``most_s`` at most, and log the wait."""
         wait = Wait(what, self._clock.mono() + most_s, ", then the launcher ends")
         await log_while_waiting(work, wait, self._clock, failed=lambda: None)
 
@@ -339,13 +339,13 @@ class Job:
     def _scale_by_hand(self, hosts: object) -> Mapping[str, Any]:
         """Answer ``hvd-elastic scale``. Raises :class:`UsageError`."""
         if self._settings.scaling is None:
-            raise UsageError("this job asks nobody for hosts; start it with --autoscale POLICY --scale-with KIND/NAME")
+            raise UsageError("this job requests no hosts; start it with --autoscale POLICY --scale-with KIND/NAME")
         if not (hosts is None or (type(hosts) is int and hosts > 0)):
             raise UsageError(f"{hosts!r} is no number of hosts")
         self._session.scale_by_hand(hosts)
         if hosts is None:
             return {"said": f"the policy {self._settings.scaling.policy} decides again"}
-        does = "" if self._scaler is not None else "; nobody makes hosts come and go (--scale-with recommend)"
+        does = "" if self._scaler is not None else "; nothing adds or removes hosts (--scale-with recommend)"
         return {"said": f"asked for {hosts} hosts, within --min-np and --max-np, until `hvd-elastic scale auto`{does}"}
 
     @contextlib.contextmanager

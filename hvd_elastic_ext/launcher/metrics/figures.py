@@ -71,7 +71,9 @@ def _world(job: JobState, now: float) -> Iterator[Figure]:
     if steps:
         yield _one("step_seconds", "Seconds of a step, of the slowest rank", max(steps))
     if progress := [now - worker.moved_at for worker in members if worker.moved_at]:
-        yield _one("progress_age_seconds", "Since the rank that is longest without progress made some", max(progress))
+        yield _one(
+            "progress_age_seconds", "Seconds since the last progress, of the rank with the oldest", max(progress)
+        )
     costs = [worker.commit_s for worker in members if worker.commit_s is not None]
     if costs:
         yield _one("commit_seconds", "Seconds that the last commit took, of the slowest rank", max(costs))
@@ -82,7 +84,7 @@ def _hosts(job: JobState, now: float, listed: HostSet) -> Iterator[Figure]:
     leaving = job.notices.departing.keys() | {name for name, agent in agents.items() if agent.leaves_by is not None}
     blocked = sum(job.faults.ledger.blocked(now, host).blocked for host in listed)
     yield _one("hosts_listed", "Hosts of the newest list", len(listed))
-    yield _one("slots_listed", "Processes that they can run", listed.slots)
+    yield _one("slots_listed", "Slots of the newest list", listed.slots)
     yield _one("hosts_connected", "Hosts whose agent is connected", len(agents))
     yield _one("hosts_blocked", "Listed hosts that get no work after faults, or by hand", blocked)
     yield _one("hosts_with_notice", "Hosts that will be gone soon", len(leaving))
@@ -94,19 +96,21 @@ def _hosts(job: JobState, now: float, listed: HostSet) -> Iterator[Figure]:
     )
     if agents:
         oldest = now - min(agent.last_message_at for agent in agents.values())
-        yield _one("oldest_heartbeat_age_seconds", "Since the host that is silent longest was heard", oldest)
+        yield _one(
+            "oldest_heartbeat_age_seconds", "Seconds since the last message, of the host with the oldest", oldest
+        )
     if len(agents) > MAX_HOSTS:
         agents = {}
     ages: Samples = {(name,): now - agent.last_message_at for name, agent in agents.items()}
-    yield Figure("heartbeat_age_seconds", "Since a host's agent was heard", ages, ("host",))
-    busy = ("processors that are busy", "time in which GPUs compute", "GPUs' memory in use", "memory in use")
+    yield Figure("heartbeat_age_seconds", "Seconds since the last message of a host's agent", ages, ("host",))
+    busy = ("processors that are busy", "time in which GPUs compute", "GPU memory in use", "memory in use")
     for each, words in zip(USAGE, busy, strict=True):
         used: Samples = {(name,): agent.usage[each] for name, agent in agents.items() if each in agent.usage}
         yield Figure(f"host_{each}_ratio", f"Share of the {words}", used, ("host",))
 
 
 def _sizes(job: JobState) -> Iterator[Figure]:
-    yield _one("processes_wanted", "Processes that the job would have now", len(job.wanted))
+    yield _one("processes_wanted", "Processes that the job wants now", len(job.wanted))
     wanted = job.scaling.wanted if job.scaling.wanted is not None else job.scaling.recommended
     if wanted is not None:
         yield _one("hosts_desired", "Hosts that the job asks for (--autoscale)", wanted)
@@ -116,7 +120,7 @@ def _observed(job: JobState) -> Iterator[Figure]:
     """Under names of their own, as an adapter for a HorizontalPodAutoscaler takes them."""
     for name, value in signals_of(job).items():
         if _NAME.fullmatch(name) and name not in RESERVED_NAMES:
-            yield _one(name, "Observed, by the script or by --observe", value)
+            yield _one(name, "Signal from the script or from --observe", value)
 
 
 def _one(name: str, words: str, value: float) -> Figure:

@@ -47,7 +47,7 @@ def webhook_url(given: str) -> str:
     except ValueError:
         usable = False
     if not usable or not text.isascii() or not text.isprintable() or " " in text:
-        raise UsageError("--notify: that is no address; write https://HOST/…, or file:PATH of a file with one")
+        raise UsageError("--notify: that is not a URL; write https://HOST/…, or file:PATH of a file with one")
     return text
 
 
@@ -76,7 +76,7 @@ class Webhook:
 
     def _told(self, message: Message) -> str:
         problem = self._tried(message)
-        return problem and f"{self._host} cannot be told: {problem}"
+        return problem and f"no message to {self._host}: {problem}"
 
     def _tried(self, message: Message) -> str:
         """Send a message, with some tries. Return why it could not be sent; empty if it was."""
@@ -103,7 +103,7 @@ class Webhook:
         except OSError as error:
             return str(getattr(error, "reason", None) or error.strerror or error), True
         except http.client.HTTPException as error:  # its text may have what the server sent
-            return f"it does not answer as HTTP has it ({type(error).__name__})", True
+            return f"its answer is not HTTP ({type(error).__name__})", True
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -207,7 +207,7 @@ def _of_sizes(s: RunSettings) -> Checks:
         (not s.command, "no command was given; write it last: hvd-elastic run [options] train.py"),
         (s.num_proc < 1, f"-np is {s.num_proc}; at least 1 process is needed"),
         (low < 1, f"--min-np is {low}; at least 1 process is needed"),
-        (most is not None and low > most, f"--min-np {low} is more than --max-np {most}; no world could be of both"),
+        (most is not None and low > most, f"--min-np {low} is more than --max-np {most}; no world size satisfies both"),
         (
             low > s.num_proc,
             f"--min-np {low} is more than {counted or f'-np {s.num_proc}'}; the job would start below its own minimum",

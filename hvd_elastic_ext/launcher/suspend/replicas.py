@@ -19,7 +19,7 @@ from hvd_elastic_ext.launcher.rules.suspend.workloads import RELEASE, Pod, Seen,
 TIMEOUT: Final = (3.0, 5.0)
 """Seconds for a connection, and without a byte of the answer: a launcher that is to end waits for what is under way."""
 
-_REMEDIES: Final[Mapping[int, str]] = {HTTPStatus.UNAUTHORIZED: "its token is none, or has expired"}
+_REMEDIES: Final[Mapping[int, str]] = {HTTPStatus.UNAUTHORIZED: "its token is missing or has expired"}
 _RIGHTS: Final = {RELEASE: "hvd-elastic manifest sleep gives the right"}
 _RIGHTS_ELSE: Final = "docs/autoscale.md says which rights it needs"
 

@@ -330,7 +330,7 @@ def test_a_token_that_has_expired_is_read_anew(kube: KubeServer, tmp_path: Path)
     path, old = tmp_path / "config", kube.access.issue("somebody", "system:masters")
     replicas = Replicas(Access(str(kube.kubeconfig(path, token=old))), workload("mpijob/digits"))
     kube.access.revoke(old)
-    with pytest.raises(RequestFailed, match=r"says 401 Unauthorized; its token is none, or has expired"):
+    with pytest.raises(RequestFailed, match=r"says 401 Unauthorized; its token is missing or has expired"):
         replicas.look()
     kube.kubeconfig(path)
     assert replicas.look().replicas == 2

@@ -136,14 +136,14 @@ class WebSocketStream:
 
     def send(self, data: bytes, *, channel: int = pods.STDIN) -> None:
         """In messages of at most 32 KiB; blocks until all are written."""
-        with self._stream_errors("could not be told its orders"):
+        with self._stream_errors("was lost while input was sent"):
             for start in range(0, len(data), _PIECE):
                 self._made.send_binary(bytes([channel]) + data[start : start + _PIECE])
 
     def end_input(self) -> None:
         """Tell the command that no more input comes. A server that cannot be told (before 1.30) waits for more."""
         if self._made.getsubprotocol() == pods.PROTOCOLS[0]:
-            with self._stream_errors("could not be told its orders"):
+            with self._stream_errors("was lost while input was sent"):
                 self._made.send_binary(bytes([_CLOSE, pods.STDIN]))
 
     def receive(self) -> Iterator[tuple[int, bytes]]:
@@ -177,7 +177,7 @@ class WebSocketStream:
             try:
                 opcode, data = self._made.recv_data(control_frame=True)
             except websocket.WebSocketTimeoutException:
-                raise _TimedOut("the connection to the pod was lost: it says nothing") from None
+                raise _TimedOut("the connection to the pod was lost: it sends no data") from None
             except websocket.WebSocketConnectionClosedException:
                 return None
         self._heard_at, self._unanswered = time.monotonic(), 0
@@ -190,7 +190,7 @@ class WebSocketStream:
 
     def _ping(self) -> None:
         if self._unanswered >= self._pace.unanswered:
-            why = f"{self._unanswered} questions for a sign of life were not answered"
+            why = f"{self._unanswered} pings were not answered"
             raise NotRun(f"the connection to the pod was lost: {why}")
         self._unanswered += 1
         with self._stream_errors("was lost"):
@@ -235,7 +235,7 @@ def connected(endpoint: Endpoint, path: str, *, pace: StreamTimeouts) -> WebSock
     except websocket.WebSocketBadStatusException as error:
         raise _refused(error.status_code, error.resp_body or b"") from None
     except websocket.WebSocketTimeoutException:
-        raise NotRun(f"no answer from {endpoint.url}: it says nothing for {pace.answer:g} s") from None
+        raise NotRun(f"no answer from {endpoint.url}: it sends no data for {pace.answer:g} s") from None
     except (websocket.WebSocketException, OSError, ValueError) as error:
         raise NotRun(f"no answer from {endpoint.url}: {_reason(error)}") from None
     stream = WebSocketStream(made, pace)

@@ -30,7 +30,7 @@ _SERVICE: Final = re.compile(r"(?P<pod>[^.]+)\.[^.]+\.(?P<namespace>[^.]+)\.svc(
 _ADDRESS: Final = re.compile(r"[0-9.]+")
 _MAX_CHARS: Final = 500
 _REMEDIES: Final = {
-    401: "its token is none, or has expired",
+    401: "its token is missing or has expired",
     403: ROLE,
     404: "with --rsh pod hosts have names of pods, as hvd-discover publishes them",
 }

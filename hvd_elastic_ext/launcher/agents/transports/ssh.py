@@ -116,12 +116,14 @@ def refused_key(host: str, port: int | None, said: Sequence[str]) -> str | None:
     name = host if port in (None, 22) else shlex.quote(f"[{host}]:{port}")
     files = [match[1] for line in said if (match := _OFFENDING.search(line))]
     if not files:
-        return f"its key is not known, and your ssh configuration demands that it is: {ADD_HOST_KEY.format(host=host)}"
-    return f"its key is not the one that is known; if it was changed rightly: ssh-keygen -R {name} -f {files[0]}"
+        return (
+            f"its key is not known, and your ssh configuration requires a known key: {ADD_HOST_KEY.format(host=host)}"
+        )
+    return f"its key is not the one that is known; if that change was intended: ssh-keygen -R {name} -f {files[0]}"
 
 
 ADD_HOST_KEY: Final = (
-    "add it to ~/.ssh/known_hosts, or say StrictHostKeyChecking accept-new for {host} in ~/.ssh/config"
+    "add it to ~/.ssh/known_hosts, or set StrictHostKeyChecking accept-new for {host} in ~/.ssh/config"
 )
 
 

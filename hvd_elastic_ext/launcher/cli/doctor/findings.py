@@ -66,8 +66,8 @@ def interpreter(answer: InterpreterReport, *, on: str = "") -> Iterator[Finding]
         return
     yield _python(str(python["version"]), on=on)
     if taken := python.get("taken"):
-        reason = "somebody else has made it or can enter it; agents use XDG_RUNTIME_DIR or the home directory instead"
-        yield Finding("warning", f"{on}{taken} is not ours alone", reason, f"as root: rm -r {taken}")
+        reason = "another user owns it or can enter it; agents use XDG_RUNTIME_DIR or the home directory instead"
+        yield Finding("warning", f"{on}{taken} belongs to others too", reason, f"as root: rm -r {taken}")
     for step in ("hvd-elastic-ext", "numpy", "torch", "horovod"):
         if step == "horovod" and step in answer.steps:
             yield from _horovod(answer, on=on)
@@ -75,7 +75,7 @@ def interpreter(answer: InterpreterReport, *, on: str = "") -> Iterator[Finding]
             yield _library(answer, step, on=on)
         else:  # a consequence of what is named above, so no error of its own
             reason = f"the interpreter ended before, in {answer.crashed_in or 'an earlier step'}"
-            yield Finding("note", f"{on}{step} was not looked at", reason)
+            yield Finding("note", f"{on}{step} was not checked", reason)
 
 
 def _python(version: str, *, on: str) -> Finding:
@@ -111,7 +111,7 @@ def _horovod(answer: InterpreterReport, *, on: str) -> Iterator[Finding]:
         yield Finding("warning", f"{on}Horovod is not installed", reason, BUILD)
         return
     if version != HOROVOD:
-        reason = f"this release is made for {HOROVOD} and tried with no other"
+        reason = f"this release is tested with {HOROVOD} only"
         yield Finding("warning", f"{on}Horovod {version}", reason, BUILD)
     if why is not None:
         yield Finding("error", f"{on}Horovod {version} cannot be imported", *_why_horovod_fails(answer, why))
@@ -130,7 +130,7 @@ def _horovod(answer: InterpreterReport, *, on: str) -> Iterator[Finding]:
 def _why_horovod_fails(answer: InterpreterReport, why: str) -> tuple[str, str]:
     torch_broken = _failure(answer, "torch")[0] is not None
     if torch_broken:
-        return "torch itself cannot be imported", "mend torch first, then look again"
+        return "torch itself cannot be imported", "repair torch first, then run this command again"
     torch = answer.steps["torch"]["version"]
     if "undefined symbol" in why or "cannot open shared object" in why:
         return f"it was built against another torch than {torch} ({why})", BUILD
@@ -216,7 +216,7 @@ def resources(facts: DoctorFacts) -> Iterator[Finding]:
     size = facts.shared_memory
     if size is None or size < SMALL_SHARED_MEMORY:
         shown = "missing" if size is None else f"{size / 2**20:.0f} MiB"
-        reason = "DataLoader workers hand over batches there and die of a bus error when it is full"
+        reason = "DataLoader workers pass batches through it, and a bus error kills them when it is full"
         yield Finding(
             "warning", f"{SHARED_MEMORY} is {shown}", reason, "docker run --shm-size=2g; an emptyDir of medium Memory"
         )
@@ -240,8 +240,8 @@ _SSH: Final = (
     ("permission denied", "the host does not take this key", "ssh-copy-id {host}, or name the key with -i"),
     (
         "host key verification failed",
-        "its host key is not the one known here, or is not known and your ssh configuration demands that it is",
-        "ssh-keygen -R {host} if it was changed rightly; if it is not known: " + ADD_HOST_KEY,
+        "its host key is not the one known here, or is not known and your ssh configuration requires a known key",
+        "ssh-keygen -R {host} if that change was intended; if it is not known: " + ADD_HOST_KEY,
     ),
     (
         "host identification has changed",
@@ -280,7 +280,7 @@ def _this_machine(host: HostFacts, here: InterpreterReport) -> Finding:
     loopback = next((a for a in host.addresses if ipaddress.ip_address(a).is_loopback), None)
     if loopback is None or host.name in ("localhost", here.hostname, loopback):
         return Finding("ok", f"{host.name}: is this machine; no ssh is used")
-    reason = "so it is taken for this machine, and its processes would be started here"
+    reason = "so the job would start its processes here, on this machine"
     remedy = f"if it is another machine, give {host.name} its own address in /etc/hosts or DNS"
     return Finding("warning", f"{host.name}: name resolves to {loopback}", reason, remedy)
 
@@ -315,14 +315,14 @@ def _unreachable(host: HostFacts) -> Finding:
     for symptom, why, remedy in _SSH:
         if symptom in said.lower():
             return Finding("error", f"{host.name}: ssh fails", f"{why} ({said})", remedy.format(host=host.name))
-    return Finding("error", f"{host.name}: ssh fails", said or "it said nothing", f"try: ssh -v {host.name} true")
+    return Finding("error", f"{host.name}: ssh fails", said or "no output", f"try: ssh -v {host.name} true")
 
 
 def _no_answer(host: HostFacts) -> Finding:
     assert host.answer is not None
     on, code, said = f"{host.name}: ", host.answer.code, host.answer.stderr
     if code is None:
-        return Finding("error", f"{on}ssh connects, and nothing comes back", "", f"try: ssh {host.name} true")
+        return Finding("error", f"{on}ssh connects, but no output comes back", "", f"try: ssh {host.name} true")
     if code in (126, 127):
         remedy = "install the same environment at the same path, or name the interpreter there with --python"
         return Finding("error", f"{on}the interpreter is not there", said, remedy)

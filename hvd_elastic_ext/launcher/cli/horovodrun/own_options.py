@@ -40,8 +40,8 @@ def parse(words: ParserInput) -> argparse.Namespace:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add ``horovodrun``'s options."""
     parser.add_argument("command", nargs=argparse.REMAINDER, help="command to run")
-    _of_the_job(parser.add_argument_group("as horovodrun has them"))
-    _of_hosts(parser.add_argument_group("as horovodrun has them: hosts").add_mutually_exclusive_group())
+    _of_the_job(parser.add_argument_group("as in horovodrun"))
+    _of_hosts(parser.add_argument_group("as in horovodrun: hosts").add_mutually_exclusive_group())
     for names, nargs in ((SWITCHES, 0), (VALUES, None)):
         for name in names.split():
             parser.add_argument(name, nargs=nargs, dest="horovods", action=_Refused, help=argparse.SUPPRESS)
@@ -52,9 +52,9 @@ def _of_the_job(group: Any) -> None:
     add("-np", "--num-proc", dest="num_proc", **number, help="processes needed to start (all slots that are there)")
     add("--min-np", "--min-num-proc", dest="min_num_proc", **number, help="processes needed to go on (--num-proc)")
     add("--max-np", "--max-num-proc", dest="max_num_proc", **number, help="processes at most (no limit)")
-    add("--slots-per-host", dest="slots", **number, help="slots of a host for which none are given")
+    add("--slots-per-host", dest="slots", **number, help="slots of a host that is given without a number")
     add("--elastic-timeout", type=int, metavar="S", help="seconds to wait for --min-np processes (600)")
-    add("--reset-limit", **number, help="how often, at most, the world may change (no limit)")
+    add("--reset-limit", **number, help="highest number of changes of the world (no limit)")
     add(
         "--blacklist-cooldown-range",
         dest="cooldown_range",
@@ -67,7 +67,7 @@ def _of_the_job(group: Any) -> None:
         add(name, dest="nics", action=_Interfaces, nargs=1, metavar="NAME", help="interface of this host to use")
     add("--output-filename", metavar="DIR", help="folder for the output of each process")
     add("-prefix-timestamp", "--prefix-output-with-timestamp", action="store_true", help="time before each line")
-    add("--verbose", action="store_true", help="say more")
+    add("--verbose", action="store_true", help="print more log lines")
     add("-p", "--ssh-port", type=int, metavar="PORT", help="port of sshd on the hosts")
     add("-i", "--ssh-identity-file", metavar="FILE", help="private key for ssh")
 
@@ -80,7 +80,7 @@ def _of_hosts(group: Any) -> None:
 
 class _Refused(argparse.Action):
     def __call__(self, parser: object, namespace: object, values: object, option_string: str | None = None) -> NoReturn:
-        raise UsageError(f"{option_string} is an option for Horovod itself, and there is none here; leave it out")
+        raise UsageError(f"{option_string} is an option for Horovod itself, which is not installed; leave it out")
 
 
 class _Interfaces(argparse.Action):

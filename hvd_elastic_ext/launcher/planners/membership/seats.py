@@ -17,9 +17,9 @@ from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 log = logging.getLogger(__name__)
 
 SEPARATE: Final = (
-    "no process asked for a world: {} programs have run, each by itself. If the script trains, it has trained as many "
-    "models: call hvd.init() or elastic.init(); train in a function with @elastic.run if hvd_elastic_ext.torch is "
-    "imported; or give --engine torchrun to a script that torchrun runs"
+    "no process asked for a world: {} programs have run, each by itself. If the script trains, each of them has "
+    "trained a model of its own: call hvd.init() or elastic.init(); train in a function with @elastic.run if "
+    "hvd_elastic_ext.torch is imported; or give --engine torchrun to a script that torchrun runs"
 )
 
 REFUSED: Final = ": exit code 2"

@@ -63,7 +63,7 @@ BLAME: Final[Mapping[Cause, Blame]] = {
     Cause.TOLD: Blame("nobody", "the launcher told it to leave"),
     Cause.DRAINED: Blame("nobody", "an operator empties the host; it works as well as before"),
     Cause.EVICTED: Blame("nobody", "the cluster evicted the pod"),
-    Cause.PREEMPTED: Blame("nobody", "the cloud took the machine back, or a more important pod its place"),
+    Cause.PREEMPTED: Blame("nobody", "the cloud took the machine back, or a pod of higher priority took its place"),
     Cause.PEER_LOST: Blame("nobody", "Horovod ends a whole process when a peer is gone: the peer is to blame"),
     Cause.CRASHED: Blame("slot", "one process failed and its neighbours did not: its device, if it does so again"),
     Cause.MEMORY: Blame("slot", "the memory is the host's, but one process fewer is what relieves it"),

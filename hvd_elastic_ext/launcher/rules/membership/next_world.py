@@ -202,7 +202,7 @@ def decide_by(now: float, found: Difference, limits: WorldLimits) -> WorldDecisi
     if found.lost or found.broken:
         return _after_loss(found, limits)
     if found.over:
-        return WorldDecision(None, "", "training is done, and the last ones are about to say so")
+        return WorldDecision(None, "", "training is done, and some members have not reported that yet")
     if not (found.formed and found.settled):
         return STILL_FORMING
     if found.leaving:

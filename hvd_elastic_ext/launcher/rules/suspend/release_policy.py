@@ -99,7 +99,9 @@ def without_look(now: float, progress: SleepProgress, limits: ReleaseLimits, *, 
     ends = progress.since + (limits.wake_every_s if progress.asked is None else limits.wake_timeout_s)
     if now >= ends:
         return None
-    for_what = "the workers have been let go" if progress.asked is None else f"{progress.asked} workers were asked for"
+    for_what = (
+        "the workers have been released" if progress.asked is None else f"{progress.asked} workers were asked for"
+    )
     return ReleaseDecision(ReleaseAction.WAIT, for_what, ends)
 
 
@@ -123,7 +125,7 @@ def _after_release(now: float, ends: float, seen: Seen, limits: ReleaseLimits) -
         return ReleaseDecision(
             ReleaseAction.DELETE, f"{len(left)} workers are still there", min(now + DELETE_RETRY_S, ends)
         )
-    return ReleaseDecision(ReleaseAction.WAIT, "the workers have been let go", ends)
+    return ReleaseDecision(ReleaseAction.WAIT, "the workers have been released", ends)
 
 
 def _while_asked(now: float, asked: int, since: float, seen: Seen, limits: ReleaseLimits) -> ReleaseDecision:

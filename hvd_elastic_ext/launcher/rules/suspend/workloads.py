@@ -215,7 +215,7 @@ def seen(of: Workload, number: Mapping[str, Any], pods: Mapping[str, Any]) -> Se
     if replicas is None and isinstance(number.get("spec"), dict):
         replicas = 0  # a scale leaves it out, and operators mean it by nothing
     if type(replicas) is not int or not isinstance(pods.get("items"), list):
-        raise ValueError(f"the answer about {of} is none")
+        raise ValueError(f"the answer about {of} is invalid")
     uid = None if of.kind.scale else _at(number, ("metadata", "uid"))
     mine = tuple(_pod(each) for each in pods["items"] if uid is None or _owner(each) == uid)
     slots = _at(number, ("spec", "slotsPerWorker"))
@@ -310,7 +310,7 @@ def to_delete(of: Workload, now: Seen) -> tuple[Pod, ...]:
 def _pod(raw: Any) -> Pod:
     metadata = _at(raw, ("metadata",))
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
-        raise ValueError("a pod in the list is none")
+        raise ValueError("the list contains an invalid pod")
     conditions = _at(raw, ("status", "conditions"))
     ready = any(
         isinstance(each, dict) and each.get("type") == "Ready" and each.get("status") == "True"

@@ -122,11 +122,11 @@ COOLS = {**STRUCK, "cooldown_s": 20.0, "host_blocked_s": 20.0}
             {"hosts": 1, "before": 2, "leaving": ["b"], "reason": "host 2 adds 30%"},
             "asks for 1 host instead of 2 (--autoscale): host 2 adds 30%; b may go",
         ),
-        ("scale_recommended", {"hosts": 4, "reason": "because"}, "4 hosts would suit (--autoscale): because"),
+        ("scale_recommended", {"hosts": 4, "reason": "because"}, "4 hosts recommended (--autoscale): because"),
         (
             "not_scaled",
             {"hosts": 4, "reason": "no answer"},
-            "4 hosts cannot be asked for just now, and are again in some seconds: no answer",
+            "4 hosts cannot be requested now; the request is repeated: no answer",
         ),
         (
             "cleared",

@@ -50,7 +50,7 @@ def test_processes_that_are_known_to_be_dead_are_not_said_to_train() -> None:
 
     head = f"no launcher runs, and the last one did not end run {RUN}: "
     assert said({"localhost.sock": 7}).splitlines()[0] == (
-        f"{head}its processes live on localhost:2; its processes may still train on b:1"
+        f"{head}its processes still run on localhost:2; its processes may still train on b:1"
     )
     assert said({}).splitlines()[0] == (
         f"{head}its processes may still train on b:1; nothing of it runs on localhost any more"

@@ -97,7 +97,7 @@ def test_a_decision_that_is_another_one_is_named_with_its_line(
     assert cli.main(["events", "--replay", str(path), "--quiet"]) == 1
     out = capsys.readouterr().out
     assert out.startswith(f"{path}:{number + 1}: ")
-    assert "was answered with 'journal slept" in out
+    assert "led to 'journal slept" in out
 
 
 def test_the_state_is_printed_with_everything_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,7 +207,7 @@ def test_an_abbreviated_option_of_events_is_refused(capsys: pytest.CaptureFixtur
         ('{"recording":99}\n', "version 99"),
         (
             '{"number":1,"mono":1,"event":{"kind":"Look"},"done":[],"again_at":null,"error":null}\n',
-            "before its launcher has begun",
+            "before the start of its launcher",
         ),
         ('{"recording":3,"mono":1}\n', ":1: is no line of a recording"),
     ],

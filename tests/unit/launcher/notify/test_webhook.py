@@ -48,7 +48,7 @@ def test_a_server_that_fails_is_asked_again_and_what_it_refuses_is_not_sent_agai
         assert sent(f"{server.url}/services/secret") == []
     assert len(server.got) == 1
     assert [each.getMessage() for each in caplog.records] == [
-        "--notify: 127.0.0.1 cannot be told: it answers 404 Not Found; the job goes on"
+        "--notify: no message to 127.0.0.1: it answers 404 Not Found; the job goes on"
     ]
 
 
@@ -79,9 +79,7 @@ def test_a_server_that_does_not_speak_http_is_told_and_the_next_message_is_sent(
                 connection.sendall(answer)
         hook.close()
     [line] = [each.getMessage() for each in caplog.records]
-    assert line == (
-        "--notify: 127.0.0.1 cannot be told: it does not answer as HTTP has it (BadStatusLine); the job goes on"
-    )
+    assert line == ("--notify: no message to 127.0.0.1: its answer is not HTTP (BadStatusLine); the job goes on")
 
 
 def test_a_redirect_is_not_followed(caplog: pytest.LogCaptureFixture) -> None:
@@ -132,7 +130,7 @@ def test_the_address_may_stand_in_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_address_is_refused_in_one_line_without_it(text: str) -> None:
-    with pytest.raises(UsageError, match=r"^--notify: that is no address; write https://HOST/") as refused:
+    with pytest.raises(UsageError, match=r"^--notify: that is not a URL; write https://HOST/") as refused:
         webhook_url(text)
     assert "secret" not in str(refused.value)
 

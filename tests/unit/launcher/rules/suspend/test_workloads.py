@@ -112,7 +112,7 @@ def test_a_note_that_is_none_is_not_there(before: str) -> None:
     ],
 )
 def test_an_answer_that_is_none_is_told(number: dict[str, Any], there: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="is none"):
+    with pytest.raises(ValueError, match="invalid"):
         workloads.seen(MPI, number, there)
 
 
