@@ -1,4 +1,4 @@
-"""What many hosts cost the launcher: heartbeats and open files. Pure, but for asking the kernel for more files."""
+"""What many hosts cost the launcher: heartbeats and open files. Pure, except for :func:`raise_file_limit`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_HEARTBEATS_PER_S: Final = 128.0
 MAX_FULL_HEARTBEATS_PER_S: Final = 32.0
 """Full heartbeats (with the figures of all processes) a second that it handles."""
 MAX_FIGURES_EVERY: Final = 5
-"""At least one heartbeat in so many is full."""
+"""At least one heartbeat in this many is full."""
 FILES_PER_HOST: Final = 6
 """Open files that a host costs: its connection, and the pipes of its agent's start."""
 FILES_PER_SLOT: Final = 4
@@ -19,7 +19,9 @@ FILES_PER_SLOT: Final = 4
 OWN_FILES: Final = 256
 """Files that the launcher has open itself, unauthenticated connections among them."""
 MAX_FILE_LIMIT: Final = 1 << 16
-"""The limit that is set at first. With a limit of 10⁹, programs that close all possible descriptors take minutes."""
+"""The limit that is set, unless the job needs more. With a limit of 10⁹, programs that close all possible descriptors
+take minutes.
+"""
 
 
 class HeartbeatPace(NamedTuple):

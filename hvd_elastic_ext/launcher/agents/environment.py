@@ -14,7 +14,7 @@ from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 
 MAX_ENVIRONMENT_BYTES: Final = MAX_INPUT_BYTES - (64 << 10)
-"""Bytes of environment and command together, as JSON, that fit into the line which an agent is given, beside ours."""
+"""Most bytes of environment and command as JSON. The rest of an agent's input line is for our own fields."""
 
 _NOT_EXPORTED: Final = re.compile(
     r"BASH_FUNC.*|.*\(\)|OLDPWD|HOROVOD_(RANK|SIZE|(LOCAL|CROSS)_(RANK|SIZE)|GLOO_RENDEZVOUS.*)"
@@ -25,7 +25,7 @@ CRASHING: Final[Mapping[str, str]] = {
     "HOROVOD_AUTOTUNE": "Horovod crashes on the first resize with autotuning (horovod#2835)",
     "HOROVOD_DYNAMIC_PROCESS_SETS": "Horovod crashes on the first resize with process sets (horovod#4021)",
 }
-"""Horovod's own switches that no elastic job survives."""
+"""Horovod's own switches that crash an elastic job."""
 
 FIXED: Final[Mapping[str, str]] = {
     "HOROVOD_ELASTIC": "1",

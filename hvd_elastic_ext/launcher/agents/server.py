@@ -211,7 +211,7 @@ class Control:
         self._emit(AgentJoined(session.host, hello))
 
     def receive(self, session: Session, news: Mapping[str, Any]) -> None:
-        """Take an event of an agent. Raises ``WireError`` if it is none."""
+        """Handle a message from an agent. Raises ``WireError`` if it is malformed."""
         if not isinstance(news.get("event"), str) or news["event"] == "hello":
             raise WireError("a message is no news")
         self._emit(News(session.host, news))

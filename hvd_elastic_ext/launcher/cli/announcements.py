@@ -1,7 +1,7 @@
-"""The launcher's lines on the terminal: one for each journal event of consequence.
+"""The launcher's lines on the terminal: one for each important event of the journal.
 
-A planner that records an event says nothing itself: what people read of it is here. Events that are not in
-:data:`LINES` are not announced, and those of training processes go to the journal without the launcher.
+A planner that records an event logs nothing itself: its line is made here. Events that are not in :data:`LINES` have no
+line. Events of training processes go to the journal without the launcher.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 Fields = Mapping[str, Any]
 
 PROCESS_CAUSES: Final = frozenset(map(str, (Cause.CRASHED, Cause.MEMORY, Cause.SILENT, Cause.STALLED)))
-"""Causes that a strike has only when a process has ended by them."""
+"""Causes of a strike that follow only from the end of a process."""
 
 
 def announce(event: str, generation: int, fields: Fields) -> None:
@@ -30,7 +30,7 @@ def announce(event: str, generation: int, fields: Fields) -> None:
 def _published(_: int, fields: Fields) -> str:
     signs = (("+", "added"), ("-", "removed"), ("more slots: ", "grown"), ("fewer slots: ", "shrunk"))
     if not fields["hosts"] and fields["removed"] and not fields.get("departing"):
-        return ""  # whether they are kept, the driver decides and says
+        return ""  # the driver decides whether they are kept, and logs that
     from_none = (
         len(fields["added"]) == len(fields["hosts"]) and not fields["removed"]
     )  # those before may have been kept
@@ -100,7 +100,7 @@ def _struck(_: int, fields: Fields) -> str:
 
 
 def _shortened(why: str, fields: Fields) -> str:
-    """Why something is blocked, without the words of the line before this one: that of the process's end."""
+    """The reason of a block, without the text that the line before it, about the process's end, has already."""
     cause, reason = fields["cause"], fields["reason"]
     return why.replace(f": {reason.removeprefix(f'{cause}: ')}", "") if cause in PROCESS_CAUSES else why
 
@@ -156,4 +156,4 @@ LINES: Final[Mapping[str, Callable[[int, Fields], str]]] = {
 INFO_EVENTS: Final = frozenset(
     {"published", "standby", "resized", "cleared", "finished", "scaled", "scale_recommended"}
 )
-"""Events that no one has to act on."""
+"""Events that need no action of the user."""

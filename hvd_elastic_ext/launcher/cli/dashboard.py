@@ -1,7 +1,7 @@
 """``run --dashboard``: the page of the job, served by a process of its own.
 
-The page is not the launcher's work: reading the journal again, and browsers, must not slow a look at the job. The
-process ends with the launcher, by a pipe.
+So reading the journal, and the requests of browsers, cannot slow down the launcher. The process ends with the launcher,
+by a pipe.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 PORT: Final = 8265
 REQUIRED_PACKAGES: Final = ("starlette", "uvicorn", "bokeh")
 VARIABLE: Final = "HVD_ELASTIC_DASHBOARD_TOKEN"
-"""The variable with the token: other users see command lines, and no variables."""
+"""The variable with the token: other users can read command lines, but not variables."""
 STOP_TIMEOUT_S: Final = 5.0
 _ANY: Final = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not listened at
 
@@ -79,7 +79,7 @@ def listening(address: ListenAddress | None, *, where: str) -> Iterator[socket.s
 
 
 def page_url(served: socket.socket, token: str) -> str:
-    """What to open. The token stands behind ``#``: a browser sends that to nobody."""
+    """The URL to open. The token is the part after ``#``, which browsers do not send."""
     host, port = served.getsockname()[:2]
     host = socket.gethostname() if host in _ANY else host
     return f"http://{ListenAddress(host, port)}/#{token}"

@@ -30,9 +30,9 @@ from hvd_elastic_ext.launcher.state.saved import Saved
 ROOT: Final = Path(FOLDERS)
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 CHANGING: Final = ("block", "clear", "scale")
-"""What changes a job: where several could be meant, its user has to name one. All else is asked of the newest one."""
+"""Commands that change a job. If there are several jobs, they need its name; other commands use the newest job."""
 LISTEN_TIMEOUT_S: Final = 3.0
-"""How long a launcher that holds the folder may take until it listens."""
+"""Longest time from the lock of the folder until the launcher listens."""
 RETRY_S: Final = 0.1
 _NO_LAUNCHER: Final = "no launcher runs; the next one will apply this"
 
@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Answer one command. Raises :class:`UsageError`, one line, for what makes no sense."""
+    """Run one command. Raises :class:`UsageError`, one line, for invalid arguments."""
     options = parser().parse_args(argv)
     options.job = one_job(getattr(options, "named", None), options.job)
     request = _request(options)
@@ -101,9 +101,9 @@ def seconds(text: str) -> float:
 
 
 def folder_of(options: argparse.Namespace, environ: Mapping[str, str]) -> Path:
-    """The job's folder: as told, else that of the only job here, or of the only one that runs.
+    """The job's folder: the given one, else that of the only job here, else that of the only one that runs.
 
-    Where there is no such job, :data:`CHANGING` commands raise :class:`UsageError`, and all else has the newest one.
+    If none of these is known, :data:`CHANGING` commands raise :class:`UsageError`, and others use the newest job.
     """
     named = options.state_dir or environ.get("HVD_ELASTIC_STATE_DIR")
     job = options.job or environ.get("HVD_ELASTIC_JOB")
@@ -129,7 +129,7 @@ def folder_of(options: argparse.Namespace, environ: Mapping[str, str]) -> Path:
 
 
 def answered(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The launcher's answer; without a launcher, ours over what it saved."""
+    """The launcher's answer; without a launcher, an answer from its saved state."""
     check(folder)
     deadline = time.monotonic() + LISTEN_TIMEOUT_S
     while (answer := asked(folder, request)) is None:
@@ -199,7 +199,7 @@ def _without_launcher(folder: Path, request: Mapping[str, Any]) -> Mapping[str, 
 
 
 def at_the_end(saved: Saved, now: float) -> HealthLedger:
-    """The ledger of a run that has ended, as it was then: no cooldown passes any more."""
+    """The ledger of a run that has ended, as it was then: its cooldowns do not pass any more."""
     return ledger_json.continued(saved.ledger, now, passed_s=0.0)
 
 

@@ -38,7 +38,7 @@ def found_in(files: Mapping[int, Iterable[str]], key: bytes) -> dict[str, int]:
 def agent_states(
     hosts: Iterable[str], agents: Mapping[str, int], is_here: Callable[[str], bool]
 ) -> dict[str, AgentState]:
-    """What became of the processes on each host. ``agents``: see :func:`agents_here`. ``is_here`` may take long."""
+    """The state of the processes on each host. ``agents``: see :func:`agents_here`. ``is_here`` may take long."""
     return {
         host: AgentState.LIVE
         if socket_name(host) in agents

@@ -1,4 +1,6 @@
-"""``hvd-elastic events --replay FILE``: the driver decides once more by the events that a launcher has recorded."""
+"""``hvd-elastic events --replay FILE``: runs the driver over recorded events, and compares its decisions with the
+recorded ones.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,14 @@ from hvd_elastic_ext.launcher.state.events import Event, Look
 from hvd_elastic_ext.launcher.state.job import JobState
 
 DIFFERENT: Final = 1
-"""Exit code if the driver decides otherwise than it did."""
+"""Exit code if a decision differs."""
 REMEDY: Final = "give a file that `hvd-elastic run --record-events FILE` of this version wrote"
 TIME_TOLERANCE_S: Final = 1e-6
 """Times that differ by less are the same: a recorded time is a rounded one."""
 
 
 class Recorded:
-    """What a line says came of its event. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for another line."""
+    """The recorded results of an event. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for another line."""
 
     def __init__(self, line: Mapping[str, Any]) -> None:
         self.number, self.event, self.done = int(line["number"]), line["event"], list(line["done"])
@@ -43,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Replay a file; 0 if every decision is the same. Raises :class:`UsageError` for a file that is none."""
+    """Replay a file; 0 if every decision is the same. Raises :class:`UsageError` if it is not a recording."""
     options = parser().parse_args(argv)
     logging.basicConfig(
         stream=sys.stdout, level=logging.CRITICAL if options.quiet else logging.INFO, format="  %(message)s"
@@ -115,7 +117,7 @@ def _missing(path: Path, line: int, first: int, last: int, count: int) -> str:
 
 
 def _replay_event(job: JobState, now: float, event: Event, before: Recorded, *, quiet: bool) -> str | None:
-    """Let one event happen again; what is different then."""
+    """Replay one event. Return the difference; None if there is none."""
     job.now = now
     if not quiet:
         sys.stdout.write(f"{job.now:.3f} {recording.text_of(before.event)[:200]}\n")

@@ -46,12 +46,12 @@ from hvd_elastic_ext.launcher.sources.sources import (
 from hvd_elastic_ext.launcher.state.saved import Saved
 
 GC_THRESHOLDS: Final = (50_000, 20, 100)
-"""When the launcher collects garbage: seldom. It makes few cycles, and a collection reads the state of all workers."""
+"""Garbage collection is rare: the launcher makes few cycles, and a collection reads the state of all workers."""
 
 PERMANENT_ERRORS: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 )
-"""Errors of a folder that waiting does not end. (``/proc`` says ENOENT of what cannot be made there.)"""
+"""Errors of a folder that last. (``/proc`` gives ENOENT for names that cannot be made there.)"""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -69,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 class _EndedAtOnce(SystemExit):
-    """No ``Exception``, so that no library that is being imported can take it for a failure of its own."""
+    """Not a subclass of ``Exception``, so that a library that is being imported does not handle it."""
 
 
 def _end_at_once(number: int, _: object) -> None:
@@ -116,7 +116,7 @@ def _finished(settings: RunSettings, saved: Saved) -> str | None:
 
 
 def _run_with_journal(settings: RunSettings, folder: state_folder.StateDir, saved: Saved, outlets: Outlets) -> None:
-    """Run the job with a journal, and with what else hears of its events."""
+    """Run the job with a journal, and with the other receivers of its events."""
     make_output_folder(settings.output_dir)
     make_checkpoint_folder(settings)
     clock = SystemClock()

@@ -101,8 +101,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
 
 
 def split(argv: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Options, and the command after them, as they are written: nothing of this machine is asked. Raises
-    :class:`UsageError` for an option that is none."""
+    """Split into options and the command after them, as written, without a look at this machine. Raises
+    :class:`UsageError` for an unknown option.
+    """
     horovod, _ = _horovods_options()
     args = horovod.parse(ParserInput(argv, "hvd-elastic run", DESCRIPTION, add_options, lambda _, given: list(given)))
     count = len(argv) - len(args.command)
@@ -388,7 +389,7 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
 
 
 def _output_dir(args: argparse.Namespace, state_dir: Path) -> Path | None:
-    """Where the output of processes is kept; a page of the job shows it, so a dashboard keeps it."""
+    """The folder for the output of processes. With a dashboard, which shows the output, there is always one."""
     if args.output_filename:
         return Path(args.output_filename)
     return None if args.dashboard is None else state_dir / OUTPUT
@@ -458,7 +459,7 @@ def _durability(args: argparse.Namespace, state_dir: Path, *, mark: str) -> Dura
 
 
 def _check_sample(environ: Mapping[str, str]) -> None:
-    """Workers read it, but a wrong one should stop the job here, and once."""
+    """Workers read it; an invalid value ends the job here, with one error."""
     text = environ.get(f"{PREFIX}SAMPLE", "0")
     try:
         wrong = not 0 <= float(text) < float("inf")
@@ -469,7 +470,7 @@ def _check_sample(environ: Mapping[str, str]) -> None:
 
 
 def _elastic_timeout() -> float:
-    """Horovod's own environment variable for it, as ``horovodrun`` reads it."""
+    """Horovod's own environment variable for ``--elastic-timeout``, read as ``horovodrun`` reads it."""
     text = os.environ.get("HOROVOD_ELASTIC_TIMEOUT")
     if text is None:
         return ELASTIC_TIMEOUT_S

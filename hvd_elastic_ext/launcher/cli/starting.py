@@ -1,4 +1,4 @@
-"""A line for whoever waits while the launcher's own modules load, which takes many seconds on a busy machine.
+"""Prints a line while the launcher's own modules load, which takes many seconds on a busy machine.
 
 Standard library only: this is loaded before all else.
 """
@@ -19,7 +19,9 @@ _over = threading.Event()
 
 @contextlib.contextmanager
 def startup_lines(stream: TextIO, words: Sequence[str]) -> Iterator[None]:
-    """Say on ``stream`` that the job is starting, until :func:`stop` or the end of this. ``words``: of its command."""
+    """Print on ``stream`` that the job is starting, until :func:`stop` or the end of the context. ``words``: its
+    command line.
+    """
     if not {"-q", "--quiet", "-h", "--help"}.isdisjoint(words):
         yield
         return
@@ -33,7 +35,7 @@ def startup_lines(stream: TextIO, words: Sequence[str]) -> Iterator[None]:
 
 
 def stop() -> None:
-    """The job says by itself what it does."""
+    """Print no more such lines: from now on the job logs what it does."""
     _over.set()
 
 

@@ -18,7 +18,7 @@ from typing import IO, Final
 MAX_LINE_BYTES: Final = 4096
 """A line of more bytes is passed on in pieces."""
 MAX_INPUT_BYTES: Final = 1 << 20
-"""Bytes of the line that a child is given."""
+"""Most bytes of the line on a child's standard input."""
 
 _CHUNK: Final = 64 << 10
 _EXIT_CHECK_S: Final = 0.1
@@ -76,7 +76,7 @@ class Child:
         self.write(line)
 
     def write(self, *pieces: bytes) -> None:
-        """More for its input. Nothing happens once that is closed."""
+        """Write more to its input. Does nothing once the input is closed."""
         if self._stdin.closed:
             return
         self._unread.extend(map(memoryview, filter(None, pieces)))
@@ -114,7 +114,7 @@ class Child:
         self._all_written()
 
     def _all_written(self) -> None:
-        """Write no more, done or not."""
+        """Stop writing, whether all is written or not."""
         self._unread.clear()
         if not self._stdin.closed:
             self._loop.remove_writer(self._stdin.fileno())
@@ -167,7 +167,7 @@ class Child:
         self._ended()
 
     def _ended(self) -> None:
-        """It has ended. Its last output is in the pipes. Other processes that hold the pipes are not waited for."""
+        """It has ended. Its last output is in the pipes. Does not wait for other processes that hold the pipes."""
         for stream in list(self._streams):
             while self._read(stream):
                 pass

@@ -41,7 +41,7 @@ async def host_keys(ssh: Ssh, host: str) -> HostKeys:
 
 
 def with_authorities(keys: HostKeys) -> HostKeys:
-    """The same, with the authorities that sign host keys, read from its files. Files may be slow."""
+    """Add the authorities that sign host keys, read from its files. Blocks while files are slow."""
     certified = any(_has_authority(Path(name).expanduser(), keys) for name in (*keys.files, *keys.shared_files))
     return dataclasses.replace(keys, certified=certified)
 

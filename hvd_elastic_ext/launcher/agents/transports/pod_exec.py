@@ -1,7 +1,8 @@
 """A command in a pod, with the interface of a child process. A thread of its own carries its streams.
 
-The thread may wait for a server that hangs; the loop never does. Nothing is lost and nothing piles up: the thread reads
-again when the loop has taken what it read before. So a busy loop slows down the thread, and at last the command.
+The thread may wait for a server that hangs; the loop never does. The thread reads again only when the loop has taken
+the previous data, so nothing is lost and buffers stay small. A busy loop slows down the thread, and in the end the
+command.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class NotRun(Exception):
 
 
 class Stream(Protocol):
-    """The streams of a command that runs. Used by one thread, but for ``cut``."""
+    """The streams of a command that runs. For one thread, except for ``cut``."""
 
     def send(self, data: bytes) -> None:
         """Pass on input. Raises :class:`NotRun`."""
@@ -75,7 +76,7 @@ class Exec:
         """The exit code, set after the last line is passed on; EXIT_CODE_UNKNOWN if the command did not run, or its end
         is not known."""
         self.why = ""
-        """Why it is EXIT_CODE_UNKNOWN."""
+        """Why it is unknown."""
         self._lock = threading.Lock()
         self._stream: Stream | None = None
         self._over = False
@@ -86,7 +87,7 @@ class Exec:
             raise OSError(errno.EAGAIN, f"no thread can be started: {os.strerror(errno.EAGAIN)}") from None
 
     def write(self, *pieces: bytes) -> None:
-        """More for its input. Call it within ``on_line`` only: the thread sends it before it reads on."""
+        """Write more to its input. Call it within ``on_line`` only: the thread sends it before it reads on."""
         self._to_send.extend(pieces)
 
     def kill(self) -> None:
@@ -113,7 +114,7 @@ class Exec:
                 stream.close()
         except NotRun as error:
             why = str(error)
-        except Exception as error:  # else its waiter waits for ever
+        except Exception as error:  # else the caller would wait for ever
             log.exception("a command in a pod")
             why = f"a defect: {type(error).__name__}"
         with contextlib.suppress(RuntimeError):  # the loop has gone
@@ -136,12 +137,12 @@ class Exec:
         return None
 
     def _send(self, stream: Stream) -> None:
-        """None of it is kept: there are secrets in it."""
+        """Send waiting input, and keep none of it: it contains secrets."""
         while self._to_send:
             stream.send(self._to_send.popleft())
 
     def _hand_over(self, stream: str, data: bytes) -> None:
-        """Give the data to the loop, and wait until the loop has taken it."""
+        """Pass the data to the loop, and wait until the loop has taken it."""
         taken = threading.Event()
         with contextlib.suppress(RuntimeError):  # the loop has gone
             self._loop.call_soon_threadsafe(self._take, stream, data, taken)

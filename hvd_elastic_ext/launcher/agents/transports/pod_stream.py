@@ -141,7 +141,7 @@ class WebSocketStream:
                 self._made.send_binary(bytes([channel]) + data[start : start + _PIECE])
 
     def end_input(self) -> None:
-        """Tell the command that no more input comes. A server that cannot be told (before 1.30) waits for more."""
+        """Tell the command that no more input comes. Servers before 1.30 have no such message, and wait for more."""
         if self._made.getsubprotocol() == pods.PROTOCOLS[0]:
             with self._stream_errors("was lost while input was sent"):
                 self._made.send_binary(bytes([_CLOSE, pods.STDIN]))
@@ -229,7 +229,7 @@ def connected(endpoint: Endpoint, path: str, *, pace: StreamTimeouts) -> WebSock
             header=[f"{name}: {value}" for name, value in endpoint.headers.items()],
             subprotocols=list(pods.PROTOCOLS),
             timeout=pace.answer,
-            redirect_limit=0,  # the token is for no other server
+            redirect_limit=0,  # the token must not go to another server
             **_proxied(endpoint),
         )
     except websocket.WebSocketBadStatusException as error:

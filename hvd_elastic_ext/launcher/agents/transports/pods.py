@@ -103,9 +103,9 @@ def words_in(directory: Path, words: Sequence[str]) -> list[str]:
 
 
 def refusal(code: int, body: bytes, remedies: Mapping[int, str] = _REMEDIES) -> str:
-    """Why a server refuses, and the remedy where that is known, in one line.
+    """Why a server refuses, and the remedy if it is known, in one line.
 
-    The remedy comes before the server's own words: whoever keeps the line cuts its end.
+    The remedy comes before the server's own text, because long lines are cut at the end.
     """
     status = _object(body)
     said = _line(str(status.get("message") or body.decode("utf-8", "replace")))

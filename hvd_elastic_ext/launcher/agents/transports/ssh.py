@@ -15,7 +15,7 @@ from hvd_elastic_ext.core.hosts import name_error
 KNOWN_HOSTS: Final = "known_hosts"
 """The job's own file of hosts' keys, in its folder."""
 _ASK: Final = "ask"
-"""OpenSSH's default for hosts that are not known: nobody is there to be asked."""
+"""OpenSSH's default for unknown hosts. It asks on a terminal, which a job does not have."""
 _AMBIGUOUS: Final = re.compile(r"[\s\"'\\$%]")
 """Characters with another meaning on a command line than in a path."""
 _AUTHORITY: Final = "@cert-authority"
@@ -39,14 +39,14 @@ class HostKeys:
 
     @property
     def open(self) -> bool:
-        """The user has decided nothing, so the job decides about unknown hosts."""
+        """The user has configured nothing, so the job decides about unknown hosts."""
         return self.strict == _ASK and not self.certified
 
     def options(self, known_hosts: Path | None) -> tuple[str, ...]:
-        """Options of ssh for host keys; none where the user has decided.
+        """Options of ssh for host keys; none if the user has configured them.
 
         A host without a known key is accepted. Its key is kept in ``known_hosts``, which is read before the user's own
-        files, or without it in those alone. A host with another key than the known one is refused.
+        files; without ``known_hosts``, in the user's own files. A host with another key than the known one is refused.
         """
         if not self.open:
             return ()

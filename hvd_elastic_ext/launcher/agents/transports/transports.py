@@ -33,12 +33,12 @@ from hvd_elastic_ext.launcher.options.settings import RunSettings
 UNREACHABLE: Final = 255
 """Exit code of ssh, and of any transport here, that did not reach the host."""
 MAX_CONCURRENT_STARTS: Final = 8
-"""How many starts over ssh may be under way at a time: with its defaults sshd refuses some from the eleventh on."""
+"""Most starts over ssh at a time: with its defaults, sshd refuses some from the eleventh on."""
 SLOW_START_S: Final = 20.0
-"""Seconds after which a start that has neither reached its host nor ended gives its turn to another."""
+"""A start that takes longer, and has neither reached its host nor ended, no longer counts towards that limit."""
 _REACHED: Final = "hvd-elastic-host-reached"
 MAX_KEPT_LINES: Final = 40
-"""Lines kept of an ssh that fails; the refusal of a host key takes some 15."""
+"""Lines kept of an ssh that fails. The refusal of a host key takes some 15."""
 
 _NO_ANSWERS: Final[Mapping[str, Sequence[bytes]]] = {}
 
@@ -76,7 +76,7 @@ def end_line(job: str, host: str, *, key: bytes, grace_s: float = 0.0) -> bytes:
 
 
 def code_line(code: Code, directory: Path) -> bytes:
-    """The line that names the files a host is to have, before it is told anything else. Pure."""
+    """The line that names the files a host must have. It is sent before all other input. Pure."""
     files = {"code": base64.b64encode(code.wanted).decode(), "sha256": code.sha256, "size": len(code.archive)}
     return _line({**files, "mark": code.mark, "directory": str(directory)})
 
@@ -114,9 +114,10 @@ class Carrier(Protocol):
 class Launch:
     """An agent that is being started by ``begin(on_line=…)``.
 
-    ``carrier``: the command only carries the streams of an agent elsewhere. ``explain`` gets the last lines, and says
-    what to do about a host that was not reached. ``settled`` is called once: when the host is reached, the launch has
-    ended, or :data:`SLOW_START_S` are over. ``answers``: what the command's input gets when it says one of these lines.
+    ``carrier``: the command only carries the streams of an agent elsewhere. ``explain`` gets the last lines, and
+    returns the remedy for a host that was not reached. ``settled`` is called once: when the host is reached, when the
+    launch has ended, or after :data:`SLOW_START_S`. ``answers``: by line of output, what to write to the command's
+    input.
     """
 
     def __init__(
@@ -160,7 +161,7 @@ class Launch:
         return LaunchResult(code, self.reached, message if remedy is None else f"{message.rstrip('.')}: {remedy}")
 
     def close(self) -> None:
-        """Take no more remarks. An agent that runs continues; a carrier ends."""
+        """Take no more remarks. An agent that runs goes on; a carrier ends."""
         if self._child is not None:
             self._child.close()
             if self._carrier:
@@ -204,11 +205,11 @@ class Transport(Protocol):
     """A way of starting agents."""
 
     async def start(self, host: str, line: bytes, *, remark: Remark, code: Code = NO_CODE) -> Launch:
-        """Start an agent on ``host`` and give it ``line``. Returns without waiting for it to be reached.
+        """Start an agent on ``host`` and give it ``line``. Does not wait until the host is reached.
 
-        ``code``: files that a host elsewhere gets before, if it has others.
+        ``code``: files that another machine gets first, if its own differ.
 
-        Never raises for what is wrong with a host: then the launch has ended, and says why.
+        Never raises for a problem of a host: then the launch has ended, and its result says why.
         """
 
 
@@ -219,7 +220,7 @@ class Local:
     python: str = sys.executable
 
     async def start(self, host: str, line: bytes, *, remark: Remark, code: Code = NO_CODE) -> Launch:
-        """As a child process; ``host`` and ``code`` are not looked at."""
+        """Start it as a child process; ``host`` and ``code`` are ignored."""
         return Launch(functools.partial(Child, agent_command(self.python), line), remark=remark, carrier=False)
 
 

@@ -22,7 +22,7 @@ Level = Literal["ok", "note", "warning", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``ok``: looked at and fine; ``note``: good to know; ``warning``: breaks some jobs; ``error``: breaks a job."""
+    """``ok``: checked and good; ``note``: for information; ``warning``: breaks some jobs; ``error``: breaks a job."""
 
     level: Level
     what: str
@@ -73,7 +73,7 @@ def interpreter(answer: InterpreterReport, *, on: str = "") -> Iterator[Finding]
             yield from _horovod(answer, on=on)
         elif step in answer.steps:
             yield _library(answer, step, on=on)
-        else:  # a consequence of what is named above, so no error of its own
+        else:  # it follows from an error above, so it is none itself
             reason = f"the interpreter ended before, in {answer.crashed_in or 'an earlier step'}"
             yield Finding("note", f"{on}{step} was not checked", reason)
 
@@ -88,7 +88,7 @@ _LIBRARIES: Final = {
     "numpy": ("samplers and Horovod's broadcast_object need it", "pip install numpy"),
     "torch": (None, "pip install torch, before Horovod is built"),
 }
-"""Why each is needed, where an import does not say it, and what to do where it is not there."""
+"""By library: why it is needed, if the failed import does not say it, and the remedy if it is missing."""
 
 
 def _library(answer: InterpreterReport, name: str, *, on: str) -> Finding:
@@ -156,7 +156,7 @@ def _failure(answer: InterpreterReport, step: str) -> tuple[str | None, str | No
 
 
 def own_name(answer: InterpreterReport, *, on: str = "", local: bool = False) -> Iterator[Finding]:
-    """A machine's own hostname, which Gloo resolves whatever interface it was told to use."""
+    """A machine's own hostname. Gloo resolves it, whichever interface is configured."""
     if "python" not in answer.steps:
         return
     name, addresses = answer.hostname, answer.addresses
@@ -187,7 +187,7 @@ def own_name(answer: InterpreterReport, *, on: str = "", local: bool = False) ->
 
 
 def building(facts: DoctorFacts) -> Iterator[Finding]:
-    """Compilers matter only where Horovod has yet to be built."""
+    """Compilers matter only if Horovod is not built yet."""
     missing = [
         (what, package)
         for what, package, path in (("C++ compiler", "g++", facts.compiler), ("CMake", "cmake", facts.cmake))
@@ -203,7 +203,7 @@ def building(facts: DoctorFacts) -> Iterator[Finding]:
 
 
 def ssh_client(path: str | None, *, needed: bool, local: bool) -> Iterator[Finding]:
-    """ssh reaches other hosts."""
+    """The ssh client, which reaches other hosts."""
     if path is not None:
         yield Finding("ok", f"ssh client {path}")
         return
@@ -256,7 +256,7 @@ _SSH: Final = (
 
 
 def host_findings(host: HostFacts, here: InterpreterReport) -> Iterator[Finding]:
-    """One host of the job: its name, ssh to it, and what runs there beside what runs ``here``."""
+    """One host of the job: its name, ssh to it, and its versions, compared with those ``here``."""
     on = f"{host.name}: "
     if host.answer is None:
         yield _this_machine(host, here)
@@ -286,7 +286,7 @@ def _this_machine(host: HostFacts, here: InterpreterReport) -> Finding:
 
 
 def differences(there: InterpreterReport, here: InterpreterReport, *, on: str) -> Iterator[Finding]:
-    """Versions that must be the same on every host and are not."""
+    """Versions that must be the same on every host, but differ."""
     for step, name, level, reason in (
         ("horovod", "Horovod", "error", "ranks of different releases do not understand one another"),
         ("hvd-elastic-ext", "hvd-elastic-ext", "error", "launcher and agent are parts of one release"),

@@ -1,7 +1,7 @@
-"""What ``hvd-elastic doctor`` looks at: facts of this machine and of hosts, gathered and not judged.
+"""Gathers the facts for ``hvd-elastic doctor``: of this machine and of hosts. It does not judge them.
 
-Nothing is imported here that could crash: torch and Horovod are asked in a
-process of their own, the same way here and over ssh.
+Nothing is imported here that could crash: torch and Horovod are tried in a process of their own, in the same way here
+and over ssh.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HOSTS_AT_ONCE: Final = 16
 
 PROBE: Final = r"""
 import sys
-if not sys.path[0]:  # the directory that it runs in: a json.py there is not Python's
+if not sys.path[0]:  # the current directory: a json.py there is not Python's
     del sys.path[0]
 import json, os, socket, stat
 def say(step, **facts):
@@ -88,7 +88,9 @@ attempt("torch", load_torch, version=version("torch"))
 attempt("horovod", load_horovod, version=version("horovod"))
 say("done")
 """
-"""Asked of an interpreter over standard input. It says what it is about to try, so that a crash has a name."""
+"""The program that an interpreter reads from standard input. It reports each step before it tries it, so that a crash
+can be assigned to a step.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +102,9 @@ class SshAccess:
     python: str = field(default=sys.executable)
 
     def command(self, host: str) -> list[str]:
-        """ssh to an interpreter on ``host`` that reads its program from standard input.
+        """The ssh command for an interpreter on ``host`` that reads its program from standard input.
 
-        Asks the user's configuration of ssh what is to be said of the host's key.
+        Options for the host's key follow the user's configuration of ssh.
         """
         ssh = Ssh(Path.cwd(), self.ssh_port, self.ssh_identity_file, CONNECT_TIMEOUT_S)
         try:
@@ -112,7 +114,7 @@ class SshAccess:
 
 
 def gather(hosts: Sequence[str], reach: SshAccess, *, directory: Path) -> DoctorFacts:
-    """Look at this machine and at each of ``hosts``; takes as long as the slowest answer."""
+    """Check this machine and each of ``hosts``; takes as long as the slowest answer."""
     with ThreadPoolExecutor(max_workers=HOSTS_AT_ONCE, thread_name_prefix="hvd-doctor") as pool:
         here = pool.submit(run_probe, [sys.executable, "-"])
         there = [pool.submit(probe_host, host, reach) for host in hosts]
@@ -152,7 +154,7 @@ def run_probe(command: Sequence[str], *, timeout: float = PROBE_TIMEOUT_S) -> In
 
 
 def steps_in(text: str) -> Steps:
-    """The last word of each step in a probe's output; other lines (a chatty shell profile) are passed over."""
+    """The last report of each step in a probe's output. Other lines, such as output of a shell profile, are ignored."""
     steps: dict[str, dict[str, Any]] = {}
     for line in text.splitlines():
         if line.startswith("hvd-doctor "):
@@ -160,7 +162,7 @@ def steps_in(text: str) -> Steps:
                 facts = json.loads(line.removeprefix("hvd-doctor "))
                 steps[facts.pop("step")] = facts
             except (ValueError, KeyError, AttributeError):
-                continue  # cut off in the middle: what was being tried stands in the line before
+                continue  # cut off: the line before names the step that was tried
     return steps
 
 

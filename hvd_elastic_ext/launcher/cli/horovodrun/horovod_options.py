@@ -1,7 +1,6 @@
 """Horovod's own command-line parser, with our options added to it.
 
-Taking the parser itself, instead of writing its options down again, is what
-makes every option of ``horovodrun`` mean here what it means there.
+Horovod's parser itself is used, so every option of ``horovodrun`` keeps its meaning.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""``horovodrun``'s options for a machine without Horovod: those that mean something to any engine.
+"""``horovodrun``'s options for a machine without Horovod: those that apply to any engine.
 
-The same interface as ``horovod_options``. A test holds names, destinations and types against Horovod's own parser.
+The same interface as ``horovod_options``. A test compares names, destinations and types with Horovod's own parser.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VALUES: Final = """
 --stall-check-shutdown-time-seconds --mpi-args --binding-args --num-nccl-streams --thread-affinity
 --gloo-timeout-seconds --log-level
 """
-"""Options for Horovod itself, without and with a value: where there is none they are refused, by name."""
+"""Options of Horovod itself, without and with a value. Without Horovod they are refused by name."""
 
 
 def parse(words: ParserInput) -> argparse.Namespace:
@@ -84,7 +84,7 @@ class _Refused(argparse.Action):
 
 
 class _Interfaces(argparse.Action):
-    """Names gather, from several options or separated by commas."""
+    """Collects names, from several options or separated by commas."""
 
     def __call__(
         self, parser: object, namespace: argparse.Namespace, values: Any, option_string: str | None = None
@@ -94,7 +94,7 @@ class _Interfaces(argparse.Action):
 
 
 def tuning_env(args: argparse.Namespace) -> dict[str, str]:
-    """Nothing of Horovod is tuned."""
+    """Empty: without Horovod there is nothing to tune."""
     return {}
 
 
@@ -114,5 +114,5 @@ def _host(line: str) -> str:
 
 
 def why_not_elastic(args: argparse.Namespace) -> str | None:
-    """Whatever is left of the options can be elastic."""
+    """None: all options of this parser work in an elastic job."""
     return None

@@ -1,6 +1,6 @@
-"""What a running job tells others than its user: options for it, and what they open.
+"""Output of a running job for other systems: its options, and what they start.
 
-Belongs here: the options of Prometheus, the page, webhooks, TensorBoard and traces; who hears of the journal's events.
+Belongs here: options of metrics, dashboard, webhook, TensorBoard and traces; the receivers of the journal's events.
 
-Never here: what is told. That is in ``launcher/metrics``, ``launcher/notify`` and ``launcher/exports``.
+Never here: what they send. That is in ``launcher/metrics``, ``launcher/notify`` and ``launcher/exports``.
 """

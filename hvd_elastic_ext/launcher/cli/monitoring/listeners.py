@@ -1,4 +1,4 @@
-"""Who hears of the events of a job's journal, by its settings and environment."""
+"""The receivers of a job's journal events, by its settings and environment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Note = Callable[[str, Mapping[str, Any]], None]
 
 
 class Listeners(NamedTuple):
-    """Each of them; None for one that nobody asks for."""
+    """All receivers; None for one that is off."""
 
     tally: Tally | None = None
     notifier: Notifier | None = None
@@ -31,15 +31,15 @@ class Listeners(NamedTuple):
     spans: Follower[otlp.Line] | None = None
 
     def notes(self) -> list[Note]:
-        """Those that hear of events. What they cannot take in ends no job: processes may tell anything."""
+        """Those that take events. An error in one does not end the job: events of processes may hold anything."""
         return [_unharmed(each.note) for each in (self.tally, self.notifier, self.board) if each is not None]
 
     def tee(self, sink: Sink, clock: Clock) -> Sink:
-        """The journal's sink, with who follows its lines."""
+        """The journal's sink, whose lines also go to the spans."""
         return sink if self.spans is None else otlp.Tee(sink, self.spans, clock.mono)
 
     def close(self) -> None:
-        """Have the last of it told. Takes some seconds at most."""
+        """Send what is left. Takes some seconds at most."""
         for each in (self.board, self.spans, self.notifier):
             if each is not None:
                 each.close()

@@ -1,4 +1,4 @@
-"""The options of ``hvd-elastic run`` that have it tell others how the job is."""
+"""The options of ``hvd-elastic run`` for metrics, dashboard, webhook and TensorBoard."""
 
 from __future__ import annotations
 
