@@ -43,7 +43,7 @@ class Driver:
         self._backend, self._clock, self._recorder = backend, clock, recorder
 
     def tell(self, event: Event) -> None:
-        """Apply an event."""
+        """Apply an event to the state, and do the actions that follow at once."""
         self.job.now = self._clock.mono()
         try:  # no context manager: there may be hundreds of heartbeats a second
             reduce(self.job, event)

@@ -16,7 +16,7 @@ from hvd_elastic_ext.launcher.state.actions import Action
 Facts = Mapping[str, Any]
 
 MAX_ORDERS_PER_MESSAGE: Final = 32
-"""Most orders in one message to an agent: one that starts a process may be long."""
+"""Most orders in one message to an agent: an order that starts a process may be long."""
 
 
 class ExecutorBackend(Protocol):
@@ -61,23 +61,23 @@ class ExecutorBackend(Protocol):
 
 
 class BatchBackend(Protocol):
-    """A backend that takes what many processes are told as one: simulated clusters do."""
+    """A backend that takes one message for many processes at once. Simulated clusters implement it."""
 
     @property
     def keeps_journal(self) -> bool:
-        """Whether anybody reads the journal: thousands of lines are not made for nobody."""
+        """Whether the journal is read. If not, its lines are not made: there may be thousands."""
 
     def tell(self, wanted: actions.Tell) -> None:
-        """Tell many processes the same."""
+        """Send one message to many processes."""
 
     def assign_ranks(self, wanted: actions.AssignRanks) -> None:
-        """Tell the members of a world their ranks."""
+        """Send the members of a world their ranks."""
 
 
 class Executor:
     """``facts_of``: what a host's agent reports of its machine. ``save``: saves the state for the next launcher.
 
-    ``together``: if the backend takes what many are told as one.
+    ``together``: the backend, if it takes one message for many processes.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Executor:
         self._unsent: dict[str, list[Mapping[str, Any]]] = {}
 
     def do(self, wanted: Iterable[Action]) -> None:
-        """Do all actions, in order. Orders to one agent go together: to thousands of processes there are as many."""
+        """Do all actions, in order. Orders to one agent are joined: thousands of processes need thousands of orders."""
         backend = self._backend
         for action in wanted:
             match action:
@@ -150,7 +150,7 @@ class Executor:
             for host, order in action.orders():
                 self._order(host, order)
             return
-        self._send_all()  # what was said before arrives before
+        self._send_all()  # earlier orders must arrive first
         if isinstance(action, actions.Tell):
             self._together.tell(action)
         else:

@@ -140,7 +140,7 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any], float], Event]]] = {
     ),
     "End": _end,
 }
-"""Of events with fields that JSON has no words for."""
+"""Readers of events with fields that JSON has no type for."""
 
 
 # --- what was done

@@ -93,7 +93,7 @@ def _hosts_changed(job: JobState, event: events.HostsChanged) -> None:
     fleet.empty_list_refused = not event.hosts and not event.departing and bool(job.roster.workers)
     if fleet.empty_list_refused:
         if refused_before:
-            return  # a list that is refused after it is told by its own line
+            return  # a line of its own reports a list that is refused later
         log.warning("a list without any host was published; the hosts known so far are kept while they work")
         return
     if job.fleet.hosts and not event.hosts and not event.departing:
@@ -237,7 +237,7 @@ def _note_held(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
 
 
 def _heartbeat(job: JobState, agent: Agent, slots: Any, *, part: bool) -> None:
-    # Up to a thousand a second. A partial one says nothing about processes that it does not name.
+    # Up to a thousand a second. A partial one holds nothing about processes that it does not name.
     host, workers = agent.host.name, job.roster.workers
     if not part:
         agent.heartbeats_at = agent.last_message_at
@@ -365,7 +365,7 @@ _OF_PROCESSES: Final = frozenset(
         *("deadline_missed", "memory", "not_sealed", "trains_alone"),
     )
 )
-"""Events that processes tell of. The fields of others are known to be there: an end of the job, say, is announced."""
+"""Events that processes may send. Other events have known fields, on which lines and reports rely."""
 
 _ANSWERED: Final[Mapping[Purpose, Callable[[JobState, Agent, HelperAnswer], None]]] = {
     Purpose.CHECKPOINT: attempts.answered,
@@ -393,4 +393,4 @@ _PROCESS_MESSAGES: Final[Mapping[str, _Handler]] = {
     # The protocol's word for the first step of a process in a world.
     "going_on": resize_report.first_step,
 }
-"""Other messages are only noted."""
+"""All other messages only change what is known of the process."""

@@ -39,7 +39,9 @@ class Span:
 
 @dataclass(slots=True)
 class _Host:
-    """When a host was last heard of, in monotonic seconds: why it changes the world, and its newcomers."""
+    """Times of a host's last events (mono): the change by which it causes another world, and starts and readiness of
+    its newcomers.
+    """
 
     changed: float = math.inf
     spawned: float = math.inf
@@ -62,7 +64,7 @@ class Spans:
         """The line of a start whose first step is not known yet."""
 
     def take(self, record: Record, at: float | None = None) -> Iterator[Span]:
-        """What has ended with this line. ``at``: when it was written (mono), if later than what it tells of."""
+        """Return the spans that end with this line. ``at``: when it was written (mono), if later than its event."""
         self._offset = record.t - record.mono
         self._now = max(self._now, record.mono if at is None else at)
         self._began = record.mono if self._began is None else self._began

@@ -1,4 +1,4 @@
-"""What a session takes over and leaves to the next one, and what writes that without waiting for a slow disk."""
+"""What a session takes from the last one and leaves to the next one, and its writer, which does not wait for a disk."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def write_noted_change(saved: Saved, *, journal: Journal, clock: Clock) -> None:
 
 
 class StateWriter:
-    """Calls ``save`` in a thread, once at a time; ``save`` may be slow and reports its own errors.
+    """Calls ``save`` in a thread, one call at a time; ``save`` may be slow and reports its own errors.
 
-    Of waiting states only the newest is written. It is asked for after the present event: half of a change must not be
-    saved.
+    Of states that wait, only the newest is written. The state is taken after the present event, so it never holds half
+    of a change.
     """
 
     def __init__(self, save: Callable[[Saved], bool]) -> None:

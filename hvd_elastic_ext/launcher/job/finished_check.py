@@ -1,4 +1,4 @@
-"""Looks whether a job's checkpoints say that it is done: by its command and scripts, from this machine."""
+"""Checks whether a job's checkpoints show that it is done: by its command and scripts, from this machine."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished, read
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 30.0
-"""How long the launcher's own look at a folder may take; hosts look there again before they load."""
+"""Longest time for the launcher's own look at a folder; hosts look there again before they load."""
 SCRIPTS: Final = (".py", ".sh", ".yaml", ".yml", ".toml", ".cfg", ".ini")
-"""Endings of files in a command that say what is trained, and that training does not write."""
+"""Endings of files in a command that decide what is trained, and that training does not write."""
 MAX_SCRIPT_BYTES: Final = 1 << 20
-"""Bytes of such a file that is looked at."""
+"""Larger files are not read."""
 
 
 def mark_of(command: Sequence[str]) -> str:
@@ -40,7 +40,7 @@ def _text(path: Path) -> bytes:
 
 
 def find(place: str, mark: str) -> Finished | None:
-    """Look from here, if ``place`` is a folder that can be seen from here; None also if that takes long, or fails."""
+    """Look for it, if ``place`` is a folder that is visible from here; None also if that takes long, or fails."""
     if "://" in place or not any(Path(place).glob("*/manifest.json")):
         return None
     request = to_text({"do": "held", "place": place, "sides": {}, "urgent": True})

@@ -1,4 +1,4 @@
-"""The wait for the first host list, before there is anything to decide: what is said of it, and when it is over."""
+"""The wait for the first host list, before the driver decides anything: its lines, and its end."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hvd_elastic_ext.launcher.state.facts import waits
 from hvd_elastic_ext.launcher.state.facts.waits import LOG_PERIOD_S, Wait
 
 QUIET_S: Final = 0.5
-"""A source that answers within this time is not said to be waited for."""
+"""A source that answers within this time causes no line."""
 STOP_CHECK_S: Final = 0.25
-"""How soon the end of a job is noticed that waits for something else."""
+"""Longest time until a wait for something else notices the end of the job."""
 LOOK_S: Final = 1.0
 """Longest pause between two looks."""
 
@@ -24,7 +24,9 @@ LOOK_S: Final = 1.0
 async def log_while_waiting(
     work: Awaitable[None], wait: Wait, clock: Clock, *, failed: Callable[[], JobFailed | None]
 ) -> None:
-    """Wait for ``work`` and say so at each :data:`LOG_PERIOD_S`. Raises what it raises, and what ``failed`` returns."""
+    """Wait for ``work``, and log the wait at each :data:`LOG_PERIOD_S`. Raises what ``work`` raises, and what
+    ``failed`` returns.
+    """
     task, log_at = asyncio.ensure_future(work), clock.mono() + LOG_PERIOD_S
     try:
         while not task.done():
@@ -52,7 +54,7 @@ class FirstHosts:
         self._log_at = clock.mono() + QUIET_S
 
     def look(self) -> float:
-        """Say what is waited for, if that is due; seconds until the next look. Raises how the job ends without a host.
+        """Log the wait, if that is due; seconds until the next look. Raises how the job ends without a host.
 
         That is :class:`Asleep`, or :class:`JobFailed`.
         """

@@ -186,7 +186,7 @@ class Job:
             self._outlets.status(fitting(self._status(), shutil.get_terminal_size().columns - 1))
 
     async def _tell_of_waits(self) -> None:
-        """Tell the webhook that the job has long had too few processes."""
+        """Send the webhook a message if the job has long had too few processes."""
         while self._notifier is not None:
             await asyncio.sleep(LOG_PERIOD_S)
             job = self._session.driver.job
@@ -194,7 +194,7 @@ class Job:
                 self._notifier.waits(self._status(), self._clock.mono() - job.short_since)
 
     def _open_endpoint(self, loop: asyncio.AbstractEventLoop) -> Endpoint | None:
-        """Raises :class:`UsageError` if the port cannot be had."""
+        """Raises :class:`UsageError` if the port is not available."""
         if self._settings.metrics is None:
             return None
         from hvd_elastic_ext.launcher.metrics.endpoint import Endpoint  # a library that few jobs need
@@ -235,7 +235,7 @@ class Job:
         return await self._session.run()
 
     async def _sleep(self, asleep: Asleep, idle_wakes: int) -> None:
-        """Wait for hosts. Raises :class:`Asleep` to stop. ``idle_wakes``: how often in a row it woke for nothing."""
+        """Wait for hosts. Raises :class:`Asleep` to stop. ``idle_wakes``: wakes in a row without training."""
         if self._stop is not None:
             raise Asleep(f"{asleep} ({self._stop}); the same command goes on", path=asleep.path, step=asleep.step)
         self._sleeping = SleepingJob(
@@ -380,7 +380,7 @@ class Job:
 
 
 async def pause_until(wait: Wait, stopped: asyncio.Event, clock: Clock) -> None:
-    """Wait until that time, or until ``stopped`` is set, and say so at each :data:`LOG_PERIOD_S`."""
+    """Wait until that time, or until ``stopped`` is set, and log the wait at each :data:`LOG_PERIOD_S`."""
     assert wait.until is not None
     while not stopped.is_set() and (left := wait.until - clock.mono()) > 0:
         with contextlib.suppress(asyncio.TimeoutError):

@@ -1,4 +1,4 @@
-"""Whether a failed job restarts, and after how long: what arena's options of that name mean. Pure."""
+"""Whether a failed job restarts, and after how long, by options that arena has too. Pure."""
 
 from __future__ import annotations
 

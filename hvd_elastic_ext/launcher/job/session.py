@@ -74,9 +74,9 @@ from hvd_elastic_ext.launcher.state.saved import Saved, job_of, saved_of
 log = logging.getLogger(__name__)
 
 PAUSE_THRESHOLD_S: Final = 1.0
-"""A loop that is later than this was paused: the process or machine was stopped, or a disk blocked it."""
+"""If the loop is later than this, the process or machine was stopped, or a disk blocked it."""
 SCALE_POLL_S: Final = 15.0
-"""Time between two looks at how many hosts are asked for."""
+"""Time between two looks at the number of requested hosts."""
 JUST_AFTER_S: Final = 0.001
 MAX_WAIT_S: Final = 1.0
 """Longest wait before the next check whether a planner is due."""
@@ -134,7 +134,7 @@ class Session:
         self.driver = Driver(job, self, journal=journal, clock=clock, changed=self._save_soon, recorder=recorder)
 
     async def run(self) -> JobFailed | None:
-        """Run to the end. Return why; None if training is done. Raises :class:`JobFailed` if it cannot begin."""
+        """Run to the end. Return the reason; None if training is done. Raises :class:`JobFailed` if it cannot begin."""
         try:
             if not self._left:
                 await self._open_admin_socket()
@@ -431,7 +431,7 @@ class Session:
             self._tell(events.Scaled(hosts))
 
     async def _follow_scale(self) -> None:
-        """Tell the driver from time to time of signals, and how many hosts are asked for: others may change that."""
+        """Tell the driver from time to time the signals and the number of requested hosts, which others may change."""
         said: list[str] = []
         known = signals.sources(self._settings.observe)
         while self._scaler is not None or known:
@@ -442,7 +442,7 @@ class Session:
                     if problem not in said:
                         log.warning("%s", problem)
                 said = problems
-            with contextlib.suppress(Transient, OSError):  # a request of ours would say so
+            with contextlib.suppress(Transient, OSError):  # a request of ours reports that
                 if self._scaler and (hosts := await self._aside.call(self._scaler.asked_for)) is not None:
                     self._tell(events.HostsAskedFor(hosts))
             await asyncio.sleep(SCALE_POLL_S)
@@ -491,9 +491,9 @@ class Session:
 
 
 def changes_no_plan(news: Mapping[str, Any]) -> bool:
-    """Heartbeats, whose absence the loop notices, and questions for keys, which are answered without a look.
+    """Heartbeats, whose absence the loop notices, and questions for keys, which need no look to answer.
 
-    When a world forms each process asks for the addresses of all others, twice: hundreds of looks.
+    When a world forms, each process asks twice for the addresses of all others: looks for them would be hundreds.
     """
     if news["event"] == "asked":
         return not is_for_a_rank(str(news.get("method")), str(news.get("path")))

@@ -22,9 +22,9 @@ from hvd_elastic_ext.launcher.options.listening import ListenAddress
 COLLECT_TIMEOUT_S: Final = 5.0
 """Longest wait for the launcher's loop; then the request fails, and Prometheus asks again."""
 MAX_CONNECTIONS: Final = 16
-"""Connections that are open together; further ones are closed at once."""
+"""Most open connections; further ones are closed at once."""
 IDLE_S: Final = 10.0
-"""Seconds in which a client sends its request, and in which it takes the next part of the answer."""
+"""Longest time in seconds for a client to send its request, and to read the next part of the answer."""
 
 
 class _Handler(WSGIRequestHandler):
@@ -57,13 +57,13 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: a client has disconnected, or says nothing."""
+        """Ignore it: a client has disconnected, or does not send."""
 
 
 class Endpoint(Collector):
     """Answers in threads of its own. Each request takes the figures anew, in the loop's thread.
 
-    Raises :class:`UsageError` if the port cannot be had.
+    Raises :class:`UsageError` if the port is not available.
     """
 
     def __init__(self, address: ListenAddress, take: Callable[[], Iterable[Figure]], loop: asyncio.AbstractEventLoop):
@@ -87,7 +87,7 @@ class Endpoint(Collector):
         self._thread.join()
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: which figures there are is known when they are taken."""
+        """Nothing: the figures are known only when they are taken."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

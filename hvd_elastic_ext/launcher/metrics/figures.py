@@ -1,8 +1,8 @@
 """The figures of a job at one moment, by its state. Pure.
 
 Names and units follow Prometheus' conventions (https://prometheus.io/docs/practices/naming/). Labels are hosts of the
-job, and words of closed lists: no step, rank or reason is one, and neither ``job`` nor ``instance``, which Prometheus
-sets itself. Of more than :data:`MAX_HOSTS` hosts none has samples of its own.
+job, and words of closed lists. Steps, ranks and reasons are no labels, nor are ``job`` and ``instance``, which
+Prometheus sets itself. With more than :data:`MAX_HOSTS` hosts, no host has samples of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RESERVED_NAMES: Final = frozenset({
 })  # fmt: skip
 """Names that no observed signal can have."""
 MAX_HOSTS: Final = 1000
-"""Connected hosts that are told one by one: each has five samples. Agents tell their own (``--agent-metrics``)."""
+"""Most connected hosts with samples of their own, five each. Agents serve their own figures (``--agent-metrics``)."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*(?<!_total)")
 """Names of counters end in ``_total``."""
 
@@ -52,7 +52,7 @@ class Figure:
 
 
 def of_job(job: JobState, now: float, listed: HostSet) -> Iterator[Figure]:
-    """All figures that the state tells. ``now`` is in monotonic seconds; ``listed``: the newest host list."""
+    """All figures that follow from the state. ``now`` is in monotonic seconds; ``listed``: the newest host list."""
     yield from _world(job, now)
     yield from _hosts(job, now, listed)
     yield from _sizes(job)
@@ -117,7 +117,7 @@ def _sizes(job: JobState) -> Iterator[Figure]:
 
 
 def _observed(job: JobState) -> Iterator[Figure]:
-    """Under names of their own, as an adapter for a HorizontalPodAutoscaler takes them."""
+    """Under their own names, as an adapter for a HorizontalPodAutoscaler reads them."""
     for name, value in signals_of(job).items():
         if _NAME.fullmatch(name) and name not in RESERVED_NAMES:
             yield _one(name, "Signal from the script or from --observe", value)

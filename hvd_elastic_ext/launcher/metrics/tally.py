@@ -1,4 +1,4 @@
-"""What has happened since the launcher began, counted from the events of the journal."""
+"""Counts what has happened since the launcher began, from the events of the journal."""
 
 from __future__ import annotations
 
@@ -84,13 +84,15 @@ class Tally:
                 self._names = tuple(str(fields[name]) for name in ("job", "run", "version"))
 
     def _committed(self, number: int | None) -> None:
-        """A commit was sealed. Not each is told, but they are numbered; a world may go on behind the newest one."""
+        """A commit was sealed. Not every commit is reported, but all are numbered. A world may continue from an older
+        commit.
+        """
         if number is not None:
             self._commits += max(1, number - self._commit) if self._commit is not None else 1
             self._commit = number
 
     def figures(self) -> list[Figure]:
-        """What was counted."""
+        """The counters."""
         with self._lock:
             return list(self._figures())
 

@@ -1,4 +1,4 @@
-"""Tells a webhook what is worth a message, each thing once a period."""
+"""Sends important events to a webhook, the same one once in a period."""
 
 from __future__ import annotations
 

@@ -32,9 +32,9 @@ MAX_QUEUED: Final = 100
 def webhook_url(given: str) -> str:
     """Read the value of ``--notify``: a URL, or ``file:PATH`` of a file that holds one. Raises :class:`UsageError`.
 
-    A URL that lets its holder write is a secret, and a command line is none: so the file.
+    Such a URL is a secret, and other users can read command lines: hence the file.
     """
-    text, where = given, f"--notify {given!r}"  # not of an address: it may be a secret
+    text, where = given, f"--notify {given!r}"  # not a URL, which may be a secret
     if given.startswith("file:"):
         try:
             text = Path(given.removeprefix("file:")).read_text(encoding="utf-8").strip()
@@ -107,7 +107,7 @@ class Webhook:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect of a POST would be sent as a GET, to an address that nobody has given."""
+    """Refuses redirects: a redirected POST becomes a GET, to an address that the user has not given."""
 
     def redirect_request(self, *_: Any) -> None:
         """None: the answer counts as an error."""

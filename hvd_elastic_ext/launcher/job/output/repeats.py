@@ -1,4 +1,4 @@
-"""A mistake in the script that ends each process in the same words is shown once."""
+"""Shows an error of the script once if it ends several processes with the same text."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import ProcessId, Seat
 
 TRACEBACK_START: Final = "Traceback (most recent call last):"
 OWN_ERROR_PREFIX: Final = f"{errors.__name__}."
-"""How the last line of an error of ours begins: it tells a mistake, and how to mend it."""
+"""The beginning of the last line of our own errors, which name a mistake and its remedy."""
 MAX_HELD_LINES: Final = 100
-"""Lines of a traceback that are held back until its last one. Those of our errors end at the script's own line."""
+"""Lines of a traceback that are held back until its last one. Tracebacks of our errors end at the script's own line."""
 
 
 class Repeats:
@@ -38,7 +38,7 @@ class Repeats:
         return [] if line.startswith(OWN_ERROR_PREFIX) and self._repeats(life.seat, "".join(whole)) else whole
 
     def rest(self, life: ProcessId) -> list[str]:
-        """Return what is held back of a process: no more of it comes."""
+        """Return the lines held back of a process that has ended."""
         return self._held.pop(life, [])
 
     def _repeats(self, seat: Seat, text: str) -> bool:
